@@ -156,7 +156,7 @@ async def _script(timeline: Timeline) -> tuple[RecordingFiles, RecordingFiles]:
 
 
 async def _retry(broker, timeline: Timeline, at: int) -> None:
-    """What a client does that got the answers of the first *at* events."""
+    """Act as a client that got the answers of the first *at* events."""
     staging = broker.staging
     for version, parts in enumerate(PARTS):
         facts = await staging.describe(A_QUERY)
@@ -183,7 +183,7 @@ async def _retry(broker, timeline: Timeline, at: int) -> None:
 
 
 async def _go_on(broker, version, number, batches) -> StagedPart:
-    """What a writer does that still has all batches: it sends the missing ones."""
+    """Send the missing batches, as a writer that still has all of them."""
     part = PartMaker(broker, version, f"{number}-0")
     part.batch_count = len(batches)
     seen = dict.fromkeys((A, B), 0)
@@ -191,7 +191,7 @@ async def _go_on(broker, version, number, batches) -> StagedPart:
         for topic in sorted({topic for topic, _ in batches}):
             await part.open(topic)
     except StagingClosed:
-        # It is finished; only the answer was lost.
+        # The part is finished; only the answer was lost.
         part.sequences = {A: sum(len(payloads) for _, payloads in batches)}
         return await part.finish()
     for topic, payloads in batches:
@@ -256,7 +256,7 @@ def _run(work):
 
 
 @pytest.mark.slow
-def test_every_crash_publishes_each_version_once_or_not_yet() -> None:
+def test_crash_at_any_moment_publishes_each_version_once_or_not_yet() -> None:
     async def run() -> int:
         timeline = Timeline()
         journal, staged = await _script(timeline)
@@ -286,7 +286,7 @@ def test_every_crash_publishes_each_version_once_or_not_yet() -> None:
 
 
 @pytest.mark.slow
-def test_a_crash_while_a_commit_is_resumed_is_resumed_again() -> None:
+def test_commit_is_resumed_after_a_crash_during_its_resumption() -> None:
     async def run() -> int:
         timeline = Timeline()
         journal, staged = await _script(timeline)
@@ -321,7 +321,7 @@ def test_a_crash_while_a_commit_is_resumed_is_resumed_again() -> None:
     assert _run(run) > 100
 
 
-def test_a_full_disk_ends_the_part_and_nothing_else() -> None:
+def test_full_disk_ends_only_the_part() -> None:
     is_full = False
 
     def fail(operation):
@@ -352,7 +352,7 @@ def test_a_full_disk_ends_the_part_and_nothing_else() -> None:
     _run(run)
 
 
-def test_a_commit_that_meets_a_full_disk_is_finished_when_there_is_room() -> None:
+def test_commit_interrupted_by_a_full_disk_is_finished_later() -> None:
     is_full = False
 
     def fail(operation):

@@ -1,4 +1,4 @@
-"""What was accepted can be delivered, dead-lettered, sealed and read again."""
+"""Accepted messages can be delivered, dead-lettered, sealed and read again."""
 
 import asyncio
 
@@ -33,7 +33,7 @@ messages = st.fixed_dictionaries(
 
 @settings(max_examples=15, deadline=None)
 @given(messages)
-def test_a_message_that_was_accepted_fits_into_frames_whatever_becomes_of_it(message):
+def test_accepted_message_fits_into_frames_in_all_later_forms(message):
     asyncio.run(_publish_and_follow(**message))
 
 
@@ -63,7 +63,7 @@ async def _publish_and_follow(*, size, key, attributes, name, compression, reaso
                 given_back = await consumer.receive(timeout_s=10)
                 assert given_back.payload == payload
                 await consumer.nack(given_back, reason=reason)
-                # Closing waits until the broker knows it.
+                # Closing waits for the broker's answer.
                 async with client.consumer(
                     LETTERS, subscription=kind, start="earliest"
                 ) as letters:

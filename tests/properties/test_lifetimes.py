@@ -1,4 +1,4 @@
-"""What is closed is gone at once, without Python's garbage collector."""
+"""Closed objects are freed at once, without Python's garbage collector."""
 
 import asyncio
 import gc
@@ -34,7 +34,7 @@ TURNS_MAX = 1000
 
 
 async def until(is_so):
-    """Let the loop run until *is_so*, or for long enough to doubt it."""
+    """Run the event loop until *is_so* returns true, or for some time."""
     for _ in range(TURNS_MAX):
         if is_so():
             return True
@@ -46,7 +46,7 @@ async def until(is_so):
 async def without_collector():
     gc.collect()
     gc.disable()
-    # pytest keeps the records, with exceptions that refer to what is closed.
+    # pytest keeps log records, whose exceptions refer to closed objects.
     logging.disable()
     try:
         yield
@@ -143,7 +143,7 @@ async def delete_a_topic(client):
 @pytest.mark.parametrize(
     "use", [check_health, send_half_a_frame, break_the_protocol, connect_a_client]
 )
-def test_a_closed_connection_leaves_nothing_for_the_garbage_collector(use):
+def test_closed_connection_leaves_no_garbage(use):
     async def test(broker):
         async with listen(broker.server, "127.0.0.1", 0) as port, without_collector():
             await use(broker, port)
@@ -169,7 +169,7 @@ def test_a_closed_connection_leaves_nothing_for_the_garbage_collector(use):
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_closed_client_objects_leave_nothing_for_the_garbage_collector(use, types):
+def test_closed_client_objects_leave_no_garbage(use, types):
     async def test(broker):
         async with broker.connect() as client, without_collector():
             await use(client)
@@ -178,7 +178,7 @@ def test_closed_client_objects_leave_nothing_for_the_garbage_collector(use, type
     with_broker(test)
 
 
-def test_a_closed_sync_client_leaves_nothing_for_the_garbage_collector():
+def test_closed_sync_client_leaves_no_garbage():
     def use(url):
         with sync.connect(url) as client:
             with client.producer(TOPIC) as producer:

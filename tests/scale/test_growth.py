@@ -48,7 +48,7 @@ CREDIT = 1 << 20
 
 
 def run(test, **options):
-    """The results of *test* with few and with four times as many things."""
+    """Return the results of *test* with few and with four times as many things."""
     found = []
 
     async def measure(broker, count):
@@ -67,7 +67,7 @@ async def open_producers(broker, first, count, *, topic=A_TOPIC, policy=RELIABLE
 
 
 @pytest.mark.parametrize("policy", [RELIABLE, NON_RELIABLE], ids=["stored", "direct"])
-def test_opening_a_producer_costs_the_same_with_any_number_of_connected_ones(policy):
+def test_cost_of_opening_a_producer_does_not_depend_on_connected_ones(policy):
     async def test(broker, count):
         await open_producers(broker, 0, count, policy=policy)
         with counting_steps() as steps:
@@ -77,7 +77,7 @@ def test_opening_a_producer_costs_the_same_with_any_number_of_connected_ones(pol
     assert_constant(*run(test))
 
 
-def test_opening_a_producer_costs_the_same_with_any_number_of_idle_ones():
+def test_cost_of_opening_a_producer_does_not_depend_on_idle_ones():
     async def test(broker, count):
         for topic, session in await open_producers(broker, 0, count):
             broker.producers.close(topic, session, forget=False)
@@ -88,7 +88,7 @@ def test_opening_a_producer_costs_the_same_with_any_number_of_idle_ones():
     assert_constant(*run(test))
 
 
-def test_closing_a_producer_costs_the_same_with_any_number_of_others():
+def test_cost_of_closing_a_producer_does_not_depend_on_others():
     async def test(broker, count):
         opened = await open_producers(broker, 0, count)
         with counting_steps() as steps:
@@ -99,7 +99,7 @@ def test_closing_a_producer_costs_the_same_with_any_number_of_others():
     assert_constant(*run(test))
 
 
-def test_creating_a_topic_costs_the_same_with_any_number_of_topics():
+def test_cost_of_creating_a_topic_does_not_depend_on_others():
     async def create(broker, first, count):
         for number in range(first, first + count):
             name = TopicName.parse(f"/default/t-{number}")
@@ -114,7 +114,7 @@ def test_creating_a_topic_costs_the_same_with_any_number_of_topics():
     assert_constant(*run(test))
 
 
-def test_creating_a_subscription_costs_the_same_with_any_number_of_subscriptions():
+def test_cost_of_creating_a_subscription_does_not_depend_on_others():
     async def create(broker, first, count):
         for number in range(first, first + count):
             await broker.subscriptions.create(
@@ -139,7 +139,7 @@ def test_creating_a_subscription_costs_the_same_with_any_number_of_subscriptions
 @pytest.mark.parametrize(
     "type_", [t for t in SubscriptionType if t is not SubscriptionType.EXCLUSIVE]
 )
-def test_a_consumer_comes_and_goes_at_the_same_cost_beside_any_number_of_others(type_):
+def test_cost_of_attaching_a_consumer_does_not_depend_on_others(type_):
     async def attach(broker, first, count):
         _, subscription = await broker.subscriptions.open(
             A_TOPIC, SubscriptionName("s"), type_, Start.EARLIEST
@@ -163,7 +163,7 @@ def test_a_consumer_comes_and_goes_at_the_same_cost_beside_any_number_of_others(
         _, others = await attach(broker, 0, count)
         with counting_steps() as steps:
             subscription, consumers = await attach(broker, count, PROBES)
-            # Also the one that came first, whom another follows as the active one.
+            # Also the first consumer, after which another one becomes active.
             for consumer in (*consumers, *others[:PROBES]):
                 subscription.detach(consumer)
                 await asyncio.sleep(0)
@@ -175,7 +175,7 @@ def test_a_consumer_comes_and_goes_at_the_same_cost_beside_any_number_of_others(
 @pytest.mark.parametrize(
     "type_", [SubscriptionType.SHARED, SubscriptionType.KEY_SHARED]
 )
-def test_what_may_be_delivered_is_known_without_asking_every_consumer(type_):
+def test_demand_is_known_without_asking_every_consumer(type_):
     def test(count):
         machine = create_machine(type_, Cursor(0))
         for consumer in range(count):
@@ -190,7 +190,7 @@ def test_what_may_be_delivered_is_known_without_asking_every_consumer(type_):
     assert_constant(test(SMALL), test(LARGE))
 
 
-def test_a_store_in_memory_scans_one_prefix_without_looking_at_others():
+def test_memory_store_scans_one_prefix_without_reading_others():
     things = prefix_of("/things/", int)
 
     async def measure(count):
@@ -207,10 +207,10 @@ def test_a_store_in_memory_scans_one_prefix_without_looking_at_others():
 
 
 class NoStorage:
-    """A storage that is never asked to write."""
+    """A storage that never writes."""
 
 
-def test_forgetting_one_cursor_costs_the_same_with_any_number_of_others():
+def test_cost_of_forgetting_a_cursor_does_not_depend_on_others():
     async def measure(count):
         cursors = CursorSaver(NoStorage(), asyncio.get_running_loop())
         for number in range(count):
@@ -222,7 +222,7 @@ def test_forgetting_one_cursor_costs_the_same_with_any_number_of_others():
     assert_constant(*(asyncio.run(measure(count)) for count in (SMALL, LARGE)))
 
 
-def test_sealing_looks_only_at_topics_that_have_something_in_memory():
+def test_sealing_visits_only_topics_with_a_tail():
     async def measure(count):
         world = World()
         async with world.storage(seal_interval_s=0.001, seal_age_s=1e9) as storage:
@@ -237,7 +237,7 @@ def test_sealing_looks_only_at_topics_that_have_something_in_memory():
     assert_constant(*(asyncio.run(measure(count)) for count in (SMALL, LARGE)))
 
 
-def test_sealing_many_topics_costs_the_same_for_each():
+def test_cost_of_sealing_is_linear_in_the_topics():
     async def measure(count):
         world = World()
         async with world.storage(seal_age_s=10.0, seal_pace=0.0) as storage:
@@ -254,7 +254,7 @@ def test_sealing_many_topics_costs_the_same_for_each():
     assert_linear(*(asyncio.run(measure(count)) for count in (25, 100)))
 
 
-def test_a_restart_costs_the_same_for_each_topic():
+def test_cost_of_a_restart_is_linear_in_the_topics():
     async def fill(world, count):
         async with world.broker() as broker:
             for number in range(count):
@@ -283,7 +283,7 @@ def test_a_restart_costs_the_same_for_each_topic():
     assert_linear(*found)
 
 
-# Answers to questions about very many things.
+# Answers about very many things.
 
 
 async def three_topics(broker):
@@ -291,7 +291,7 @@ async def three_topics(broker):
         await broker.topics.create(TopicName.parse(f"/default/{name}"), RELIABLE)
 
 
-def test_topics_are_listed_by_pages():
+def test_topics_are_listed_in_pages():
     async def test(broker):
         async with broker.connect() as client:
             await three_topics(broker.broker)
@@ -308,7 +308,7 @@ def test_topics_are_listed_by_pages():
     with_broker(test)
 
 
-def test_a_topic_is_described_by_pages():
+def test_topic_is_described_in_pages():
     async def test(broker):
         async with broker.connect() as client:
             await client.create_topic(TOPIC)
@@ -325,9 +325,9 @@ def test_a_topic_is_described_by_pages():
     with_broker(test)
 
 
-def test_metrics_of_one_topic_are_reported_for_a_bounded_number_of_topics():
+def test_number_of_topics_with_own_metrics_is_bounded():
     class Topics:
-        """A broker's topics, each of them the same one."""
+        """A broker with many topics, which are the same object."""
 
         def __init__(self, broker, topic, count):
             self.counts, self.topics = broker.counts, self

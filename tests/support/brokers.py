@@ -1,4 +1,4 @@
-"""Brokers without servers, over a store and a storage that outlive them."""
+"""Brokers without servers, on a store and a storage that survive them."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ TEST_TIMEOUT_S = 30
 
 
 class MeddledStore(MemoryStore):
-    """A store in which others act in the worst moment: between reading and writing."""
+    """A store that runs other actions between a caller's read and its transaction."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.meddling = []
-        """What happens before the next transactions, one thing before each."""
+        self.concurrent_actions = []
+        """The actions to run before the next transactions, one before each."""
         self.failing = set()
         """Prefixes that cannot be scanned."""
 
     async def transaction(self, comparisons, operations):
         """See MetadataStore."""
-        if self.meddling:
-            await self.meddling.pop(0)()
+        if self.concurrent_actions:
+            await self.concurrent_actions.pop(0)()
         return await super().transaction(comparisons, operations)
 
     async def scan(self, prefix, **page):
@@ -47,7 +47,7 @@ class MeddledStore(MemoryStore):
 
 
 class BrokerWorld:
-    """What outlives a broker: its journal, its segments, the metadata store."""
+    """A broker's journal, segments and metadata store, which survive it."""
 
     def __init__(self, store=None, objects=None, **storage) -> None:
         self.store = store or MeddledStore()
@@ -58,7 +58,7 @@ class BrokerWorld:
 
     @asynccontextmanager
     async def broker(self, **options):
-        """A broker of this world; there is one at a time."""
+        """Run a broker of this world; one at a time."""
         async with (
             open_storage(
                 self._config,
@@ -79,7 +79,7 @@ class BrokerWorld:
 
 
 def with_world(test, *worlds) -> None:
-    """Run *test* with a world of its own, or these."""
+    """Run *test* with a new world, or with these."""
 
     async def run() -> None:
         async with asyncio.timeout(TEST_TIMEOUT_S):
@@ -92,7 +92,7 @@ def with_world(test, *worlds) -> None:
 
 
 def with_bare_broker(test, **options) -> None:
-    """Run *test* with a broker that has no servers."""
+    """Run *test* with a broker without servers."""
 
     async def run(world) -> None:
         async with world.broker(**options) as broker:
@@ -107,7 +107,7 @@ def _first(group):
 
 
 class Outcome:
-    """A ``done`` callback that remembers what it was told, and can be awaited."""
+    """A ``done`` callback that stores its arguments and can be awaited."""
 
     def __init__(self) -> None:
         self._future = asyncio.get_running_loop().create_future()
@@ -121,19 +121,19 @@ class Outcome:
         return self._future.done()
 
     async def offset(self) -> int:
-        """The offset; raises what went wrong."""
+        """Return the offset, or raise the error."""
         offset, error = await self._future
         if error is not None:
             raise error
         return offset
 
     async def error(self):
-        """What went wrong, or None."""
+        """Return the error, or None."""
         return (await self._future)[1]
 
 
 class Port:
-    """A consumer's far end that keeps what it is sent."""
+    """A consumer port that stores the received frames."""
 
     def __init__(self) -> None:
         self.frames = []

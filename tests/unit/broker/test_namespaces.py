@@ -126,7 +126,7 @@ def test_concurrent_topic_creation_prevents_namespace_deletion(partitions):
     async def test(mine, other):
         async with mine.broker() as broker, other.broker() as second:
             await broker.namespaces.create(SHOP)
-            mine.store.meddling.append(lambda: create(second, partitions))
+            mine.store.concurrent_actions.append(lambda: create(second, partitions))
             with pytest.raises(NamespaceInUse):
                 await broker.namespaces.delete(SHOP)
 
@@ -141,7 +141,7 @@ def test_concurrent_namespace_deletion_prevents_topic_creation(partitions):
     async def test(mine, other):
         async with mine.broker() as broker, other.broker() as second:
             await broker.namespaces.create(SHOP)
-            mine.store.meddling.append(lambda: second.namespaces.delete(SHOP))
+            mine.store.concurrent_actions.append(lambda: second.namespaces.delete(SHOP))
             with pytest.raises(NamespaceNotFound):
                 await create(broker, partitions)
             assert await mine.store.scan(keys.topics_of(SHOP)) == []

@@ -235,7 +235,7 @@ def test_too_long_partition_names_are_refused():
 def test_all_partitions_appear_or_none():
     async def test(world):
         async with world.broker() as broker:
-            world.store.meddling.append(crash)
+            world.store.concurrent_actions.append(crash)
             with pytest.raises(Crash):
                 await broker.topics.create_partitioned(A_TOPIC, 3, RELIABLE)
         async with world.broker() as broker:
@@ -252,15 +252,17 @@ def test_concurrent_creations_by_two_brokers_do_not_mix():
 
     async def test(mine, other):
         async with mine.broker() as broker, other.broker() as second:
-            mine.store.meddling.append(lambda: second.topics.create(PARTS[1], RELIABLE))
+            mine.store.concurrent_actions.append(
+                lambda: second.topics.create(PARTS[1], RELIABLE)
+            )
             await broker.topics.create_partitioned(name("/default/x"), 2, RELIABLE)
             assert await broker.topics.partitions_of(A_TOPIC) == [PARTS[1]]
-            mine.store.meddling.append(
+            mine.store.concurrent_actions.append(
                 lambda: second.topics.create(name("/default/y"), RELIABLE)
             )
             with pytest.raises(AlreadyExists, match="non-partitioned"):
                 await broker.topics.create_partitioned(name("/default/y"), 2, RELIABLE)
-            mine.store.meddling.append(
+            mine.store.concurrent_actions.append(
                 lambda: second.topics.create_partitioned(
                     name("/default/z"), 2, RELIABLE
                 )
@@ -283,7 +285,9 @@ def test_partition_added_during_deletion_is_deleted_too():
     async def test(mine, other):
         async with mine.broker() as broker, other.broker() as second:
             await broker.topics.create_partitioned(A_TOPIC, 2, NON_RELIABLE)
-            mine.store.meddling.append(lambda: second.topics.add_partitions(A_TOPIC, 3))
+            mine.store.concurrent_actions.append(
+                lambda: second.topics.add_partitions(A_TOPIC, 3)
+            )
             await broker.topics.delete(A_TOPIC)
             assert await broker.topics.names() == []
             assert await broker.topics.partition_count(A_TOPIC) is None
@@ -444,7 +448,7 @@ def test_failed_deletion_leaves_the_topic_unchanged():
         async with world.broker() as broker:
             await filled(broker)
             topic = await broker.topics.get(PARTS[0])
-            world.store.meddling.append(crash)
+            world.store.concurrent_actions.append(crash)
             with pytest.raises(Crash):
                 await broker.topics.delete(A_TOPIC)
             assert topic.refusal is None
@@ -482,11 +486,11 @@ def test_deletion_interrupted_by_a_crash_is_finished_at_the_next_start(at):
     async def test(world):
         async with world.broker() as broker:
             await filled(broker)
-            world.store.meddling += [nothing] * at + [crash]
+            world.store.concurrent_actions += [nothing] * at + [crash]
             with pytest.raises(Crash):
                 await broker.topics.delete(A_TOPIC)
             assert await broker.topics.names() == []
-        world.store.meddling.clear()
+        world.store.concurrent_actions.clear()
         async with world.broker() as broker:
             await assert_nothing_is_left(world, broker)
             await broker.topics.create(A_TOPIC, RELIABLE)

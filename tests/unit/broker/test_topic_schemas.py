@@ -283,7 +283,9 @@ def test_concurrent_binding_prevents_subject_deletion():
         async with world.broker() as broker:
             await registered(broker)
             await broker.topics.create(A_TOPIC, RELIABLE)
-            world.store.meddling = [lambda: broker.schemas.bind(A_TOPIC, strict())]
+            world.store.concurrent_actions = [
+                lambda: broker.schemas.bind(A_TOPIC, strict())
+            ]
             with pytest.raises(SchemaInUse):
                 await broker.schemas.delete_subject("orders")
 
@@ -295,7 +297,9 @@ def test_concurrent_subject_deletion_prevents_binding():
         async with world.broker() as broker:
             await registered(broker)
             await broker.topics.create(A_TOPIC, RELIABLE)
-            world.store.meddling = [lambda: broker.schemas.delete_subject("orders")]
+            world.store.concurrent_actions = [
+                lambda: broker.schemas.delete_subject("orders")
+            ]
             with pytest.raises(SchemaNotFound):
                 await broker.schemas.bind(A_TOPIC, strict())
             assert await broker.schemas.get(A_TOPIC) is None
