@@ -77,7 +77,7 @@ class Stage:
     @property
     def next_sequence(self) -> int:
         """The number of messages that the part accepted for the topic."""
-        return self._content.taken
+        return self._content.accepted
 
     def take(self, frame: BatchFrame) -> None:
         """
@@ -89,13 +89,13 @@ class Stage:
             return
         part, content, header = self._part, self._content, frame.header
         part.touch()
-        if header.base_sequence + header.count <= content.taken:
+        if header.base_sequence + header.count <= content.accepted:
             # Sent again after a lost connection.
             self._tell_written()
             return
         try:
             self._check(frame)
-            content.taken += header.count
+            content.accepted += header.count
             validation = self._topic.schema_validation
             if validation is None:
                 self._store(frame)
@@ -121,10 +121,10 @@ class Stage:
 
     def _check(self, frame: BatchFrame) -> None:
         header = frame.header
-        if header.base_sequence != self._content.taken:
+        if header.base_sequence != self._content.accepted:
             raise OutOfSequence(
                 f"the batch begins with sequence {header.base_sequence}; "
-                f"{self._content.taken} was expected"
+                f"{self._content.accepted} was expected"
             )
         check_header(header, self.producer)
         verify(frame, self._topic.limits.max_message_size, self._topic.name)
@@ -152,12 +152,12 @@ class Stage:
 class _TopicContent:
     """The messages of a part for one topic."""
 
-    __slots__ = ("number", "taken", "topic_id", "written")
+    __slots__ = ("accepted", "number", "topic_id", "written")
 
     def __init__(self, number: int, topic_id: int, count: int = 0) -> None:
         self.number = number
         self.topic_id = topic_id
-        self.taken = count
+        self.accepted = count
         self.written = count
 
 
