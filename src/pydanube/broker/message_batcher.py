@@ -51,7 +51,7 @@ BATCH_TARGET_BYTES = 1024 * 1024
 ATTRIBUTE_BYTES = 8
 """The size of an attribute in a batch in addition to its name and value."""
 
-BATCH_MESSAGES_MAX = 10_000
+BATCH_TARGET_MESSAGES = 10_000
 """A batch with this many messages is published early, too."""
 
 BATCH_BYTES_MAX = batch_bytes_max(FRAME_BYTES_MAX)
@@ -154,7 +154,7 @@ class MessageBatcher:
         group.byte_count += size
         if (
             group.byte_count >= self._group_bytes_max
-            or len(group.messages) >= BATCH_MESSAGES_MAX
+            or len(group.messages) >= BATCH_TARGET_MESSAGES
         ):
             del self._groups[key]
             self._publish(topic, group)
@@ -209,17 +209,19 @@ class MessageBatcher:
 
 
 def _find_malformed(message: SingleMessage) -> InvalidRequest | None:
-    if not TIME_MIN <= message.publish_time_us <= TIME_MAX:
-        return InvalidRequest("a publish time is not between the years 1 and 9999")
-    for time in (message.deliver_at_us, message.expires_at_us):
+    for name, time in (
+        ("publish time", message.publish_time_us),
+        ("delivery time", message.deliver_at_us),
+        ("expiry time", message.expires_at_us),
+    ):
         if time is not None and not TIME_MIN <= time <= TIME_MAX:
             return InvalidRequest(
-                "a time of delivery or expiry is not between the years 1 and 9999"
+                f"the {name} {time} (microseconds since 1970) is not between the years "
+                "1 and 9999"
             )
-    if message.schema_id and not (
-        0 < message.schema_id <= INT64_MAX and 0 <= message.schema_version <= INT32_MAX
-    ):
-        return InvalidRequest("a schema id or schema version is out of bounds")
+    schema_id, version = message.schema_id, message.schema_version
+    if schema_id and not (0 < schema_id <= INT64_MAX and 0 <= version <= INT32_MAX):
+        return InvalidRequest(f"schema id {schema_id}, version {version}: out of range")
     return None
 
 
@@ -237,7 +239,7 @@ def _notify(
 def _frame_of(messages: list[SingleMessage]) -> BatchFrame:
     first, last = messages[0], messages[-1]
     producers = [message.producer for message in messages]
-    is_of_one = producers.count(first.producer) == len(producers)
+    has_one_producer = producers.count(first.producer) == len(producers)
     header = BatchHeader(
         count=len(messages),
         columns=Column.PAYLOAD,
@@ -245,7 +247,7 @@ def _frame_of(messages: list[SingleMessage]) -> BatchFrame:
         last_publish_time=last.publish_time_us,
         schema_id=first.schema_id,
         schema_version=first.schema_version,
-        producer=first.producer if is_of_one else "",
+        producer=first.producer if has_one_producer else "",
     )
     keys = _unless_null([message.key for message in messages])
     attributes = _unless_null([message.attributes or None for message in messages])
@@ -255,7 +257,7 @@ def _frame_of(messages: list[SingleMessage]) -> BatchFrame:
     times = [message.publish_time_us for message in messages]
     if times.count(times[0]) == len(times):
         times = []
-    is_plain = is_of_one and not (keys or attributes or deliver_at or expires_at)
+    is_plain = has_one_producer and not (keys or attributes or deliver_at or expires_at)
     if is_plain:
         return encode_payloads(payloads, header, times)
     batch = batch_of(
@@ -263,7 +265,7 @@ def _frame_of(messages: list[SingleMessage]) -> BatchFrame:
         keys=keys,
         attributes=attributes,
         publish_times=times or None,
-        producers=None if is_of_one else [name or None for name in producers],
+        producers=None if has_one_producer else [name or None for name in producers],
         deliver_at=deliver_at,
         expires_at=expires_at,
     )

@@ -320,7 +320,7 @@ class Topic:
             raise fenced
         self.append(frame, done)
 
-    def count_taken(self, count: int) -> None:
+    def count_published(self, count: int) -> None:
         """Count messages for the publish rate."""
         if self._publish_rate is not None:
             self._publish_rate.take(count, self._clock())
@@ -417,7 +417,7 @@ class ReliableTopic(Topic):
 
         base_offset = self.log.append_nowait(frame, committed)
         session.record(base_sequence, base_offset, count)
-        self.count_taken(count)
+        self.count_published(count)
 
     def append(self, frame: BatchFrame, done: OnPublished) -> None:
         """See the base class."""
@@ -429,7 +429,7 @@ class ReliableTopic(Topic):
             done(base_offset, error)
 
         base_offset = self.log.append_nowait(frame, committed)
-        self.count_taken(count)
+        self.count_published(count)
 
     def set_on_corruption(self, on_corruption: CorruptionPolicy) -> None:
         """See the base class."""
@@ -560,7 +560,7 @@ class DirectTopic(Topic):
         frame.stamp(base_offset, 1)
         self._next_offset += frame.count
         self.counts.publish(frame.count, frame.byte_count)
-        self.count_taken(frame.count)
+        self.count_published(frame.count)
         for subscription in self.subscriptions.values():
             assert isinstance(subscription, DirectSubscription)
             subscription.offer(frame)
