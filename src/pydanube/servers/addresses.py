@@ -24,7 +24,7 @@ class Addresses:
 
     @property
     def is_behind_proxy(self) -> bool:
-        """Whether clients connect through a proxy."""
+        """True if clients connect through a proxy."""
         return self.broker_url != self.connect_url
 
 

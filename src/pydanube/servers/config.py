@@ -61,7 +61,7 @@ ORIGINAL_VARIABLES = frozenset(
 )
 """Variables of the original Danube's tools and connectors; a broker ignores them."""
 
-# What Kubernetes sets in every container for a Service called danube or danube-*, as
+# Variables that Kubernetes sets for a Service with the name danube or danube-*, as
 # NAME=VALUE.  The values distinguish them from mistakes, such as the variable
 # DANUBE_LISTEN_STREAM_PORT=7000 with a single underscore.
 _KUBERNETES = re.compile(
@@ -153,7 +153,7 @@ class TopicsConfig(
     """Settings of topics."""
 
     auto_create: bool = True
-    """Whether a producer creates its topic if the topic does not exist."""
+    """Create a topic when a producer opens it and it does not exist."""
 
 
 class SubscriptionsConfig(

@@ -37,7 +37,7 @@ IDLE_LOAD = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """How often the upkeep runs."""
+    """The intervals of the upkeep."""
 
     check_s: float = 1.0
     collect_s: float = 600.0
@@ -45,10 +45,10 @@ class Schedule:
     collect_s_max: float = 6 * 3600.0
     """The interval of full collections while it is busy."""
     release_s: float = 5.0
-    """How long the process must have been idle before it returns memory."""
+    """The idle time after which the process returns memory."""
 
     def is_collection_due(self, passed_s: float, load: float) -> bool:
-        """Whether a full collection is due, *passed_s* after the last one."""
+        """Return whether a full collection is due *passed_s* after the last one."""
         return passed_s >= (self.collect_s if load <= IDLE_LOAD else self.collect_s_max)
 
 

@@ -30,7 +30,7 @@ class ReceiveMemory:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether a connection is waiting for memory."""
+        """True while a connection is waiting for memory."""
         return bool(self._waiting)
 
     def holds(self, receiver: Receiver) -> bool:

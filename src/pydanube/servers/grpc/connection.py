@@ -276,7 +276,7 @@ class GrpcProtocol(asyncio.Protocol):
 
     @property
     def is_answering(self) -> bool:
-        """Whether calls without tasks are running."""
+        """True while calls without tasks are running."""
         return bool(self._answering)
 
     async def all_answered(self) -> None:
@@ -287,7 +287,7 @@ class GrpcProtocol(asyncio.Protocol):
 
     @property
     def has_settled(self) -> bool:
-        """Whether both sides have completed the handshake."""
+        """True if both sides have completed the handshake."""
         http2 = self._grpc.http2
         return http2.has_preface and http2.has_settings_ack
 

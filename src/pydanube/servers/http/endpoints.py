@@ -76,7 +76,7 @@ class Call(Generic[B]):
 
     @property
     def is_forced(self) -> bool:
-        """Whether the query has ``force=true``."""
+        """True if the query has ``force=true``."""
         return self.query.get("force") == "true"
 
     async def topics(self) -> list[TopicName]:

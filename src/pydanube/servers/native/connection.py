@@ -211,12 +211,12 @@ class NativeConnection(asyncio.BufferedProtocol):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the connection was lost."""
+        """True if the connection was lost."""
         return self._gone.is_set()
 
     @property
     def can_write(self) -> bool:
-        """Whether the client reads fast enough for more to be sent."""
+        """True if the client reads fast enough for more to be sent."""
         return self._can_write.is_set()
 
     async def until_writable(self) -> None:
@@ -225,7 +225,7 @@ class NativeConnection(asyncio.BufferedProtocol):
 
     @property
     def counts_plain_bytes(self) -> bool:
-        """Whether the client counts credit before compression, as the broker does."""
+        """True if the client counts credit before compression, as the broker does."""
         return self._protocol.peer_revision >= CREDIT_REVISION
 
     def deliver(self, channel: int, frame: BatchFrame, attempt: int) -> None:
@@ -412,7 +412,7 @@ class NativeConnection(asyncio.BufferedProtocol):
 
     @property
     def _knows_idle_timeout(self) -> bool:
-        """Whether the client knows that it must not be silent."""
+        """True if the client knows that it must not be silent."""
         return self._protocol.peer_revision >= REVISION_WITH_IDLE_TIMEOUT
 
     def _close_silent(self, reason: str) -> None:

@@ -299,7 +299,7 @@ class DirectoryContents:
 
     @property
     def replaces_journal(self) -> bool:
-        """Whether a new journal replaces the old one."""
+        """True if a new journal replaces the old one."""
         return self.report.journal != WHOLE
 
     def next_offset(self, topic: RecoveredTopic) -> int:

@@ -14,7 +14,7 @@ class TopicReport:
     topic: str
     topic_id: int
     is_rebuilt: bool
-    """Whether its record is missing in the metadata store."""
+    """True if its record is missing in the metadata store."""
     segments: int
     rebuilt_segments: int
     """The number of segments whose records are missing in the metadata store."""
@@ -46,4 +46,4 @@ class RecoveryReport:
     unreadable: list[str] = field(default_factory=list)
     """Objects that are not segments of a topic; they stay in place."""
     written: bool = False
-    """Whether the directory was changed."""
+    """True if the directory was changed."""

@@ -55,7 +55,7 @@ class Operation:
     permission: Permission
     target: Target
     is_repeatable: bool
-    """Whether the client may send a request again if it got no answer."""
+    """True if the client may send a request again if it got no answer."""
 
 
 CLIENT, BROKER, BOTH = Side
@@ -103,7 +103,7 @@ class Kind(IntEnum):
     sender: Side
     answer_body: type[Message] | None
     on_channel: bool
-    """Whether the frame belongs to one producer, consumer or stage."""
+    """True if the frame belongs to one producer, consumer or stage."""
     revision: int
     """The protocol revision that added the kind; older peers do not know it."""
     operation: Operation | None
