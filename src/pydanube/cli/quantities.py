@@ -1,4 +1,4 @@
-"""Sizes, durations and counts, as people write and read them."""
+"""Sizes, durations and counts in options and output."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ if TYPE_CHECKING:
 
 def parse_bytes(text: str) -> int:
     """
-    A size such as ``500MB`` or ``1.5GiB`` in bytes; a number alone is bytes.
+    Return the bytes of a size such as ``500MB``; without a unit it is bytes.
 
     Raises:
-        InvalidRequest: It is no size.
+        InvalidRequest: *text* is not a size.
     """
     return int(_parse(text, BYTE_UNITS, "a size such as 500MB or 10GiB"))
 
 
 def parse_duration(text: str) -> float:
     """
-    A duration such as ``90s``, ``12h`` or ``7d`` in seconds; a number is seconds.
+    Return the seconds of a duration such as ``12h``; without a unit it is seconds.
 
     Raises:
-        InvalidRequest: It is no duration.
+        InvalidRequest: *text* is not a duration.
     """
     return _parse(text, {"": 1, **DURATION_UNITS}, "a duration such as 90s, 12h or 7d")
 
 
 def parse_rate(text: str) -> float:
     """
-    Messages per second from ``500`` or ``500/s``.
+    Return the messages per second of ``500`` or ``500/s``.
 
     Raises:
-        InvalidRequest: It is no rate, or none that is above zero.
+        InvalidRequest: *text* is not a positive rate.
     """
     number = text.strip().removesuffix("/s")
     try:
@@ -50,10 +50,10 @@ def parse_rate(text: str) -> float:
 
 def parse_attribute(text: str) -> tuple[str, str]:
     """
-    Name and value from ``name=value``.
+    Return the name and value of ``name=value``.
 
     Raises:
-        InvalidRequest: There is no ``=``, or no name before it.
+        InvalidRequest: The name or the ``=`` is missing.
     """
     name, equals, value = text.partition("=")
     if not equals or not name:
@@ -62,29 +62,29 @@ def parse_attribute(text: str) -> tuple[str, str]:
 
 
 def format_bytes(count: float) -> str:
-    """*count* bytes in the largest unit that leaves at least 1."""
+    """Return *count* bytes in the largest unit of which there is at least 1."""
     if count < 1024:
         return f"{count:.0f} B"
     for unit in ("KiB", "MiB", "GiB"):
         count /= 1024
-        # What is rounded to 1024 of this unit is 1 of the next.
+        # A value that rounds to 1024 of this unit is 1 of the next.
         if count < 1023.95:
             return f"{count:.1f} {unit}"
     return f"{count / 1024:.1f} TiB"
 
 
 def format_count(count: float) -> str:
-    """*count* with commas between thousands."""
+    """Return *count* with commas between thousands."""
     return f"{count:,.0f}"
 
 
 def format_messages(count: int) -> str:
-    """*count* with the word, as in ``1 message``."""
+    """Return *count* with the word, as in ``1 message``."""
     return f"{format_count(count)} message{'' if count == 1 else 's'}"
 
 
 def format_duration(seconds: float) -> str:
-    """*seconds* in the largest unit that says it exactly, as in ``7d``."""
+    """Return *seconds* in the largest unit that represents it exactly, as in ``7d``."""
     for unit in ("d", "h", "m"):
         if seconds >= DURATION_UNITS[unit] and seconds % DURATION_UNITS[unit] == 0:
             return f"{seconds / DURATION_UNITS[unit]:.0f}{unit}"

@@ -31,7 +31,7 @@ from pydanube.model.schemas import (
     SubjectDescription,
 )
 from pydanube.schemas.compatibility import Direction, Violation, find_violations
-from pydanube.schemas.language import DEFINITION_BYTES_MAX, Incompatibility
+from pydanube.schemas.language import Incompatibility, definition_text
 from pydanube.schemas.parsing import parse_schema
 
 if TYPE_CHECKING:
@@ -433,15 +433,9 @@ class SchemaRegistry:
     async def _parse(
         self, type_: SchemaType, definition: bytes | str, message: str | None
     ) -> ParsedSchema:
-        if len(definition) > DEFINITION_BYTES_MAX:
-            raise InvalidSchema(
-                f"the schema has {len(definition)} bytes; the maximum is "
-                f"{DEFINITION_BYTES_MAX}"
-            )
+        text = definition_text(definition)
         async with self._threads:
-            return await asyncio.to_thread(
-                parse_schema, type_, definition, message=message
-            )
+            return await asyncio.to_thread(parse_schema, type_, text, message=message)
 
     def _record_of(self, new: NewSchema, schema: ParsedSchema) -> SchemaVersionRecord:
         return SchemaVersionRecord(

@@ -78,7 +78,7 @@ class JsonSchema(ParsedSchema):
         except _NOT_JSON as error:
             raise InvalidSchema(f"the JSON Schema is not JSON: {error}") from error
         check_document(self.document)
-        self._weight = ValidationCost(self.document)
+        self._cost = ValidationCost(self.document)
         patterns = patterns_in(self.document)
         rules = None
         if patterns and patterns <= LINEAR_PATTERNS_MAX:
@@ -97,7 +97,7 @@ class JsonSchema(ParsedSchema):
     @property
     def steps_per_byte(self) -> int:
         """See the base class; patterns that may backtrack have no bound."""
-        return self._weight.steps if self._is_linear else UNBOUNDED
+        return self._cost.steps if self._is_linear else UNBOUNDED
 
     @cached_property
     def canonical(self) -> bytes:
@@ -241,12 +241,12 @@ class JsonSchema(ParsedSchema):
         exponentially many if the schema refers to itself.  Each quotes its value.
         """
         depth = payload.count(b"{") + payload.count(b"[")
-        weight = self._weight.steps
-        if weight > EXPLAINED_STEPS_MAX:
-            return weight
-        if self._weight.is_recursive:
-            weight **= min(depth, 16)
-        steps = weight * (payload.count(b",") + depth + 1)
+        steps_per_value = self._cost.steps
+        if steps_per_value > EXPLAINED_STEPS_MAX:
+            return steps_per_value
+        if self._cost.is_recursive:
+            steps_per_value **= min(depth, 16)
+        steps = steps_per_value * (payload.count(b",") + depth + 1)
         return max(steps, steps * len(payload) // EXPLAINED_TEXT_BYTES_MAX)
 
 
