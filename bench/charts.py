@@ -156,9 +156,9 @@ def _finish(
 
 
 def _mark_failed(panel: Any, at: int, row: Row | None) -> None:
-    said = "not measured" if row is None else "failed"
+    status = "not measured" if row is None else "failed"
     panel.annotate(
-        said,
+        status,
         (0.02, at),
         xycoords=("axes fraction", "data"),
         color="#b00020",

@@ -36,7 +36,7 @@ def parser_of_command() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Measure pydanube and its peers side by side, on this machine. "
-        "Servers are started and stopped; what is not installed is skipped and said.",
+        "Servers are started and stopped; missing ones are skipped and reported.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

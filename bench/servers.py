@@ -115,7 +115,7 @@ def _wait(
         if process.poll() is not None:
             raise BenchFailed(
                 f"{program} ended with exit code {process.returncode} before "
-                f"it was ready. It said:\n{_log_tail(log)}"
+                f"it was ready. Its output:\n{_log_tail(log)}"
             )
         if is_ready():
             return
