@@ -78,7 +78,7 @@ class QuorumDriver(Driver):
     def __init__(self, endpoint: dict[str, Any]) -> None:
         super().__init__(endpoint)
         self._subscriptions: dict[str, Sequence[str]] = {}
-        """Of each topic that this worker has created."""
+        """The exchanges of the topics that this worker has created."""
 
     async def create(
         self, topics: Sequence[str], subscriptions: Sequence[str], *, sharing: int

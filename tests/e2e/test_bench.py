@@ -1,4 +1,4 @@
-"""The benchmark measures, checks what came, and prints what a figure depends on."""
+"""Tests of ``danube bench``."""
 
 import json
 import subprocess
@@ -54,7 +54,7 @@ def test_unknown_workload_is_refused():
 @pytest.mark.spark
 @pytest.mark.soak
 def test_bench_measures_spark_reading(tmp_path):
-    # A Spark of its own takes a while to start.
+    # Spark takes a while to start.
     options = ["--messages", "5000", "--data-dir", str(tmp_path), "--format", "json"]
     done = subprocess.run(
         [*DANUBE, "bench", "--workload", "spark-read", *options],
@@ -65,7 +65,7 @@ def test_bench_measures_spark_reading(tmp_path):
         env=environment(),
     )
     assert done.returncode == 0, done.stderr
-    # So little is never sealed: there are no files to compare with.
+    # So few messages are never sealed, so there are no files to compare with.
     [row] = json.loads(done.stdout)["rows"]
     assert (row["workload"], row["messages"]) == ("Spark reads a topic", 5000)
     assert row["per_second"] > 0

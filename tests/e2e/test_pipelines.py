@@ -229,7 +229,7 @@ def test_dead_letters_have_origin_and_reason(
 def test_database_table_to_topic(session, client, broker_url, topic, tmp_path):
     database = f"jdbc:derby:memory:{topic.rpartition('/')[2]}"
     driver = "org.apache.derby.iapi.jdbc.AutoloadedDriver"
-    # Derby would write its log to wherever the tests were started.
+    # Derby would write its log to the working directory of the tests.
     session._jvm.System.setProperty(
         "derby.stream.error.file", str(tmp_path / "derby.log")
     )
@@ -375,7 +375,7 @@ def test_failed_query_is_retried(session, client, broker_url, tmp_path, good_try
 ENDLESS = """\
 name: endless
 parameters: {topic: "", start: earliest}
-# Where the machine is busy, a worker of Spark's may not come up in time.
+# On a busy machine a Spark worker may not start in time.
 retries: {count: 10, backoff: 100ms}
 trigger: continuous
 sources: {messages: {topic: "${topic}", start: "${start}"}}

@@ -98,7 +98,7 @@ def test_lost_responses_and_busy_server_are_retried(
     spark, proxy, clickhouse, table, options
 ):
     options |= {"createTable": "true", "orderBy": "id", "batchRows": "100"}
-    # From the first statement to the last; two tasks may meet all in any order.
+    # Every statement from first to last; both tasks may run in any order.
     options |= {"retries": "20"}
     proxy.faults.extend([Broken.BEFORE, None, Broken.AFTER, None, Answer(503)] * 12)
     rows = spark.range(0, 1000, 1, 2)

@@ -88,7 +88,7 @@ def test_rows_lost_in_postgres_crash_are_rewritten():
 
 def test_concurrent_drivers_write_a_postgres_batch_once(postgres):
     sinks = [postgres_sink(postgres, "twice") for _ in range(4)]
-    # None of them finds the table there, nor the one that remembers batches.
+    # Neither the table nor the table of commit records exists.
     pieces = [stage(sink, 0, at + 1) for at, sink in enumerate(sinks)]
     threads = [
         threading.Thread(target=sink.commit, args=(key(0), each))
@@ -162,13 +162,13 @@ def test_clickhouse_commit_can_be_interrupted_anywhere(
         number, is_cut = 0, True
         while is_cut:
             pieces = stage(sink, number, 2)
-            # That an answer is lost is the same as being cut before the next request.
+            # A lost response is equivalent to an interruption before the next request.
             proxy.faults.extend([*[None] * number, Broken.BEFORE])
             with suppress(Unavailable):
                 sink.commit(key(number), pieces)
             is_cut = not proxy.faults
             proxy.faults.clear()
-            # The driver is gone, so nobody aborts; the next run has other tasks.
+            # The driver has ended, so nothing is aborted; the next run has other tasks.
             write(sink, number, task_count=3)
             found = clickhouse.query("SELECT count() FROM cut GROUP BY id")
             assert found == [[str(number + 1)]] * 30

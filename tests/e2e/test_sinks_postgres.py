@@ -116,7 +116,7 @@ def test_stream_writes_each_batch_once_after_a_lost_commit(
 
 
 def test_batch_is_rewritten_after_a_failed_task(spark, postgres, table, options):
-    # More than one Arrow batch, so that some are staged when it fails.
+    # More than one Arrow batch, so that some are staged before the failure.
     rows = "if(id = 24999, raise_error('out of order'), id) id"
     options |= {"createTable": "true", "appId": "nightly", "batchId": "0"}
     with pytest.raises(PySparkException, match="out of order"):

@@ -1,4 +1,4 @@
-"""Pipelines in a directory of their own, run in the session of the tests."""
+"""Pipeline directories whose runs use the Spark session of the tests."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 POLLS_MAX = 2400
-"""How often a run may look at its queries before a test gives up on it."""
+"""The number of polls after which a test fails."""
 
 
 class PipelineDirectory:
-    """A file, what stands beside it, and what its runs leave there."""
+    """The directory of a pipeline file, with the state of its runs."""
 
     def __init__(self, path: Path, url: str, **parameters: Any) -> None:
         self.path = path
@@ -77,7 +77,7 @@ class PipelineDirectory:
         return outcome
 
     def forget_commit(self, query: str) -> None:
-        """As if the run had been killed when the sink had the last micro-batch."""
+        """Remove the last commit, as if the run had been killed before writing it."""
         commits = self.state.checkpoints / query / "commits"
         last = max(
             int(path.name) for path in commits.iterdir() if path.name.isdecimal()

@@ -78,7 +78,7 @@ class Plan:
     tables: dict[str, DataFrame] = field(default_factory=dict)
     """Sources and steps, by name."""
     dead_letters: dict[str, DataFrame] = field(default_factory=dict)
-    """What a source could not decode, by its name."""
+    """The dead letters of each source, by its name."""
     queries: list[Query] = field(default_factory=list)
 
 

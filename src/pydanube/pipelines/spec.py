@@ -36,7 +36,7 @@ class Read(Enum):
 
 
 class Mode(Enum):
-    """How a sink writes the rows of a micro-batch or a run."""
+    """The write mode of a sink."""
 
     APPEND = "append"
     UPDATE = "update"
@@ -141,10 +141,9 @@ class Retries(Section, frozen=True):
     """The retries of failed queries."""
 
     count: int = 0
-    """How often it is started again before the run gives up; a micro-batch that
-    succeeds makes it start counting anew."""
+    """The maximum number of retries in a row; a completed micro-batch resets it."""
     backoff: str = "1s"
-    """How long the first wait is; each one that follows is twice as long."""
+    """The delay before the first retry; it doubles with each further one."""
     backoff_max: str = "1m"
 
     @property

@@ -110,7 +110,7 @@ def job(messages=100, **options):
 
 
 def run(asked, *, publish=work.publish, driver=None):
-    """What the producer and the consumer tell of a job."""
+    """Return the answers of producer and consumer to a job."""
 
     async def both():
         used = driver or MemoryDriver()

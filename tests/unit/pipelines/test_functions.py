@@ -43,7 +43,7 @@ def test_function_of_file_may_import_siblings(tmp_path):
 
     from pyspark import cloudpickle
 
-    # Where nobody knows the file.
+    # In a directory without the file.
     code = "import pickle, sys; print(pickle.load(sys.stdin.buffer)(41))"
     done = subprocess.run(
         [sys.executable, "-c", code],

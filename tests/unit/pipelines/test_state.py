@@ -66,7 +66,7 @@ def test_start_time_distinguishes_reused_pids():
     assert not is_alive((os.getpid(), "another"))
     assert not is_alive(None)
     ended = subprocess.Popen([sys.executable, "-c", ""])
-    # It is dead already, although nobody has taken note of it yet.
+    # The process has ended, but its parent has not waited for it yet.
     os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
     assert process_start_time(ended.pid) is None
     ended.wait()

@@ -28,7 +28,7 @@ def sink_of(table, **how):
 
 
 def written(sink, key, *numbers):
-    """What a task says that has written *numbers*."""
+    """Return the output of a task that has written *numbers*."""
     rows = pa.record_batch({"n": pa.array(numbers, pa.int64())})
     return sink.write(TaskKey(key, 0, 0), iter([rows]))
 
