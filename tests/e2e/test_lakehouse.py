@@ -1,4 +1,4 @@
-"""Topics become tables, and stay up to date, whatever happens in between."""
+"""Export of topics to tables, through failures and concurrent writers."""
 
 import json
 import signal
@@ -99,7 +99,7 @@ def test_history_and_tail_are_exported_once(client, broker_url, topic, table):
     first = export_all(one)
     assert len(first) > 1
     publish(client, topic, COUNT)
-    # Another process, another day: where it stands is in the table.
+    # Another process continues at the offset in the table.
     [second] = export_all(exporter(broker_url, topic, table))
     assert second.message_count == 1000
     assert exporter(broker_url, topic, table).export_round().message_count == 0
@@ -133,7 +133,7 @@ def test_values_become_columns_and_new_versions_add_some(
     assert read_with_polars(table).num_rows == 2000
 
 
-def test_spark_carries_the_tasks_out(spark, client, broker_url, topic, table):
+def test_spark_runs_the_tasks(spark, client, broker_url, topic, table):
     for first in range(0, COUNT, 1000):
         publish(client, topic, first)
     Exporter(
@@ -158,7 +158,7 @@ def test_partitions_become_one_table(client, broker_url, topic, table):
     assert set(found.column("partition").to_pylist()) == {0, 1, 2}
 
 
-def test_what_cannot_be_decoded_goes_where_it_is_wanted(
+def test_undecodable_messages_follow_the_policy(
     client, broker_url, topic, kind, tmp_path
 ):
     table = table_in(tmp_path, kind)
@@ -182,7 +182,7 @@ def test_what_cannot_be_decoded_goes_where_it_is_wanted(
 
     letters = table_in(tmp_path, kind, "letters")
     for _ in range(2):
-        # The second finds the dead letters in their table, and no rows in its own.
+        # The second run finds the dead letters, but no rows, in their tables.
         rest = table_in(tmp_path, kind, f"rest{_}")
         export_all(
             exporter(
@@ -198,9 +198,7 @@ def test_what_cannot_be_decoded_goes_where_it_is_wanted(
         assert (letter["offset"], letter["payload"]) == (10, b"nonsense")
 
 
-def test_a_round_that_fails_is_as_if_it_had_not_been(
-    client, broker_url, topic, table, tmp_path
-):
+def test_failed_round_leaves_nothing(client, broker_url, topic, table, tmp_path):
     for first in range(0, COUNT, 1000):
         publish(client, topic, first)
 
@@ -217,7 +215,7 @@ def test_a_round_that_fails_is_as_if_it_had_not_been(
     assert sorted(read(table).column("offset").to_pylist()) == list(range(COUNT))
 
 
-def test_two_exports_at_once_do_no_harm(client, broker_url, topic, table, tmp_path):
+def test_concurrent_exports_do_no_harm(client, broker_url, topic, table, tmp_path):
     publish(client, topic, 0)
     others = exporter(broker_url, topic, table)
     calls = []
@@ -235,7 +233,7 @@ def test_two_exports_at_once_do_no_harm(client, broker_url, topic, table, tmp_pa
     assert len(data_files(tmp_path)) == 2
 
 
-def test_a_topic_that_was_created_again_is_not_mixed_with_the_old_one(
+def test_recreated_topic_is_not_exported_to_the_old_table(
     client, broker_url, topic, table
 ):
     publish(client, topic, 0)
@@ -255,9 +253,7 @@ def test_table_keeps_its_layout(client, broker_url, topic, table):
     assert json.loads(read(table).column("payload")[0].as_py())["number"] == 1
 
 
-def test_sealed_history_is_the_table_and_stays_while_it_is(
-    client, broker_url, topic, tmp_path
-):
+def test_zero_copy_table_protects_its_segments(client, broker_url, topic, tmp_path):
     table = table_in(tmp_path, "iceberg")
     for first in range(0, COUNT, 1000):
         publish(client, topic, first)
@@ -275,7 +271,7 @@ def test_sealed_history_is_the_table_and_stays_while_it_is(
     with opened(table) as iceberg:
         [hit] = iceberg.scan("offset = 7").to_arrow().to_pylist()
     assert hit["publish_time"].tzinfo is not None
-    # Nothing was copied, and nothing may be taken away.
+    # Nothing was copied, and no segment may be removed.
     assert data_files(tmp_path) == []
     segments = {each.url for each in client.segments(topic).segments}
     with opened(table) as iceberg:
@@ -291,7 +287,7 @@ def test_sealed_history_is_the_table_and_stays_while_it_is(
     assert client.describe_topic(topic).holds == ()
 
 
-def test_segments_of_partitions_are_one_table(client, broker_url, topic, tmp_path):
+def test_zero_copy_table_has_all_partitions(client, broker_url, topic, tmp_path):
     table = table_in(tmp_path, "iceberg")
     client.create_topic(topic, partitions=2)
     for first in range(0, 2 * COUNT, 1000):
@@ -307,9 +303,7 @@ def test_segments_of_partitions_are_one_table(client, broker_url, topic, tmp_pat
     assert set(some.column("partition").to_pylist()) == {1}
 
 
-def test_a_table_of_rows_does_not_become_one_of_segments(
-    client, broker_url, topic, tmp_path
-):
+def test_typed_table_does_not_become_zero_copy(client, broker_url, topic, tmp_path):
     table = table_in(tmp_path, "iceberg")
     publish(client, topic, 0)
     export_all(exporter(broker_url, topic, table))
@@ -353,9 +347,7 @@ def test_the_command_exports_plans_compacts_and_cleans(
     assert "--catalog is for Iceberg" in failed.stderr
 
 
-def test_a_command_that_follows_ends_well_when_it_is_told_to(
-    client, broker_url, topic, tmp_path
-):
+def test_following_export_ends_cleanly_on_a_signal(client, broker_url, topic, tmp_path):
     publish(client, topic, 0)
     words = ("lakehouse", "export", topic, "--to", "delta", "--table", tmp_path / "t")
     command = [sys.executable, "-m", "pydanube.cli.main", *map(str, words)]

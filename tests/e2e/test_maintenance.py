@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
 
 NAMES = (f"/default/upkeep-{number}" for number in count())
 BIG = b"x" * 300
-"""So that a few hundred messages make a segment."""
+"""Small, so that a few hundred messages make a segment."""
 
 
 def fill(client, topic, messages):
@@ -38,7 +38,7 @@ def fill(client, topic, messages):
 
 
 def wait_until_sealed(client, topic):
-    """Until nothing more will be sealed for a long time."""
+    """Wait until nothing more will be sealed for a long time."""
     while client.describe_topic(topic).tail_bytes >= SEAL_BYTES:
         pass
     assert len(client.segments(topic).segments) > 1
@@ -65,7 +65,7 @@ def stored(client, topic, **where):
 
 
 def expected_of(before, sealed):
-    """What compaction leaves of *before*, of which offsets below *sealed* count."""
+    """The messages of *before* that compaction of offsets below *sealed* keeps."""
     last = {key: at for at, (key, _) in before.items() if key and at < sealed}
     return {
         at: (key, payload)
@@ -118,7 +118,7 @@ def test_compaction_keeps_the_last_message_of_each_key(
     assert len(before) - len(after) == report.messages_removed
     described = client.describe_topic(topic)
     assert described.message_count == len(after)
-    # Again, there is nothing left to do but for what was sealed since.
+    # A second run has nothing to do except for newer segments.
     verified = maintain(
         client, topic, MaintenanceOptions(is_verifying=True), by, tell=print
     )
@@ -134,7 +134,7 @@ def test_compaction_keeps_the_last_message_of_each_key(
         }
 
 
-def test_a_held_topic_stays_as_it_is(client, broker_url):
+def test_held_topic_does_not_change(client, broker_url):
     topic = next(NAMES)
     fill(client, topic, random_messages(3, length=800))
     wait_until_sealed(client, topic)
@@ -164,9 +164,7 @@ def test_a_held_topic_stays_as_it_is(client, broker_url):
 
 
 @pytest.mark.parametrize("type_", ["exclusive", "shared", "failover", "key_shared"])
-def test_a_consumer_in_the_middle_gets_every_message_that_stays_once(
-    broker_url, client, type_
-):
+def test_consumer_gets_every_remaining_message_once(broker_url, client, type_):
     topic = next(NAMES)
     fill(client, topic, random_messages(4))
     wait_until_sealed(client, topic)
@@ -199,9 +197,7 @@ def test_a_consumer_in_the_middle_gets_every_message_that_stays_once(
     assert described.in_flight == 0
 
 
-def test_consume_and_the_tools_of_danube_work_on_what_is_left(
-    client, broker_url, capfd
-):
+def test_consume_and_danube_tools_read_a_compacted_topic(client, broker_url, capfd):
     topic = next(NAMES)
     fill(client, topic, random_messages(6, length=1000, keys=5))
     wait_until_sealed(client, topic)
@@ -230,7 +226,7 @@ def test_consume_and_the_tools_of_danube_work_on_what_is_left(
     assert topic in table.stdout
 
 
-def test_partitions_are_looked_after_under_their_base_name(client, broker_url):
+def test_partitioned_topic_is_maintained_by_its_name(client, broker_url):
     topic = next(NAMES)
     client.create_topic(topic, partitions=2)
     fill(client, topic, random_messages(7, length=600))
@@ -253,13 +249,13 @@ def test_partitions_are_looked_after_under_their_base_name(client, broker_url):
         (("/default/upkeep-none", "--all", "--merge"), 2, "name topics"),
     ],
 )
-def test_what_makes_no_sense_is_said(broker_url, arguments, code, text):
+def test_wrong_arguments_are_refused(broker_url, arguments, code, text):
     result = run("maintenance", "run", *arguments, "--url", broker_url)
     assert result.exit_code == code
     assert text in result.stderr
 
 
-def test_damage_is_an_exit_code(client, broker_url):
+def test_damage_has_its_exit_code(client, broker_url):
     topic = next(NAMES)
     fill(client, topic, random_messages(8, length=800))
     wait_until_sealed(client, topic)

@@ -1,4 +1,4 @@
-"""Maintenance and brokers die suddenly, at every step; topics stay what they are."""
+"""Maintenance and brokers are killed at every step, and topics stay intact."""
 
 import subprocess
 import sys
@@ -31,7 +31,7 @@ def broker(tmp_path):
 
 
 def fill(client, topic=TOPIC):
-    """A topic of which half goes, with tombstones in every segment; what it has."""
+    """A topic that compaction halves, with tombstones in every segment."""
     rng = Random(5)
     with client.producer(topic) as producer:
         for _ in range(12):
@@ -55,7 +55,7 @@ def stored(client, topic=TOPIC):
 
 
 def final_of(before, sealed):
-    """What is left when maintenance is done."""
+    """The messages that maintenance keeps."""
     last = {key: at for at, (key, _) in before.items() if at < sealed}
     return {
         at: (key, payload)
@@ -65,7 +65,7 @@ def final_of(before, sealed):
 
 
 def values(rows, sealed):
-    """What each key is, for whoever reads everything; gone ones are left out."""
+    """The last value of each key, without deleted keys."""
     latest = {
         key: payload for at, (key, payload) in sorted(rows.items()) if at < sealed
     }
@@ -73,7 +73,7 @@ def values(rows, sealed):
 
 
 def check(now, before, sealed):
-    """Nothing is invented, nothing that stays is gone, no key has an older value."""
+    """Check that no message is invented, lost or replaced by an older value."""
     assert now.items() <= before.items()
     assert final_of(before, sealed).items() <= now.items()
     assert values(now, sealed) == values(before, sealed)
@@ -91,7 +91,7 @@ def test_a_run_may_be_killed_at_every_step(broker, tmp_path):
             code = subprocess.run(command, check=False).returncode
             check(stored(client), before, sealed)
         assert code == 0
-        # What was swapped in before is not done again, so there are fewer steps.
+        # Segments that were replaced before are not replaced again: fewer steps.
         assert step > 5
         assert stored(client) == final_of(before, sealed)
     broker.kill()
@@ -128,7 +128,7 @@ def test_the_broker_may_be_killed_at_every_step(broker):
             is_over = steps.count < step
             check(stored(client, topic), before, sealed)
             if report.error is not None:
-                # What came in between is gone; once more does it.
+                # The run failed because the broker restarted; the next run succeeds.
                 assert keep(client, topic, Steps(0, die)).error is None
             assert stored(client, topic) == final_of(before, sealed)
     assert step > STEPS_MIN

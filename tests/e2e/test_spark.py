@@ -42,7 +42,7 @@ def publish(client, topic, base, end, payload_bytes=100):
 
 
 def eventually(question, timeout_s=20.0):
-    """The first true answer to *question*, which is asked again and again."""
+    """Call *question* until its result is true, and return that."""
     give_up_at = time.monotonic() + timeout_s
     while not (answer := question()):
         assert time.monotonic() < give_up_at, "it did not come true"
@@ -67,7 +67,7 @@ def table(spark, url, topic, **options):
 
 
 class Query:
-    """A stream that is run to its end again and again, over one checkpoint."""
+    """A stream with one checkpoint that is run to its end several times."""
 
     def __init__(self, spark, url, topic, checkpoint, **options):
         self.batches = []
@@ -107,7 +107,7 @@ class Query:
         return [offset for _, found in self.batches for offset in found]
 
 
-def test_a_batch_reads_segments_and_the_tail_every_message_once(
+def test_batch_reads_every_message_of_segments_and_tail_once(
     spark, broker_url, client, topic
 ):
     publish_sealed_and_tail(client, topic)
@@ -139,7 +139,7 @@ def test_every_column_comes_back_as_it_was_sent(
     assert (row.schema_id, row.schema_version) == (0, 0)
 
 
-def test_publish_times_are_instants(spark, broker_url, client, topic):
+def test_publish_times_are_in_utc(spark, broker_url, client, topic):
     publish(client, topic, 0, 1)
     row = (
         table(spark, broker_url, topic)
@@ -150,7 +150,7 @@ def test_publish_times_are_instants(spark, broker_url, client, topic):
     assert timedelta(0) <= age < timedelta(minutes=5)
 
 
-def test_a_schema_prunes_columns_and_reads_text(spark, broker_url, client, topic):
+def test_schema_selects_columns_and_reads_text(spark, broker_url, client, topic):
     publish(client, topic, 0, 3, payload_bytes=0)
     rows = (
         spark.read.schema("payload string, offset bigint")
@@ -186,14 +186,12 @@ def test_an_empty_topic_is_an_empty_table(spark, broker_url, topic):
         ({"startingOffsets": "latest"}, "a batch cannot start at latest"),
     ],
 )
-def test_a_mistake_is_named_when_the_query_is_planned(
-    spark, broker_url, topic, options, message
-):
+def test_wrong_option_fails_the_planning(spark, broker_url, topic, options, message):
     with pytest.raises(AnalysisException, match=message):
         table(spark, broker_url, topic, **options).count()
 
 
-def test_available_now_keeps_the_limit_ends_and_goes_on_after_a_restart(
+def test_available_now_keeps_the_limit_and_continues_after_a_restart(
     spark, broker_url, client, topic, tmp_path
 ):
     publish_sealed_and_tail(client, topic)
@@ -218,7 +216,7 @@ def test_progress_shows_as_lag_on_the_broker(
     assert client.describe_subscription(topic, "billing").backlog == 7
 
 
-def test_a_batch_whose_sink_failed_is_run_again_with_the_same_messages(
+def test_failed_batch_is_repeated_with_the_same_messages(
     spark, broker_url, client, topic, tmp_path
 ):
     publish(client, topic, 0, 300)
@@ -262,9 +260,7 @@ def test_several_topics_are_one_stream(spark, broker_url, client, topic, tmp_pat
     assert sorted(query.offsets) == sorted([*range(30), *range(20)])
 
 
-def test_a_topic_that_was_created_again_ends_the_query_with_the_reason(
-    spark, broker_url, client, topic, tmp_path
-):
+def test_recreated_topic_fails_the_query(spark, broker_url, client, topic, tmp_path):
     publish(client, topic, 0, 10)
     Query(spark, broker_url, topic, tmp_path).run()
     client.delete_topic(topic, force=True)
@@ -277,7 +273,7 @@ def test_a_topic_that_was_created_again_ends_the_query_with_the_reason(
     assert lenient.offsets == [0, 1, 2, 3]
 
 
-def test_a_topic_that_is_not_stored_is_refused(spark, broker_url, client):
+def test_non_reliable_topic_is_refused(spark, broker_url, client):
     name = f"/default/t-{uuid.uuid4().hex[:12]}"
     client.create_topic(name, reliable=False)
     with pytest.raises(AnalysisException, match="non-reliable"):

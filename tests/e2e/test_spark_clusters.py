@@ -16,13 +16,13 @@ pytestmark = [
 ]
 
 
-def test_on_executors_of_their_own_on_one_machine(broker_url, client, tmp_path):
+def test_script_runs_on_a_local_cluster(broker_url, client, tmp_path):
     found = run_script("local-cluster[2,1,1024]", broker_url, client, tmp_path)
     assert len(found["homes"]) == 2
 
 
 @pytest.mark.smoke
-def test_on_a_standalone_cluster(broker_url, client, tmp_path):
+def test_script_runs_on_a_standalone_cluster(broker_url, client, tmp_path):
     with standalone_cluster(tmp_path) as master:
         found = run_script(master, broker_url, client, tmp_path)
     assert len(found["homes"]) == 2

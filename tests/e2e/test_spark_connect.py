@@ -16,13 +16,15 @@ pytestmark = [
 ]
 
 
-def test_through_a_connect_server(broker_url, client, tmp_path):
+def test_script_runs_through_a_connect_server(broker_url, client, tmp_path):
     with connect_server(tmp_path) as server:
         run_script(server, broker_url, client, tmp_path)
 
 
 @pytest.mark.smoke
-def test_through_a_server_that_does_not_have_the_package(broker_url, client, tmp_path):
+def test_script_runs_through_a_connect_server_without_the_package(
+    broker_url, client, tmp_path
+):
     python = python_without_us(tmp_path / "python")
     with connect_server(tmp_path, python=python) as server:
         run_script(server, broker_url, client, tmp_path, "ship")

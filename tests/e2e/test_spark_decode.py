@@ -1,4 +1,4 @@
-"""Typed columns in Spark: a real broker, real Spark, schemas that change meanwhile."""
+"""Typed columns in Spark, with a real broker, real Spark and changing schemas."""
 
 import json
 import uuid
@@ -54,7 +54,7 @@ EVOLUTIONS = {
 
 
 class Topic:
-    """A topic that is bound to a subject of its own."""
+    """A topic that is bound to its own subject."""
 
     def __init__(self, client, name=None, subject=None):
         self.client = client
@@ -68,7 +68,7 @@ class Topic:
         self.client.schemas.bind(self.name, self.subject)
 
     def publish(self, schema, values):
-        """Values of *schema*, which becomes a version of the subject if it is new."""
+        """Publish values of *schema*, which is registered if it is new."""
         self.register(schema)
         with self.client.producer(
             self.name, reliable=True, schema=schema, subject=self.subject
@@ -96,7 +96,7 @@ def table(spark, url, topics, schema=None, **options):
 
 
 class Query:
-    """A stream of values that is run to its end again and again."""
+    """A stream of values that is run to its end several times."""
 
     def __init__(self, spark, url, topic, checkpoint):
         self._spark, self._checkpoint = spark, checkpoint
@@ -132,7 +132,7 @@ class Query:
 
 
 @pytest.mark.parametrize("language", EVOLUTIONS)
-def test_a_batch_has_the_columns_of_the_latest_version_whoever_wrote(
+def test_batch_has_the_columns_of_the_latest_version(
     spark, broker_url, topic, language
 ):
     first, second = EVOLUTIONS[language]
@@ -175,7 +175,7 @@ def test_an_older_version_may_be_chosen_and_columns_left_out(spark, broker_url, 
     ]
 
 
-def test_numbers_and_texts_are_values_too(spark, broker_url, topic, client):
+def test_primitive_values_are_decoded(spark, broker_url, topic, client):
     topic.publish(Schema.number("float64"), [1.5, -2.0])
     texts = Topic(client)
     texts.publish(Schema.string(), ["é", ""])
@@ -204,7 +204,7 @@ def test_segments_the_tail_and_several_topics_give_the_same_columns(
     ]
 
 
-def test_a_stream_keeps_the_version_it_began_with_until_it_is_told_otherwise(
+def test_stream_keeps_its_version_until_another_is_set(
     spark, broker_url, topic, tmp_path
 ):
     first, second = EVOLUTIONS["avro"]
@@ -235,7 +235,7 @@ def test_a_stream_keeps_the_version_it_began_with_until_it_is_told_otherwise(
 
 
 def undecodable(topic):
-    """One good message, at offset 3, and three before it that have no value."""
+    """One good message, at offset 3, after three that cannot be decoded."""
     schema, later = EVOLUTIONS["json_schema"]
     topic.publish(schema, [{"id": 0}])
     topic.publish_raw([b'{"id": 1}'])
@@ -245,7 +245,7 @@ def undecodable(topic):
     topic.client.schemas.delete(topic.subject, 1, force=True)
 
 
-def test_messages_without_a_value_are_null_with_the_reason(spark, broker_url, topic):
+def test_undecodable_messages_are_null_with_the_reason(spark, broker_url, topic):
     undecodable(topic)
     rows = table(spark, broker_url, topic.name, onUndecodable="null")
     assert rows.columns[-2:] == ["value", "_error"]
@@ -257,9 +257,7 @@ def test_messages_without_a_value_are_null_with_the_reason(spark, broker_url, to
     assert reasons[3] is None
 
 
-def test_a_message_without_a_value_fails_the_query_and_is_named(
-    spark, broker_url, topic, tmp_path
-):
+def test_undecodable_message_fails_the_query(spark, broker_url, topic, tmp_path):
     schema = EVOLUTIONS["avro"][0]
     topic.publish(schema, [{"id": 0, "amount": 1.0}])
     topic.publish_raw([b"plain"])

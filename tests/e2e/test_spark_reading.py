@@ -1,4 +1,4 @@
-"""What a user can say about a read: a real broker, real Spark."""
+"""The options of a read, with a real broker and real Spark."""
 
 import json
 import random
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 FIRST = datetime(2026, 1, 31, 12, tzinfo=UTC)
-"""When the first message of a topic was published; each other a second later."""
+"""The publish time of a topic's first message; the others follow each second."""
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def publish(client, topic, base, end, **options):
     batch = pa.record_batch(
         {
             "key": pa.array([b"k%d" % (each % 4) for each in numbers]),
-            # Nothing that compresses: sealed or not, they are as large.
+            # Incompressible, so that sealing does not change the size.
             "payload": pa.array([chance.randbytes(100) for _ in numbers]),
             "publish_time": pa.array(
                 [FIRST + timedelta(seconds=each) for each in numbers],
@@ -47,7 +47,7 @@ def publish(client, topic, base, end, **options):
 
 
 def eventually(question, timeout_s=30.0):
-    """The first true answer to *question*, which is asked again and again."""
+    """Call *question* until its result is true, and return that."""
     give_up_at = time.monotonic() + timeout_s
     while not (answer := question()):
         assert time.monotonic() < give_up_at, "it did not come true"
@@ -71,7 +71,7 @@ def offsets(rows):
 
 
 class Query:
-    """A stream that is run to its end again and again, over one checkpoint."""
+    """A stream with one checkpoint that is run to its end several times."""
 
     def __init__(self, spark, checkpoint, **options):
         self.batches = []
@@ -105,7 +105,7 @@ class Query:
 
 
 @pytest.mark.parametrize("handed_over", ["true", "false"])
-def test_conditions_find_the_same_messages_whether_spark_hands_them_over_or_not(
+def test_conditions_find_the_same_messages_with_and_without_pushdown(
     spark, broker_url, client, topic, handed_over
 ):
     sealed_and_tail(client, topic)
@@ -183,7 +183,7 @@ def test_a_stream_finds_new_partitions_and_topics_while_it_runs(
     assert len(set(query.messages)) == len(query.messages) == 52
 
 
-def test_offsets_and_partitions_are_said_for_each_partition(
+def test_offsets_and_partitions_are_set_for_each_partition(
     spark, broker_url, client, topic
 ):
     client.create_topic(topic, partitions=3)
@@ -202,7 +202,7 @@ def test_offsets_and_partitions_are_said_for_each_partition(
     assert {row.partition for row in one.collect()} == {2}
 
 
-def test_micro_batches_are_limited_in_messages_and_in_bytes_and_lag_is_known(
+def test_micro_batches_are_limited_in_messages_and_bytes(
     spark, broker_url, client, topic, tmp_path
 ):
     publish(client, topic, 0, 600)
@@ -248,13 +248,11 @@ def test_a_micro_batch_waits_until_there_are_enough_messages(
         eventually(lambda: len(query.messages) >= 13)
     finally:
         running.stop()
-    # Five are too few, and the first ones did not wait.
+    # The first micro-batch did not wait; now five messages are too few.
     assert [len(batch) for batch in query.batches] == [3, 10]
 
 
-def test_columns_are_chosen_and_times_of_delivery_are_among_them(
-    spark, broker_url, client, topic
-):
+def test_columns_option_selects_delivery_times(spark, broker_url, client, topic):
     with client.producer(topic, reliable=True) as producer:
         producer.send(b"later", deliver_at=FIRST, ttl_s=3600)
     rows = table(
@@ -268,7 +266,7 @@ def test_columns_are_chosen_and_times_of_delivery_are_among_them(
     assert bare.columns[-1] == "partition"
 
 
-def test_a_loss_ends_the_query_with_an_exact_report(
+def test_loss_fails_the_query_with_an_exact_report(
     spark, broker_url, client, topic, tmp_path
 ):
     publish(client, topic, 0, 10)

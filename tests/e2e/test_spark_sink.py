@@ -22,14 +22,14 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
 
 
 class Site:
-    """A broker, Spark, and topics that nobody else has."""
+    """A broker, Spark, and topics of one test."""
 
     def __init__(self, spark, url, client):
         self.spark, self.url, self.client = spark, url, client
         self._marker = uuid.uuid4().hex[:12]
 
     def topic(self, name="t", **options):
-        """A new topic, whose own name has *name* in it."""
+        """Create a topic with a unique name that contains *name*."""
         topic = f"/default/{name}-{self._marker}"
         self.client.create_topic(topic, **options)
         return topic
@@ -40,7 +40,7 @@ class Site:
         self.client.schemas.bind(topic, subject, **options)
 
     def rows(self, count):
-        """Rows with a number each, of which the columns of messages can be made."""
+        """Numbered rows from which the columns of messages are made."""
         return self.spark.range(0, count, 1, 2)
 
     def write(self, rows, **options):
@@ -100,7 +100,7 @@ def test_rows_go_to_the_topics_that_they_name(site, mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_keys_find_the_partition_where_every_client_looks_for_them(site, mode):
+def test_keys_are_routed_to_partitions_as_by_clients(site, mode):
     topic = site.topic(partitions=3)
     site.write(messages(site.rows(500)), topic=topic, mode=mode)
     total = 0
@@ -139,7 +139,7 @@ JSON = {
 @pytest.mark.parametrize(
     "schema", [Schema.avro(json.dumps(AVRO)), Schema.json_schema(json.dumps(JSON))]
 )
-def test_values_are_written_as_the_topics_schema_says_and_read_back(site, schema, mode):
+def test_values_are_encoded_with_the_topics_schema_and_read_back(site, schema, mode):
     topic = site.topic()
     site.bind(topic, schema, policy="enforce", validates_payload=True)
     value = "struct(id, IF(id % 2 = 0, concat('n', id), NULL) AS name) AS value"
@@ -157,7 +157,7 @@ def test_values_are_written_as_the_topics_schema_says_and_read_back(site, schema
     ]
 
 
-def test_a_value_that_breaks_the_schema_is_refused_and_nothing_is_written(site):
+def test_invalid_value_is_refused_and_nothing_is_written(site):
     topic = site.topic()
     small = '{"type": "object", "properties": {"id": {"maximum": 49}}}'
     site.bind(topic, Schema.json_schema(small))
@@ -168,7 +168,7 @@ def test_a_value_that_breaks_the_schema_is_refused_and_nothing_is_written(site):
 
 
 class Copy:
-    """A stream from one topic to another, run to its end again and again."""
+    """A stream between two topics that is run to its end several times."""
 
     def __init__(self, site, checkpoint, **options):
         self.source, self.target = site.topic("source"), site.topic("target")
@@ -194,14 +194,14 @@ class Copy:
         assert not query.isActive
 
     def forget_the_last_commit(self):
-        """Have the query run its last batch again, as after a crash."""
+        """Make the query repeat its last batch, as after a crash."""
         logged = (self._checkpoint / "commits").glob("[0-9]*")
         path = max(logged, key=lambda each: int(each.name))
         path.unlink()
         (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
 
 
-def test_a_stream_goes_on_where_it_was_and_writes_no_batch_twice(site, tmp_path):
+def test_restarted_stream_continues_and_writes_no_batch_twice(site, tmp_path):
     copy = Copy(site, tmp_path)
     site.fill(copy.source, 0, 250)
     copy.run()
@@ -213,7 +213,7 @@ def test_a_stream_goes_on_where_it_was_and_writes_no_batch_twice(site, tmp_path)
     assert sorted(site.numbers(copy.target)) == list(range(260))
 
 
-def test_at_least_once_says_what_it_means(site, tmp_path):
+def test_at_least_once_repeats_messages_of_a_repeated_batch(site, tmp_path):
     copy = Copy(site, tmp_path, mode="at-least-once")
     site.fill(copy.source, 0, 250)
     copy.run()
@@ -223,7 +223,7 @@ def test_at_least_once_says_what_it_means(site, tmp_path):
     assert sorted(site.numbers(copy.target)) == sorted(again)
 
 
-def test_a_batch_in_a_function_is_written_once_under_its_name_and_number(site):
+def test_batch_in_foreach_batch_is_written_once_by_app_and_batch_id(site):
     topic = site.topic()
     for number in (0, 1, 0, 1):
         rows = site.rows(10).selectExpr(f"string({number} * 10 + id) AS payload")
@@ -241,7 +241,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("column", "options", "said"), MISTAKES)
-def test_a_mistake_is_named_when_the_write_is_planned(site, column, options, said):
+def test_wrong_column_or_option_fails_the_planning(site, column, options, said):
     rows = site.rows(3).selectExpr(column)
     options = {"url": site.url, "topic": site.topic()} | options
     assert said in "; ".join(check_sink("danube", options, rows.schema))
@@ -249,7 +249,7 @@ def test_a_mistake_is_named_when_the_write_is_planned(site, column, options, sai
         site.write(rows, **options)
 
 
-def test_nothing_is_wrong_with_what_can_be_written(site):
+def test_check_accepts_valid_rows(site):
     rows = site.rows(3).selectExpr("string(id) AS payload")
     options = {"url": site.url, "topic": site.topic()}
     assert check_sink("danube", options, rows.schema) == []
@@ -262,13 +262,13 @@ def test_a_topic_is_never_overwritten(site):
         writer.mode("overwrite").save()
 
 
-def test_a_topic_that_is_not_stored_is_refused(site):
+def test_non_reliable_topic_is_refused(site):
     topic = site.topic(reliable=False)
     with pytest.raises(AnalysisException, match="non-reliable"):
         site.write(messages(site.rows(3)), topic=topic)
 
 
-def test_a_row_without_a_payload_ends_the_stream_with_the_reason(site, tmp_path):
+def test_null_payload_fails_the_stream(site, tmp_path):
     source, target = site.topic("source"), site.topic("target")
     site.fill(source, 0, 10)
     rows = (

@@ -16,7 +16,7 @@ from support.processes import BrokerProcess
 
 pytest.importorskip("pyspark")
 
-# Five times Spark, one after the other, on whatever machine.
+# Starts Spark five times, one after the other.
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.slow,
@@ -88,14 +88,14 @@ def commits(checkpoint):
 
 
 @pytest.mark.smoke
-def test_a_driver_that_dies_at_any_point_loses_and_doubles_nothing(tmp_path):
+def test_killed_driver_loses_and_duplicates_nothing(tmp_path):
     checkpoint = tmp_path / "checkpoint"
     with BrokerProcess(tmp_path / "data") as broker:
         fill(broker)
         for point in POINTS:
             done = run_driver(broker, checkpoint, DIE_AT=point)
             assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
-            # Spark does not know that the batch is done, even where it is.
+            # Spark does not know that the batch is committed, even if it is.
             assert point[-1] not in commits(checkpoint)
         done = run_driver(broker, checkpoint)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -120,7 +120,7 @@ def restarted_when_it_dies(broker, times, victim_file):
     assert not thread.is_alive()
 
 
-def test_a_broker_that_dies_in_the_middle_loses_and_doubles_nothing(tmp_path):
+def test_killed_broker_loses_and_duplicates_nothing(tmp_path):
     checkpoint, victim_file = tmp_path / "checkpoint", tmp_path / "victim"
     points = ["after-write-0", "before-commit-1", "before-write-2"]
     with BrokerProcess(tmp_path / "data") as broker:

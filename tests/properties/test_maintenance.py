@@ -38,7 +38,7 @@ def topic_of(groups, batch):
 
 
 def compacted(rows, grace_hours):
-    """The model: a dictionary of what is last, and tombstones that are too old."""
+    """The model: a dictionary of the last messages, and tombstones that are too old."""
     last = {row.key: at for at, row in rows.items() if row.key is not None}
     newest = max(rows)
     left = {}
@@ -55,7 +55,7 @@ def compacted(rows, grace_hours):
 
 @settings(max_examples=35, deadline=None)
 @given(histories, st.integers(1, 5), st.integers(0, 101), st.booleans(), st.booleans())
-def test_compaction_leaves_what_a_dictionary_leaves(
+def test_compaction_keeps_what_a_dictionary_keeps(
     groups, batch, grace_hours, is_merging, has_many_buckets
 ):
     with topic_of(groups, batch) as broker:
@@ -79,7 +79,7 @@ def test_compaction_leaves_what_a_dictionary_leaves(
         assert report.messages_removed == len(before) - len(after)
         check_borders(broker, groups)
         check_files(broker)
-        # What is compacted stays as it is.
+        # A second compaction changes nothing.
         swaps = len(broker.swaps)
         assert keep(broker, work).messages_removed == 0
         assert is_merging or len(broker.swaps) == swaps
@@ -113,7 +113,7 @@ def check_borders(broker, groups):
 
 
 def check_files(broker):
-    """Nothing is left but the segments and those that they replaced."""
+    """Check that only the segments and those that they replaced are left."""
     assert not list((broker.root / ".parts").iterdir())
     old = {name for names, _ in broker.swaps for name in names}
     present = {
@@ -148,7 +148,7 @@ sizes = st.lists(
 
 
 @given(sizes, st.integers(2, 3000), st.data())
-def test_groups_are_of_neighbours_and_do_not_overlap(sizes_, target_bytes, data):
+def test_groups_have_neighbours_and_do_not_overlap(sizes_, target_bytes, data):
     segments = segments_of(sizes_)
     facts = {
         each.object_name: SegmentKeyCounts(

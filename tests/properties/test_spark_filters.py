@@ -1,4 +1,4 @@
-"""Conditions mean what they mean in SQL, and nothing that is wanted is passed over."""
+"""Conditions have the meaning of SQL, and no matching message is skipped."""
 
 import operator
 from types import SimpleNamespace
@@ -47,7 +47,7 @@ offset_conditions = conditions("offset", st.integers(-3, 40))
 
 
 def outcome(condition, value):
-    """True, false, or None for what nobody knows: SQL, one message at a time."""
+    """Evaluate a condition on one message as SQL does; None is unknown."""
     if condition.test == "is null":
         found = value is None
     elif value is None:
@@ -65,9 +65,7 @@ def outcome(condition, value):
 @given(
     rows, st.lists(key_conditions, max_size=3), st.lists(offset_conditions, max_size=2)
 )
-def test_the_messages_that_are_wanted_are_those_that_sql_wants(
-    found, of_key, of_offset
-):
+def test_filter_matches_the_same_messages_as_sql(found, of_key, of_offset):
     batch = pa.record_batch(
         {
             "offset": pa.array(range(10, 10 + len(found)), pa.int64()),
@@ -85,7 +83,7 @@ def test_the_messages_that_are_wanted_are_those_that_sql_wants(
 
 
 @given(rows.filter(bool), st.lists(key_conditions, min_size=1, max_size=2))
-def test_a_row_group_with_a_wanted_message_is_never_passed_over(found, wanted):
+def test_row_group_with_a_match_is_never_skipped(found, wanted):
     known = [each for each in found if each is not None]
     statistics = SimpleNamespace(
         has_min_max=bool(known),
@@ -100,7 +98,7 @@ def test_a_row_group_with_a_wanted_message_is_never_passed_over(found, wanted):
 
 
 @given(st.integers(0, 20), st.integers(0, 20), st.lists(offset_conditions, max_size=3))
-def test_no_wanted_offset_is_cut_off(base, count, wanted):
+def test_clip_keeps_all_matching_offsets(base, count, wanted):
     first, end = clip(wanted, base, base + count)
     assert first >= base
     assert end <= base + count

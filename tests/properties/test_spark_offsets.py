@@ -1,4 +1,4 @@
-"""A query goes forward, over everything once, whatever becomes of its topics."""
+"""A query moves forward and reads each message once, whatever happens to topics."""
 
 import json
 
@@ -52,7 +52,7 @@ def heads(draw):
         version=st.integers(1, 9),
     ),
 )
-def test_positions_come_back_from_a_checkpoint_and_have_one_text(at, reader_schema):
+def test_positions_survive_the_checkpoint_and_have_one_text(at, reader_schema):
     text = json.dumps(to_json(at, reader_schema))
     found = json.loads(text)
     assert from_json(found) == at
@@ -63,7 +63,7 @@ def test_positions_come_back_from_a_checkpoint_and_have_one_text(at, reader_sche
 
 
 @given(positions, heads(), st.none() | st.integers(1, 50))
-def test_a_query_goes_forward_and_never_beyond_what_is_there(at, there, rows_max):
+def test_query_moves_forward_and_never_past_the_end(at, there, rows_max):
     begin = add_topics(at, there)
     begin = skip_losses(begin, find_losses(begin, there))
     end = advance(begin, there, rows_max=rows_max)
@@ -77,12 +77,12 @@ def test_a_query_goes_forward_and_never_beyond_what_is_there(at, there, rows_max
     taken = count_between(begin, end)
     waiting = count_between(begin, advance(begin, there))
     assert taken == (waiting if rows_max is None else min(waiting, rows_max))
-    # Nothing is lost any more once it was skipped, but for topics that are deleted.
+    # After skip_losses only deleted topics are losses.
     assert all(loss.resume is None for loss in find_losses(end, there))
 
 
 @given(positions, heads(), positions)
-def test_a_loss_names_what_is_gone_and_nothing_else(at, there, stop):
+def test_loss_names_exactly_the_missing_messages(at, there, stop):
     for loss in find_losses(at, there, stop):
         assert str(loss).startswith(loss.topic.split("-part-")[0])
         head, position = there.get(loss.topic), at[loss.topic]
@@ -109,7 +109,7 @@ def stored(draw, topic):
 
 
 @given(stored("/default/a"), st.integers(0, 10_000))
-def test_more_bytes_reach_further_and_no_further_than_they_go(wanted, bytes_max):
+def test_offset_within_grows_with_the_bytes(wanted, bytes_max):
     reached = offset_within(wanted, bytes_max)
     assert wanted.base <= reached <= wanted.end
     assert reached <= offset_within(wanted, bytes_max + 100)
@@ -123,7 +123,7 @@ def test_more_bytes_reach_further_and_no_further_than_they_go(wanted, bytes_max)
 
 
 @given(stored("/default/a"), stored("/default/b"), st.integers(1, 5_000))
-def test_limited_batches_reach_the_end_and_every_one_goes_forward(a, b, bytes_max):
+def test_limited_batches_reach_the_end_and_each_moves_forward(a, b, bytes_max):
     at = {each.topic: Position(1, each.base) for each in (a, b)}
     last = {each.topic: Position(1, each.end) for each in (a, b)}
     for _ in range(count_between(at, last)):

@@ -1,4 +1,4 @@
-"""Whatever a user says, it is options that make sense, or an error of ours."""
+"""Any options are parsed to consistent values or refused with a broker error."""
 
 import json
 
@@ -45,7 +45,7 @@ names = st.sampled_from([each.name for each in OPTIONS]) | st.text()
     st.sampled_from([*Mode, None]),
     st.sampled_from([{}, {"subscribe": "/default/a"}, {"subscribePattern": ".*"}]),
 )
-def test_options_make_sense_or_are_refused_with_an_error_of_ours(said, mode, what):
+def test_options_are_parsed_or_refused_with_a_broker_error(said, mode, what):
     try:
         found = parse_read_options(said | what, mode)
     except BrokerError:
@@ -57,7 +57,7 @@ def test_options_make_sense_or_are_refused_with_an_error_of_ours(said, mode, wha
     assert found.partition_bytes_max >= 1
     for least in (found.trigger_rows_max, found.trigger_bytes_max):
         assert least is None or least >= 1
-    # Whether a topic is read can be said of every topic.
+    # selects() has a result for every topic.
     assert found.selects("/default/a-part-0") in (True, False)
 
 
@@ -67,7 +67,7 @@ topics = st.sets(
 
 
 @given(topics, st.dictionaries(topic_names, json_values))
-def test_offsets_fit_the_topics_or_are_refused_with_an_error_of_ours(there, said):
+def test_offsets_fit_the_topics_or_are_refused_with_a_broker_error(there, said):
     options = {"subscribe": "/default/a", "startingOffsets": json.dumps(said)}
     try:
         bound = parse_read_options(options, Mode.STREAM).starting
@@ -85,7 +85,7 @@ def test_offsets_fit_the_topics_or_are_refused_with_an_error_of_ours(there, said
         min_size=1,
     )
 )
-def test_what_is_said_of_each_partition_holds_for_it(said):
+def test_offset_of_each_partition_applies_to_it(said):
     text = json.dumps(
         {
             topic: {str(n): at for n, at in parts.items()}

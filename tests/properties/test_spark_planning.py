@@ -1,4 +1,4 @@
-"""Every offset is read exactly once, whatever the segments, limits and cuts."""
+"""Every offset is read exactly once, whatever the segments and limits are."""
 
 from itertools import pairwise
 
@@ -59,7 +59,7 @@ def test_no_scan_has_more_messages_than_the_limit(ranges, scans_min, bytes_max, 
 
 
 @given(topic_ranges(), st.integers(1, 10_000))
-def test_the_tail_is_cut_by_the_bytes_of_its_messages(wanted, scan_bytes_max):
+def test_tail_is_split_by_the_bytes_of_its_messages(wanted, scan_bytes_max):
     for scan in plan_scans([wanted], scan_bytes_max=scan_bytes_max):
         if not scan.segments and scan.count > 1:
             # Parts are equal up to one message.
@@ -67,7 +67,7 @@ def test_the_tail_is_cut_by_the_bytes_of_its_messages(wanted, scan_bytes_max):
 
 
 @given(topic_ranges(), st.integers(1, 20), st.integers(1, 10_000))
-def test_a_slice_knows_how_many_messages_its_file_has(wanted, scans_min, bytes_max):
+def test_segment_range_has_the_row_count_of_its_file(wanted, scans_min, bytes_max):
     by_url = {segment.url: segment for segment in wanted.segments}
     scans = plan_scans([wanted], scans_min=scans_min, scan_bytes_max=bytes_max)
     for piece in (piece for scan in scans for piece in scan.segments):
@@ -77,7 +77,7 @@ def test_a_slice_knows_how_many_messages_its_file_has(wanted, scans_min, bytes_m
 
 
 @given(reads(), st.integers(1, 40), st.integers(1, 10_000))
-def test_a_slice_lies_in_the_segment_it_names(ranges, scans_min, scan_bytes_max):
+def test_segment_range_is_within_its_segment(ranges, scans_min, scan_bytes_max):
     by_url = {segment.url: segment for each in ranges for segment in each.segments}
     scans = plan_scans(ranges, scans_min=scans_min, scan_bytes_max=scan_bytes_max)
     for piece in (piece for scan in scans for piece in scan.segments):
@@ -86,7 +86,7 @@ def test_a_slice_lies_in_the_segment_it_names(ranges, scans_min, scan_bytes_max)
 
 
 @given(reads(), st.integers(1, 40), st.integers(1, 10_000))
-def test_the_broker_is_asked_only_for_what_no_segment_holds(
+def test_broker_is_asked_only_for_messages_outside_segments(
     ranges, scans_min, scan_bytes_max
 ):
     held = {
@@ -106,14 +106,14 @@ def test_the_broker_is_asked_only_for_what_no_segment_holds(
 
 
 @given(reads(), st.integers(1, 40), st.integers(1, 10_000))
-def test_the_same_question_has_the_same_plan(ranges, scans_min, scan_bytes_max):
+def test_plan_is_deterministic(ranges, scans_min, scan_bytes_max):
     first = plan_scans(ranges, scans_min=scans_min, scan_bytes_max=scan_bytes_max)
     again = plan_scans(ranges, scans_min=scans_min, scan_bytes_max=scan_bytes_max)
     assert first == again
 
 
 @given(topic_ranges(), st.integers(1, 30))
-def test_a_split_has_the_parts_that_were_asked_for(wanted, parts):
+def test_split_returns_the_requested_number_of_parts(wanted, parts):
     for scan in plan_scans([wanted], scan_bytes_max=1_000_000_000):
         count = min(parts, scan.count)
         pieces = split(scan, count)
@@ -122,7 +122,7 @@ def test_a_split_has_the_parts_that_were_asked_for(wanted, parts):
         assert all(one.end == other.base for one, other in pairwise(pieces))
 
 
-def test_small_neighbours_are_joined_and_large_segments_are_cut():
+def test_small_neighbours_are_merged_and_large_segments_are_split():
     segments = tuple(
         SegmentFile(index * 10, index * 10 + 10, 100, f"file:///{index}")
         for index in range(6)
@@ -147,7 +147,7 @@ topics_waiting = st.dictionaries(
 
 
 @given(topics_waiting, st.integers(1, 10**9))
-def test_a_limit_is_used_up_and_shared_out_in_proportion(waiting, rows_max):
+def test_limit_is_divided_in_proportion_and_used_up(waiting, rows_max):
     shares = share(waiting, rows_max)
     assert sum(shares.values()) == min(rows_max, sum(waiting.values()))
     for topic, count in waiting.items():

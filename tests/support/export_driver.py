@@ -1,5 +1,5 @@
 """
-An export of a topic that dies on the way.
+An export of a topic that kills itself at a given point.
 
     export_driver.py KIND DIRECTORY URL TOPIC POINT
 """

@@ -1,8 +1,8 @@
 """
-Maintenance in a process that ends itself at one of its steps, without a word.
+Maintenance in a process that kills itself at one of its steps.
 
-``python maintenance_driver.py URL TOPIC STEP``: a step is whatever begins or ends
-outside of it: jobs, swaps.
+``python maintenance_driver.py URL TOPIC STEP``: a step is the start or end of a job or
+of a replacement.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class SteppingRunner:
 
 
 class SteppingClient:
-    """A client whose swaps are steps."""
+    """A client whose replacements are steps."""
 
     def __init__(self, client, steps) -> None:
         self._client = client

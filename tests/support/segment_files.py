@@ -112,7 +112,7 @@ def read_rows(segments):
 
 @dataclass
 class FileBroker:
-    """What maintenance asks of a broker, for one topic whose segments are files."""
+    """A fake client for maintenance, for one topic whose segments are files."""
 
     root: object
     found: Segments

@@ -115,7 +115,7 @@ def spark_process(log, *words, python=sys.executable, memory="256m"):
 
 @contextmanager
 def several(scopes):
-    """All of *scopes* at the same time."""
+    """Enter all of *scopes* at the same time."""
     first = next(scopes, None)
     if first is None:
         yield
@@ -125,7 +125,7 @@ def several(scopes):
 
 
 def logged(process, log, pattern, times=1):
-    """What *pattern* has found in *log*, as soon as it has so often."""
+    """Wait until *pattern* matches *log* often enough, and return the matches."""
     give_up_at = time.monotonic() + START_TIMEOUT_S
     while True:
         found = re.findall(pattern, log.read_text(errors="replace"))

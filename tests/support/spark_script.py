@@ -1,11 +1,11 @@
 """
-What a user's script does with topics, wherever Spark runs; the tests run it everywhere.
+A user's script that reads and writes topics; the tests run it on all kinds of Spark.
 
     python spark_script.py PLACE URL SOURCE TABLE STREAM CHECKPOINT [ship]
 
-*PLACE* is a master, or ``sc://…``.  The topic SOURCE is counted as a table, written to
-the topic TABLE as one, and copied to the topic STREAM as a stream.  What it found is
-printed as JSON.
+*PLACE* is a master, or ``sc://…``.  The script counts the topic SOURCE as a table,
+writes it to the topic TABLE as a table, and copies it to the topic STREAM as a stream.
+It prints its results as JSON.
 """
 
 import json

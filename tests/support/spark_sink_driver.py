@@ -1,13 +1,12 @@
 """
-A program that copies a topic to another with Spark, and dies where it is told to.
+A program that copies a topic to another with Spark, and is killed at given points.
 
     python spark_sink_driver.py URL SOURCE TARGET CHECKPOINT
 
-``DIE_AT`` names points of micro-batches, such as ``after-write-1``.  There the program
-and its JVM are killed, from within the process that has got so far; with
-``VICTIM_FILE`` it is the process whose id is in that file instead, and the program goes
-on, starting the query again as a supervisor would.  Only this program knows of such
-points: it wraps the writers of the data source.
+``DIE_AT`` names points of micro-batches, such as ``after-write-1``.  The process that
+reaches one kills the program and its JVM.  With ``VICTIM_FILE`` it kills the process
+whose id is in that file instead, and the program restarts the query as a supervisor
+would.  The program wraps the writers of the data source to insert these points.
 """
 
 import os
@@ -26,13 +25,13 @@ QUERY_STARTS_MAX = 5
 
 
 class DyingSink(DanubeSink):
-    """The sink of topics, with points where it ends somebody."""
+    """The topic sink with points at which it kills a process."""
 
     die_at: tuple[str, ...] = ()
     victims: tuple[int, ...] = ()
     victim_file: str | None = None
     directory = ""
-    """Where it is remembered who died at which point: nobody does so twice."""
+    """The directory that records kills, so that each happens once."""
 
     @classmethod
     def name(cls):

@@ -1,4 +1,4 @@
-"""A fake of what the Spark source needs of a broker: topics as files in a directory."""
+"""A fake catalog for the reader: topics as files in a directory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 FIRST_TIME_US = 1_700_000_000_000_000
-"""When the first message of every topic was published; the others follow it."""
+"""The publish time of the first message of every topic."""
 
 SEGMENT_SCHEMA = pa.schema(
     [
@@ -103,7 +103,7 @@ class TopicDirectory:
         self._save(topic, state | {"segments": [*state["segments"], segment]})
 
     def drop_below(self, topic: str, offset: int) -> None:
-        """What retention does; only whole segments can go."""
+        """Drop whole segments, as retention does."""
         state = self._load(topic)
         kept = [each for each in state["segments"] if each[1] > offset]
         for gone in state["segments"][: len(state["segments"]) - len(kept)]:
@@ -126,7 +126,7 @@ class TopicDirectory:
         self._save(topic, state | {"segments": [segment]})
 
     def thin_out(self, topic: str, keep: Callable[[int], bool]) -> None:
-        """What compaction does: some messages of the segments are gone, not others."""
+        """Remove some messages of the segments, as compaction does."""
         state = self._load(topic)
         segments = []
         for base, end, _, url, *_ in state["segments"]:
@@ -183,7 +183,7 @@ class TopicDirectory:
             yield batch.take(pa.array(kept, pa.int64())) if gone else batch
 
     def _gone(self, topic: str) -> set[int]:
-        """Offsets that segments cover and have no message for."""
+        """The offsets of segments that have no message."""
         gone: set[int] = set()
         for base, end, _, url, *count in self._load(topic)["segments"]:
             if count and count[0] < end - base:
@@ -213,7 +213,7 @@ class TopicDirectory:
         return found
 
     def register(self, subject: str, *definitions: str, schema_id: int = 1) -> None:
-        """Have *definitions*, JSON Schemas, be the versions of *subject* from 1."""
+        """Register *definitions*, JSON Schemas, as versions of *subject* from 1."""
         self.subjects[subject] = [
             SchemaVersion(
                 subject=subject,

@@ -42,7 +42,7 @@ def decoder(on_undecodable=OnUndecodable.NULL, value_type=None, **more):
         on_undecodable=on_undecodable,
         **more,
     )
-    # As it comes to a task.
+    # Tasks get it pickled.
     return ValueDecoder(pickle.loads(pickle.dumps(decoding)), value_type)
 
 

@@ -100,7 +100,7 @@ def test_loss_of_a_deleted_topic_ends_at_the_planned_end():
     start, stop = {A: Position(1, 3)}, {A: Position(1, 9)}
     assert "messages 3 … 9 (6, the last is 8)" in str(find_losses(start, {}, stop)[0])
     assert "messages from 3 on are gone" in str(find_losses(start, {})[0])
-    # No more is lost than was to be read.
+    # The loss ends at the planned end of the read.
     [found] = find_losses(start, {A: Head(1, 100, 200)}, stop)
     assert (found.base, found.end, found.resume) == (3, 9, Position(1, 100))
 

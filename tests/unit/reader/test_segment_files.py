@@ -76,7 +76,7 @@ def test_scan_of_a_damaged_segment_is_right_or_fails(found, names, has_parts):
             assert f"{segment.url}, offsets 0 to 10" in error
             continue
         assert rows == truth
-        # Only what this scan does not read may be damaged and go unnoticed.
+        # Only bytes that this scan does not read may be damaged unnoticed.
         assert has_parts
         assert len(names) < len(SCHEMA.names)
 

@@ -9,7 +9,7 @@ A, B = "/default/a", "/default/b"
 
 def test_micro_batch_waits_for_enough_messages_or_the_delay():
     patience = BatchThresholds(rows_min=10, delay_s=60.0)
-    # Nobody knows how long the first ones have been waiting.
+    # It is unknown how long the first messages have been waiting.
     assert patience.is_due(1, now=100.0)
     patience.on_run(100.0)
     assert not patience.is_due(9, now=159.0)

@@ -43,7 +43,7 @@ class ConnectedSpark:
 
     def mapInArrow(self, do, schema):  # noqa: N802  # Spark's name.
         assert schema == "number bigint, answer binary"
-        # In any order, and one of them in two pieces.
+        # Rows come in any order and in several batches.
         batches = [
             pa.RecordBatch.from_pydict({"id": [number]})
             for number in reversed(self._numbers)

@@ -46,7 +46,7 @@ def test_columns_of_rows_read_from_a_topic_are_accepted():
         "schema_version": pa.int32(),
     }
     assert wrong(columns) == ""
-    # Not back to where they come from.
+    # The column topic is not used as the target.
     assert "set the option 'topic'" in wrong(columns, BY_ROW)
 
 

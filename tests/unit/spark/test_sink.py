@@ -1,4 +1,4 @@
-"""Which batch of whom is written."""
+"""The keys of batches and tasks."""
 
 import pytest
 

@@ -286,7 +286,7 @@ def test_bytes_of_a_micro_batch_are_limited(topics):
         found.append(len(batch))
     assert sum(found) == 40
     assert len(found) > 3
-    # The tail counts a hundred bytes for each message that nobody has measured.
+    # A message of the tail counts as 100 bytes if its size is unknown.
     assert found[-2:] == [5, 5]
 
 
@@ -307,7 +307,7 @@ def test_stream_waits_for_enough_messages_or_the_delay(topics):
     stream = Stream(topics, startingOffsets="latest", **patient)
     assert stream.limit == ReadMinRows(10)
     topics.publish(A, 1)
-    # The first one does not wait: nobody knows what it has missed.
+    # The first micro-batch of a run does not wait.
     assert stream.batch() == expected("a", 40, 41)
     topics.publish(A, 9)
     assert stream.batch() is None
@@ -335,7 +335,7 @@ def test_without_the_tail_only_segments_are_read(topics):
     stream = Stream(topics, tail="none")
     assert stream.batch() == expected("a", 0, 30) + expected("b", 0, 30)
     assert stream.batch() is None
-    # Lag counts everything that is there.
+    # Lag counts all messages.
     assert stream.reader.reportLatestOffset()[A]["offset"] == 40
     topics.seal(A)
     assert stream.batch() == expected("a", 30, 40)
@@ -355,7 +355,7 @@ def test_stream_advances_over_a_segment_with_gaps(topics):
     topics.thin_out(A, lambda offset: offset % 2 == 0)
     stream = Stream(topics, subscribe=A, maxOffsetsPerTrigger="10")
     found = [len(batch) for batch in iter(stream.batch, None)]
-    # The limit is on offsets, so it is never passed.
+    # The limit counts offsets, so it is never exceeded.
     assert found == [5, 5, 5, 10]
 
 

@@ -80,7 +80,7 @@ def test_refused_segment_is_deleted(broker):
 
 def test_segment_with_unknown_fate_is_kept(broker):
     def swap_and_lose_the_answer():
-        # The broker has done it, but the answer does not come.
+        # The broker has replaced the segments, but the response is lost.
         call = broker.replace_segments
 
         def replace_segments(*arguments):
@@ -139,7 +139,7 @@ def test_a_segment_that_goes_while_it_is_verified_is_no_damage(broker):
     count = [0]
 
     def segments(topic):
-        # Retention drops it after the run has asked.
+        # Retention drops the segment after the run has listed it.
         count[0] += 1
         found = told(topic)
         if count[0] == 1:

@@ -55,7 +55,7 @@ def test_every_kind_of_damage_is_named(tmp_path):
     flipped = bytearray(good)
     flipped[len(good) // 3] ^= 1
     assert "checksum" in problem(data=flipped)
-    # Without one in the manifest, the pages' own checksums tell.
+    # Without a checksum in the manifest, those of the pages find the damage.
     assert "cannot be read" in problem(replace(segment, checksum=None), flipped)
     assert "bytes" in problem(data=good[:-1])
     assert "the topic id 8" in problem(topic_id=8)
