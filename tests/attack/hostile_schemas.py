@@ -38,7 +38,9 @@ SCHEMAS_PER_ROUND = 4
 MUTATIONS_PER_PAYLOAD = 20
 PAYLOAD_BYTES_MAX = 100_000
 RECEIVE_TIMEOUT_S = 60.0
-VALUES: tuple[Any, ...] = (None, True, -1, 2**63, 1e308, "", "#", "$ref", [], {}, [{}])
+VALUES = ("null", "true", "-1", "9223372036854775808", "1e308")
+VALUES += ('""', '"#"', '"$ref"', "[]", "{}", "[{}]")
+"""JSON texts, so that no two documents share a list or an object."""
 
 
 async def attack(target: Target, chance: Random) -> None:
@@ -58,6 +60,8 @@ async def attack(target: Target, chance: Random) -> None:
                 again = Schema(hostile.type, _mutated_definition(hostile, chance))
                 await _register(client, name, again)
             await _publish(client, target, name, hostile, chance)
+            await client.delete_topic(f"/default/{name}", force=True)
+            await client.schemas.delete(name)
 
 
 async def _register(client: Any, subject: str, schema: Schema[Any]) -> bool:
@@ -193,12 +197,12 @@ def _mutated_part(document: Any, chance: Random) -> Any:
             parts.append(part)
             pending += part.values() if isinstance(part, dict) else part
     if not parts:
-        return chance.choice(VALUES)
+        return json.loads(chance.choice(VALUES))
     part, other = chance.choice(parts), chance.choice(parts)
     key = chance.choice(list(part) if isinstance(part, dict) else range(len(part)))
     match chance.randrange(3):
         case 0:
-            part[key] = chance.choice(VALUES)
+            part[key] = json.loads(chance.choice(VALUES))
         case 1:
             # A copy: what contains itself is no JSON.
             part[key] = json.loads(json.dumps(other))

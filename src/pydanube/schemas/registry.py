@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from pydanube.metadata.store import MetadataStore, Stored
     from pydanube.schemas.parsed_schema import ParsedSchema
 
-PARSED_MAX = 256
-"""The number of parsed schemas to keep."""
+PARSED_BYTES_MAX = 4 * 1024 * 1024
+"""How long the definitions of the parsed schemas in memory may be together.  A parsed
+schema takes several times as much memory as its definition."""
 THREADS_MAX = 4
 """The maximum number of schemas that are parsed or compared at the same time."""
 COMPARED_SECONDS_MAX = 30.0
@@ -85,6 +86,7 @@ class SchemaRegistry:
         self._store = store
         self._wall_clock_us = wall_clock_us
         self._parsed: OrderedDict[tuple[int, int], ParsedSchema] = OrderedDict()
+        self._parsed_bytes = 0
         self._threads = asyncio.Semaphore(THREADS_MAX)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By subject, held while a schema is parsed and compared."""
@@ -304,14 +306,21 @@ class SchemaRegistry:
         schema = self._parsed.get(key)
         if schema is None:
             schema = await self._parse(found.type, found.definition, found.message)
-            self._parsed[key] = schema
-            if len(self._parsed) > PARSED_MAX:
-                self._parsed.popitem(last=False)
+            self._keep(key, schema)
         else:
             self._parsed.move_to_end(key)
         return schema
 
     # Implementation.
+
+    def _keep(self, key: tuple[int, int], schema: ParsedSchema) -> None:
+        # Another request may have parsed it in the meantime.
+        if key not in self._parsed:
+            self._parsed_bytes += len(schema.text)
+        self._parsed[key] = schema
+        while self._parsed_bytes > PARSED_BYTES_MAX:
+            _, oldest = self._parsed.popitem(last=False)
+            self._parsed_bytes -= len(oldest.text)
 
     async def _try_register(
         self, subject: str, new: NewSchema, schema: ParsedSchema

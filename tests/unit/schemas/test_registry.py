@@ -285,3 +285,15 @@ async def test_slow_comparison_delays_only_its_subject(registry):
         assert not slow.done()
         assert not same.done()
         slow.cancel()
+
+
+@with_registry
+async def test_parsed_schemas_in_memory_are_bounded_by_their_length(registry):
+    versions = []
+    for number in range(6):
+        text = f'{{"title": "{number}", "description": "{"x" * 1_000_000}"}}'
+        new = NewSchema(type=SchemaType.JSON_SCHEMA, definition=text)
+        versions.append((await registry.register(f"s{number}", new))[0])
+    parsed = [await registry.schema(each) for each in versions]
+    assert await registry.schema(versions[-1]) is parsed[-1]
+    assert await registry.schema(versions[0]) is not parsed[0]
