@@ -44,8 +44,8 @@ def module_of(name: str) -> str:
     return f"pydanube.cli.commands.{name.replace('-', '_')}"
 
 
-_BROKER, _MESSAGES, _TOPICS, _INSIDE = "Broker", "Messages", "Topics", "Inside"
-_SPARK = "Spark"
+_BROKER, _MESSAGES, _TOPICS = "Broker", "Messages", "Topics"
+_SPARK, _DIAGNOSTICS = "Spark", "Diagnostics"
 
 COMMANDS = (
     CommandEntry("broker", "Start a broker.", _BROKER),
@@ -90,8 +90,8 @@ COMMANDS = (
         "Export topics to tables of Delta Lake and Iceberg.",
         _SPARK,
     ),
-    CommandEntry("inspect", "Inspect the files that a broker writes.", _INSIDE),
-    CommandEntry("version", "Print the version.", _INSIDE),
+    CommandEntry("inspect", "Inspect the files that a broker writes.", _DIAGNOSTICS),
+    CommandEntry("version", "Print the version.", _DIAGNOSTICS),
 )
 
 
