@@ -56,7 +56,7 @@ def test_admin_server_answers_as_written(path, is_rewriting):
 
 
 async def play(text):
-    """The transcript with the answers that the server gives now."""
+    """Return the transcript with the current answers of the server."""
     lines = []
     async with (
         asyncio.timeout(TIMEOUT_S),
@@ -86,7 +86,7 @@ async def play(text):
 
 
 class Transcript:
-    """Asks what the lines say."""
+    """Executes the lines of a transcript."""
 
     def __init__(self, channel, client, stack):
         self.channel = channel
@@ -122,7 +122,7 @@ class Transcript:
         said = text_format.MessageToString(answer, as_utf8=True).splitlines()
         return said or ["(nothing)"]
 
-    # What else happens.
+    # Other commands.
 
     async def do_consume(self, topic, subscription, kind="exclusive", name="anna"):
         """@consume TOPIC SUBSCRIPTION [TYPE [CONSUMER]]"""
@@ -147,13 +147,13 @@ class Transcript:
         return []
 
     async def do_receive(self, name="anna"):
-        """@receive [CONSUMER]: what it is given, which may take its time"""
+        """@receive [CONSUMER]: wait for the next messages"""
         batch = await self.consumers[name].receive_batch(timeout_s=10)
         self.received[name] = batch
         return [payload.decode() for payload in batch.payloads] or ["(nothing)"]
 
     async def do_wait(self, name="anna"):
-        """@wait [CONSUMER]: what it is given within a moment"""
+        """@wait [CONSUMER]: the messages that arrive within a moment"""
         batch = await self.consumers[name].receive_batch(timeout_s=0.1)
         return [payload.decode() for payload in batch.payloads] or ["(nothing)"]
 

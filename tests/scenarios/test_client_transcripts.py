@@ -53,7 +53,7 @@ def test_danube_server_answers_as_written(path, is_rewriting):
 
 
 async def play(text):
-    """The transcript with the answers that the server gives now."""
+    """Return the transcript with the current answers of the server."""
     lines = []
     options = {}
     if "\n@without-auto-creation\n" in text:
@@ -77,7 +77,7 @@ async def play(text):
 
 
 class Transcript:
-    """Asks what the lines say."""
+    """Executes the lines of a transcript."""
 
     def __init__(self, broker, stack):
         self.broker = broker
@@ -140,7 +140,7 @@ class Transcript:
         return said or ["(nothing)"]
 
     async def caller(self):
-        """The calls of whose turn it is, over a connection of their own."""
+        """Return the current client's calls, over its own connection."""
         found = self.callers.get(self.name)
         if found is None:
             found = self.callers[self.name] = await self.stack.enter_async_context(
@@ -148,10 +148,10 @@ class Transcript:
             )
         return found
 
-    # What is no single request.
+    # Commands that are not a single request.
 
     async def do_as(self, name):
-        """@as NAME: somebody else asks from here on, over another connection"""
+        """@as NAME: continue as another client over another connection"""
         self.name = name
         return []
 
@@ -166,7 +166,7 @@ class Transcript:
         return await self.first_news(stream)
 
     async def first_news(self, stream):
-        """Nothing if the stream is open now; how it ended if it is not."""
+        """Return the error of a stream that has ended, and nothing if it is open."""
         try:
             await stream.initial_metadata()
         except grpc.aio.AioRpcError as error:
@@ -182,7 +182,7 @@ class Transcript:
         while True:
             try:
                 async with asyncio.timeout(NOTHING_AFTER_S):
-                    # A read that is cut would end the stream.
+                    # Cancelling a read would end the stream.
                     message = await asyncio.shield(self.reading(name))
             except TimeoutError:
                 return said or ["(nothing)"]
@@ -195,24 +195,24 @@ class Transcript:
             said.append(f"{message.payload.decode()} at {offset}")
 
     def reading(self, name):
-        """The read that is under way, perhaps since the last time."""
+        """Return the pending read, which may be from the last time."""
         stream = self.streams[name]
         if not hasattr(stream, "reading"):
             stream.reading = asyncio.get_running_loop().create_task(stream.read())
         return stream.reading
 
     async def do_show(self, name="stream"):
-        """@show [STREAM]: the next message, with everything that is in it"""
+        """@show [STREAM]: the next message with all fields"""
         async with asyncio.timeout(TIMEOUT_S):
             message = await self.reading(name)
         del self.streams[name].reading
         return text_format.MessageToString(message, as_utf8=True).splitlines()
 
     async def do_hang_up(self, name="stream"):
-        """@hang-up [STREAM]: the client does not want it any more"""
+        """@hang-up [STREAM]: cancel the stream"""
         before = self.server.consumers.stream_count
         self.streams.pop(name).cancel()
-        # The server is told in its own time.
+        # The server notices it later.
         while self.server.consumers.stream_count == before:  # noqa: ASYNC110
             await asyncio.sleep(0)
         return []
@@ -229,7 +229,7 @@ class Transcript:
         return []
 
     async def do_delete(self, topic):
-        """@delete TOPIC: with everybody who is there"""
+        """@delete TOPIC: delete it by force"""
         await self.broker.topics.delete(TopicName.parse(topic), force=True)
         return []
 
@@ -241,10 +241,10 @@ class Transcript:
         return []
 
     async def do_drain(self):
-        """@drain: the broker takes nothing any more"""
+        """@drain: the broker accepts no more messages"""
         await self.broker.drain()
         return []
 
     async def do_without_auto_creation(self):
-        """@without-auto-creation: producers create no topics, from the beginning on"""
+        """@without-auto-creation: producers never create topics"""
         return []

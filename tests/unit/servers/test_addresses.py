@@ -1,4 +1,4 @@
-"""Clients are told URLs that all of them understand."""
+"""The URLs of the broker for clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings: the order of the sources, and everything that is refused."""
+"""Settings: the order of the sources, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every error has an answer in every protocol."""
+"""The statuses and exit codes of errors."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_statuses_separate_client_and_server_errors(leaf: type[BrokerError]) -> 
 @pytest.mark.parametrize("leaf", LEAVES)
 def test_clients_do_not_retry_permanent_errors(leaf: type[BrokerError]) -> None:
     status = grpc_status_of_publish(leaf("x")).name
-    # After these the Java client tries again without end and without a pause.
+    # After these statuses the Java client retries without end or delay.
     endless = {"ABORTED", "FAILED_PRECONDITION", "NOT_FOUND"}
     assert status not in endless
 
@@ -113,5 +113,5 @@ def test_status_of_the_nearest_ancestor_is_used(
 
 
 def test_exit_codes_fit_a_shell() -> None:
-    # 126 and above are the shell's own.
+    # The shell uses 126 and above.
     assert all(0 < code < 126 for code in EXIT_CODE.values())

@@ -1,4 +1,4 @@
-"""The HTTP server over a broker that is only a state."""
+"""The HTTP server over a fake broker state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 @dataclass
 class State:
-    """A broker as its HTTP server sees it."""
+    """A fake broker state."""
 
     reason: BrokerError | None = None
     counted: list[Sample] = field(default_factory=list)

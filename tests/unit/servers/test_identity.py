@@ -44,12 +44,12 @@ def old_and_new(tmp_path_factory):
 
 @pytest.fixture
 def directories(old_and_new, tmp_path):
-    """A copy of them for one test."""
+    """Return a copy of the directories for one test."""
     return shutil.copytree(old_and_new, tmp_path / "copy")
 
 
 def start(path, **settings):
-    """Start a broker and return how many messages of the topic it has."""
+    """Start a broker and return the number of messages in the topic."""
 
     async def run():
         async with serving(path, **settings) as client:
@@ -66,7 +66,7 @@ def refused(path):
     error = first_error(caught.value)
     assert isinstance(error, InconsistentDirectory), error
     after = contents_of(path)
-    # A journal file may end in room that was reserved, and notes may be added to it.
+    # A journal file may end with reserved space, and may get more records.
     for name in before:
         if not name.startswith("metadata"):
             assert after[name].startswith(before[name].rstrip(b"\0")), name
@@ -74,7 +74,7 @@ def refused(path):
 
 
 def put(part, source, target):
-    """Put *part* of the directory *source* in the place of that of *target*."""
+    """Replace *part* of the directory *target* by that of *source*."""
     for path in target.glob(f"{part}*"):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     for path in source.glob(f"{part}*"):

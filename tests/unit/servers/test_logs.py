@@ -1,4 +1,4 @@
-"""The log, as an operator or a collector reads it."""
+"""The formats of the log."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ def test_memory_is_granted_in_order_of_requests():
     first, second, third = Connection(), Connection(), Connection()
     assert memory.reserve(first, 60)
     assert not memory.reserve(second, 60)
-    # It would fit, but others were there before.
+    # It would fit, but other requests were first.
     assert not memory.reserve(third, 10)
     memory.release(first)
     assert second.has_room

@@ -1,4 +1,4 @@
-"""What a broker counts is reported under the names of the metrics."""
+"""The samples of a broker's metrics."""
 
 from __future__ import annotations
 

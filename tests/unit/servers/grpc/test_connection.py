@@ -1,4 +1,4 @@
-"""Connections on a loop: calls, deadlines, slow clients, dead ones."""
+"""Connections: calls, deadlines, slow and dead clients."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ACK = "danube.ConsumerService/Ack"
 
 
 class Consumers:
-    """Answers when it may, and streams as much as is asked for."""
+    """A service that answers on permission, and streams a given number of messages."""
 
     def __init__(self) -> None:
         self.may_answer = asyncio.Event()
@@ -170,7 +170,7 @@ def test_malformed_request_is_refused():
 
 def test_call_ends_at_its_deadline():
     async def test(world, call):
-        # The client gives up by itself; the service must not go on in vain.
+        # The client gives up, and the server must cancel the method.
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call(ACK, pb.AckRequest(), timeout=0.05)
         assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -248,7 +248,7 @@ def test_connection_with_unread_answers_is_not_read():
         while before != world.service.written:
             before = world.service.written
             await asyncio.sleep(0.05)
-        # The system's buffers and ours are full, and no more is made.
+        # All buffers are full, so no more answers are made.
         [connection] = [each for each in world.server.connections if each.calls]
         waiting = connection._transport.get_write_buffer_size()
         assert waiting < 2 * WRITE_BUFFER_BYTES
@@ -413,12 +413,12 @@ def test_other_connections_are_served_between_the_turns_of_one():
 
 
 def answer_in(transport) -> dict[str, str]:
-    """The headers and trailers that were sent."""
+    """Return the headers and trailers that were sent."""
     return headers_of(each for each in seen([bytes(transport.written)]) if each.stream)
 
 
 async def turns_until(condition) -> None:
-    """Let the loop turn until *condition* holds."""
+    """Run the loop until *condition* is true."""
     for _ in range(10_000):
         if condition():
             return
@@ -452,7 +452,7 @@ def test_flood_closes_its_connection():
             await asyncio.sleep(0)
         *_, last = seen([bytes(transport.written)])
         assert last.kind is FrameType.GOAWAY
-        # What comes after that does not matter.
+        # Later frames have no effect.
         connection.data_received(PING)
 
     by_hand(test)
@@ -491,7 +491,7 @@ def test_connection_that_holds_most_is_closed_when_memory_runs_out():
 
 
 def half_a_call(stream: int, byte_count: int) -> bytes:
-    """A request of which *byte_count* bytes have come, and the end has not."""
+    """Return a request with *byte_count* bytes and without its end."""
     return (
         request(stream, headers=HEADERS_OF_ACK)
         + data(stream, b"\0" + (60_000).to_bytes(4))
@@ -607,7 +607,7 @@ def test_client_that_reads_slowly_stays_connected():
 
 
 class Nowait(Consumers):
-    """Answers ``Nack`` without a task, as the request's reason says."""
+    """Answers ``Nack`` without a task, depending on the request's reason."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -644,7 +644,7 @@ async def turn():
 
 
 def statuses_of(transport):
-    """The kinds of frames that were written since the last look, by stream."""
+    """Return the kinds of frames written since the last call, by stream."""
     written = [each for each in seen([bytes(transport.written)]) if each.stream]
     transport.written.clear()
     return [(each.stream, each.kind) for each in written]

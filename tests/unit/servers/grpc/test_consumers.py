@@ -1,4 +1,4 @@
-"""Consumers of the gRPC server: their sessions, and what waits for their streams."""
+"""Consumers of the gRPC server: sessions, windows and streams."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SUBSCRIPTION = SubscriptionName("s")
 
 
 class World:
-    """The service over a broker, with a clock of its own."""
+    """The service over a broker, with its own clock."""
 
     def __init__(self, memory, client, tasks) -> None:
         self.memory = memory
@@ -42,7 +42,7 @@ class World:
         self._tasks = tasks
 
     def new_consumers(self, pause_s=0.0) -> Consumers:
-        """The service as it is after a start."""
+        """Return the service as after a start."""
         return Consumers(
             self.broker,
             self.clock,
@@ -62,7 +62,7 @@ class World:
         return answer.consumer_id
 
     def stream(self, number, context) -> asyncio.Task[BaseException | None]:
-        """The task of a stream; it gives the error with which that ended."""
+        """Return the task of a stream, whose result is the stream's error."""
 
         async def run():
             request = pb.ReceiveRequest(consumer_id=number)
@@ -147,7 +147,7 @@ def test_consumer_absent_for_long_has_to_subscribe_again():
         refusal = await world.stream(number, CallContext())
         assert isinstance(refusal, Unavailable)
         assert "subscribe again" in str(refusal)
-        # And is not remembered for ever.
+        # Later it is forgotten.
         await world.subscribe("other")
         known = await world.broker.consumer_registry.load()
         assert [record.consumer for record in known.values()] == ["other"]
@@ -233,7 +233,7 @@ def test_compressed_batches_count_uncompressed():
         topic = world.broker.topics.opened[NAME]
         size = WINDOW_BYTES // 4
         for _ in range(40):
-            # Natively published: a few hundred bytes each.
+            # Published natively, a few hundred bytes each.
             topic.publish_unchecked(
                 frame_of([bytes(size)], codec=Codec.ZSTD), lambda *_: None
             )
@@ -274,7 +274,7 @@ def test_slow_reader_holds_little_memory_and_blocks_no_other():
         world.stream(await world.subscribe("quick"), quick)
         for _ in range(40):
             await published(world.client, bytes(size))
-        # The slow one is given what fits into its window, and one that does not.
+        # The slow consumer gets messages up to its window, and one more.
         for count in range(1, 40 - 5 + 1):
             await quick.until_written(count)
             await world.ack(quick.written[-1].msg_id.topic_offset)

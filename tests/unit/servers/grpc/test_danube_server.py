@@ -32,7 +32,7 @@ def test_acks_and_subscribe_do_not_wait_for_messages():
         first = await client.consume("one")
         await client.send("a", "b")
         a, b = await first.read(2)
-        # Nothing more is there to be sent; none of this may wait for it.
+        # There are no more messages; the following calls must not wait for any.
         await client.ack(b)
         await client.ack(a)
         second = await client.consume("two")
@@ -102,7 +102,7 @@ def test_messages_of_a_lost_key_owner_are_redelivered():
         first = {(await streams["one"].payloads(1))[0]}
         streams["one"].hang_up()
         await world.until_streams(1)
-        # All of them, though some had been sent to the one that is gone.
+        # All messages, including those sent to the lost consumer.
         got = set(await streams["two"].payloads(len(keys)))
         assert got == set(keys)
         assert first <= got
@@ -154,7 +154,7 @@ def test_key_changes_owner_after_its_messages_are_acknowledged():
             while not all_came.is_set():
                 [message] = await stream.read(1)
                 key, which = message.payload.decode().split()
-                # What moved to the newcomer waits for what the old owner has of it.
+                # Keys of the new consumer wait for the old owner's messages.
                 assert stream is old or key in done
                 assert which == "second"
                 seconds.append(key)

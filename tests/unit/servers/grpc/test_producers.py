@@ -1,4 +1,4 @@
-"""Producers of the gRPC server: who counts, and who is forgotten."""
+"""Producers of the gRPC server: detaching, forgetting and sending."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAME = TopicName.parse(TOPIC)
 
 
 class World:
-    """The service over a broker, with a clock of its own."""
+    """The service over a broker, with its own clock."""
 
     def __init__(self, broker) -> None:
         self.broker = broker
@@ -150,7 +150,7 @@ def test_cancelled_send_does_not_fail_other_messages():
             await asyncio.sleep(0)
             impatient.cancel()
         await world.send(number)
-        # It was handed over before; whoever cancels may find it stored.
+        # The message of a cancelled call may be stored.
         assert world.broker.topics.opened[NAME].end_offset == 2
 
     with_world(test)

@@ -1,4 +1,4 @@
-"""Connections of the HTTP server that take too long, too much, or are too many."""
+"""The limits of HTTP connections: time, memory and number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that a page of another site caused."""
+"""The refusal of requests from web pages of other sites."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.http_api import State
 
 
 def ask(method: str = "GET", path: str = "/healthz", **headers: str) -> httpx.Response:
-    """The answer to a request with these headers; underscores become hyphens."""
+    """Return the answer to a request with headers; underscores become hyphens."""
 
     async def main() -> httpx.Response:
         transport = httpx.ASGITransport(make_app(State(), ["danube.example"]))

@@ -175,7 +175,7 @@ def give_credit(peer, messages, byte_count):
 
 
 async def kinds_that_come(peer):
-    """What is there after some turns of the loop."""
+    """Return the frames received after some turns of the loop."""
     for _ in range(50):
         await asyncio.sleep(0)
     return [peer.received.get_nowait().kind for _ in range(peer.received.qsize())]
@@ -271,7 +271,7 @@ def test_unlimited_credit_is_granted_in_parts(monkeypatch):
         monkeypatch.setattr(connection, "deliver", note)
         give_credit(peer, 2**32 - 1, 2**63)
         await kinds_that_come(peer)
-        # What had been passed on, and no more.
+        # Only the credit that was passed on.
         assert 2 <= len(sent) <= 4
         connection.resume_writing()
         await kinds_that_come(peer)
@@ -328,20 +328,20 @@ def test_delayed_producer_does_not_block_its_connection(monkeypatch):
             await client.set_topic_limits(TOPIC, NamespacePolicy(max_publish_rate=1))
         peer = await connected(broker)
         opened = await opened_producer(peer)
-        # The first may be as long as it likes; those behind it wait long.
+        # The first batch may have any size; later ones wait long.
         publish(peer, opened, 0, *[b"x"] * 1000)
         for sequence in range(1000, 1003):
             publish(peer, opened, sequence, b"y")
         receipt = await peer.received.get()
         assert list(receipt.message.base_sequence) == [0]
-        # Signs of life, in which nothing is acknowledged.
+        # Empty receipts keep the connection alive.
         for _ in range(3):
             sign = await peer.received.get()
             assert (sign.kind, len(sign.message.base_sequence)) == (Kind.RECEIPT, 0)
         peer.transport.write(peer.machine.request(Kind.PING, pb.Ping())[1])
         while (await peer.received.get()).kind is not Kind.PONG:
             pass
-        # Closing drops what waits.
+        # Closing drops held batches.
         peer.transport.write(
             peer.machine.request(Kind.CLOSE_PRODUCER, pb.CloseProducer(), 1)[1]
         )
@@ -390,7 +390,7 @@ def test_waiting_opening_can_be_cancelled():
         refused = await peer.ask(Kind.CLOSE_PRODUCER, pb.CloseProducer(), 2)
         assert (refused.kind, refused.message.code) == (Kind.ERROR, "closed")
         assert (await peer.received.get()).kind is Kind.OK
-        # The channel is free, and the first producer has not noticed anything.
+        # The channel is free, and the first producer is not affected.
         publish(peer, first, 0, b"m")
         assert (await peer.received.get()).kind is Kind.RECEIPT
         await peer.ask(Kind.CLOSE_PRODUCER, pb.CloseProducer(), 1)
@@ -607,7 +607,7 @@ async def batches_that_come(peer):
 
 
 async def delivered_of(peer, byte_count):
-    """How many of twenty messages come for so many bytes of credit."""
+    """Return the number of 20 messages delivered for a credit in bytes."""
     opening = pb.OpenConsumer(
         topic=TOPIC, subscription="s", name="c", start=pb.EARLIEST
     )

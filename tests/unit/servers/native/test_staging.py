@@ -13,7 +13,7 @@ PART = {"query": "q", "version": 0, "part": "0", "part_id": "id"}
 
 
 class Peer(asyncio.BufferedProtocol):
-    """A client that sends what it is told and notes what comes."""
+    """A client that sends given frames and records received ones."""
 
     def __init__(self):
         self.machine = StreamConnection(Side.CLIENT)
@@ -82,7 +82,7 @@ def test_part_is_staged_and_committed():
             staged = await peer.received.get()
         request = pb.FinishPart(**PART, batch_count=2, message_count=3)
         finished = await peer.ask(Kind.FINISH_PART, request)
-        # Finishing has closed the stage.
+        # Finishing the part has closed the stage.
         assert (finished.kind, finished.channel) == (Kind.ERROR, 1)
         assert finished.message.code == "staging_closed"
         finished = await peer.received.get()

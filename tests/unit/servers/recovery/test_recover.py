@@ -30,7 +30,7 @@ def made(tmp_path_factory):
             await client.create_topic(PARTITION)
             await publish(client, PARTITION, b"p")
             for topic, end in ((TOPIC, 5), (PARTITION, 1)):
-                # Sealing is announced to nobody.
+                # There is no event for the end of sealing.
                 while (await client.describe_topic(topic)).sealed_offset != end:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             async with client.consumer(
@@ -66,7 +66,7 @@ def recover(path, *, write=True, **flags):
 
 
 def read(path, topic=TOPIC, subscription="all"):
-    """All payloads by offset, and the offset of the next message."""
+    """Return all payloads by offset, and the offset of the next message."""
 
     async def run():
         async with serving(path) as client:
