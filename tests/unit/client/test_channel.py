@@ -1,0 +1,104 @@
+"""The life cycle of a channel, on connections that break."""
+
+import asyncio
+
+import pytest
+
+from pydanube.client.channel import Channel
+from pydanube.model.errors import ConnectionLost, TopicNotFound
+from pydanube.wire.pb import stream_pb2 as pb
+
+
+class Connection:
+    """Answers requests; breaks together with the answer if *is_breaking*."""
+
+    def __init__(self, *, is_breaking=False, error=None):
+        self.is_breaking = is_breaking
+        self.error = error
+        self.released = []
+
+    def new_channel(self, owner):
+        self.owner = owner
+        return 7
+
+    async def request(self, kind, message, channel):
+        if self.error is not None:
+            raise self.error
+        if self.is_breaking:
+            self.owner.on_closed(ConnectionLost("gone"))
+        return "answer"
+
+    def release_channel(self, channel):
+        self.released.append(channel)
+
+
+class Client:
+    def __init__(self, *connections):
+        self.connections = list(connections)
+
+    async def connection(self):
+        return self.connections.pop(0)
+
+
+class Recorder(Channel):
+    CLOSE_REQUEST = pb.CloseConsumer()
+
+    def __init__(self, client):
+        super().__init__(client)
+        self.events = []
+
+    def on_frame(self, frame): ...
+
+    def _open_request(self):
+        return pb.OpenConsumer()
+
+    def _on_opened(self, connection, answer):
+        self.events.append(answer)
+
+    def _on_broken(self, reason, backoff):
+        self.events.append(type(reason).__name__)
+        if isinstance(reason, TopicNotFound):
+            self._failure = reason
+        return True
+
+
+def test_channel_that_breaks_together_with_the_answer_is_opened_again():
+    async def test():
+        working = Connection()
+        channel = Recorder(Client(Connection(is_breaking=True), working))
+        await channel.open()
+        assert channel.is_connected
+        assert channel.events == ["answer"]
+        assert channel._connection is working
+
+    asyncio.run(test())
+
+
+def test_broken_channel_is_opened_again_until_there_is_a_failure():
+    async def test():
+        refusing = Connection(error=TopicNotFound("gone"))
+        channel = Recorder(Client(Connection(), Connection(), refusing))
+        await channel.open()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(channel.run())
+            for _ in range(2):
+                await asyncio.sleep(0)
+                channel.on_closed(ConnectionLost("gone"))
+        assert channel.events == [
+            *("answer", "ConnectionLost", "answer", "ConnectionLost"),
+            "TopicNotFound",
+        ]
+        assert isinstance(channel.failure, TopicNotFound)
+        assert refusing.released == [7]
+        assert not channel.is_connected
+
+    asyncio.run(test())
+
+
+def test_first_opening_raises_a_final_error():
+    async def test():
+        channel = Recorder(Client(Connection(error=TopicNotFound("gone"))))
+        with pytest.raises(TopicNotFound):
+            await channel.open()
+
+    asyncio.run(test())
