@@ -41,9 +41,9 @@ class Bound:
     """The bound of all topics, if *by_name* is empty."""
     by_name: Mapping[Name, int] = field(default_factory=dict)
     is_time: bool = False
-    """Whether the numbers are microseconds since 1970 and not offsets."""
+    """True if the numbers are microseconds since 1970 and not offsets."""
     allows_future: bool = True
-    """Whether a time after the last message means the end; else it is an error."""
+    """True if a time after the last message means the end; else it is an error."""
 
 
 def split_name(topic: str) -> tuple[str, int]:

@@ -74,14 +74,14 @@ def _parse(definition: Definition) -> ParsedSchema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoding:
-    """What a task needs to decode the messages of its scan."""
+    """The input of a task that decodes the messages of its scan."""
 
     reader_schema: ReaderSchema
     definitions: Mapping[int, Definition]
     """All versions of the subject, by number."""
     on_undecodable: OnUndecodable
     allows_missing: bool = False
-    """Whether the plan may have columns that the reader schema does not have."""
+    """True if the plan may have columns that the reader schema does not have."""
 
 
 class ValueDecoder:

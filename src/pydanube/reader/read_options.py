@@ -59,7 +59,7 @@ class ValueOptions:
     version: int | None = None
     """The version of the reader schema; None: the latest."""
     is_version_given: bool = False
-    """Whether the user set ``schemaVersion``, even to the latest."""
+    """True if the user set ``schemaVersion``, even to the latest."""
     on_undecodable: OnUndecodable = OnUndecodable.FAIL
 
 
@@ -81,7 +81,7 @@ class ReadOptions:
     starting_option: str = "startingOffsets"
     ending_option: str = "endingOffsets"
     has_tail: bool = True
-    """Whether the tail is read, too."""
+    """True if the tail is read, too."""
     columns: tuple[str, ...] | None = None
     """None: the default columns."""
     has_attributes: bool = True

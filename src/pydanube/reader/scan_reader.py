@@ -310,7 +310,7 @@ class _ScanReader:
 
 
 def _statistics(group: pq.RowGroupMetaData) -> dict[str, Any]:
-    """What the file says of each column of a row group."""
+    """Return the statistics of each column of a row group."""
     columns = (group.column(index) for index in range(group.num_columns))
     return {each.path_in_schema: each.statistics for each in columns}
 

@@ -45,7 +45,7 @@ class SegmentFile:
 
     @property
     def has_gaps(self) -> bool:
-        """Whether compaction has removed messages."""
+        """True if compaction has removed messages."""
         return self.row_count < self.end - self.base
 
 
@@ -74,7 +74,7 @@ class SegmentRange:
     row_count: int
     """The number of messages in the whole file."""
     has_gaps: bool = False
-    """Whether compaction has removed messages of the segment."""
+    """True if compaction has removed messages of the segment."""
     facts: SegmentFacts = NOTHING_KNOWN
     """The size and checksums that the file must have."""
 

@@ -64,7 +64,7 @@ class DanubeDataSource(DataSource):  # type: ignore[misc]
         return "danube"
 
     def schema(self) -> StructType:
-        """Return the columns; for decoded values the broker is asked for their type."""
+        """Return the columns; the broker provides the type of decoded values."""
         options = parse_read_options(dict(self.options), None)
         return schema_of(options, broker_catalog(options))
 

@@ -70,13 +70,13 @@ class ExportOptions:
     topic: str
     """A topic, a partition, or the name of a partitioned topic."""
     is_raw: bool = False
-    """Whether payloads are not decoded although the topic has a schema."""
+    """True if payloads are not decoded although the topic has a schema."""
     undecodable: UndecodablePolicy = UndecodablePolicy.FAIL
     partition_by: tuple[PartitionField, ...] = ()
     has_tail: bool = True
-    """Whether the tail is exported, too."""
+    """True if the tail is exported, too."""
     may_skip: bool = False
-    """Whether messages that retention has dropped are skipped."""
+    """True if messages that retention has dropped are skipped."""
     round_bytes_max: int = 256 * MIB
     task_bytes_max: int = 32 * MIB
     file_bytes_max: int = FILE_BYTES_MAX
@@ -124,7 +124,7 @@ class ExportReport:
     file_bytes: int
     message_bytes: int
     is_last: bool
-    """Whether the round reached the end of the topic, as of its plan."""
+    """True if the round reached the end of the topic, as of its plan."""
 
     @classmethod
     def of_nothing(cls, topics: tuple[TopicProgress, ...]) -> ExportReport:

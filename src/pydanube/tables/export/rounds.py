@@ -33,7 +33,7 @@ class ExportRound:
     ranges: tuple[TopicRange, ...]
     """One range for each topic or partition that has new messages."""
     is_last: bool
-    """Whether the round reaches the end of the topic."""
+    """True if the round reaches the end of the topic."""
 
     @property
     def message_count(self) -> int:

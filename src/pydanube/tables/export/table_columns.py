@@ -64,7 +64,7 @@ class TableColumns:
 
     layout: TableLayout
     is_partitioned: bool
-    """Whether the topic is partitioned; then the table has a column for the number."""
+    """True if the topic is partitioned; then the table has a column for the number."""
     value_type: Any = None
     """The Spark type of the values in a typed table."""
     undecodable: UndecodablePolicy = UndecodablePolicy.FAIL

@@ -39,7 +39,7 @@ _OFFSET_BYTES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentKeyCounts:
-    """What compaction knows about the keys of one segment."""
+    """Key statistics of one segment, for the planning of compaction."""
 
     without_key: int
     """The number of messages without a key."""

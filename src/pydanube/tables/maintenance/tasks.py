@@ -67,7 +67,7 @@ class CollectKeysJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentKeys:
-    """What CollectKeysJob finds in one segment."""
+    """The result of a CollectKeysJob for one segment."""
 
     object_name: str
     without_key: int
@@ -227,7 +227,7 @@ def _int64(values: Sequence[int]) -> pa.Int64Array:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionRule:
-    """Which messages stay when compaction by key rewrites segments."""
+    """The rule for messages that stay in compaction by key."""
 
     live: tuple[str, ...]
     """The files that FindLatestJob has written."""

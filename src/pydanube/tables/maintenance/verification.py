@@ -35,7 +35,7 @@ class VerifyResult:
     byte_count: int
     count: int
     has_checksum: bool
-    """Whether the manifest has a checksum; otherwise only the footer is compared."""
+    """True if the manifest has a checksum; otherwise only the footer is compared."""
     problem: str | None
     """The first problem of the segment, if any."""
 
