@@ -86,14 +86,14 @@ def sustain(
     """
     try:
         with _server(line, directory) as (workers, pids):
-            stretch = TimedRun(workers, pids, run.message_bytes)
-            run.short_per_s = stretch.work("short", SHORT_S, lambda _: None)
+            timed = TimedRun(workers, pids, run.message_bytes)
+            run.short_per_s = timed.work("short", SHORT_S, lambda _: None)
 
             def keep(sample: Sample) -> None:
                 run.samples.append(sample)
                 on_sample(sample)
 
-            stretch.work("long", minutes * 60, keep)
+            timed.work("long", minutes * 60, keep)
     except BenchFailed as error:
         run.failure = str(error)
 

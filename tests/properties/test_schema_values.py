@@ -33,7 +33,7 @@ class Colour(Enum):
 
 
 @dataclass
-class Place:
+class Location:
     name: str
     heights: tuple[int, ...] = ()
 
@@ -57,7 +57,7 @@ decimals = st.decimals(allow_nan=False, allow_infinity=False, places=3).map(
     lambda value: value + Decimal(0)
 )
 durations = st.timedeltas(timedelta(days=-1000), timedelta(days=1000))
-places = st.builds(Place, texts, st.lists(integers, max_size=2).map(tuple))
+places = st.builds(Location, texts, st.lists(integers, max_size=2).map(tuple))
 trees = st.recursive(
     st.builds(Tree, integers),
     lambda inner: st.builds(
@@ -87,8 +87,8 @@ KINDS = {
     "pair": (tuple[int, int], st.tuples(integers, integers)),
     "set": (set[int], st.sets(integers, max_size=3)),
     "map": (dict[str, float], st.dictionaries(texts, floats, max_size=3)),
-    "place": (Place, places),
-    "places": (list[Place | None], st.lists(st.none() | places, max_size=2)),
+    "place": (Location, places),
+    "places": (list[Location | None], st.lists(st.none() | places, max_size=2)),
     "tree": (Tree, trees),
 }
 

@@ -1,5 +1,5 @@
 """
-What a subscription does about a segment that cannot be read.
+The reaction of a subscription to a segment that cannot be read.
 
 The topic's policy is to stop or to skip.  A subscription that stops lets its consumers
 acknowledge the messages they have, and then closes them with the error.  If it closed

@@ -1,5 +1,5 @@
 """
-What the dispatch machine needs to know of a batch: delivery windows and keys.
+The columns of a batch that the dispatch machine uses: delivery windows and keys.
 
 Most batches have neither, and their header alone says so.
 """

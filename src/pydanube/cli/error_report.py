@@ -72,7 +72,7 @@ HINTS: dict[type[BrokerError], str] = {
     TopicNotFound: "'danube topics list' lists the topics, 'danube topics create' "
     "creates one",
 }
-"""What the user can do next, for errors whose message does not say so."""
+"""Hints for errors whose message does not say what the user can do next."""
 
 
 @contextmanager

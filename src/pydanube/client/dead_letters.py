@@ -155,7 +155,7 @@ class DeadLetters:
         their failures, so that the next dead letter has the whole history.  They lose
         their delivery windows.
 
-        Ordering: Letters of one topic are published in their order.
+        Ordering: Dead letters of one topic are published in their order.
 
         Durability: On return they are as safe as their topics promise, and marked.
             After a crash before that, some may be published once more.

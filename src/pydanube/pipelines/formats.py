@@ -1,4 +1,4 @@
-"""What is known of Spark's formats without starting Spark."""
+"""Facts about Spark's formats, without starting Spark."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-What the reader requests from a broker: topics, segments, messages and schemas.
+The reader's requests to a broker: topics, segments, messages and schemas.
 
 ``Catalog`` is the protocol, and ``BrokerCatalog`` implements it with the client.
 """

@@ -214,7 +214,7 @@ def consume(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeOptions:
-    """What to consume, and how to print it."""
+    """The options of ``danube consume``: the subscription, and the output."""
 
     topic: str
     subscription: str

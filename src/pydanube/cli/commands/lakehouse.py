@@ -170,7 +170,7 @@ def export(
         OnUndecodable | None,
         typer.Option(
             metavar="fail|null|dead-letter",
-            help="What to do with messages that the schema cannot decode: fail stops "
+            help="The choice for messages that the schema cannot decode: fail stops "
             "with an error; null writes a row of nulls with the payload and the "
             "reason; dead-letter writes a row to the table --dead-letters. The "
             "default is dead-letter if that table is given, else fail.",

@@ -28,7 +28,7 @@ class Kind(Enum):
 
 
 class OnUndecodable(Enum):
-    """What to do with messages that cannot be decoded."""
+    """The choice for messages that cannot be decoded."""
 
     FAIL = "fail"
     NULL = "null"

@@ -266,7 +266,7 @@ def produce(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceOptions:
-    """What to publish, and how."""
+    """The options of ``danube produce``: the messages, and how to publish them."""
 
     topic: str
     key: str | None

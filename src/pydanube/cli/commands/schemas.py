@@ -518,7 +518,7 @@ def bind(
         typer.Option(
             "--policy",
             metavar="none|warn|enforce",
-            help="What to do with messages that do not match the subject: none "
+            help="The choice for messages that do not match the subject: none "
             "accepts them; warn accepts and counts them; enforce refuses them.",
         ),
     ] = SchemaPolicy.WARN.value,

@@ -30,7 +30,7 @@ NEVER = "never"
 
 
 class Expired(Enum):
-    """What to do with expired messages."""
+    """The choice for expired messages."""
 
     DROP = "drop"
     DEAD_LETTER = "dead-letter"
@@ -100,7 +100,7 @@ def set_policy(
         str | None,
         typer.Option(
             metavar="dead-letter|block|drop",
-            help="What to do with a message whose failure is final: dead-letter moves "
+            help="The choice for a message whose failure is final: dead-letter moves "
             "it to the dead-letter topic; block stops delivery until it is handled; "
             "drop counts it as acknowledged.",
         ),
@@ -117,7 +117,7 @@ def set_policy(
         Expired | None,
         typer.Option(
             metavar="drop|dead-letter",
-            help="What to do with expired messages.",
+            help="The choice for expired messages.",
         ),
     ] = None,
     unacked_max: Annotated[

@@ -73,7 +73,7 @@ def create(
         Durability,
         typer.Option(
             metavar="durable|written",
-            help="What an acknowledgement means: durable is on disk; written is "
+            help="The meaning of an acknowledgement: durable is on disk; written is "
             "passed to the operating system, which is faster, but does not survive a "
             "power failure.",
         ),
@@ -106,8 +106,8 @@ def create(
         CorruptionPolicy,
         typer.Option(
             metavar="stop|skip",
-            help="What subscriptions do at a segment that cannot be read: stop with "
-            "an error, or skip its messages.",
+            help="The reaction of subscriptions to a segment that cannot be read: stop "
+            "with an error, or skip its messages.",
         ),
     ] = CorruptionPolicy.STOP,
     partitions: Annotated[

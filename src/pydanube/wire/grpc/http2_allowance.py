@@ -10,10 +10,10 @@ ALLOWANCE = 10_000
 ALLOWANCE_MAX = 2 * ALLOWANCE
 """The largest allowance that a peer can earn."""
 RESPONSE_EARNS = 64
-"""What an answered request adds to the allowance, for the window updates, pings and
-long headers that a client may send with every call."""
+"""The increase of the allowance for an answered request.  It pays for the window
+updates, pings and long headers that a client may send with every call."""
 MESSAGE_EARNS = 4
-"""What each message sent to the peer adds to the allowance."""
+"""The increase of the allowance for each message sent to the peer."""
 MESSAGE_BYTES_EARN = 1024
 """A sent message adds 1 more for each of these bytes."""
 
