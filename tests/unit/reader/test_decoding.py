@@ -95,7 +95,7 @@ def test_undecodable_messages_are_null_with_a_reason():
         "no version 3 of orders",
         "not JSON",
         None,
-        "version 4 cannot be read as version 2 of orders: what is written as string",
+        "version 4 cannot be read as version 2 of orders: data written as string",
         "'x' is not a valid integer",
     ]
     for found, expected in zip(errors.to_pylist(), reasons, strict=True):
