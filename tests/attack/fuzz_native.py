@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from crc32c import crc32c
+from google.protobuf.message import DecodeError
 
 import pydanube
 from pydanube.model.errors import CorruptBatch
@@ -358,7 +359,8 @@ def _changed_body(frame: Frame, chance: Random) -> bytes:
         message.ParseFromString(frame.body)
         _change_message(message, chance)
         return bytes(message.SerializeToString())
-    except (ValueError, TypeError, OverflowError):
+    except (DecodeError, ValueError, TypeError, OverflowError):
+        # An earlier change may have left no message, or a field refuses the value.
         return _flipped(frame.body, chance)
 
 
