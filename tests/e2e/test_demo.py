@@ -38,6 +38,8 @@ def start(output, seconds):
     )
 
 
+@pytest.mark.soak
+@pytest.mark.smoke
 def test_demo_proves_exactly_once(tmp_path):
     output = tmp_path / "output"
     process = start(output, 4)

@@ -78,7 +78,7 @@ def test_rows_lost_in_postgres_crash_are_rewritten():
         pieces = stage(sink, 1, 3)
         server.crash()
         server.start()
-        with pytest.raises(Unavailable, match="lost the rows"):
+        with pytest.raises(Unavailable, match="lost the staged rows"):
             sink.commit(key(1), pieces)
         assert server.query("SELECT count(*) FROM t") == [(30,)]
         write(sink, 1)
@@ -193,11 +193,11 @@ class DyingDatabase(Database):
         super().__init__(options)
 
     @contextmanager
-    def translated(self):
+    def translated_errors(self):
         self.left -= 1
         if self.left == 0:
             raise Killed
-        with super().translated():
+        with super().translated_errors():
             yield
 
 

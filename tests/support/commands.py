@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DANUBE = (sys.executable, "-m", "pydanube.cli.main")
-TIMEOUT_S = 60
+TIMEOUT_S = 240
 
 
 def environment(url: str = "", **variables: str) -> dict[str, str]:
