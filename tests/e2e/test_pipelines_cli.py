@@ -49,7 +49,6 @@ def close(process):
     return code, out, err
 
 
-@pytest.mark.smoke
 def test_killed_run_continues_without_duplicates(client, broker_url, tmp_path):
     topic, out = unique_topic(client), unique_topic(client)
     file = tmp_path / "copy.yaml"

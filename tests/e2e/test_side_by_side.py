@@ -32,7 +32,6 @@ def installed_peer():
 
 
 @pytest.mark.soak
-@pytest.mark.smoke
 def test_pydanube_is_measured_beside_a_peer(tmp_path):
     systems = ["danube", *installed_peer()]
     data = tmp_path / "data"

@@ -45,7 +45,6 @@ VECTOR = "transform(sequence(0, 3), i -> float((offset + i) % 5)) AS vector"
 
 
 @pytest.mark.soak
-@pytest.mark.smoke
 def test_stream_adds_each_batch_once_after_a_lost_commit(
     topic, options, stored, tmp_path
 ):

@@ -8,6 +8,8 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 
+from support.ports import free_port
+
 START_TIMEOUT_S = 30
 
 
@@ -21,9 +23,9 @@ class BrokerProcess:
         self.log_file = log_file
         """Where the broker's log goes; None for the log of the tests."""
         self._options = options
-        self.stream_port = 0
-        self.grpc_port = 0
-        self.admin_port = 0
+        self.stream_port = free_port()
+        self.grpc_port = free_port()
+        self.admin_port = free_port()
         self.http_url = ""
         self._process: subprocess.Popen[str] | None = None
 

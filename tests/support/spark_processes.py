@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ import pyspark
 
 import pydanube
 from pydanube.spark.java import find_java
+from support.ports import free_port
 
 HOME = Path(pyspark.__file__).parent
 START_TIMEOUT_S = 120.0
@@ -134,9 +134,3 @@ def logged(process, log, pattern, times=1):
         is_late = time.monotonic() > give_up_at or process.poll() is not None
         assert not is_late, log.read_text(errors="replace")[-3000:]
         time.sleep(0.05)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

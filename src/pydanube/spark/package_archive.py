@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ARCHIVED_PACKAGES = (
+    "aio",
     "client",
     "model",
     "reader",

@@ -1,5 +1,6 @@
 """The package's source as it travels with a query."""
 
+import ast
 import io
 import zipfile
 
@@ -18,6 +19,27 @@ def test_archive_has_the_client_and_not_the_broker():
     } <= set(names)
     parts = {name.split("/")[1] for name in names if name.startswith("pydanube/")}
     assert not parts & {"broker", "cli", "metadata", "servers", "storage"}
+
+
+def test_archive_has_everything_that_its_modules_import():
+    files = zipfile.ZipFile(io.BytesIO(archive()))
+    names = files.namelist()
+    imported = {
+        node.module.replace(".", "/")
+        for name in names
+        # Modules beside the packages, and the registry, belong to the broker as well.
+        if name.endswith(".py") and name.count("/") > 1 and "registry" not in name
+        for node in ast.walk(ast.parse(files.read(name)))
+        if isinstance(node, ast.ImportFrom)
+        and (node.module or "").startswith("pydanube.")
+    }
+    assert len(imported) > 50
+    missing = {
+        module
+        for module in imported
+        if not {f"{module}.py", f"{module}/__init__.py"} & set(names)
+    }
+    assert missing == set()
 
 
 def test_archive_of_the_same_source_is_the_same():
