@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MEMORY_GROWTH_MAX = 1.2
 """The broker's memory after the attack, as a multiple of the memory before."""
-SETTLE_S = 30.0
+SETTLE_S = 15.0
 """How long the broker may take to return memory after the attack."""
 PROGRESS_S = 10.0
 

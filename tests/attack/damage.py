@@ -44,6 +44,7 @@ PARTITION = "/default/split-part-0"
 GONE = "/default/gone"
 TOPICS = (SEALED, MIXED, PARTITION)
 PARTS = ("journal", "metadata", "objects")
+METADATA_LOST = {"remove metadata.sqlite", "remove all of metadata"}
 SETTINGS = {"storage__seal_bytes": 1, "storage__seal_interval_s": 0.01}
 """Each batch becomes a segment at once."""
 
@@ -66,9 +67,9 @@ async def attack(target: Target, chance: Random) -> None:
         chance.choice(DAMAGES)(data, truth, chance)
         for _ in range(chance.choice((1, 1, 1, 2)))
     ]
-    # Metadata and journal record each other's progress.  If both records are gone,
-    # nothing shows that the journal is older.
-    if "older journal" in damages and any("metadata" in each for each in damages):
+    # Metadata and journal record each other's progress.  Without the metadata, nothing
+    # shows that a journal is older, so its offsets are assigned again.
+    if "older journal" in damages and set(damages) & METADATA_LOST:
         return
     try:
         async with asyncio.timeout(ROUND_TIMEOUT_S):
