@@ -3,7 +3,7 @@ The namespaces of a broker, and the limits that each gives to its topics.
 
 A namespace with topics cannot be deleted.  A transaction that creates a topic compares
 the namespace's record and raises the topic id counter; one that deletes a namespace
-compares that counter.  So of two concurrent transactions one always fails.
+compares that counter.  One of two concurrent transactions always fails.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The schemas of topics: binding topics to subjects, and protecting subjects in us
 A topic, or all partitions of a base name together, is bound to one subject of the
 schema registry.  The topic's record has the binding.  A transaction that binds a topic
 also writes the subject's record; one that deletes a subject or version compares that
-record.  So of two concurrent transactions one always fails.
+record.  One of two concurrent transactions always fails.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ The producer of one topic: gathers messages into batches, and sends these to the
 
 Messages that are sent one by one gather in an open batch.  If no batch is in flight,
 it is sent at the end of the event loop's turn; otherwise when it is full, or when the
-batches in flight are acknowledged.  So a single message does not wait, and batches
+batches in flight are acknowledged.  A single message does not wait, and batches
 grow with load.
 
 A batch keeps its sequence numbers until it is acknowledged.  When the connection

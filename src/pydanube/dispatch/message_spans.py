@@ -2,7 +2,7 @@
 Tracked messages, as spans: ranges of one batch that are in the same state.
 
 A span is not split when some of its messages become done.  The cursor knows which ones
-are done, and is consulted when the span changes its state.  So an ack only updates the
+are done, and is consulted when the span changes its state.  An ack only updates the
 cursor.  All spans of a subscription, in whatever state, are disjoint.
 """
 

@@ -2,7 +2,7 @@
 The interface of metadata stores.
 
 The store has one revision, a number that each change increases by one; a transaction
-is one change.  Each value has the revision at which it was written.  So callers can
+is one change.  Each value has the revision at which it was written.  Callers can
 write a value on condition that it has not changed since they read it, and get
 ``RevisionConflict`` if it has.
 

@@ -190,7 +190,7 @@ def _tighten(path: Path) -> None:
     """
     Remove the permissions of other users from everything below *path*.
 
-    Other users cannot access files in a directory without permissions.  So the files
+    Other users cannot access files in a directory without permissions.  The files
     are visited only if the directory itself has permissions for others.
     """
     if not path.stat().st_mode & _OTHERS:

@@ -3,14 +3,14 @@ The cluster id, and checks that the parts of a data directory belong together.
 
 A part of a data directory may be lost, or replaced by an older copy.  A broker that
 started with such a part would treat missing data as deleted, and give out offsets
-twice.  So the parts refer to each other:
+twice.  The parts refer to each other:
 
 - One random cluster id is in the metadata store, in the header of every journal file
   and in an object of its own.
-- The journal records the revision of the metadata store after every change.  So if the
+- The journal records the revision of the metadata store after every change.  If the
   metadata store has a lower revision, it has lost changes.
 - The metadata store records the position up to which the journal is on disk: at the
-  start, at the end, after every sealed segment and every few seconds.  So a journal
+  start, at the end, after every sealed segment and every few seconds.  A journal
   that ends before this position has lost entries.
 
 If a power failure drops such a record, the check is only weaker.  The check never

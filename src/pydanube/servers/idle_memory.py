@@ -4,7 +4,7 @@ Memory upkeep while the broker is idle.
 Reference counting frees nearly all memory.  Reference cycles, such as a broken
 connection or an exception with its traceback, wait for Python's garbage collector.
 A full collection stops the event loop: 50 ms for the modules of a broker alone, and
-much more with many batches in memory.  So objects that exist at the start are never
+much more with many batches in memory.  Objects that exist at the start are never
 collected, and full collections run while the broker is idle.
 
 Allocators keep freed memory for the next batch.  After a burst of large batches that

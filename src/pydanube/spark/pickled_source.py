@@ -2,7 +2,7 @@
 Data sources for a Spark whose Python does not have this package.
 
 Spark pickles this module by value, together with an archive of the package's source.
-So the module imports nothing of the package.  The receiving process unpacks the
+The module imports nothing of the package.  The receiving process unpacks the
 archive and imports the real data source from it.
 """
 

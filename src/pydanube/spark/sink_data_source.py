@@ -2,7 +2,7 @@
 The Spark data source of a sink, whose writers pass Arrow batches to it.
 
 Spark creates a writer two or three times for each batch, in different processes, and
-pickles it into tasks.  So creating a writer does not connect.  The state of a batch is
+pickles it into tasks.  Creating a writer does not connect.  The state of a batch is
 in the commit messages of its tasks.
 """
 

@@ -4,7 +4,7 @@ The data source ``danube``: topics as tables and as streams.
 Spark runs these classes in several processes.  It calls ``schema`` and creates readers
 in short planning processes.  It calls the offset methods, ``partitions`` and ``commit``
 of a stream in one long-lived process for each query.  It calls ``read`` in tasks, on a
-pickled copy of the reader.  So readers hold only values, and connect when they are
+pickled copy of the reader.  Readers hold only values, and connect when they are
 first used.
 """
 

@@ -3,7 +3,7 @@ Topics as a sink: Spark's tasks write messages, and the driver commits them.
 
 By default messages are written exactly once.  The tasks of a batch stage their messages
 at the broker, invisible to consumers, and the commit publishes all of them or none.
-The broker stores the last batch number of each query.  So a batch that Spark repeats
+The broker stores the last batch number of each query.  A batch that Spark repeats
 after a crash of the driver, an executor or the broker changes nothing.
 """
 

@@ -372,7 +372,7 @@ async def open_journal(
     """
     Recover the journal in *files* and open it.
 
-    A torn end is cut off the last file, which is then appended to.  So only the last
+    A torn end is cut off the last file, which is then appended to.  Only the last
     file can have a torn end, and a broker that is killed repeatedly does not leave many
     small files.
 

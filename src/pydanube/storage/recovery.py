@@ -5,14 +5,14 @@ Assumptions about the disk: what was synced is there; of what was not synced, an
 may be there, in any order, complete or torn.  The journal therefore guarantees:
 
 - It writes a group of entries at the end of the last file and acknowledges the group
-  when the file is synced.  So a crash leaves at most a torn end of the *last* file,
+  when the file is synced.  A crash leaves at most a torn end of the *last* file,
   after everything that was acknowledged.  Recovery cuts it off.
 - Reserved space after the end of the last file is all zeros.
 - Before it begins a new file, it cuts reserved space off the old one and syncs it.  It
   syncs the new file's head (header and snapshot) before it writes anything else to it,
-  and before it removes an old file.  So a crash leaves at most a *last* file with only
+  and before it removes an old file.  A crash leaves at most a *last* file with only
   an incomplete head.  Recovery removes it; the file before it is complete.
-- It removes old files one by one, from the oldest on.  So a crash leaves no gap.
+- It removes old files one by one, from the oldest on.  A crash leaves no gap.
 
 Everything else is damage.  The error names the file, the position and what was
 expected.  The positions in entries distinguish damage near the end from a crash (see

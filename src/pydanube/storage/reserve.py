@@ -2,7 +2,7 @@
 The reserve: disk space that is kept free for the work that frees more space.
 
 On a full disk not even a topic can be deleted, because the journal must record the
-deletion first.  So a file reserves some space.  When a write finds the disk full, the
+deletion first.  A file reserves some space.  When a write finds the disk full, the
 file is removed.  From then on the broker accepts no messages, and uses the space for
 deletions, retention, cursors and metadata, until there is enough space for the reserve
 again.

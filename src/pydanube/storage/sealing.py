@@ -9,9 +9,9 @@ between two steps leaves at most an orphan, or a tail whose messages recovery fi
 the manifest.
 
 The objects of a maintenance run (see replacement.py) are orphans until they replace
-segments.  So are all objects of a topic whose metadata was lost.  Orphans are therefore
-kept for a long time (``orphan_keep_s``), and the Sealer logs the name of each one that
-it deletes.
+segments.  All objects of a topic whose metadata was lost are orphans, too.  They are
+therefore kept for a long time (``orphan_keep_s``), and the Sealer logs the name of each
+one that it deletes.
 """
 
 from __future__ import annotations

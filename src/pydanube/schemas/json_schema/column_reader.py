@@ -7,7 +7,7 @@ to find the invalid payload:
 
 - Every payload begins with ``{`` and ends with ``}``, and they are joined by newlines.
   In a stream, ``}``, a newline and ``{`` can only occur between two values: a string
-  contains no raw newline, and everywhere else a comma would be missing.  So no value
+  contains no raw newline, and everywhere else a comma would be missing.  No value
   crosses payloads, each payload has at least one value, and if there are as many values
   as payloads, each payload has exactly one.
 - The batch has no ``NaN`` or ``Infinity``, and only valid UTF-8.

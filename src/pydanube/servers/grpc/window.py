@@ -4,7 +4,7 @@ The number of unacknowledged messages that a consumer may have.
 Clients of Danube give no credit; they accept all messages and process them one by one.
 A window that is too small costs a round trip for each message.  In a window that is
 too large, messages wait at one consumer while others are idle, and run into the
-acknowledgement timeout.  So the window holds the messages that the consumer processes
+acknowledgement timeout.  The window holds the messages that the consumer processes
 in a few seconds, as measured by its acknowledgements.
 """
 

@@ -2,7 +2,7 @@
 The command ``danube recover``: repairs a data directory that lost one of its parts.
 
 Segments contain the name and the number of their topic and their offsets.  The journal
-contains the names, numbers, cursors and producers of all reliable topics.  So the
+contains the names, numbers, cursors and producers of all reliable topics.  The
 records of topics and segments can be rebuilt without the metadata store
 (``--from-segments``).  If the journal is lost, the messages that were not sealed are
 lost with it.  Each topic then continues at an offset that was certainly never given

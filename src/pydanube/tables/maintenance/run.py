@@ -2,7 +2,7 @@
 A maintenance run of a topic, with Spark tasks or with threads.
 
 The segments that a run writes take effect when the broker replaces the old ones, in one
-transaction for each group.  So a run may be interrupted at any point.  The replaced
+transaction for each group.  A run may be interrupted at any point.  The replaced
 groups stay, the other new files are orphans, and the next run starts with the segments
 that the topic has then.
 """

@@ -2,7 +2,7 @@
 The format of a journal file: a header, then entries.
 
 A journal is a sequence of numbered files.  Each begins with a header and a
-*snapshot*: entries for the state of all topics, cursors and producers.  So any suffix
+*snapshot*: entries for the state of all topics, cursors and producers.  Any suffix
 of the files is a complete journal.  All numbers are little-endian; every entry begins
 at a multiple of 8.  ``docs/format/journal.md`` is the normative description.
 
