@@ -20,10 +20,9 @@ from pydanube.client.partitioned_producer import PartitionedProducer
 from pydanube.client.producer import Producer
 from pydanube.client.staging import PartWriter
 from pydanube.client.typed_producer import TypedProducer
-from pydanube.servers.native.connection import NativeConnection
+from pydanube.servers.native.connection import NativeConnection, listen
 from pydanube.servers.native.consumers import ConsumerChannel
 from pydanube.servers.native.producers import ProducerChannel
-from pydanube.servers.native.server import listen
 from pydanube.storage.topic_log import TopicLog
 from pydanube.wire.native.connection import StreamConnection
 from pydanube.wire.native.frames import RECEIVE_BUFFER_BYTES, header

@@ -379,7 +379,7 @@ def test_ack_of_many_ranges_is_applied_in_parts():
             1,
         )
         [connection] = broker.server.connections
-        subscription = connection.consumers[1].subscription
+        subscription = connection.channels[1].subscription
         sizes, ack = [], subscription.ack
 
         def count(ranges, through):

@@ -7,6 +7,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pydanube.servers.native.connection import NativeConnection
 from pydanube.servers.native.in_process import PipeEnd
 from pydanube.servers.native.requests import REQUESTS
 from pydanube.wire.native.connection import REVISION, StreamConnection
@@ -125,7 +126,7 @@ def test_any_request_gets_its_answer_or_an_error(asked):
             await client.create_namespace("ns")
             await client.create_subscription("/default/t", "s")
         peer = Peer()
-        PipeEnd.connect(peer, broker.server.new_connection())
+        PipeEnd.connect(peer, NativeConnection(broker.server))
         message = hello()
         message.revision = REVISION
         await peer.ask(Kind.HELLO, message)

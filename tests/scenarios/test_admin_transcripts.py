@@ -19,14 +19,13 @@ from google.protobuf import text_format
 from google.protobuf.message_factory import GetMessageClass
 
 from pydanube.model.errors import BrokerError
-from pydanube.servers.grpc.admin import admin_services
-from pydanube.servers.grpc.admin_brokers import BrokerAddresses
+from pydanube.servers.grpc.admin import BrokerAddresses, admin_services
 from pydanube.servers.grpc.danube_server import schema_registry
 from pydanube.servers.grpc.id_registry import stable_id
-from pydanube.servers.grpc.server import open_grpc_server
 from pydanube.testing import memory_broker
 from pydanube.wire.pb import danube_admin_pb2 as pb
 from pydanube.wire.pb import schema_registry_pb2
+from support.grpc_calls import open_grpc_server
 
 pytestmark = pytest.mark.e2e
 

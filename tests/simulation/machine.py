@@ -16,6 +16,7 @@ from pydanube.broker.broker import open_broker
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.metadata.memory import MemoryStore
 from pydanube.model.errors import BrokerError, CorruptJournal
+from pydanube.servers.native.connection import NativeConnection
 from pydanube.servers.native.server import NativeServer, open_native_server
 from pydanube.storage.journal import open_journal
 from pydanube.storage.objects import MemoryObjects
@@ -72,7 +73,7 @@ class BrokerProcess:
     def new_protocol(self) -> asyncio.BufferedProtocol:
         """See network.Listener."""
         assert self._server is not None
-        return self._server.new_connection()
+        return NativeConnection(self._server)
 
     def stop(self) -> None:
         """Request an orderly stop."""

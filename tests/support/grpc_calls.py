@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from google.protobuf.message_factory import GetMessageClass
 
+from pydanube.servers.grpc.server import open_listener
 from pydanube.wire.pb import POOL
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from pydanube.servers.grpc.services import Service
 
 
 class Caller:
@@ -57,3 +63,15 @@ async def connected(port: int, **options: Any):
         f"127.0.0.1:{port}", options=arguments
     ) as channel:
         yield Caller(channel)
+
+
+@asynccontextmanager
+async def open_grpc_server(
+    host: str, port: int, services: Sequence[Service], *, name: str, flag: str
+) -> AsyncIterator[int]:
+    """Serve *services* during the body; yields the port."""
+    async with (
+        open_listener(host, port, name=name, flag=flag) as listener,
+        listener.serving(services),
+    ):
+        yield listener.port

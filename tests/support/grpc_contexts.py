@@ -10,7 +10,6 @@ class CallContext:
     """Keeps what a service writes; a client that does not read blocks it."""
 
     def __init__(self, peer: str = "ipv4:127.0.0.1:1", *, reads: bool = True) -> None:
-        self.metadata: dict[str, str] = {}
         self.written: list[Any] = []
         self.has_metadata = asyncio.Event()
         self._peer = peer
@@ -20,15 +19,15 @@ class CallContext:
             self._may_write.set()
 
     def peer(self) -> str:
-        """See services.Context."""
+        """See connection.CallContext."""
         return self._peer
 
     async def send_initial_metadata(self) -> None:
-        """See services.Context."""
+        """See connection.CallContext."""
         self.has_metadata.set()
 
     async def write(self, message: Any) -> None:
-        """See services.Context."""
+        """See connection.CallContext."""
         self.written.append(message)
         self._wrote.set()
         await self._may_write.wait()

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from pydanube.servers.native.connection import NativeConnection
 from pydanube.servers.native.in_process import PipeEnd
 from pydanube.wire.native.connection import StreamConnection
 from pydanube.wire.native.kinds import Kind, Side
@@ -36,7 +37,7 @@ class Peer(asyncio.BufferedProtocol):
 
 async def connected(broker, *, greet=True):
     peer = Peer()
-    PipeEnd.connect(peer, broker.server.new_connection())
+    PipeEnd.connect(peer, NativeConnection(broker.server))
     if greet:
         await peer.ask(Kind.HELLO, hello())
     return peer

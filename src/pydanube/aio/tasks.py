@@ -24,18 +24,21 @@ class TaskScope:
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self._group = group
-        self._running: set[asyncio.Task[Any]] = set()
+        # In the order in which they were started.
+        self._running: dict[asyncio.Task[Any], None] = {}
 
-    def run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    def run(
+        self, work: Coroutine[Any, Any, None], name: str | None = None
+    ) -> asyncio.Task[None]:
         """Run *work*, which must handle its own errors, until the scope ends."""
         task = self._group.create_task(work, name=name)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        self._running[task] = None
+        task.add_done_callback(self._running.pop)
         return task
 
     def cancel(self) -> None:
         """Cancel all tasks."""
-        for task in self._running:
+        for task in list(self._running):
             task.cancel()
 
 

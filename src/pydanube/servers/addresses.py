@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import socket
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from pydanube.model.errors import InvalidConfig
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pydanube.servers.config import ListenConfig
 
 ALL_ADDRESSES = {"", "0.0.0.0", "::"}  # noqa: S104  # Compared, not bound.
@@ -61,3 +66,20 @@ def http_hosts_of(listens: ListenConfig) -> list[str]:
 def in_url(host: str) -> str:
     """Return *host* in the form for URLs."""
     return f"[{host}]" if ":" in host else host
+
+
+@contextmanager
+def binding(host: str, port: int, name: str, flag: str) -> Iterator[None]:
+    """
+    Explain why the body cannot listen on a port for *name*, which *flag* sets.
+
+    Raises:
+        InvalidConfig: The address is not available.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise InvalidConfig(
+            f"cannot listen on {host}:{port} for {name}: {error.strerror or error}; "
+            f"choose another with {flag}"
+        ) from error

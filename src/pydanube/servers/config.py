@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from difflib import SequenceMatcher, get_close_matches
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin
 
@@ -71,8 +71,6 @@ _KUBERNETES = re.compile(
     r"|PORT(?:_[0-9]+_(?:TCP|UDP|SCTP))?=(?:tcp|udp|sctp)://.*"
     r"|PORT_[0-9]+_(?:TCP|UDP|SCTP)_(?:PROTO|PORT|ADDR)=.*)"
 )
-_LIKENESS_MIN = 0.6
-"""The minimum similarity of a suggestion, from 0 to 1."""
 
 G = TypeVar("G", bound=msgspec.Struct)
 
@@ -355,17 +353,14 @@ def _suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def _suggested_variable(name: str, known: Iterable[str]) -> str:
-    given = name.removeprefix(ENVIRONMENT_PREFIX)
-
-    def likeness(variable: str) -> float:
-        # The prefix is always the same, and the group is often missing.
+    # The prefix is always the same, and the group is often missing.
+    variables: dict[str, str] = {}
+    for variable in known:
         whole = variable.removeprefix(ENVIRONMENT_PREFIX)
-        forms = {whole, whole.rpartition("__")[2]}
-        return max(SequenceMatcher(None, given, form).ratio() for form in forms)
-
-    nearest = max(known, key=likeness)
-    is_alike = likeness(nearest) >= _LIKENESS_MIN
-    return f", did you mean {nearest!r}?" if is_alike else ""
+        variables |= {whole: variable, whole.rpartition("__")[2]: variable}
+    given = name.removeprefix(ENVIRONMENT_PREFIX)
+    nearest = get_close_matches(given, variables, n=1)
+    return f", did you mean {variables[nearest[0]]!r}?" if nearest else ""
 
 
 def _is_group(kind: Any) -> bool:

@@ -11,7 +11,7 @@ class ConnectionCounts:
 
     listener: str
     """``grpc``, ``admin`` or ``http``."""
-    connections_max: int
+    connections_max: int = 10_000
     open_count: int = 0
     refused_total: int = 0
     """Connections that were closed because there were too many."""

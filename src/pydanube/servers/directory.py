@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pydanube.aio.tasks import task_scope
 from pydanube.model.errors import DirectoryLocked, DirectoryReplaced, InvalidConfig
 
 if TYPE_CHECKING:
@@ -129,10 +130,9 @@ async def watching_directory(directory: DataDirectory) -> AsyncIterator[None]:
             await asyncio.sleep(CHECK_INTERVAL_S)
             directory.check_in_place()
 
-    async with asyncio.TaskGroup() as tasks:
-        watching = tasks.create_task(watch(), name="watch the data directory")
+    async with task_scope() as tasks:
+        tasks.run(watch(), "watch the data directory")
         yield
-        watching.cancel()
 
 
 @contextmanager

@@ -7,6 +7,7 @@ protocol needs no table, because it transmits the error's code.
 
 from __future__ import annotations
 
+import logging
 from typing import TypeVar
 
 from pydanube.model.errors import (
@@ -34,6 +35,8 @@ from pydanube.model.errors import (
 from pydanube.wire.grpc.connection import StatusCode
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 HTTP_STATUS: dict[type[BrokerError], int] = {
     BrokerError: 500,
@@ -125,6 +128,18 @@ def grpc_status_of_publish(error: BrokerError) -> StatusCode:
 def exit_code_of(error: BrokerError | type[BrokerError]) -> int:
     """Return the exit code of a command that failed with *error*."""
     return _nearest(EXIT_CODE, error)
+
+
+def as_broker_error(error: Exception, doing: str) -> BrokerError:
+    """
+    Return *error* if the caller may get it.
+
+    Otherwise it is a bug, which fails one request and not the server.  It is logged.
+    """
+    if isinstance(error, BrokerError):
+        return error
+    log.error("%s failed", doing, exc_info=error)
+    return BrokerError(f"the broker failed: {error!r}; its log says why")
 
 
 def _nearest(

@@ -25,11 +25,12 @@ import asyncio
 import logging
 import uuid
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
 
+from pydanube.aio.tasks import task_scope
 from pydanube.metadata import keys
 from pydanube.metadata.key import prefix_of
 from pydanube.metadata.records import ClusterRecord, JournalRecord
@@ -44,7 +45,7 @@ from pydanube.storage.recovery import SUFFIX, JournalPosition, end_of
 from pydanube.wire.files.segment_format import PARTS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from pydanube.metadata.store import MetadataStore
     from pydanube.servers.directory import DataDirectory
@@ -215,7 +216,7 @@ async def identify(
     revision = await store.revision()
     cluster = await store.get(keys.CLUSTER)
     end = await store.get(keys.JOURNAL)
-    marker = await asyncio.to_thread(read_marker, objects, directory)
+    marker = await asyncio.to_thread(read_marker, directory, objects.open)
     epochs: dict[int, int] | None = None
     if cluster is not None:
         cluster_id: str | None = cluster.value.cluster_id
@@ -260,7 +261,9 @@ async def identify(
     )
 
 
-def read_marker(objects: Objects, directory: DataDirectory) -> str | None:
+def read_marker(
+    directory: DataDirectory, open_object: Callable[[str], Any]
+) -> str | None:
     """
     Return the cluster id in the object store, if any.
 
@@ -268,7 +271,7 @@ def read_marker(objects: Objects, directory: DataDirectory) -> str | None:
         InconsistentDirectory: The object with the cluster id is damaged.
     """
     try:
-        with objects.open(MARKER_NAME) as file:
+        with open_object(MARKER_NAME) as file:
             return msgspec.json.decode(file.read(), type=ClusterMarker).cluster_id
     except FileNotFoundError:
         return None
@@ -287,20 +290,13 @@ async def recording_progress(
     """Record the progress of journal and metadata store in each other."""
     recorder = _ProgressRecorder(store, storage)
     await recorder.write_all()
-    async with asyncio.TaskGroup() as tasks:
-        following = [
-            tasks.create_task(
-                recorder.follow_metadata(), name="record metadata revisions"
-            ),
-            tasks.create_task(
-                recorder.follow_journal(), name="record the journal's end"
-            ),
-        ]
+    async with task_scope() as tasks:
+        tasks.run(recorder.follow_metadata(), "record metadata revisions")
+        tasks.run(recorder.follow_journal(), "record the journal's end")
         try:
             yield
         finally:
-            for task in following:
-                task.cancel()
+            tasks.cancel()
             # A failure here only weakens the check at the next start.
             with suppress(BrokerError):
                 await recorder.write_all()

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from pydanube.aio.tasks import task_scope
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
@@ -60,10 +62,9 @@ async def memory_upkeep(schedule: Schedule | None = None) -> AsyncIterator[None]
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, YOUNG_ROUNDS, NEVER)
     try:
-        async with asyncio.TaskGroup() as tasks:
-            upkeep = tasks.create_task(_run(schedule or Schedule()))
+        async with task_scope() as tasks:
+            tasks.run(_run(schedule or Schedule()))
             yield
-            upkeep.cancel()
     finally:
         gc.set_threshold(*before)
         gc.unfreeze()

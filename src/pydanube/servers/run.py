@@ -11,9 +11,8 @@ import asyncio
 import logging
 import signal
 import sys
-import time
 import uuid
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,7 +21,6 @@ from pydanube.aio.loops import new_loop
 from pydanube.broker.broker import Broker, open_broker
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.metadata.sqlite import open_sqlite
-from pydanube.model.errors import BrokerError, Draining, Unavailable
 from pydanube.servers.addresses import http_hosts_of, in_url, url_of
 from pydanube.servers.connections import ConnectionCounts
 from pydanube.servers.directory import (
@@ -30,10 +28,10 @@ from pydanube.servers.directory import (
     hold_directory,
     watching_directory,
 )
-from pydanube.servers.grpc.admin import admin_services
-from pydanube.servers.grpc.admin_brokers import BrokerAddresses
+from pydanube.servers.grpc.admin import BrokerAddresses, admin_services
 from pydanube.servers.grpc.danube_server import open_danube_server, schema_registry
 from pydanube.servers.grpc.server import open_listener
+from pydanube.servers.http.app import BrokerState
 from pydanube.servers.http.server import open_http
 from pydanube.servers.identity import (
     identify,
@@ -42,20 +40,19 @@ from pydanube.servers.identity import (
 )
 from pydanube.servers.idle_memory import memory_upkeep
 from pydanube.servers.logs import configure_logging
-from pydanube.servers.native.server import NativeServer, listen, open_native_server
-from pydanube.servers.samples import samples_of
+from pydanube.servers.native.connection import listen
+from pydanube.servers.native.server import open_native_server
 from pydanube.storage.files import DirectoryFiles
 from pydanube.storage.journal import open_journal
-from pydanube.storage.objects import DirectoryObjects
+from pydanube.storage.objects import DirectoryObjects, wall_clock_us
 from pydanube.storage.reserve import Reserve, ReserveFile
 from pydanube.storage.storage import open_storage
 from pydanube.wire.native.frames import batch_bytes_max
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
     from pydanube.metadata.store import MetadataStore
-    from pydanube.model.metrics import Sample
     from pydanube.servers.config import BrokerConfig
     from pydanube.servers.grpc.services import Service
     from pydanube.storage.config import StorageConfig
@@ -78,54 +75,6 @@ class RunningBroker:
     admin_url: str
     """The URL for its administration tools."""
     http_url: str
-
-
-class BrokerState:
-    """The state of a starting, serving or stopping broker for the HTTP server."""
-
-    def __init__(self, connections: Sequence[ConnectionCounts] = ()) -> None:
-        self._connections = connections
-        self._reason: BrokerError | None = Unavailable("the broker is starting")
-        self._broker: Broker | None = None
-        self._server: NativeServer | None = None
-        self._services: Sequence[Service] = ()
-
-    def on_serving(
-        self, broker: Broker, server: NativeServer, services: Sequence[Service]
-    ) -> None:
-        """Record that the broker serves clients."""
-        self._broker, self._server, self._services = broker, server, services
-        self._reason = None
-
-    def on_stopping(self) -> None:
-        """Record that the broker is stopping."""
-        self._reason = Draining("the broker is stopping (draining)")
-
-    def why_not_ready(self) -> BrokerError | None:
-        """See ``http.app.BrokerState``."""
-        if self._reason is None and self._broker is not None:
-            return self._broker.storage.failure
-        return self._reason
-
-    def problems(self) -> Sequence[str]:
-        """See ``http.app.BrokerState``."""
-        return () if self._broker is None else self._broker.storage.problems
-
-    def broker(self) -> Broker:
-        """See ``http.app.BrokerState``."""
-        if self._broker is None:
-            raise Unavailable("the broker is starting")
-        return self._broker
-
-    def samples(self) -> Iterable[Sample]:
-        """See ``http.app.BrokerState``."""
-        if self._broker is None or self._server is None:
-            return ()
-        is_ready = self.why_not_ready() is None
-        return samples_of(
-            *(self._broker, self._server, self._services, self._connections),
-            is_ready=is_ready,
-        )
 
 
 @asynccontextmanager
@@ -167,7 +116,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 store,
                 storage,
                 new_broker_id=lambda: uuid.uuid4().hex,
-                wall_clock_us=_wall_clock_us,
+                wall_clock_us=wall_clock_us,
                 auto_create_topics=config.topics.auto_create,
                 done_ranges_max=config.subscriptions.done_ranges_max,
                 batch_bytes_max=batch_bytes_max(config.listen.frame_bytes_max),
@@ -235,7 +184,7 @@ async def _open_grpc(
             broker,
             listens.host,
             listens.grpc_port,
-            wall_clock_us=_wall_clock_us,
+            wall_clock_us=wall_clock_us,
             window_messages_max=config.subscriptions.grpc_window_messages_max,
             advertised_url=listens.advertised_url,
             connect_url=listens.connect_url,
@@ -261,14 +210,9 @@ async def _open_grpc(
             yield danube.port, admin.port, [*danube.services, *services]
 
 
-def run(
-    config: BrokerConfig,
-    announce: Callable[[RunningBroker], None] | None = None,
-    *,
-    ignored_variables: Sequence[str] = (),
-) -> None:
+def run(config: BrokerConfig, *, ignored_variables: Sequence[str] = ()) -> None:
     """
-    Run a broker until SIGINT or SIGTERM; call *announce* when it is ready.
+    Run a broker until SIGINT or SIGTERM, and print its addresses when it is ready.
 
     A second signal kills the process.  *ignored_variables* are reported in the log.
 
@@ -282,11 +226,10 @@ def run(
             ", ".join(ignored_variables),
         )
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(_run(config, announce or print_addresses))
+        runner.run(_run(config))
 
 
-def print_addresses(running: RunningBroker) -> None:
-    """Print the broker's addresses to standard output."""
+def _print_addresses(running: RunningBroker) -> None:
     sys.stdout.write(
         f"pydanube broker is ready\n"
         f"  stream    {running.stream_url}\n"
@@ -298,18 +241,14 @@ def print_addresses(running: RunningBroker) -> None:
     sys.stdout.flush()
 
 
-async def _run(config: BrokerConfig, announce: Callable[[RunningBroker], None]) -> None:
+async def _run(config: BrokerConfig) -> None:
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
     failure: BaseException | None = None
-    with _SignalScope(loop, stop):
+    with _stopping_on_signals(stop):
         try:
             async with serve(config) as running:
-                announce(running)
-                async with (
-                    memory_upkeep(),
-                    watching_directory(running.directory),
-                ):
+                _print_addresses(running)
+                async with memory_upkeep(), watching_directory(running.directory):
                     await stop.wait()
                 log.info("stopping: committing accepted messages")
         except BaseExceptionGroup as group:
@@ -318,30 +257,25 @@ async def _run(config: BrokerConfig, announce: Callable[[RunningBroker], None]) 
         raise failure
 
 
-class _SignalScope:
-    """Stops the broker on the first SIGINT or SIGTERM, and kills it on the second."""
+@contextmanager
+def _stopping_on_signals(stop: asyncio.Event) -> Iterator[None]:
+    """Set *stop* on the first SIGINT or SIGTERM; the second one kills the process."""
+    loop = asyncio.get_running_loop()
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-        self._loop = loop
-        self._stop = stop
-
-    def __enter__(self) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._loop.add_signal_handler(number, self._on_signal, number)
-
-    def __exit__(self, *_: object) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._loop.remove_signal_handler(number)
-
-    def _on_signal(self, number: int) -> None:
-        if self._stop.is_set():
+    def on_signal(number: int) -> None:
+        if stop.is_set():
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
-        self._stop.set()
+        stop.set()
 
-
-def _wall_clock_us() -> int:
-    return time.time_ns() // 1000
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    for number in numbers:
+        loop.add_signal_handler(number, on_signal, number)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

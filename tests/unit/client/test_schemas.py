@@ -7,7 +7,7 @@ import pytest
 
 import pydanube
 from pydanube import Compatibility, Schema, SchemaPolicy, SchemaType
-from pydanube.servers.native import connection, schemas
+from pydanube.servers.native import connection, requests
 from support.running import TOPIC, published, with_client
 
 
@@ -151,7 +151,7 @@ def test_invalid_arguments_are_refused():
 
 
 def test_long_lists_of_versions_are_paged(monkeypatch):
-    monkeypatch.setattr(schemas, "VERSIONS_BYTES_MAX", 300)
+    monkeypatch.setattr(requests, "VERSIONS_BYTES_MAX", 300)
 
     async def test(client):
         await client.schemas.register("orders", ONE)

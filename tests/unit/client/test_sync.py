@@ -13,7 +13,7 @@ import pydanube
 import pydanube.sync
 from pydanube.client import sync
 from pydanube.client.blocking import loop_thread
-from pydanube.servers.native.server import listen
+from pydanube.servers.native.connection import listen
 from pydanube.testing import memory_broker
 from support.scripted_broker import ScriptedBroker
 

@@ -8,7 +8,7 @@ import pydanube
 from pydanube import Schema
 from pydanube.client import writer_schemas
 from pydanube.client.writer_schemas import WriterSchemas
-from pydanube.servers.native import connection
+from pydanube.servers.native import requests
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from support.running import TOPIC, published, received, with_broker, with_client
@@ -145,13 +145,13 @@ def test_message_of_a_deleted_schema_keeps_its_payload():
 
 def test_each_schema_is_requested_once(monkeypatch):
     asked = []
-    handle = connection._REQUESTS[Kind.GET_SCHEMA]
+    handle = requests.REQUESTS[Kind.GET_SCHEMA]
 
     async def note(broker, message):
         asked.append((message.schema_id, message.version))
         return await handle(broker, message)
 
-    monkeypatch.setitem(connection._REQUESTS, Kind.GET_SCHEMA, note)
+    monkeypatch.setitem(requests.REQUESTS, Kind.GET_SCHEMA, note)
 
     async def test(client):
         for number in range(5):
@@ -227,17 +227,17 @@ def test_messages_keep_their_order_while_a_schema_is_loaded(monkeypatch):
 def test_messages_that_wait_for_a_schema_are_redelivered_after_a_broken_connection(
     monkeypatch,
 ):
-    handle = connection._REQUESTS[Kind.GET_SCHEMA]
+    handle = requests.REQUESTS[Kind.GET_SCHEMA]
 
     async def test(broker):
         async def break_once(b, message):
-            monkeypatch.setitem(connection._REQUESTS, Kind.GET_SCHEMA, handle)
+            monkeypatch.setitem(requests.REQUESTS, Kind.GET_SCHEMA, handle)
             broker.disconnect_all()
             return await handle(b, message)
 
         async with broker.connect() as client:
             await produced(client, 1, 2)
-            monkeypatch.setitem(connection._REQUESTS, Kind.GET_SCHEMA, break_once)
+            monkeypatch.setitem(requests.REQUESTS, Kind.GET_SCHEMA, break_once)
             async with consuming(client, schema=Order) as consumer:
                 got = await received_messages(consumer, 2)
                 assert [m.value for m in got] == [Order(1), Order(2)]

@@ -19,8 +19,8 @@ from pydanube.model.errors import (
     JournalFailed,
     Unavailable,
 )
-from pydanube.servers.http import open_http
 from pydanube.servers.http.app import PATHS, make_app
+from pydanube.servers.http.server import open_http
 
 if TYPE_CHECKING:
     from pydanube.broker.broker import Broker
@@ -146,7 +146,7 @@ def test_port_in_use_is_an_error() -> None:
     async def main() -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
-            with pytest.raises(InvalidConfig, match=f"127.0.0.1:{port}: .*in use"):
+            with pytest.raises(InvalidConfig, match=f"127.0.0.1:{port} .*in use"):
                 async with open_http("127.0.0.1", port, State()):
                     pass
 

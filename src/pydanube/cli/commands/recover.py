@@ -25,7 +25,7 @@ from pydanube.servers.directory import hold_directory
 from pydanube.servers.recovery.recover import recover_directory
 
 if TYPE_CHECKING:
-    from pydanube.servers.recovery.report import RecoveryReport
+    from pydanube.servers.recovery.contents import RecoveryReport
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 

@@ -8,7 +8,7 @@ Danube.  Requests that may succeed later fail with UNAVAILABLE.
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydanube.model.errors import (
     BrokerError,
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 
     from pydanube.broker.broker import Broker
     from pydanube.model.names import SubscriptionName
-    from pydanube.model.policy import TopicPolicy
-    from pydanube.servers.grpc.services import Context
+    from pydanube.model.policy import SubscriptionSettings, TopicPolicy
 
 
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
@@ -57,7 +56,7 @@ class TopicAdmin:
     # Topics.
 
     async def list_namespace_topics(
-        self, request: pb.NamespaceRequest, _: Context
+        self, request: pb.NamespaceRequest
     ) -> pb.TopicInfoListResponse:
         """List the topics and partitions of one namespace."""
         name = parse_namespace(request.name)
@@ -65,26 +64,25 @@ class TopicAdmin:
         return self._listed(await self._broker.topics.policies(name))
 
     async def list_broker_topics(
-        self, request: pb.BrokerRequest, _: Context
+        self, request: pb.BrokerRequest
     ) -> pb.TopicInfoListResponse:
         """List all topics if the request names this broker, and none otherwise."""
         is_ours = request.broker_id == self._broker_id
         return self._listed(await self._broker.topics.policies() if is_ours else {})
 
-    async def create_topic(
-        self, request: pb.NewTopicRequest, _: Context
-    ) -> pb.TopicResponse:
+    async def create_topic(self, request: pb.NewTopicRequest) -> None:
         """Create a topic."""
         policy = topic_policy(request.dispatch_strategy)
         with _refused_as(f"Unable to create the topic {request.name}"):
             await self._broker.topics.create(
-                TopicName.parse(request.name), policy, _schema_of(request)
+                TopicName.parse(request.name),
+                policy,
+                _schema_of(request.schema_subject),
             )
-        return pb.TopicResponse(success=True)
 
     async def create_partitioned_topic(
-        self, request: pb.PartitionedTopicRequest, _: Context
-    ) -> pb.TopicResponse:
+        self, request: pb.PartitionedTopicRequest
+    ) -> None:
         """Create all partitions of a topic, or none."""
         policy = topic_policy(request.dispatch_strategy)
         with _refused_as(f"Unable to create the topic {request.base_name}"):
@@ -92,27 +90,16 @@ class TopicAdmin:
                 TopicName.parse(request.base_name),
                 request.partitions,
                 policy,
-                _schema_of(request),
+                _schema_of(request.schema_subject),
             )
-        return pb.TopicResponse(success=True)
 
-    async def delete_topic(
-        self, request: pb.TopicRequest, _: Context
-    ) -> pb.TopicResponse:
+    async def delete_topic(self, request: pb.TopicRequest) -> None:
         """Delete a topic or all its partitions, even if they are in use."""
         with _refused_as(f"Unable to delete the topic {request.name}"):
             await self._broker.topics.delete(TopicName.parse(request.name), force=True)
-        return pb.TopicResponse(success=True)
-
-    async def unload_topic(self, _: pb.TopicRequest, __: Context) -> NoReturn:
-        """Refuse, because there is no other broker."""
-        raise StatusError(
-            StatusCode.UNIMPLEMENTED,
-            "there is no other broker that could take the topic",
-        )
 
     async def describe_topic(
-        self, request: pb.DescribeTopicRequest, _: Context
+        self, request: pb.DescribeTopicRequest
     ) -> pb.DescribeTopicResponse:
         """Describe a topic or partition; fields without a value are absent."""
         name = TopicName.parse(request.name)
@@ -138,7 +125,7 @@ class TopicAdmin:
     # Subscriptions.
 
     async def list_subscriptions(
-        self, request: pb.TopicRequest, _: Context
+        self, request: pb.TopicRequest
     ) -> pb.SubscriptionListResponse:
         """List the subscriptions of a topic."""
         names = await self._broker.subscriptions.names(TopicName.parse(request.name))
@@ -147,9 +134,7 @@ class TopicAdmin:
             f"{len(names)} subscriptions",
         )
 
-    async def unsubscribe(
-        self, request: pb.SubscriptionRequest, _: Context
-    ) -> pb.SubscriptionResponse:
+    async def unsubscribe(self, request: pb.SubscriptionRequest) -> None:
         """Delete a subscription with its cursor."""
         name = request.subscription
         with _refused_as(f"Unable to unsubscribe the subscription {name}", "error: "):
@@ -161,23 +146,17 @@ class TopicAdmin:
                     f"Unable to unsubscribe as the subscription {name} has active "
                     "consumers"
                 ) from error
-        return pb.SubscriptionResponse(success=True)
 
     async def set_subscription_failure_policy(
-        self, request: pb.SetSubscriptionFailurePolicyRequest, _: Context
-    ) -> pb.SubscriptionResponse:
+        self, request: pb.SetSubscriptionFailurePolicyRequest
+    ) -> None:
         """Set the failure policy, which applies at once, also to deferred messages."""
-        if not request.HasField("failure_policy"):
-            raise InvalidRequest("failure_policy is required")
-        topic, subscription = _subscription_of(request)
-        await self._check_reliable(topic, "failure policy")
-        known = await self._broker.subscriptions.settings(topic, subscription)
+        topic, subscription, known = await self._to_configure(request, "failure_policy")
         policy = failure_policy_from_wire(request.failure_policy, known.failure_policy)
         await self._broker.subscriptions.set_failure_policy(topic, subscription, policy)
-        return pb.SubscriptionResponse(success=True)
 
     async def get_subscription_failure_policy(
-        self, request: pb.GetSubscriptionFailurePolicyRequest, _: Context
+        self, request: pb.GetSubscriptionFailurePolicyRequest
     ) -> pb.GetSubscriptionFailurePolicyResponse:
         """Return the failure policy, if one was set, and the subscription type."""
         name, subscription = _subscription_of(request)
@@ -193,22 +172,19 @@ class TopicAdmin:
         )
 
     async def set_subscription_dispatch_config(
-        self, request: pb.SetSubscriptionDispatchConfigRequest, _: Context
-    ) -> pb.SubscriptionResponse:
+        self, request: pb.SetSubscriptionDispatchConfigRequest
+    ) -> None:
         """Set the dispatch limits, which apply at once."""
-        if not request.HasField("dispatch_config"):
-            raise InvalidRequest("dispatch_config is required")
-        topic, subscription = _subscription_of(request)
-        await self._check_reliable(topic, "dispatch config")
-        known = await self._broker.subscriptions.settings(topic, subscription)
+        topic, subscription, known = await self._to_configure(
+            request, "dispatch_config"
+        )
         limits = dispatch_limits_from_wire(request.dispatch_config, known.limits)
         await self._broker.subscriptions.set_dispatch_limits(
             topic, subscription, limits
         )
-        return pb.SubscriptionResponse(success=True)
 
     async def get_subscription_dispatch_config(
-        self, request: pb.GetSubscriptionDispatchConfigRequest, _: Context
+        self, request: pb.GetSubscriptionDispatchConfigRequest
     ) -> pb.GetSubscriptionDispatchConfigResponse:
         """Return the dispatch limits, if any were set."""
         topic, subscription = _subscription_of(request)
@@ -234,13 +210,22 @@ class TopicAdmin:
             f"{len(policies)} topics",
         )
 
-    async def _check_reliable(self, name: TopicName, what: str) -> None:
+    async def _to_configure(
+        self, request: Any, field: str
+    ) -> tuple[TopicName, SubscriptionName, SubscriptionSettings]:
+        """Return the subscription whose setting *field* is given, and its settings."""
+        if not request.HasField(field):
+            raise InvalidRequest(f"{field} is required")
+        name, subscription = _subscription_of(request)
         topic = await self._broker.topics.get(name)
         if not topic.policy.is_reliable:
             raise StatusError(
                 StatusCode.FAILED_PRECONDITION,
-                f"subscription {what} can only be configured for reliable topics",
+                f"subscription {field.replace('_', ' ')} can only be configured for "
+                "reliable topics",
             )
+        settings = await self._broker.subscriptions.settings(name, subscription)
+        return name, subscription, settings
 
 
 def _bounded(answer: A, what: str) -> A:
@@ -259,20 +244,11 @@ def _bounded(answer: A, what: str) -> A:
     return answer
 
 
-def _subscription_of(
-    request: pb.SubscriptionRequest
-    | pb.SetSubscriptionFailurePolicyRequest
-    | pb.GetSubscriptionFailurePolicyRequest
-    | pb.SetSubscriptionDispatchConfigRequest
-    | pb.GetSubscriptionDispatchConfigRequest,
-) -> tuple[TopicName, SubscriptionName]:
+def _subscription_of(request: Any) -> tuple[TopicName, SubscriptionName]:
     return TopicName.parse(request.topic), parse_subscription(request.subscription)
 
 
-def _schema_of(
-    request: pb.NewTopicRequest | pb.PartitionedTopicRequest,
-) -> TopicSchema | None:
-    subject = request.schema_subject
+def _schema_of(subject: str) -> TopicSchema | None:
     return TopicSchema(subject=subject) if subject else None
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -32,10 +33,11 @@ from pydanube.wire.grpc.http2_frames import ErrorCode, Http2Error
 from pydanube.wire.turn_budget import TurnBudget
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+    from collections.abc import AsyncIterator, Coroutine, Sequence
 
     from google.protobuf.message import Message as Protobuf
 
+    from pydanube.aio.tasks import TaskScope
     from pydanube.servers.grpc.services import CallNowait, Method, Service
 
 log = logging.getLogger(__name__)
@@ -43,7 +45,6 @@ log = logging.getLogger(__name__)
 MESSAGE_BYTES_MAX = 32 * 1024 * 1024
 """The maximum size of a request.  It is far above the limit for messages, so that the
 error for a message that is too large can name its topic's limit."""
-CONNECTIONS_MAX = 10_000
 RECEIVE_BYTES_MAX = 256 * 1024 * 1024
 WRITE_BUFFER_BYTES = 1024 * 1024
 """A connection is not read while this number of bytes waits to be sent."""
@@ -70,16 +71,14 @@ class GrpcServer:
     def __init__(
         self,
         services: Sequence[Service],
-        tasks: asyncio.TaskGroup,
+        tasks: TaskScope,
         *,
         counts: ConnectionCounts | None = None,
         receive_bytes_max: int = RECEIVE_BYTES_MAX,
         message_bytes_max: int = MESSAGE_BYTES_MAX,
         keepalive_s: float = KEEPALIVE_S,
     ) -> None:
-        self.counts = counts or ConnectionCounts(
-            listener="grpc", connections_max=CONNECTIONS_MAX
-        )
+        self.counts = counts or ConnectionCounts(listener="grpc")
         self.held_bytes = 0
         """The received bytes of all unanswered requests."""
         self._receive_bytes_max = receive_bytes_max
@@ -91,7 +90,7 @@ class GrpcServer:
         self.message_bytes_max = message_bytes_max
         self.keepalive_s = keepalive_s
         self.connections: dict[GrpcProtocol, None] = {}
-        self._tasks = tasks
+        self.run = tasks.run
 
     def new_connection(self) -> GrpcProtocol:
         """Return the protocol of a new connection."""
@@ -107,10 +106,6 @@ class GrpcServer:
         if change > 0 and self.held_bytes > self._receive_bytes_max:
             largest = max(self.connections, key=lambda each: each.held_bytes)
             largest.refuse(f"requests take more than {self._receive_bytes_max} bytes")
-
-    def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run *work* until it or the server ends."""
-        return self._tasks.create_task(work)
 
     async def close(self, grace_s: float) -> None:
         """
@@ -172,7 +167,6 @@ class GrpcProtocol(asyncio.Protocol):
     # Callbacks of asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio.BaseProtocol."""
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
         self._transport = transport  # type: ignore[assignment]
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
@@ -187,7 +181,6 @@ class GrpcProtocol(asyncio.Protocol):
         self._flush()
 
     def data_received(self, data: bytes) -> None:
-        """See asyncio.Protocol."""
         self._has_received = True
         self._process(data)
 
@@ -246,31 +239,22 @@ class GrpcProtocol(asyncio.Protocol):
                 self._transport.pause_reading()
 
     def pause_writing(self) -> None:
-        """See asyncio.BaseProtocol."""
         self._can_write.clear()
         # A client that does not read its answers may not send more requests.
         self._update_reading()
 
     def resume_writing(self) -> None:
-        """See asyncio.BaseProtocol."""
         self._can_write.set()
         self._update_reading()
         self.flush_soon()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See asyncio.BaseProtocol."""
         self._server.connections.pop(self, None)
         self._server.counts.lose()
         self._is_broken = True
         self._cancel_keepalive()
         self._can_write.set()
-        for task in self.calls.values():
-            task.cancel()
-        self._answering.clear()
-        self._answered.set()
-        self._pending.clear()
-        self._server.count_held(-self.held_bytes)
-        self.held_bytes = 0
+        self._drop_calls()
         if self._ping_timer is not None:
             self._ping_timer.cancel()
 
@@ -285,12 +269,6 @@ class GrpcProtocol(asyncio.Protocol):
             self._answered.clear()
             await self._answered.wait()
 
-    @property
-    def has_settled(self) -> bool:
-        """True if both sides have completed the handshake."""
-        http2 = self._grpc.http2
-        return http2.has_preface and http2.has_settings_ack
-
     # Closing.
 
     def go_away(self) -> None:
@@ -301,11 +279,7 @@ class GrpcProtocol(asyncio.Protocol):
     def refuse(self, reason: str) -> None:
         """Close the connection because the peer misbehaves, and send *reason*."""
         self._grpc.http2.go_away(ErrorCode.ENHANCE_YOUR_CALM, reason)
-        for task in self.calls.values():
-            task.cancel()
-        self._answering.clear()
-        self._answered.set()
-        self._pending.clear()
+        self._drop_calls()
         self._grpc.forget_calls()
         self._break(reason)
 
@@ -313,13 +287,24 @@ class GrpcProtocol(asyncio.Protocol):
         log.info("closing the connection of %s: %s", self._peer, reason)
         self._server.counts.abusive_total += 1
         self._is_broken = True
-        self._server.count_held(-self.held_bytes)
-        self.held_bytes = 0
+        self._release_held()
         self._flush()
         self._transport.close()
         # The peer may not read the reason.
         self._cancel_keepalive()
         self._keepalive = self._loop.call_later(CLOSE_S, self._transport.abort)
+
+    def _drop_calls(self) -> None:
+        for task in self.calls.values():
+            task.cancel()
+        self._answering.clear()
+        self._answered.set()
+        self._pending.clear()
+        self._release_held()
+
+    def _release_held(self) -> None:
+        self._server.count_held(-self.held_bytes)
+        self.held_bytes = 0
 
     def close(self) -> None:
         """Cancel all calls and close the connection."""
@@ -418,7 +403,7 @@ class GrpcProtocol(asyncio.Protocol):
             and self._answer_nowait(number, method, method.call_nowait, data)
         ):
             return
-        context = CallContext(self, number, started.metadata, self._peer)
+        context = CallContext(self, number, self._peer)
         work = self._answer(number, method, data, context)
         if timeout_s is not None and has_deadline:
             work = self._answer_in_time(number, method, timeout_s, work)
@@ -429,10 +414,16 @@ class GrpcProtocol(asyncio.Protocol):
     ) -> None:
         try:
             request = data if isinstance(data, _Requests) else method.request_of(data)
-            answer = await method.call(request, context)
+            answer = await (
+                method.call(request, context)
+                if method.takes_context
+                else method.call(request)
+            )
             if method.streams_answers:
                 self._grpc.finish(number, StatusCode.OK)
             else:
+                if answer is None:
+                    answer = method.success
                 self._grpc.answer(number, answer.SerializeToString())
         except Exception as error:  # noqa: BLE001  # The caller gets it.
             self._grpc.finish(number, *method.service.refusal(error))
@@ -467,7 +458,6 @@ class GrpcProtocol(asyncio.Protocol):
     # Writing.
 
     def begin(self, number: int) -> None:
-        """See ``Context.send_initial_metadata``."""
         self._grpc.begin(number)
         self.flush_soon()
 
@@ -550,49 +540,40 @@ class GrpcProtocol(asyncio.Protocol):
 
 
 class CallContext:
-    """See ``services.Context``."""
+    """The call of a method, besides its request."""
 
-    __slots__ = ("_connection", "_number", "_peer", "_writes", "metadata")
+    __slots__ = ("_connection", "_number", "_peer", "_writes")
 
-    def __init__(
-        self,
-        connection: GrpcProtocol,
-        number: int,
-        metadata: Mapping[str, str],
-        peer: str,
-    ) -> None:
+    def __init__(self, connection: GrpcProtocol, number: int, peer: str) -> None:
         self._connection = connection
         self._number = number
         self._peer = peer
         self._writes = 0
-        self.metadata = metadata
 
     def peer(self) -> str:
-        """See ``services.Context``."""
+        """Return the connection's name, which changes when a client reconnects."""
         return self._peer
 
     async def send_initial_metadata(self) -> None:
-        """See ``services.Context``."""
+        """Tell the client that its call was accepted, before any message."""
         self._connection.begin(self._number)
 
     async def write(self, message: Protobuf) -> None:
-        """See ``services.Context``."""
+        """Send one message of a streamed answer when the client's window allows it."""
         await self._connection.write(self._number, message.SerializeToString())
         self._writes += 1
         if self._writes % WRITES_AT_ONCE == 0:
             await asyncio.sleep(0)
 
 
+@dataclass(slots=True)
 class _PendingCall:
     """A call whose request has not arrived yet."""
 
-    __slots__ = ("message", "message_count", "method", "started")
-
-    def __init__(self, method: Method, started: CallStarted) -> None:
-        self.method = method
-        self.started = started
-        self.message = b""
-        self.message_count = 0
+    method: Method
+    started: CallStarted
+    message: bytes = b""
+    message_count: int = 0
 
 
 class _Requests:

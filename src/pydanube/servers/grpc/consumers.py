@@ -14,6 +14,8 @@ from collections import defaultdict, deque
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from pydanube.aio.futures import complete_future
 from pydanube.broker.topic import ReliableTopic
 from pydanube.metadata.records import ConsumerRecord
@@ -38,20 +40,20 @@ from pydanube.model.names import (
 )
 from pydanube.model.policy import Start, SubscriptionType
 from pydanube.servers.grpc.id_registry import IdRegistry
-from pydanube.servers.grpc.services import StatusError
+from pydanube.servers.grpc.services import StatusError, refusing
 from pydanube.servers.grpc.window import AdaptiveWindow
 from pydanube.wire.grpc.connection import StatusCode
 from pydanube.wire.grpc.danube_api import messages_to_wire, type_from_wire
 from pydanube.wire.pb import danube_api_pb2 as pb
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from pydanube.broker.broker import Broker
     from pydanube.broker.consumers import Consumer
     from pydanube.broker.subscription import Subscription
     from pydanube.broker.topic import Topic
-    from pydanube.servers.grpc.services import Context
+    from pydanube.servers.grpc.connection import CallContext
     from pydanube.wire.batches import BatchFrame
 
 SILENT_AFTER_S = 15.0
@@ -84,58 +86,24 @@ _parse_topic = lru_cache(maxsize=4096)(TopicName.parse)
 class ConsumerRegistration:
     """A consumer that subscribed through this server, by name."""
 
-    __slots__ = (
-        *("key", "key_filters", "last_seen", "name", "number", "replaced", "session"),
-        *("stored", "subscription", "topic", "type"),
-    )
+    __slots__ = ("last_seen", "number", "record", "replaced", "session", "stored")
 
-    def __init__(
-        self,
-        topic: TopicName,
-        subscription: SubscriptionName,
-        name: str,
-        type_: SubscriptionType,
-        key_filters: Sequence[str],
-    ) -> None:
-        self.topic = topic
-        self.subscription = subscription
-        self.name = name
-        self.type = type_
-        self.key_filters = key_filters
-        self.key = (str(topic), subscription, name)
+    def __init__(self, record: ConsumerRecord, now: float) -> None:
+        self.record = record
         self.number = 0
         self.session: ConsumerSession | None = None
         self.stored: ConsumerRecord | None = None
         """The record that the broker loads after a restart."""
-        self.last_seen = 0.0
+        self.last_seen = now
         # Connections whose consumer was replaced by another one of the same name.
         # Clients reopen a stream that ended at once.  These may not, because the two
         # consumers would replace each other forever.
         self.replaced: dict[str, None] = {}
 
-    @classmethod
-    def restored(cls, number: int, record: ConsumerRecord) -> ConsumerRegistration:
-        """Return the registration that *record* stored before a restart."""
-        registration = cls(
-            TopicName.parse(record.topic),
-            SubscriptionName(record.subscription),
-            record.consumer,
-            record.type,
-            record.key_filters,
-        )
-        registration.number = number
-        registration.stored = record
-        return registration
-
-    def record(self) -> ConsumerRecord:
-        """Return the record to store."""
-        return ConsumerRecord(
-            topic=str(self.topic),
-            subscription=self.subscription,
-            consumer=self.name,
-            type=self.type,
-            key_filters=tuple(self.key_filters),
-        )
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """The names of its topic and subscription, and its own."""
+        return self.record.topic, self.record.subscription, self.record.consumer
 
 
 class ConsumerSession:
@@ -182,7 +150,6 @@ class ConsumerSession:
     # The interface for the subscription.
 
     def deliver(self, frame: BatchFrame, attempt: int) -> None:
-        """See ConsumerPort."""
         self._queue.append(frame)
         self._delivered += frame.count
         self._unwritten += frame.count
@@ -190,10 +157,9 @@ class ConsumerSession:
         self._wake.set()
 
     def set_active(self, *, is_active: bool) -> None:
-        """See ConsumerPort; the protocol of Danube has no message for it."""
+        """Do nothing: the protocol of Danube has no message for it."""
 
     def close(self, reason: BrokerError) -> None:
-        """See ConsumerPort."""
         self.reason = reason
         self._queue.clear()
         self._wake.set()
@@ -206,7 +172,7 @@ class ConsumerSession:
 
     # The stream.
 
-    async def send(self, context: Context) -> None:
+    async def send(self, context: CallContext) -> None:
         """
         Send messages until the session or the client's call ends.
 
@@ -292,14 +258,14 @@ class Consumers:
         """Load the consumers that were stored before the broker started."""
         now = self._clock()
         for number, record in (await self._broker.consumer_registry.load()).items():
-            registration = ConsumerRegistration.restored(number, record)
-            registration.last_seen = now
+            registration = ConsumerRegistration(record, now)
+            registration.number, registration.stored = number, record
             self._known.restore(registration.key, number, registration)
 
     # The service.
 
     async def subscribe(
-        self, request: pb.ConsumerRequest, context: Context
+        self, request: pb.ConsumerRequest, context: CallContext
     ) -> pb.ConsumerResponse:
         """
         Attach a consumer, which replaces another one of the same name.
@@ -311,28 +277,31 @@ class Consumers:
         consumer_name = parse_client_name("consumer", request.consumer_name)
         type_ = type_from_wire(request.subscription_type)
         self._refuse_when_closed()
-        try:
+        with refusing(QuotaExceeded, status=StatusCode.PERMISSION_DENIED):
             topic, subscription = await self._broker.subscriptions.open(
                 topic_name, name, type_, Start.LATEST
             )
-        except QuotaExceeded as error:
-            raise StatusError(StatusCode.PERMISSION_DENIED, str(error)) from error
-        key = (str(topic_name), name, consumer_name)
-        registration = self._known.find(key)
-        if registration is None:
-            registration = ConsumerRegistration(
-                topic_name, name, consumer_name, type_, ()
-            )
-        registration.type = type_
-        if registration.session is None:
-            registration.key_filters = (
+        record = ConsumerRecord(
+            topic=str(topic_name),
+            subscription=name,
+            consumer=consumer_name,
+            type=type_,
+            key_filters=(
                 tuple(request.key_filters)
                 if type_ is SubscriptionType.KEY_SHARED
                 else ()
-            )
+            ),
+        )
+        known = self._known.find((record.topic, name, consumer_name))
+        registration = known or ConsumerRegistration(record, self._clock())
+        if registration.session is not None:
+            # A consumer that is attached keeps its filters.
+            filters = registration.record.key_filters
+            record = msgspec.structs.replace(record, key_filters=filters)
+        registration.record = record
         self._attach_new(registration, topic, subscription, context.peer())
         if not registration.number:
-            registration.number = self._known.add(key, registration)
+            registration.number = self._known.add(registration.key, registration)
         await self._store(registration)
         return pb.ConsumerResponse(
             request_id=request.request_id,
@@ -341,7 +310,7 @@ class Consumers:
         )
 
     async def receive_messages(
-        self, request: pb.ReceiveRequest, context: Context
+        self, request: pb.ReceiveRequest, context: CallContext
     ) -> None:
         """
         Send messages to one consumer until its call ends.
@@ -363,7 +332,7 @@ class Consumers:
         finally:
             self._leave(session)
 
-    async def ack(self, request: pb.AckRequest, context: Context) -> pb.AckResponse:
+    async def ack(self, request: pb.AckRequest) -> pb.AckResponse:
         """
         Acknowledge one message, from any connection.
 
@@ -378,7 +347,7 @@ class Consumers:
             await saved
         return pb.AckResponse(request_id=request.request_id)
 
-    async def nack(self, request: pb.NackRequest, context: Context) -> pb.NackResponse:
+    async def nack(self, request: pb.NackRequest) -> pb.NackResponse:
         """Have one message delivered again."""
         subscription, offset = await self._message_of(
             request, "negatively acknowledging"
@@ -456,8 +425,8 @@ class Consumers:
             raise StatusError(
                 StatusCode.PERMISSION_DENIED,
                 f"Not able to subscribe to the topic {topic.name} due to Not allowed "
-                f"to add the Consumer: {registration.name}, the Exclusive subscription "
-                "can't be shared with other consumers",
+                f"to add the Consumer: {registration.record.consumer}, the Exclusive "
+                "subscription can't be shared with other consumers",
             ) from error
         except QuotaExceeded as error:
             limit = topic.limits.max_consumers_per_subscription
@@ -483,7 +452,7 @@ class Consumers:
             raise StatusError(
                 StatusCode.NOT_FOUND,
                 f"The consumer with the id {number} is another one now, which "
-                f"subscribed under the same name {registration.name}",
+                f"subscribed under the same name {registration.record.consumer}",
             )
         session = registration.session
         if session is None or session.has_stream:
@@ -493,7 +462,7 @@ class Consumers:
         return session
 
     async def _store(self, registration: ConsumerRegistration) -> None:
-        record = registration.record()
+        record = registration.record
         if record == registration.stored:
             return
         forgotten, self._forgotten = self._forgotten, []
@@ -506,9 +475,12 @@ class Consumers:
     ) -> ConsumerSession:
         """Return a new session for a consumer that reopens its stream."""
         try:
-            topic = await self._broker.topics.get(registration.topic)
-            subscription = topic.find_subscription(registration.subscription)
-            if subscription.type is not registration.type:
+            record = registration.record
+            topic = await self._broker.topics.get(_parse_topic(record.topic))
+            subscription = topic.find_subscription(
+                SubscriptionName(record.subscription)
+            )
+            if subscription.type is not record.type:
                 raise SubscriptionNotFound(
                     f"{subscription.name} is {subscription.type.value} now"
                 )
@@ -540,8 +512,9 @@ class Consumers:
         before = registration.session
         if before is not None:
             before.successor = peer
+        record = registration.record
         session.consumer = subscription.attach(
-            registration.name, session, key_filters=registration.key_filters
+            record.consumer, session, key_filters=record.key_filters
         )
         registration.session = session
         registration.last_seen = self._clock()

@@ -1,4 +1,4 @@
-"""The gRPC server for clients of the original Danube."""
+"""The gRPC server for clients of the original Danube, and its smaller services."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pydanube.model.errors import InvalidRequest, TopicNotFound
+from pydanube.model.names import TopicName
 from pydanube.servers.addresses import addresses_of
-from pydanube.servers.grpc.auth import AuthService
 from pydanube.servers.grpc.consumers import REFUSAL_PAUSE_S, Consumers
-from pydanube.servers.grpc.discovery import Discovery
-from pydanube.servers.grpc.health import HealthCheck
 from pydanube.servers.grpc.producers import Producers
 from pydanube.servers.grpc.schemas import SchemaRegistryService
-from pydanube.servers.grpc.segments import StorageService
 from pydanube.servers.grpc.server import open_listener
 from pydanube.servers.grpc.services import Service
-from pydanube.wire.pb import danube_api_pb2, schema_registry_pb2
+from pydanube.wire.pb import danube_api_pb2 as pb
+from pydanube.wire.pb import schema_registry_pb2
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
 SWEEP_S = 1.0
 """The interval at which silent producers and consumers are removed."""
+ANONYMOUS_TOKEN = "anonymous"  # noqa: S105  # It grants nothing.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,17 +77,13 @@ async def open_danube_server(
             refusal_pause_s=refusal_pause_s,
         )
         await consumers.load()
-        implementations = {
-            "ProducerService": producers,
-            "ConsumerService": consumers,
-            "Discovery": Discovery(broker, addresses),
-            "HealthCheck": HealthCheck(producers, consumers),
-            "StorageService": StorageService(broker),
-            "AuthService": AuthService(),
-        }
-        descriptors = danube_api_pb2.DESCRIPTOR.services_by_name
+        others = SmallerServices(broker, addresses, producers, consumers)
+        larger = {"ProducerService": producers, "ConsumerService": consumers}
         services = [
-            *(Service(descriptors[name], it) for name, it in implementations.items()),
+            *(
+                Service(descriptor, larger.get(name, others))
+                for name, descriptor in pb.DESCRIPTOR.services_by_name.items()
+            ),
             schema_registry(broker),
         ]
         async with listener.serving(services):
@@ -128,3 +124,108 @@ def _every(interval_s: float, work: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+class SmallerServices:
+    """The services for lookups, health checks, sealed segments and tokens."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        addresses: Addresses,
+        producers: Producers,
+        consumers: Consumers,
+    ) -> None:
+        self._broker = broker
+        self._addresses = addresses
+        self._clients: dict[int, Producers | Consumers] = {
+            pb.HealthCheckRequest.Producer: producers,
+            pb.HealthCheckRequest.Consumer: consumers,
+        }
+
+    # Discovery.
+
+    async def topic_lookup(
+        self, request: pb.TopicLookupRequest
+    ) -> pb.TopicLookupResponse:
+        """Return the address of this broker if the topic exists."""
+        name = TopicName.parse(request.topic)
+        try:
+            await self._broker.topics.get(name)
+        except TopicNotFound as error:
+            raise TopicNotFound(
+                f"Unable to find the requested topic: {name}"
+            ) from error
+        addresses = self._addresses
+        return pb.TopicLookupResponse(
+            request_id=request.request_id,
+            response_type=pb.TopicLookupResponse.Connect,
+            connect_url=addresses.connect_url,
+            broker_url=addresses.broker_url,
+            proxy=addresses.is_behind_proxy,
+        )
+
+    async def topic_partitions(
+        self, request: pb.TopicLookupRequest
+    ) -> pb.TopicPartitionsResponse:
+        """Return the topic or its partitions; nothing if it does not exist."""
+        partitions = await self._broker.topics.partitions_of(
+            TopicName.parse(request.topic)
+        )
+        return pb.TopicPartitionsResponse(
+            request_id=request.request_id, partitions=map(str, partitions)
+        )
+
+    # HealthCheck.
+
+    async def health_check(
+        self, request: pb.HealthCheckRequest
+    ) -> pb.HealthCheckResponse:
+        """Return OK, or CLOSE if the client must be created or subscribe again."""
+        clients = self._clients.get(request.client)
+        if clients is None:
+            raise InvalidRequest("Invalid client type")
+        return pb.HealthCheckResponse(
+            status=(
+                pb.HealthCheckResponse.OK
+                if clients.is_healthy(request.id)
+                else pb.HealthCheckResponse.CLOSE
+            )
+        )
+
+    # StorageService.
+
+    async def list_segment_descriptors(
+        self, request: pb.ListSegmentDescriptorsRequest
+    ) -> pb.ListSegmentDescriptorsResponse:
+        """
+        Return the segments that begin after ``after_offset``, or all if that is 0.
+
+        The original never lists a segment that begins at 0.
+        """
+        topic = await self._broker.topics.get(TopicName.parse(request.topic))
+        after = request.after_offset or -1
+        return pb.ListSegmentDescriptorsResponse(
+            segments=[
+                pb.SegmentDescriptorProto(
+                    segment_id=segment.object_name,
+                    start_offset=segment.base,
+                    end_offset=segment.end - 1,
+                    size=segment.byte_count,
+                    created_at=segment.sealed_at // 1_000_000,
+                )
+                for segment in topic.segments
+                if segment.base > after
+            ]
+        )
+
+    # AuthService, which only the Java client calls.
+
+    async def authenticate(self, request: pb.AuthRequest) -> pb.AuthResponse:
+        """
+        Return the same token for every caller.
+
+        A client with an API key needs a token before it can connect.  This broker
+        checks no credentials, so the token has no effect.
+        """
+        return pb.AuthResponse(token=ANONYMOUS_TOKEN)

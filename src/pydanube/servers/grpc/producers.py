@@ -6,6 +6,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pydanube.aio.futures import complete_future
 from pydanube.broker.message_batcher import SingleMessage
 from pydanube.model.errors import (
     BrokerError,
@@ -20,7 +21,7 @@ from pydanube.model.names import TopicName, parse_client_name
 from pydanube.model.policy import TopicPolicy
 from pydanube.servers.errors import grpc_status_of_publish
 from pydanube.servers.grpc.id_registry import IdRegistry
-from pydanube.servers.grpc.services import StatusError
+from pydanube.servers.grpc.services import StatusError, refusing
 from pydanube.wire.grpc.connection import StatusCode
 from pydanube.wire.grpc.danube_api import (
     access_from_wire,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from pydanube.broker.topic import Topic
     from pydanube.model.policy import ProducerAccess
     from pydanube.model.schemas import SchemaReference
-    from pydanube.servers.grpc.services import Context, OnAnswer
+    from pydanube.servers.grpc.services import OnAnswer
 
 GONE_AFTER_S = 30.0
 """A producer is detached if it neither sends nor checks its health for this time.  It
@@ -101,9 +102,7 @@ class Producers:
 
     # The service.
 
-    async def create_producer(
-        self, request: pb.ProducerRequest, context: Context
-    ) -> pb.ProducerResponse:
+    async def create_producer(self, request: pb.ProducerRequest) -> pb.ProducerResponse:
         """Create a producer, or attach the existing one of this name again."""
         name = TopicName.parse(request.topic_name)
         producer_name = parse_client_name("producer", request.producer_name)
@@ -111,19 +110,18 @@ class Producers:
         access = access_from_wire(request.producer_access_mode)
         schema = reference_from_wire(request)
         await self._refuse_other_dispatch(name, policy)
-        try:
+        with (
+            refusing(SchemaNotFound, status=StatusCode.FAILED_PRECONDITION),
+            refusing(NamespaceNotFound, status=StatusCode.UNAVAILABLE),
+            refusing(
+                ProducerBusy,
+                status=StatusCode.PERMISSION_DENIED,
+                prefix="Not able to create the Producer: ",
+            ),
+        ):
             topic, registration = await self._broker.producers.attach(
                 name, producer_name, policy=policy, access=access, schema=schema
             )
-        except SchemaNotFound as error:
-            raise StatusError(StatusCode.FAILED_PRECONDITION, str(error)) from error
-        except NamespaceNotFound as error:
-            raise StatusError(StatusCode.UNAVAILABLE, str(error)) from error
-        except ProducerBusy as error:
-            raise StatusError(
-                StatusCode.PERMISSION_DENIED,
-                f"Not able to create the Producer: {error}",
-            ) from error
         producer = self._known.find((str(name), producer_name))
         if producer is None:
             producer = Producer(topic, producer_name, access, self._clock())
@@ -133,12 +131,8 @@ class Producers:
             and producer.registration is not None
         ):
             producer.topic.registrations.leave(producer.registration)
-        producer.topic, producer.access, producer.registration = (
-            topic,
-            access,
-            registration,
-        )
-        producer.schema = schema
+        producer.topic, producer.access = topic, access
+        producer.registration, producer.schema = registration, schema
         producer.last_seen = self._clock()
         return pb.ProducerResponse(
             request_id=request.request_id,
@@ -146,9 +140,7 @@ class Producers:
             producer_name=producer_name,
         )
 
-    async def send_message(
-        self, request: pb.StreamMessage, context: Context
-    ) -> pb.MessageResponse:
+    async def send_message(self, request: pb.StreamMessage) -> pb.MessageResponse:
         """
         Publish one message.
 
@@ -245,7 +237,11 @@ class Producers:
         if not self._broker.topics.has_room:
             await self._broker.topics.room()
         done: asyncio.Future[None] = self._loop.create_future()
-        self._gather(producer, producer.registration, request, partial(_settle, done))
+
+        def published(_: int, error: BrokerError | None) -> None:
+            complete_future(done, error)
+
+        self._gather(producer, producer.registration, request, published)
         await done
 
     def _producer_of(self, request: pb.StreamMessage) -> Producer:
@@ -325,13 +321,3 @@ def _answer(
     on_answer(
         pb.MessageResponse(request_id=request_id) if error is None else _refusal(error)
     )
-
-
-def _settle(done: asyncio.Future[None], offset: int, error: BrokerError | None) -> None:
-    if done.done():
-        # The client cancelled its call.
-        return
-    if error is None:
-        done.set_result(None)
-    else:
-        done.set_exception(error)

@@ -8,7 +8,7 @@ it depends on the registered versions.  Clients do not retry these.
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,8 +21,7 @@ from pydanube.model.schemas import (
     TopicSchema,
 )
 from pydanube.schemas.registry import NewSchema
-from pydanube.servers.errors import grpc_status_of
-from pydanube.servers.grpc.services import StatusError
+from pydanube.servers.grpc.services import StatusError, refusing
 from pydanube.wire.grpc.connection import StatusCode
 from pydanube.wire.grpc.danube_schema_api import (
     definition_from_wire,
@@ -33,10 +32,7 @@ from pydanube.wire.grpc.danube_schema_api import (
 from pydanube.wire.pb import schema_registry_pb2 as pb
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pydanube.broker.broker import Broker
-    from pydanube.servers.grpc.services import Context
 
 
 class SchemaRegistryService:
@@ -49,10 +45,10 @@ class SchemaRegistryService:
     # Subjects and versions.
 
     async def register_schema(
-        self, request: pb.RegisterSchemaRequest, _: Context
+        self, request: pb.RegisterSchemaRequest
     ) -> pb.RegisterSchemaResponse:
         """Register a version, or return the one with the same schema."""
-        with _refused_as("Failed to register schema"):
+        with refusing(BrokerError, prefix="Failed to register schema: "):
             type_ = SchemaType.parse(request.schema_type)
             new = NewSchema(
                 type=type_,
@@ -69,9 +65,7 @@ class SchemaRegistryService:
             fingerprint=found.fingerprint,
         )
 
-    async def get_schema(
-        self, request: pb.GetSchemaRequest, _: Context
-    ) -> pb.GetSchemaResponse:
+    async def get_schema(self, request: pb.GetSchemaRequest) -> pb.GetSchemaResponse:
         """Return a version of the subject with an id, by default the latest."""
         version = request.version if request.HasField("version") else None
         try:
@@ -85,7 +79,7 @@ class SchemaRegistryService:
         return version_to_wire(found, mode)
 
     async def get_latest_schema(
-        self, request: pb.GetLatestSchemaRequest, _: Context
+        self, request: pb.GetLatestSchemaRequest
     ) -> pb.GetSchemaResponse:
         """Return the latest version of a subject."""
         found = await self._registry.latest(request.subject)
@@ -93,15 +87,13 @@ class SchemaRegistryService:
         return version_to_wire(found, mode)
 
     async def list_versions(
-        self, request: pb.ListVersionsRequest, _: Context
+        self, request: pb.ListVersionsRequest
     ) -> pb.ListVersionsResponse:
         """List the versions of a subject in order."""
         versions = await self._registry.versions(request.subject)
         return pb.ListVersionsResponse(versions=map(version_info_to_wire, versions))
 
-    async def list_subjects(
-        self, _: pb.ListSubjectsRequest, __: Context
-    ) -> pb.ListSubjectsResponse:
+    async def list_subjects(self, _: pb.ListSubjectsRequest) -> pb.ListSubjectsResponse:
         """List all subjects by name."""
         summaries = []
         for subject in await self._registry.subjects():
@@ -112,10 +104,10 @@ class SchemaRegistryService:
         return pb.ListSubjectsResponse(subjects=summaries)
 
     async def delete_schema_version(
-        self, request: pb.DeleteSchemaVersionRequest, _: Context
+        self, request: pb.DeleteSchemaVersionRequest
     ) -> pb.DeleteSchemaVersionResponse:
         """Delete a version unless it is the only one that a topic allows."""
-        with _refused_as("Failed to delete schema version"):
+        with refusing(BrokerError, prefix="Failed to delete schema version: "):
             await self._broker.schemas.delete_version(request.subject, request.version)
         return pb.DeleteSchemaVersionResponse(
             success=True,
@@ -125,10 +117,10 @@ class SchemaRegistryService:
     # Compatibility.
 
     async def check_compatibility(
-        self, request: pb.CheckCompatibilityRequest, _: Context
+        self, request: pb.CheckCompatibilityRequest
     ) -> pb.CheckCompatibilityResponse:
         """Check whether a schema may become the next version of a subject."""
-        with _refused_as("Failed to check compatibility"):
+        with refusing(BrokerError, prefix="Failed to check compatibility: "):
             override = request.compatibility_mode
             violations = await self._registry.check(
                 request.subject,
@@ -143,12 +135,12 @@ class SchemaRegistryService:
         )
 
     async def set_compatibility_mode(
-        self, request: pb.SetCompatibilityModeRequest, _: Context
+        self, request: pb.SetCompatibilityModeRequest
     ) -> pb.SetCompatibilityModeResponse:
         """Set the compatibility mode for later versions."""
         subject, mode = request.subject, request.compatibility_mode
         parsed = Compatibility.parse(mode)
-        with _refused_as("Failed to set compatibility mode"):
+        with refusing(BrokerError, prefix="Failed to set compatibility mode: "):
             await self._registry.set_compatibility(subject, parsed)
         return pb.SetCompatibilityModeResponse(
             success=True,
@@ -158,7 +150,7 @@ class SchemaRegistryService:
     # Schemas of topics.
 
     async def configure_topic_schema(
-        self, request: pb.ConfigureTopicSchemaRequest, _: Context
+        self, request: pb.ConfigureTopicSchemaRequest
     ) -> pb.ConfigureTopicSchemaResponse:
         """Bind a topic to a subject, keeping pinned versions of the same subject."""
         policy = SchemaPolicy.parse(request.validation_policy)
@@ -174,7 +166,7 @@ class SchemaRegistryService:
         )
 
     async def update_topic_validation_policy(
-        self, request: pb.UpdateTopicValidationPolicyRequest, _: Context
+        self, request: pb.UpdateTopicValidationPolicyRequest
     ) -> pb.UpdateTopicValidationPolicyResponse:
         """Set the validation policy of a topic that is bound to a subject."""
         policy = SchemaPolicy.parse(request.validation_policy)
@@ -192,7 +184,7 @@ class SchemaRegistryService:
         )
 
     async def get_topic_schema_config(
-        self, request: pb.GetTopicSchemaConfigRequest, _: Context
+        self, request: pb.GetTopicSchemaConfigRequest
     ) -> pb.GetTopicSchemaConfigResponse:
         """Return the subject of a topic; empty if it is not bound."""
         schema = await self._broker.schemas.get(TopicName.parse(request.topic_name))
@@ -219,12 +211,3 @@ class SchemaRegistryService:
     ) -> None:
         schema = replace(known, policy=policy, validates_payload=validates_payload)
         await self._broker.schemas.bind(name, schema)
-
-
-@contextmanager
-def _refused_as(what: str) -> Iterator[None]:
-    """Prefix errors with *what*, as the original does."""
-    try:
-        yield
-    except BrokerError as error:
-        raise StatusError(grpc_status_of(error), f"{what}: {error}") from error

@@ -6,7 +6,8 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from pydanube.model.errors import InvalidConfig
+from pydanube.aio.tasks import task_scope
+from pydanube.servers.addresses import binding
 from pydanube.servers.grpc.connection import GrpcServer
 from pydanube.servers.grpc.standard import standard_services
 
@@ -18,25 +19,6 @@ if TYPE_CHECKING:
 
 STOP_S = 1.0
 """The time that running calls have to end when the broker stops."""
-
-
-@asynccontextmanager
-async def open_grpc_server(
-    host: str, port: int, services: Sequence[Service], *, name: str, flag: str
-) -> AsyncIterator[int]:
-    """
-    Serve *services* during the body; yields the port (0: any free port).
-
-    Errors contain *name*, the name of the server, and *flag*, the option for the port.
-
-    Raises:
-        InvalidConfig: The address is not available.
-    """
-    async with (
-        open_listener(host, port, name=name, flag=flag) as listener,
-        listener.serving(services),
-    ):
-        yield listener.port
 
 
 class Listener:
@@ -68,22 +50,16 @@ class Listener:
         At the end, new calls are refused with UNAVAILABLE, and running calls have
         ``STOP_S`` to end.
         """
-        failure: BaseException | None = None
         health, standard = standard_services([service.name for service in services])
-        async with asyncio.TaskGroup() as tasks:
+        async with task_scope() as tasks:
             self._server = GrpcServer([*services, *standard], tasks, **self._limits)
             await self._listening.start_serving()
             try:
                 yield self._server
-            except BaseException as error:  # noqa: BLE001  # Raised again below.
-                # The task group would wrap it.
-                failure = error
             finally:
                 self._listening.close()
                 health.close()
                 await self._server.close(STOP_S)
-        if failure is not None:
-            raise failure
 
     def _new_connection(self) -> GrpcProtocol:
         return self._server.new_connection()
@@ -94,19 +70,16 @@ async def open_listener(
     host: str, port: int, *, name: str, flag: str, **limits: Any
 ) -> AsyncIterator[Listener]:
     """
-    Bind a port for the body; see ``open_grpc_server``, and ``GrpcServer`` for *limits*.
+    Bind a port for the body (0: any free port); see ``GrpcServer`` for *limits*.
+
+    Errors contain *name*, the name of the server, and *flag*, the option for the port.
 
     Raises:
         InvalidConfig: The address is not available.
     """
     listener = Listener(**limits)
-    try:
+    with binding(host, port, name, flag):
         await listener.open(host, port)
-    except OSError as error:
-        raise InvalidConfig(
-            f"cannot listen on {host}:{port} for {name}: {error.strerror or error}; "
-            f"choose another with {flag}"
-        ) from error
     try:
         yield listener
     finally:

@@ -6,11 +6,12 @@ coroutine for each method of the descriptor, named like the method in snake case
 
     class StorageService:
         async def list_segment_descriptors(
-            self, request: pb.ListSegmentDescriptorsRequest, context: Context
+            self, request: pb.ListSegmentDescriptorsRequest
         ) -> pb.ListSegmentDescriptorsResponse: ...
 
-A method that streams its answer is also a coroutine, and writes to the *context*.  A
-method with streamed requests gets an iterator of them.
+A method that also takes a *context* gets its ``CallContext``.  A method that streams
+its answer writes to that.  A method with streamed requests gets an iterator of them.
+A method that returns None answers that it succeeded.
 
 The task for a call costs more than some calls themselves.  For these an object may
 also have a method with the suffix ``_nowait``, tried first; see ``CallNowait``.
@@ -18,47 +19,29 @@ also have a method with the suffix ``_nowait``, tried first; see ``CallNowait``.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from inspect import signature
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from pydanube.model.errors import BrokerError, InvalidRequest
-from pydanube.servers.errors import grpc_status_of
+from pydanube.servers.errors import as_broker_error, grpc_status_of
 from pydanube.wire.grpc.connection import StatusCode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
 
     from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
     from google.protobuf.message import Message
 
-log = logging.getLogger(__name__)
-
-
-class Context(Protocol):
-    """The call of a method, besides its request."""
-
-    @property
-    def metadata(self) -> Mapping[str, str]:
-        """The text headers of the request by name in lower case."""
-
-    def peer(self) -> str:
-        """Return the name of the connection, which changes when a client reconnects."""
-
-    async def send_initial_metadata(self) -> None:
-        """Tell the client that its call was accepted, before any message."""
-
-    async def write(self, message: Message) -> None:
-        """Send one message of a streamed answer when the client's window allows it."""
-
-
-Call = Callable[[Any, Context], Awaitable[Any]]
+Call = Callable[..., Awaitable[Any]]
+"""Answers a request; gets the call's context as well if it takes two arguments."""
 
 OnAnswer = Callable[[Any], None]
 """Called once with the answer to a call, or with its exception."""
@@ -81,15 +64,34 @@ class StatusError(Exception):
         self.status = status
 
 
+@contextmanager
+def refusing(
+    *errors: type[BrokerError], status: StatusCode | None = None, prefix: str = ""
+) -> Iterator[None]:
+    """
+    Raise *errors* with *prefix* before their text, and with *status*.
+
+    By default the status is that of the table of errors.
+    """
+    try:
+        yield
+    except errors as error:
+        text = f"{prefix}{error}"
+        raise StatusError(status or grpc_status_of(error), text) from error
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
     """One method of a service."""
 
     call: Call
+    takes_context: bool
     call_nowait: CallNowait | None
     parse: Callable[[bytes], Message]
     streams_requests: bool
     streams_answers: bool
+    success: Message | None
+    """The answer of a method that returns None."""
     service: Service
 
     def request_of(self, data: bytes) -> Message:
@@ -108,16 +110,23 @@ class Method:
 class Service:
     """One service of a gRPC server."""
 
-    def __init__(self, descriptor: ServiceDescriptor, implementation: object) -> None:
+    def __init__(
+        self,
+        descriptor: ServiceDescriptor,
+        implementation: object,
+        *,
+        unimplemented: str | None = None,
+    ) -> None:
         """
         Create a service for *descriptor*, which *implementation* implements.
 
-        It must have all methods.  A method that is not supported answers
-        UNIMPLEMENTED with the reason.
+        Methods that it lacks answer UNIMPLEMENTED with the reason *unimplemented*;
+        without a reason it must have all methods.
         """
         self.name = str(descriptor.full_name)
         self.errors: Counter[str] = Counter()
         """The number of failed requests by error code."""
+        self._unimplemented = unimplemented
         self.methods: dict[str, Method] = {
             f"/{self.name}/{method.name}": self._method(method, implementation)
             for method in descriptor.methods
@@ -126,40 +135,34 @@ class Service:
 
     def refusal(self, error: Exception) -> tuple[StatusCode, str]:
         """Count *error*, and return the status and message for the caller."""
-        if isinstance(error, BrokerError):
-            self.errors[error.code] += 1
-            return grpc_status_of(error), str(error)
         if isinstance(error, StatusError):
             self.errors[error.status.name.lower()] += 1
             return error.status, str(error)
-        # A bug fails this request, not the server.
-        log.error("a request to %s failed", self.name, exc_info=error)
-        self.errors[BrokerError.code] += 1
-        return StatusCode.INTERNAL, f"the broker failed: {error!r}"
+        failure = as_broker_error(error, f"a request to {self.name}")
+        self.errors[failure.code] += 1
+        return grpc_status_of(failure), str(failure)
 
     def _method(self, method: MethodDescriptor, implementation: object) -> Method:
         name = _snake_case(method.name)
         request: type[Message] = GetMessageClass(method.input_type)
+        answer = GetMessageClass(method.output_type)
+        fields = method.output_type.fields_by_name
+        default = () if self._unimplemented is None else (self._refuse,)
+        call = getattr(implementation, name, *default)
         return Method(
-            call=getattr(implementation, name),
+            call=call,
+            takes_context=len(signature(call).parameters) > 1,
             call_nowait=getattr(implementation, f"{name}_nowait", None),
             parse=request.FromString,
             streams_requests=method.client_streaming,
             streams_answers=method.server_streaming,
+            success=answer(success=True) if "success" in fields else None,
             service=self,
         )
 
-
-class UnimplementedService:
-    """A service whose methods all answer UNIMPLEMENTED with the reason."""
-
-    def __init__(self, descriptor: ServiceDescriptor, sentence: str) -> None:
-        self._sentence = sentence
-        for method in descriptor.methods:
-            setattr(self, _snake_case(method.name), self._refuse)
-
-    async def _refuse(self, request: Message, context: Context) -> NoReturn:
-        raise StatusError(StatusCode.UNIMPLEMENTED, self._sentence)
+    async def _refuse(self, _: Message) -> NoReturn:
+        assert self._unimplemented is not None
+        raise StatusError(StatusCode.UNIMPLEMENTED, self._unimplemented)
 
 
 def _snake_case(name: str) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.descriptor import FileDescriptor
 
-    from pydanube.servers.grpc.services import Context
+    from pydanube.servers.grpc.connection import CallContext
 
 _Status = health_pb2.HealthCheckResponse
 
@@ -32,7 +32,7 @@ class Health:
         self._is_closing.set()
 
     async def check(
-        self, request: health_pb2.HealthCheckRequest, _: Context
+        self, request: health_pb2.HealthCheckRequest
     ) -> health_pb2.HealthCheckResponse:
         """Return whether a service is served; NOT_FOUND if it is unknown."""
         if request.service not in self._names:
@@ -42,7 +42,7 @@ class Health:
         return self._answer()
 
     async def watch(
-        self, request: health_pb2.HealthCheckRequest, context: Context
+        self, request: health_pb2.HealthCheckRequest, context: CallContext
     ) -> None:
         """Send the state of a service now, and again when the server stops."""
         if request.service not in self._names:
@@ -72,7 +72,7 @@ class Reflection:
     async def server_reflection_info(
         self,
         requests: AsyncIterator[reflection.ServerReflectionRequest],
-        context: Context,
+        context: CallContext,
     ) -> None:
         """Answer each request of the stream."""
         async for request in requests:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.responses import HTMLResponse, JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 
+from pydanube.model.errors import BrokerError, Draining, Unavailable
 from pydanube.model.version import __version__
 from pydanube.servers.errors import http_status_of
-from pydanube.servers.http.api import api
-from pydanube.servers.http.responses import on_http_error
+from pydanube.servers.http.namespaces import NAMESPACES
+from pydanube.servers.http.openapi import openapi_document
+from pydanube.servers.http.responses import json_response, on_http_error
 from pydanube.servers.http.same_origin import SameOriginMiddleware
+from pydanube.servers.http.schemas import SCHEMAS
+from pydanube.servers.http.subscriptions import SUBSCRIPTIONS
+from pydanube.servers.http.topics import TOPICS
+from pydanube.servers.samples import samples_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,21 +29,42 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from pydanube.broker.broker import Broker
-    from pydanube.model.errors import BrokerError
     from pydanube.model.metrics import Sample
+    from pydanube.servers.connections import ConnectionCounts
+    from pydanube.servers.grpc.services import Service
+    from pydanube.servers.native.server import NativeServer
 
 
-class BrokerState(Protocol):
-    """The state of a broker for the HTTP server; called on the broker's loop."""
+class BrokerState:
+    """The state of a starting, serving or stopping broker for the HTTP server."""
+
+    def __init__(self, connections: Sequence[ConnectionCounts] = ()) -> None:
+        self._connections = connections
+        self._reason: BrokerError | None = Unavailable("the broker is starting")
+        self._broker: Broker | None = None
+        self._server: NativeServer | None = None
+        self._services: Sequence[Service] = ()
+
+    def on_serving(
+        self, broker: Broker, server: NativeServer, services: Sequence[Service]
+    ) -> None:
+        """Record that the broker serves clients."""
+        self._broker, self._server, self._services = broker, server, services
+        self._reason = None
+
+    def on_stopping(self) -> None:
+        """Record that the broker is stopping."""
+        self._reason = Draining("the broker is stopping (draining)")
 
     def why_not_ready(self) -> BrokerError | None:
         """Return the reason why topics are not served, or None if they are."""
+        if self._reason is None and self._broker is not None:
+            return self._broker.storage.failure
+        return self._reason
 
     def problems(self) -> Sequence[str]:
         """Return the problems of a broker that serves topics."""
-
-    def samples(self) -> Iterable[Sample]:
-        """Return the current values of the metrics, without waiting."""
+        return () if self._broker is None else self._broker.storage.problems
 
     def broker(self) -> Broker:
         """
@@ -46,14 +73,30 @@ class BrokerState(Protocol):
         Raises:
             Unavailable: The broker is starting.
         """
+        if self._broker is None:
+            raise Unavailable("the broker is starting")
+        return self._broker
+
+    def samples(self) -> Iterable[Sample]:
+        """Return the current values of the metrics, without waiting."""
+        if self._broker is None or self._server is None:
+            return ()
+        is_ready = self.why_not_ready() is None
+        return samples_of(
+            *(self._broker, self._server, self._services, self._connections),
+            is_ready=is_ready,
+        )
 
 
 PATHS = {
     "/healthz": "Liveness: always 200 while the process runs.",
-    "/readyz": ("Readiness: 200 with problems, if any, or 503 with the reason."),
+    "/readyz": "Readiness: 200 with problems, if any, or 503 with the reason.",
     "/metrics": "Metrics for Prometheus.",
 }
 """The paths that the page at ``/`` lists."""
+
+ENDPOINTS = [*NAMESPACES, *TOPICS, *SUBSCRIPTIONS, *SCHEMAS]
+"""The endpoints of the JSON API."""
 
 
 def make_app(state: BrokerState, hosts: Iterable[str] = ()) -> Starlette:
@@ -89,13 +132,22 @@ def make_app(state: BrokerState, hosts: Iterable[str] = ()) -> Starlette:
     async def index(_: Request) -> Response:
         return HTMLResponse(_index_page())
 
+    async def openapi(_: Request) -> Response:
+        return json_response(openapi_document(ENDPOINTS))
+
     return Starlette(
         routes=[
             Route("/", index),
             Route("/healthz", healthz),
             Route("/readyz", readyz),
             Route("/metrics", metrics),
-            api(state.broker),
+            Mount(
+                "/api/v1",
+                routes=[
+                    Route("/openapi.json", openapi),
+                    *(each.route(state.broker) for each in ENDPOINTS),
+                ],
+            ),
         ],
         middleware=[Middleware(SameOriginMiddleware, hosts=hosts)],
         exception_handlers={HTTPException: on_http_error},

@@ -8,7 +8,6 @@ a broker on the machine of the person who visits it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, is_dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_type_hints
@@ -19,7 +18,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pydanube.model.errors import (
-    BrokerError,
     InvalidRequest,
     MessageTooLarge,
     TopicNotFound,
@@ -29,6 +27,7 @@ from pydanube.model.names import (
     parse_namespace,
     parse_subscription,
 )
+from pydanube.servers.errors import as_broker_error
 from pydanube.servers.http.responses import JSON, error_response, json_response
 
 if TYPE_CHECKING:
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
     from pydanube.wire.native.kinds import Kind
 
 B = TypeVar("B")
-
-log = logging.getLogger(__name__)
 
 BODY_BYTES_MAX = 1024 * 1024
 
@@ -110,11 +107,11 @@ Handler = Callable[[Call[Any]], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A method of a path, and the operation that it carries out."""
+    """A method of a path, and the operations that it carries out."""
 
     method: str
     path: str
-    operation: Kind
+    operations: tuple[Kind, ...]
     handler: Handler
     body: type[Any] | None
     query: tuple[str, ...]
@@ -129,16 +126,13 @@ class Endpoint:
                 query = dict(request.query_params)
                 call = Call(broker(), body, request.path_params, query)
                 value = await self.handler(call)
-            except BrokerError as error:
-                return error_response(error)
             except ClientDisconnect:
                 return error_response(
                     InvalidRequest("the request ended before its body")
                 )
-            except Exception as error:
-                # A bug fails this request, not the server.
-                log.exception("%s %s failed", request.method, request.url.path)
-                return error_response(BrokerError(f"the broker failed: {error!r}"))
+            except Exception as error:  # noqa: BLE001  # The client gets it.
+                doing = f"{request.method} {request.url.path}"
+                return error_response(as_broker_error(error, doing))
             if isinstance(value, Response):
                 return value
             if value is None:
@@ -155,8 +149,7 @@ class Endpoints(list[Endpoint]):
         self,
         method: str,
         path: str,
-        operation: Kind,
-        *,
+        *operations: Kind,
         body: type[Any] | None = None,
         query: tuple[str, ...] = (),
         status: int = 200,
@@ -168,7 +161,7 @@ class Endpoints(list[Endpoint]):
                 Endpoint(
                     method=method,
                     path=path,
-                    operation=operation,
+                    operations=operations,
                     handler=handler,
                     body=body,
                     query=query,

@@ -46,8 +46,11 @@ def openapi_document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
 
 
 def _operation(endpoint: Endpoint) -> dict[str, Any]:
-    operation = endpoint.operation.operation
-    assert operation is not None
+    [permission] = {
+        kind.operation.permission.value
+        for kind in endpoint.operations
+        if kind.operation is not None
+    }
     summary, _, description = (endpoint.handler.__doc__ or "").partition("\n\n")
     path = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
@@ -65,7 +68,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         "operationId": endpoint.handler.__name__,
         "summary": summary.strip(),
         "description": " ".join(description.split()),
-        "x-permission": operation.permission.value,
+        "x-permission": permission,
         "parameters": [*path, *query],
         "responses": {
             str(endpoint.status): answer,

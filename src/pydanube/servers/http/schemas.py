@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.schemas import Compatibility, SchemaType, TopicSchema
@@ -28,17 +28,6 @@ class NewVersion:
     created_by: str = ""
     tags: tuple[str, ...] = ()
 
-    def schema(self) -> NewSchema:
-        """Return the schema to register."""
-        return NewSchema(
-            type=self.type,
-            definition=self.definition,
-            message=self.message,
-            description=self.description,
-            created_by=self.created_by,
-            tags=self.tags,
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
@@ -48,12 +37,6 @@ class Candidate:
     definition: str = ""
     message: str | None = None
     compatibility: Compatibility | None = None
-
-    def schema(self) -> NewSchema:
-        """Return the schema to check."""
-        return NewSchema(
-            type=self.type, definition=self.definition, message=self.message
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +76,7 @@ async def list_versions(call: Call[None]) -> object:
 async def register_version(call: Call[NewVersion]) -> object:
     """Register a version; status 200 if the same schema is registered already."""
     version, is_new = await call.broker.registry.register(
-        call.path["subject"], call.body.schema()
+        call.path["subject"], NewSchema(**asdict(call.body))
     )
     return json_response(version, 201 if is_new else 200)
 
@@ -118,8 +101,10 @@ async def delete_version(call: Call[None]) -> None:
 @SCHEMAS.add("POST", f"{SUBJECT}/check", Kind.CHECK_SCHEMA, body=Candidate)
 async def check_schema(call: Call[Candidate]) -> object:
     """Check whether a schema may become the next version of a subject."""
+    fields = asdict(call.body)
+    mode = fields.pop("compatibility")
     violations = await call.broker.registry.check(
-        call.path["subject"], call.body.schema(), call.body.compatibility
+        call.path["subject"], NewSchema(**fields), mode
     )
     return {
         "is_compatible": not violations,
@@ -127,9 +112,7 @@ async def check_schema(call: Call[Candidate]) -> object:
             {
                 "version": each.version,
                 "direction": each.direction,
-                "path": each.incompatibility.path,
-                "rule": each.incompatibility.rule,
-                "text": each.incompatibility.text,
+                **asdict(each.incompatibility),
             }
             for each in violations
         ],

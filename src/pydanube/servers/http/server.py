@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from pydanube.model.errors import InvalidConfig
+from pydanube.servers.addresses import binding
 from pydanube.servers.connections import ConnectionCounts
 from pydanube.servers.http.app import make_app
 from pydanube.servers.http.connection import (
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from pydanube.servers.http.app import BrokerState
 
-CONNECTIONS_MAX = 1000
 SHUTDOWN_S = 1
 """The time that running requests have to end when the broker stops."""
 
@@ -51,10 +50,10 @@ async def open_http(
     Raises:
         InvalidConfig: The address is not available.
     """
-    listener = _listen(host, port)
-    counted = counts or ConnectionCounts(
-        listener="http", connections_max=CONNECTIONS_MAX
-    )
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with binding(host, port, "HTTP", "--http-port"):
+        listener = socket.create_server((host, port), family=family)
+    counted = counts or ConnectionCounts(listener="http")
     server = _Server(
         uvicorn.Config(
             make_app(state, hosts),
@@ -96,12 +95,3 @@ class _Server(uvicorn.Server):
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
         return nullcontext()
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family)
-    except OSError as error:
-        why = error.strerror or error
-        raise InvalidConfig(f"cannot listen on {host}:{port}: {why}") from error

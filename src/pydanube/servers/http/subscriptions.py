@@ -104,7 +104,7 @@ async def subscription_settings(call: Call[None]) -> object:
 @SUBSCRIPTIONS.add(
     "PUT",
     f"{SUBSCRIPTION}/settings",
-    Kind.SET_FAILURE_POLICY,
+    *(Kind.SET_FAILURE_POLICY, Kind.SET_DISPATCH_LIMITS, Kind.PAUSE),
     body=SubscriptionSettings,
 )
 async def set_subscription_settings(call: Call[SubscriptionSettings]) -> object:

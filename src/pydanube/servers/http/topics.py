@@ -114,7 +114,7 @@ async def add_partitions(call: Call[Partitions]) -> object:
     return await _partitions(call.broker, call.topic)
 
 
-@TOPICS.add("GET", f"{TOPIC}/limits", Kind.DESCRIBE_TOPIC)
+@TOPICS.add("GET", f"{TOPIC}/limits", Kind.DESCRIBE_TOPIC, Kind.DESCRIBE_NAMESPACE)
 async def topic_limits(call: Call[None]) -> object:
     """Return the limits that apply to a topic, and the topic's own limits."""
     return await _limits(call)

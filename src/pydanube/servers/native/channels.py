@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,10 +12,9 @@ from google.protobuf.message import Message
 from pydanube.model.errors import BrokerError, InvalidRequest
 from pydanube.model.names import TopicName, parse_client_name, parse_subscription
 from pydanube.servers.native.consumers import ConsumerChannel
-from pydanube.servers.native.fetch import fetch
-from pydanube.servers.native.handlers import Handlers
 from pydanube.servers.native.producers import ProducerChannel
-from pydanube.servers.native.requests import start_of
+from pydanube.servers.native.requests import Handlers, start_of
+from pydanube.servers.native.staging import StageChannel
 from pydanube.wire.native.messages import (
     access_from_wire,
     policy_from_wire,
@@ -23,38 +23,42 @@ from pydanube.wire.native.messages import (
     type_from_wire,
 )
 from pydanube.wire.native.schema_messages import reference_from_wire
+from pydanube.wire.native.staging_messages import part_key_from_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
 if TYPE_CHECKING:
-    from pydanube.servers.native.connection import NativeConnection
+    from pydanube.servers.native.link import ClientLink
+    from pydanube.storage.topic_log import TopicLog
     from pydanube.wire.native.connection import ReceivedFrame
 
+FETCH_BYTES_MAX = 16 * 1024 * 1024
+FETCH_WAIT_S_MAX = 30.0
+
 CHANNEL_REQUESTS: Handlers[
-    Callable[[NativeConnection, ReceivedFrame, Any], Awaitable[Message | None]]
+    Callable[[ClientLink, ReceivedFrame, Any], Awaitable[Message | None]]
 ] = Handlers()
-CHANNEL_REQUESTS.handler(pb.Fetch)(fetch)
 
 
 @CHANNEL_REQUESTS.handler(pb.OpenProducer)
 async def _open_producer(
-    connection: NativeConnection, frame: ReceivedFrame, m: pb.OpenProducer
+    link: ClientLink, frame: ReceivedFrame, m: pb.OpenProducer
 ) -> pb.ProducerOpened:
     channel = frame.channel
-    topic, session = await connection.broker.producers.open(
+    topic, session = await link.broker.producers.open(
         TopicName.parse(m.topic),
         parse_client_name("producer", m.name),
         policy=policy_from_wire(m.policy) if m.HasField("policy") else None,
         takes_any_kind=m.takes_any_kind,
         resume=(m.producer_id, m.producer_epoch),
         access=access_from_wire(m.access),
-        on_fenced=partial(_on_fenced, connection, channel),
+        on_fenced=partial(_on_fenced, link, channel),
         schema=reference_from_wire(m.schema) if m.HasField("schema") else None,
     )
-    if connection.is_lost:
-        connection.broker.producers.close(topic, session, forget=m.is_anonymous)
+    if link.is_lost:
+        link.broker.producers.close(topic, session, forget=m.is_anonymous)
     else:
-        connection.producers[channel] = ProducerChannel(
-            connection, channel, topic, session, is_anonymous=m.is_anonymous
+        link.channels[channel] = ProducerChannel(
+            link, channel, topic, session, is_anonymous=m.is_anonymous
         )
     written = None if session.registration is None else session.registration.schema
     return pb.ProducerOpened(
@@ -62,94 +66,143 @@ async def _open_producer(
         producer_epoch=session.epoch,
         next_sequence=session.next_sequence,
         reliable=topic.policy.is_reliable,
-        batch_bytes_max=connection.batch_bytes_max,
+        batch_bytes_max=link.batch_bytes_max,
         schema_id=0 if written is None else written.schema_id,
         schema_version=0 if written is None else written.version,
     )
 
 
-def _on_fenced(connection: NativeConnection, channel: int, reason: BrokerError) -> None:
+def _on_fenced(link: ClientLink, channel: int, reason: BrokerError) -> None:
     # If the producer is not open yet, its first batch will fail.
-    producer = connection.producers.get(channel)
-    if producer is not None:
+    producer = link.channels.get(channel)
+    if isinstance(producer, ProducerChannel):
         producer.send_receipts()
-        connection.close_channel(channel, reason)
-
-
-@CHANNEL_REQUESTS.handler(pb.CloseProducer)
-async def _close_producer(
-    connection: NativeConnection, frame: ReceivedFrame, _: object
-) -> None:
-    await connection.await_opening(frame.channel)
-    producer = connection.producers.get(frame.channel)
-    if producer is not None:
-        producer.send_receipts()
-        del connection.producers[frame.channel]
-        producer.close(forget=producer.is_anonymous)
+        link.close_channel(channel, reason)
 
 
 @CHANNEL_REQUESTS.handler(pb.OpenConsumer)
 async def _open_consumer(
-    connection: NativeConnection, frame: ReceivedFrame, m: pb.OpenConsumer
+    link: ClientLink, frame: ReceivedFrame, m: pb.OpenConsumer
 ) -> pb.ConsumerOpened:
     channel = frame.channel
-    topic, subscription = await connection.broker.subscriptions.open(
+    topic, subscription = await link.broker.subscriptions.open(
         TopicName.parse(m.topic),
         parse_subscription(m.subscription),
         type_from_wire(m.type),
         start_of(m),
         ack_timeout_s=seconds_from_wire("ack timeout", m.ack_timeout_s),
     )
-    if not connection.is_lost:
+    if not link.is_lost:
         name = parse_client_name("consumer", m.name)
-        consumer = ConsumerChannel(connection, channel, topic, subscription)
+        consumer = ConsumerChannel(link, channel, topic, subscription)
         # It is registered first, because attaching may make it active.
-        connection.consumers[channel] = consumer
+        link.channels[channel] = consumer
         try:
             consumer.consumer = subscription.attach(
                 name, consumer, key_filters=m.key_filters, priority=m.priority
             )
         except BrokerError:
-            del connection.consumers[channel]
+            del link.channels[channel]
             raise
     return pb.ConsumerOpened(
         reliable=topic.policy.is_reliable, cursor=subscription.cursor_offset
     )
 
 
-@CHANNEL_REQUESTS.handler(pb.CloseConsumer)
-async def _close_consumer(
-    connection: NativeConnection, frame: ReceivedFrame, _: object
-) -> None:
-    await connection.await_opening(frame.channel)
-    consumer = connection.consumers.pop(frame.channel, None)
-    if consumer is not None:
-        consumer.detach()
-
-
 @CHANNEL_REQUESTS.handler(pb.OpenStage)
 async def _open_stage(
-    connection: NativeConnection, frame: ReceivedFrame, m: pb.OpenStage
+    link: ClientLink, frame: ReceivedFrame, m: pb.OpenStage
 ) -> pb.StageOpened:
-    answer = await connection.stages.open(connection, frame.channel, m)
-    if connection.is_lost:
-        connection.stages.close(frame.channel)
-    return answer
+    channel = StageChannel(link, frame.channel)
+    channel.stage = stage = await link.broker.staging.open_stage(
+        part_key_from_wire(m),
+        TopicName.parse(m.topic),
+        reference_from_wire(m.schema) if m.HasField("schema") else None,
+        channel,
+    )
+    if link.is_lost:
+        channel.leave()
+    else:
+        link.channels[frame.channel] = channel
+    return pb.StageOpened(
+        producer=stage.producer,
+        next_sequence=stage.next_sequence,
+        batch_bytes_max=link.batch_bytes_max,
+        schema_id=0 if stage.schema is None else stage.schema.schema_id,
+        schema_version=0 if stage.schema is None else stage.schema.version,
+    )
 
 
-@CHANNEL_REQUESTS.handler(pb.CloseStage)
-async def _close_stage(
-    connection: NativeConnection, frame: ReceivedFrame, _: object
-) -> None:
-    await connection.await_opening(frame.channel)
-    connection.stages.close(frame.channel)
+@CHANNEL_REQUESTS.handler(pb.CloseProducer, pb.CloseConsumer, pb.CloseStage)
+async def _close(link: ClientLink, frame: ReceivedFrame, _: object) -> None:
+    await link.await_opening(frame.channel)
+    channel = link.channels.pop(frame.channel, None)
+    if channel is not None:
+        channel.finish()
 
 
 @CHANNEL_REQUESTS.handler(pb.Seek)
-async def _seek(connection: NativeConnection, frame: ReceivedFrame, m: pb.Seek) -> None:
-    consumer = connection.consumers.get(frame.channel)
-    if consumer is None:
+async def _seek(link: ClientLink, frame: ReceivedFrame, m: pb.Seek) -> None:
+    consumer = link.channels.get(frame.channel)
+    if not isinstance(consumer, ConsumerChannel):
         raise InvalidRequest(f"there is no consumer on channel {frame.channel}")
-    await connection.broker.subscriptions.seek(
+    await link.broker.subscriptions.seek(
         consumer.topic, consumer.subscription, position_from_wire(m)
     )
+
+
+@CHANNEL_REQUESTS.handler(pb.Fetch)
+async def _fetch(link: ClientLink, frame: ReceivedFrame, m: pb.Fetch) -> pb.FetchEnd:
+    """Send the batches that *frame* asks for, and return the final answer."""
+    topic = await link.broker.topics.get_reliable(TopicName.parse(m.topic))
+    topic_log, server = topic.log, link.server
+    offset, left = m.base_offset, min(m.bytes_max or 1, FETCH_BYTES_MAX)
+    if m.HasField("publish_time"):
+        offset = await topic_log.find_time(m.publish_time)
+    if offset >= topic_log.end_offset and m.wait_s:
+        wait_s = min(m.wait_s, FETCH_WAIT_S_MAX)
+        await _wait_for(link, offset, topic_log, wait_s)
+    end = min(m.end_offset or topic_log.end_offset, topic_log.end_offset)
+    while offset < end and left > 0 and not link.is_lost:
+        batch = topic_log.read_tail(offset, bytes_max=left)
+        if batch is None:
+            batch = await topic_log.read(offset, bytes_max=left)
+        if not batch:
+            # Compaction removed the rest.
+            offset = end
+        for held in batch:
+            if left <= 0:
+                break
+            part = held.within(offset, end)
+            if part is None:
+                # There is no message before the end.
+                offset = end
+                break
+            offset = part.end
+            left -= part.plain_bytes
+            server.fetched += part.count
+            server.fetched_bytes += part.byte_count
+            link.send_fetched(frame, part)
+        await link.until_writable()
+    return pb.FetchEnd(
+        next_offset=offset,
+        base_offset=topic_log.base_offset,
+        end_offset=topic_log.end_offset,
+    )
+
+
+async def _wait_for(
+    link: ClientLink, offset: int, topic_log: TopicLog, wait_s: float
+) -> None:
+    """Wait at most *wait_s* until the log has a message at *offset*."""
+    changed = asyncio.Event()
+    unwatch = topic_log.watch(changed.set)
+    try:
+        async with asyncio.timeout(wait_s):
+            while topic_log.end_offset <= offset and not link.is_lost:
+                changed.clear()
+                await changed.wait()
+    except TimeoutError:
+        pass
+    finally:
+        unwatch()

@@ -1,7 +1,7 @@
 """
-One connection of the native protocol.
+The connections of the native protocol.
 
-The connection handles frames of the data path (batches, credit, acknowledgements) at
+A connection handles frames of the data path (batches, credit, acknowledgements) at
 once when their bytes arrive, without a task.  Requests that may have to wait run as
 tasks of the server.
 """
@@ -12,12 +12,11 @@ import asyncio
 import logging
 import socket
 from collections import deque
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from google.protobuf.message import Message
-
 from pydanube.aio.write_buffer import WriteBuffer
-from pydanube.model.batch import Column
 from pydanube.model.errors import (
     BrokerError,
     Closed,
@@ -27,30 +26,23 @@ from pydanube.model.errors import (
     TimedOut,
 )
 from pydanube.model.version import __version__
+from pydanube.servers.addresses import binding
+from pydanube.servers.errors import as_broker_error
 from pydanube.servers.native.channels import CHANNEL_REQUESTS
+from pydanube.servers.native.consumers import ConsumerChannel
+from pydanube.servers.native.link import ClientLink
 from pydanube.servers.native.requests import REQUESTS
-from pydanube.servers.native.schemas import SCHEMA_REQUESTS
-from pydanube.servers.native.staging import STAGING_REQUESTS, Stages
-from pydanube.wire.batches import BATCH_MESSAGES_MAX
-from pydanube.wire.native.connection import (
-    CREDIT_REVISION,
-    PROTOCOL_VERSION,
-    REVISION,
-    ReceivedFrame,
-    StreamConnection,
-)
-from pydanube.wire.native.frames import batch_bytes_max
-from pydanube.wire.native.kinds import KIND_OF, OPERATIONS, Kind, Side
+from pydanube.wire.native.connection import PROTOCOL_VERSION, REVISION, ReceivedFrame
+from pydanube.wire.native.kinds import OPERATIONS, Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube.wire.turn_budget import BYTES_PER_UNIT, TurnBudget
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator
 
-    from pydanube.servers.native.consumers import ConsumerChannel
-    from pydanube.servers.native.producers import ProducerChannel
+    from google.protobuf.message import Message
+
     from pydanube.servers.native.server import NativeServer
-    from pydanube.wire.batches import BatchFrame
 
 log = logging.getLogger(__name__)
 
@@ -68,8 +60,6 @@ OPENINGS_MAX = 8
 WRITE_BUFFER_BYTES = 4 * 1024 * 1024
 """The client is sent nothing new while so much waits in the transport."""
 CLOSE_TIMEOUT_S = 5.0
-REVISION_1_COLUMNS = Column.DELIVER_AT | Column.EXPIRES_AT
-"""Columns that clients of revision 0 would take for damage."""
 
 _OPENINGS = frozenset(
     {
@@ -95,25 +85,14 @@ _UNITS = {
 }
 _CONTROL_BYTES_PER_UNIT = 512
 
-_REQUESTS = {**REQUESTS, **SCHEMA_REQUESTS, **STAGING_REQUESTS}
-assert _REQUESTS.keys() | CHANNEL_REQUESTS.keys() == OPERATIONS
+assert REQUESTS.keys() | CHANNEL_REQUESTS.keys() == OPERATIONS
 
 
-class NativeConnection(asyncio.BufferedProtocol):
+class NativeConnection(ClientLink, asyncio.BufferedProtocol):
     """One connection of the native protocol."""
 
     def __init__(self, server: NativeServer) -> None:
-        self.server = server
-        self.broker = server.broker
-        frame_bytes_max = server.limits.frame_bytes_max
-        self._protocol = StreamConnection(Side.BROKER, frame_bytes_max)
-        self.loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport
-        self._write_buffer: WriteBuffer
-        self.producers: dict[int, ProducerChannel] = {}
-        self.consumers: dict[int, ConsumerChannel] = {}
-        self.batch_bytes_max = batch_bytes_max(frame_bytes_max)
-        self.stages = Stages(server.broker, self.batch_bytes_max)
+        super().__init__(server)
         # Running openings by channel, and those of them that wait for a producer's
         # exclusive access without a time limit.
         self._opening: dict[int, asyncio.Task[None]] = {}
@@ -124,10 +103,6 @@ class NativeConnection(asyncio.BufferedProtocol):
         # Openings that wait for one of OPENINGS_MAX running openings to end.
         self._openings_due: deque[ReceivedFrame] = deque()
         self._openings_running = 0
-        self.held_bytes = 0
-        """The bytes of all batches that the producers hold."""
-        self._pauses: set[str] = set()
-        self._is_reading = True
         # The budget for this turn, and whether the next turn is scheduled.
         self._budget = TurnBudget()
         self._is_turn_due = False
@@ -138,15 +113,10 @@ class NativeConnection(asyncio.BufferedProtocol):
         self._silent_sweeps = 0
         self._unsent_bytes = 0
         self._handshake_timer: asyncio.TimerHandle | None = None
-        self._can_write = asyncio.Event()
-        self._can_write.set()
-        self._gone = asyncio.Event()
-        self.peer = "?"
 
     # Callbacks of asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio.BaseProtocol."""
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
         self._transport = transport  # type: ignore[assignment]
         self._write_buffer = WriteBuffer(self._transport, self.loop)
@@ -161,35 +131,27 @@ class NativeConnection(asyncio.BufferedProtocol):
         self.server.on_connected(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """See asyncio.BufferedProtocol."""
         return self._protocol.reader.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """See asyncio.BufferedProtocol."""
         self._protocol.reader.add(nbytes)
         self._partial_bytes += nbytes
         self._handle_frames()
 
-    def eof_received(self) -> bool:
-        """See asyncio.BufferedProtocol."""
-        return False
-
     def pause_writing(self) -> None:
-        """See asyncio.BaseProtocol."""
         self._can_write.clear()
         self._unsent_bytes = self._transport.get_write_buffer_size()
         # Answers would pile up for a client that sends requests and does not read.
         self.pause("writing")
 
     def resume_writing(self) -> None:
-        """See asyncio.BaseProtocol."""
         self._can_write.set()
         self.unpause("writing")
-        for consumer in list(self.consumers.values()):
-            consumer.grant()
+        for channel in list(self.channels.values()):
+            if isinstance(channel, ConsumerChannel):
+                channel.grant()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See asyncio.BaseProtocol."""
         self.server.on_lost(self)
         self._protocol.close()
         self._gone.set()
@@ -199,106 +161,16 @@ class NativeConnection(asyncio.BufferedProtocol):
         waiting, self._waiting = self._waiting, {}
         for task in (*waiting.values(), *self._fetching):
             task.cancel()
-        for producer in list(self.producers.values()):
-            producer.close(forget=False)
-        for consumer in list(self.consumers.values()):
-            consumer.detach()
-        self.producers.clear()
-        self.consumers.clear()
-        self.stages.close_all()
-
-    # The interface for channels.
-
-    @property
-    def is_lost(self) -> bool:
-        """True if the connection was lost."""
-        return self._gone.is_set()
-
-    @property
-    def can_write(self) -> bool:
-        """True if the client reads fast enough for more to be sent."""
-        return self._can_write.is_set()
-
-    async def until_writable(self) -> None:
-        """Wait until ``can_write``, or until the connection is lost."""
-        await self._can_write.wait()
-
-    @property
-    def counts_plain_bytes(self) -> bool:
-        """True if the client counts credit before compression, as the broker does."""
-        return self._protocol.peer_revision >= CREDIT_REVISION
-
-    def deliver(self, channel: int, frame: BatchFrame, attempt: int) -> None:
-        """Send messages to a consumer."""
-        for part in self._parts_of(frame):
-            self._write_buffer.writelines(
-                self._protocol.send_batch(Kind.DELIVERY, part, channel, attempt=attempt)
-            )
-
-    def send_fetched(self, request: ReceivedFrame, batch: BatchFrame) -> None:
-        """Send messages that the FETCH *request* asks for."""
-        for part in self._parts_of(batch):
-            self._write_buffer.writelines(
-                self._protocol.send_batch(Kind.FETCHED, part, 0, request.correlation)
-            )
-
-    def _parts_of(self, batch: BatchFrame) -> Iterator[BatchFrame]:
-        """Return *batch* in the form that the client understands."""
-        if self._protocol.peer_revision < 1:
-            batch = batch.without(REVISION_1_COLUMNS)
-        return batch.split(BATCH_MESSAGES_MAX)
-
-    def send_on(self, channel: int, kind: Kind, message: Message) -> None:
-        """Send a control frame on a channel."""
-        self._write(self._protocol.send(kind, message, channel))
-
-    def close_channel(self, channel: int, reason: BrokerError) -> None:
-        """Close a producer, a consumer or a stage, and send the reason."""
-        self.stages.close(channel)
-        producer = self.producers.pop(channel, None)
-        if producer is not None:
-            producer.close(forget=False)
-        consumer = self.consumers.pop(channel, None)
-        if consumer is not None:
-            consumer.detach()
-        self._write(
-            self._protocol.close_channel(channel, Kind.ERROR, self.server.error(reason))
-        )
-
-    def answer(self, frame: ReceivedFrame, message: Message) -> None:
-        """Send the answer to the request *frame*."""
-        self._write(self._protocol.answer(frame, KIND_OF[type(message)], message))
-
-    def pause(self, reason: str) -> None:
-        """Stop reading until ``unpause`` is called with *reason*."""
-        self._pauses.add(reason)
-        self._pause_or_resume_reading()
-
-    def unpause(self, reason: str) -> None:
-        """Remove a reason to pause; read again if no other reason is left."""
-        if reason not in self._pauses:
-            return
-        self._pauses.discard(reason)
-        # Frames that were received already come first, in a turn of their own.
-        if not self._pauses and not self._is_turn_due:
-            self._is_turn_due = True
-            self.loop.call_soon(self._start_turn)
-
-    def check_room(self) -> None:
-        """Stop reading while batches of all topics wait for memory."""
-        if not self.broker.topics.has_room and "room" not in self._pauses:
-            self.pause("room")
-            self.server.run(self._unpause_when_there_is_room())
-
-    def abort(self) -> None:
-        """Close the connection at once, without GOODBYE."""
-        self._transport.abort()
+        channels = list(self.channels.values())
+        self.channels.clear()
+        for channel in channels:
+            channel.leave()
 
     async def say_goodbye(self, reason: str) -> None:
         """Send GOODBYE and everything written before it, and close the connection."""
         if self.is_lost:
             return
-        for channel in [*self.producers, *self.consumers, *self.stages]:
+        for channel in list(self.channels):
             self.close_channel(channel, Draining(reason))
         self._write(self._protocol.send(Kind.GOODBYE, pb.Goodbye(reason=reason)))
         self._write_buffer.close()
@@ -312,9 +184,7 @@ class NativeConnection(asyncio.BufferedProtocol):
 
     def _handle_frames(self) -> None:
         """Handle received frames within the budget for this turn."""
-        if not self._is_turn_due:
-            self._is_turn_due = True
-            self.loop.call_soon(self._start_turn)
+        self._start_turn_soon()
         budget = self._budget
         try:
             for frame in self._protocol.frames():
@@ -340,6 +210,11 @@ class NativeConnection(asyncio.BufferedProtocol):
         self._reserve_memory()
         self._pause_or_resume_reading()
 
+    def _start_turn_soon(self) -> None:
+        if not self._is_turn_due:
+            self._is_turn_due = True
+            self.loop.call_soon(self._start_turn)
+
     def _start_turn(self) -> None:
         self._budget.refill()
         if self._budget.is_spent:
@@ -362,17 +237,7 @@ class NativeConnection(asyncio.BufferedProtocol):
             memory.release(self)
 
     def on_receive_room(self) -> None:
-        """See receive_memory.Receiver."""
         self.unpause("memory")
-
-    def _pause_or_resume_reading(self) -> None:
-        if self._is_reading == (not self._pauses) or self._transport.is_closing():
-            return
-        self._is_reading = not self._pauses
-        if self._is_reading:
-            self._transport.resume_reading()
-        else:
-            self._transport.pause_reading()
 
     # The detection of silent clients.
 
@@ -431,18 +296,9 @@ class NativeConnection(asyncio.BufferedProtocol):
     def _on_frame(self, frame: ReceivedFrame) -> None:
         message: Any = frame.message
         match frame.kind:
-            case Kind.PUBLISH:
-                producer = self.producers.get(frame.channel)
-                if producer is not None and frame.batch is not None:
-                    producer.publish(frame.batch)
-            case Kind.STAGE:
-                self._stage(frame)
-            case Kind.CREDIT:
-                if consumer := self.consumers.get(frame.channel):
-                    consumer.credit(message.messages, message.bytes)
-            case Kind.ACK | Kind.NACK:
-                if consumer := self.consumers.get(frame.channel):
-                    consumer.settle(frame, message)
+            case Kind.PUBLISH | Kind.STAGE | Kind.CREDIT | Kind.ACK | Kind.NACK:
+                if channel := self.channels.get(frame.channel):
+                    channel.on_frame(frame)
                 elif frame.correlation:
                     self.answer(frame, pb.Ok())
             case Kind.HELLO:
@@ -453,13 +309,6 @@ class NativeConnection(asyncio.BufferedProtocol):
                 self._write_buffer.close()
             case _:
                 self._start_request(frame)
-
-    def _stage(self, frame: ReceivedFrame) -> None:
-        assert frame.batch is not None
-        self.stages.take(frame.channel, frame.batch)
-        if not self.broker.staging.has_room and "staging" not in self._pauses:
-            self.pause("staging")
-            self.server.run(self._unpause_when_staging_has_room())
 
     # Requests.
 
@@ -565,7 +414,6 @@ class NativeConnection(asyncio.BufferedProtocol):
             self.unpause("requests")
 
     async def await_opening(self, channel: int) -> None:
-        """Wait for the opening of *channel*, or cancel it if it waits for access."""
         waiting = self._waiting.pop(channel, None)
         if waiting is not None:
             waiting.cancel()
@@ -580,15 +428,11 @@ class NativeConnection(asyncio.BufferedProtocol):
             await asyncio.wait([opening])
 
     async def _respond(self, frame: ReceivedFrame) -> None:
-        # A bug fails this request, not the server.
         try:
             message = await self._handle(frame)
-        except BrokerError as error:
-            message = self.server.error(error)
-        except Exception:
-            log.exception("%s of %s failed", frame.kind.name, self.peer)
-            text = "the broker failed to carry this out; its log says why"
-            message = self.server.error(BrokerError(text))
+        except Exception as error:  # noqa: BLE001  # The client gets it.
+            doing = f"{frame.kind.name} of {self.peer}"
+            message = self.server.error(as_broker_error(error, doing))
         if not self.is_lost:
             self.answer(frame, message)
 
@@ -596,14 +440,10 @@ class NativeConnection(asyncio.BufferedProtocol):
         if frame.kind in CHANNEL_REQUESTS:
             answer = await CHANNEL_REQUESTS[frame.kind](self, frame, frame.message)
         else:
-            answer = await _REQUESTS[frame.kind](self.broker, frame.message)
+            answer = await REQUESTS[frame.kind](self.broker, frame.message)
         return pb.Ok() if answer is None else answer
 
     # Closing, and the handshake.
-
-    def _write(self, data: bytes) -> None:
-        if data and not self.is_lost:
-            self._write_buffer.write(data)
 
     def _refuse(self, error: BrokerError, request: ReceivedFrame | None = None) -> None:
         """Send *error*, as the answer to *request* if any, and close the connection."""
@@ -625,14 +465,6 @@ class NativeConnection(asyncio.BufferedProtocol):
         self._handshake_timer = None
         if not self._protocol.is_open and not self.is_lost:
             self._refuse(ProtocolViolation("no HELLO came"))
-
-    async def _unpause_when_there_is_room(self) -> None:
-        await self.broker.topics.room()
-        self.unpause("room")
-
-    async def _unpause_when_staging_has_room(self) -> None:
-        await self.broker.staging.room()
-        self.unpause("staging")
 
 
 def _canceled() -> Closed:
@@ -657,3 +489,22 @@ def _enable_keepalive(connection: socket.socket, timeout_s: float) -> None:
         option = getattr(socket, name, None)
         if option is not None:
             connection.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+@asynccontextmanager
+async def listen(server: NativeServer, host: str, port: int) -> AsyncIterator[int]:
+    """
+    Accept connections on *host* and *port* (0: any free port); yields the port.
+
+    Raises:
+        InvalidConfig: The address is not available.
+    """
+    loop = asyncio.get_running_loop()
+    with binding(host, port, "the native protocol", "--stream-port"):
+        listener = await loop.create_server(
+            partial(NativeConnection, server), host, port, backlog=1024
+        )
+    try:
+        yield listener.sockets[0].getsockname()[1]
+    finally:
+        listener.close()

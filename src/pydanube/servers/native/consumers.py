@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydanube.model.errors import InvalidRequest
+from pydanube.servers.native.link import Channel
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import RANGES_MAX, ranges_from_wire
 from pydanube.wire.pb import stream_pb2 as pb
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pydanube.broker.topic import Topic
     from pydanube.model.errors import BrokerError
     from pydanube.model.ranges import Range
-    from pydanube.servers.native.connection import NativeConnection
+    from pydanube.servers.native.link import ClientLink
     from pydanube.wire.batches import BatchFrame
     from pydanube.wire.native.connection import ReceivedFrame
 
@@ -34,37 +35,39 @@ REASON_CHARACTERS_MAX = 1024
 """The maximum length of a NACK's reason; longer reasons are cut off."""
 
 
-class ConsumerChannel:
+class ConsumerChannel(Channel):
     """One consumer of one connection; implements ``ConsumerPort``."""
 
     __slots__ = (
-        *("_connection", "_granted_bytes", "_owed_bytes", "_owed_messages"),
-        *("channel", "consumer", "subscription", "topic"),
+        *("_granted_bytes", "_owed_bytes", "_owed_messages"),
+        *("consumer", "subscription", "topic"),
     )
 
     def __init__(
         self,
-        connection: NativeConnection,
-        channel: int,
+        link: ClientLink,
+        number: int,
         topic: Topic,
         subscription: Subscription,
     ) -> None:
-        self.channel = channel
+        super().__init__(link, number)
         self.topic = topic
         self.subscription = subscription
         self.consumer: Consumer | None = None
-        self._connection = connection
         # Credit from the client that the subscription does not have yet, and the
         # bytes that the subscription may still deliver.
         self._owed_messages = 0
         self._owed_bytes = 0
         self._granted_bytes = 0
 
-    def credit(self, messages: int, byte_count: int) -> None:
-        """Add credit from the client."""
-        self._owed_messages += messages
-        self._owed_bytes += byte_count
-        self.grant()
+    def on_frame(self, frame: ReceivedFrame) -> None:
+        message: Any = frame.message
+        if frame.kind is Kind.CREDIT:
+            self._owed_messages += message.messages
+            self._owed_bytes += message.bytes
+            self.grant()
+        else:
+            self._settle(frame, message)
 
     def grant(self) -> None:
         """
@@ -76,7 +79,7 @@ class ConsumerChannel:
         byte_count = min(self._owed_bytes, CREDIT_BYTES_MAX - self._granted_bytes)
         if (
             self.consumer is None
-            or not self._connection.can_write
+            or not self._link.can_write
             or (byte_count <= 0 and not self._owed_messages)
         ):
             return
@@ -87,39 +90,35 @@ class ConsumerChannel:
         self.subscription.credit(self.consumer, messages, byte_count)
 
     def deliver(self, frame: BatchFrame, attempt: int) -> None:
-        """See ConsumerPort."""
         self._granted_bytes -= frame.plain_bytes
-        if not self._connection.counts_plain_bytes:
+        if not self._link.counts_plain_bytes:
             # The client gives back only the compressed bytes that it received.
             self._owed_bytes += frame.plain_bytes - frame.byte_count
-        self._connection.deliver(self.channel, frame, attempt)
+        self._link.deliver(self._number, frame, attempt)
         if self._owed_bytes and self._granted_bytes * 2 < CREDIT_BYTES_MAX:
             self.grant()
 
     def set_active(self, *, is_active: bool) -> None:
-        """See ConsumerPort."""
         state = pb.ConsumerState(is_active=is_active)
-        self._connection.send_on(self.channel, Kind.CONSUMER_STATE, state)
+        self._link.send_on(self._number, Kind.CONSUMER_STATE, state)
 
     def close(self, reason: BrokerError) -> None:
-        """See ConsumerPort."""
-        self._connection.close_channel(self.channel, reason)
+        self._link.close_channel(self._number, reason)
 
-    def detach(self) -> None:
-        """Detach the consumer, if attached, because the client or connection ended."""
+    def leave(self) -> None:
         consumer, self.consumer = self.consumer, None
         if consumer is not None:
             self.subscription.detach(consumer)
 
-    def settle(self, frame: ReceivedFrame, message: Any) -> None:
+    def _settle(self, frame: ReceivedFrame, message: Any) -> None:
         """Apply an ACK or NACK."""
         try:
             ranges = ranges_from_wire(message.ranges, RANGES_MAX)
         except InvalidRequest as error:
             if frame.correlation:
-                self._connection.answer(frame, self._connection.server.error(error))
+                self._link.answer(frame, self._link.server.error(error))
             else:
-                self._connection.close_channel(self.channel, error)
+                self._link.close_channel(self._number, error)
             return
         subscription = self.subscription
         if frame.kind is Kind.NACK:
@@ -138,8 +137,8 @@ class ConsumerChannel:
         self._apply_ranges(ranges, partial(subscription.ack, through=0), finish)
 
     def _on_saved(self, frame: ReceivedFrame, error: BrokerError | None) -> None:
-        connection = self._connection
-        connection.answer(frame, connection.server.error(error) if error else pb.Ok())
+        link = self._link
+        link.answer(frame, link.server.error(error) if error else pb.Ok())
 
     def _apply_ranges(
         self,
@@ -152,8 +151,8 @@ class ConsumerChannel:
             apply(ranges)
             finish()
             return
-        self._connection.pause("ranges")
-        self._connection.server.run(self._apply_in_turns(ranges, apply, finish))
+        self._link.pause("ranges")
+        self._link.server.run(self._apply_in_turns(ranges, apply, finish))
 
     async def _apply_in_turns(
         self,
@@ -167,7 +166,7 @@ class ConsumerChannel:
                 await asyncio.sleep(0)
             finish()
         except Exception:
-            peer = self._connection.peer
+            peer = self._link.peer
             log.exception("closing the connection of %s after a failure", peer)
-            self._connection.abort()
-        self._connection.unpause("ranges")
+            self._link.abort()
+        self._link.unpause("ranges")

@@ -11,6 +11,8 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pydanube.servers.native.connection import NativeConnection
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -47,46 +49,41 @@ class PipeEnd(asyncio.Transport):
         return ends
 
     def write(self, data: Buffer) -> None:
-        """See asyncio.WriteTransport; the bytes are copied."""
+        """The bytes are copied."""
         if data and not self._is_closing:
             self._other._take(bytes(data))  # noqa: SLF001
 
     def writelines(self, list_of_data: Iterable[Buffer]) -> None:
-        """See asyncio.WriteTransport."""
         for data in list_of_data:
             self.write(data)
 
     def set_write_buffer_limits(
         self, high: int | None = None, low: int | None = None
     ) -> None:
-        """See asyncio.WriteTransport; there is no buffer to limit."""
+        """There is no buffer to limit."""
 
     def pause_reading(self) -> None:
-        """See asyncio.ReadTransport."""
         self._is_paused = True
 
     def resume_reading(self) -> None:
-        """See asyncio.ReadTransport."""
         self._is_paused = False
         self._schedule()
 
     def get_write_buffer_size(self) -> int:
-        """See asyncio.WriteTransport; the other end buffers the data."""
+        """The other end buffers the data."""
         return 0
 
     def is_closing(self) -> bool:
-        """See asyncio.BaseTransport."""
         return self._is_closing
 
     def close(self) -> None:
-        """See asyncio.BaseTransport; data written before still arrives."""
+        """Data written before still arrives."""
         if not self._is_closing:
             self._is_closing = True
             self._loop.call_soon(self._lose)
             self._other._schedule_loss()  # noqa: SLF001
 
     def abort(self) -> None:
-        """See asyncio.WriteTransport."""
         self.close()
 
     def _take(self, data: bytes) -> None:
@@ -132,7 +129,7 @@ def dial_in_process(server: NativeServer) -> Callable[[Callable[[], Any]], Any]:
 
     async def dial(factory: Callable[[], Client]) -> Client:
         connection = factory()
-        PipeEnd.connect(connection, server.new_connection())
+        PipeEnd.connect(connection, NativeConnection(server))
         return connection
 
     return dial

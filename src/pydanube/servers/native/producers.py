@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
 from pydanube.model.errors import BrokerError
-from pydanube.servers.native.staging import too_long
+from pydanube.servers.errors import as_broker_error
+from pydanube.servers.native.link import Channel
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 
 if TYPE_CHECKING:
     from pydanube.broker.producer_session import ProducerSession
     from pydanube.broker.topic import Topic
-    from pydanube.servers.native.connection import NativeConnection
+    from pydanube.servers.native.link import ClientLink
     from pydanube.wire.batches import BatchFrame
-
-log = logging.getLogger(__name__)
+    from pydanube.wire.native.connection import ReceivedFrame
 
 HELD_BYTES_MAX = 16 * 1024 * 1024
 """
@@ -33,52 +32,51 @@ KEEPALIVE_INTERVAL_S = 5.0
 """The interval of empty receipts for a producer whose batches have to wait."""
 
 
-class ProducerChannel:
+class ProducerChannel(Channel):
     """One producer of one connection."""
 
     __slots__ = (
-        *("_channel", "_connection", "_held", "_offsets", "_sequences"),
+        *("_held", "_offsets", "_sequences"),
         *("is_anonymous", "is_open", "session", "topic"),
     )
 
     def __init__(
         self,
-        connection: NativeConnection,
-        channel: int,
+        link: ClientLink,
+        number: int,
         topic: Topic,
         session: ProducerSession,
         *,
         is_anonymous: bool,
     ) -> None:
+        super().__init__(link, number)
         self.topic = topic
         self.session = session
         self.is_anonymous = is_anonymous
         self.is_open = True
-        self._connection = connection
-        self._channel = channel
         # The receipts for the next frame.
         self._sequences: list[int] = []
         self._offsets: list[int] = []
         self._held: deque[BatchFrame] = deque()
 
-    def publish(self, batch: BatchFrame) -> None:
+    def on_frame(self, frame: ReceivedFrame) -> None:
         """Publish a batch, at once or when topic and memory allow it."""
-        connection, broker = self._connection, self._connection.broker
-        if batch.plain_bytes > connection.batch_bytes_max:
-            error = too_long(batch, connection.batch_bytes_max)
-            connection.close_channel(self._channel, error)
+        batch, link = frame.batch, self._link
+        assert batch is not None
+        if batch.plain_bytes > link.batch_bytes_max:
+            link.close_channel(self._number, link.too_long(batch))
             return
         if self._held:
             self._hold(batch)
             return
-        delay_s = self.topic.publish_delay_s(connection.loop.time())
+        delay_s = self.topic.publish_delay_s(link.loop.time())
         if (
             delay_s > 0
             or batch.plain_bytes > INLINE_CHECK_BYTES_MAX
-            or not broker.topics.has_room
+            or not link.broker.topics.has_room
         ):
             self._hold(batch)
-            connection.server.run(self._publish_held(delay_s))
+            link.server.run(self._publish_held(delay_s))
             return
         self._publish(batch)
 
@@ -88,14 +86,18 @@ class ProducerChannel:
             return
         receipt = pb.Receipt(base_sequence=self._sequences, base_offset=self._offsets)
         self._sequences, self._offsets = [], []
-        self._connection.send_on(self._channel, Kind.RECEIPT, receipt)
+        self._link.send_on(self._number, Kind.RECEIPT, receipt)
 
-    def close(self, *, forget: bool) -> None:
+    def finish(self) -> None:
+        self.send_receipts()
+        self.leave(forget=self.is_anonymous)
+
+    def leave(self, *, forget: bool = False) -> None:
         """Drop held batches and end the session; see ``Producers.close``."""
         self.is_open = False
         while self._held:
             self._release()
-        self._connection.broker.producers.close(self.topic, self.session, forget=forget)
+        self._link.broker.producers.close(self.topic, self.session, forget=forget)
 
     def _publish(self, batch: BatchFrame) -> None:
         base_sequence = batch.header.base_sequence
@@ -104,60 +106,54 @@ class ProducerChannel:
                 self.session, batch, partial(self._on_published, base_sequence)
             )
         except BrokerError as error:
-            self._connection.close_channel(self._channel, error)
-        self._connection.check_room()
+            self._link.close_channel(self._number, error)
+        self._link.pause_without_room("room", self._link.broker.topics)
 
     def _hold(self, batch: BatchFrame) -> None:
         self._held.append(batch)
-        self._connection.held_bytes += batch.byte_count
-        if self._connection.held_bytes >= HELD_BYTES_MAX:
-            self._connection.pause("rate")
+        self._link.held_bytes += batch.byte_count
+        if self._link.held_bytes >= HELD_BYTES_MAX:
+            self._link.pause("rate")
 
     def _release(self) -> None:
         if self._held:
-            self._connection.held_bytes -= self._held.popleft().byte_count
-            if self._connection.held_bytes < HELD_BYTES_MAX:
-                self._connection.unpause("rate")
+            self._link.held_bytes -= self._held.popleft().byte_count
+            if self._link.held_bytes < HELD_BYTES_MAX:
+                self._link.unpause("rate")
 
     async def _publish_held(self, delay_s: float) -> None:
         """Publish held batches as fast as topic and memory allow."""
-        connection = self._connection
-        while self._held and not connection.is_lost:
+        link = self._link
+        while self._held and not link.is_lost:
             if delay_s > 0:
                 await asyncio.sleep(min(delay_s, KEEPALIVE_INTERVAL_S))
                 if self._held and delay_s > KEEPALIVE_INTERVAL_S:
                     # The client would take a silent broker for dead.
-                    connection.send_on(self._channel, Kind.RECEIPT, pb.Receipt())
+                    link.send_on(self._number, Kind.RECEIPT, pb.Receipt())
             else:
                 batch = self._held[0]
                 try:
                     await self._prepare(batch)
-                except BrokerError as error:
+                except Exception as error:  # noqa: BLE001  # The client gets it.
                     if self.is_open:
-                        connection.close_channel(self._channel, error)
+                        doing = f"checking a batch of {self.topic.name}"
+                        reason = as_broker_error(error, doing)
+                        link.close_channel(self._number, reason)
                     return
                 # The producer may have been closed meanwhile.
                 if not self._held:
                     return
                 self._publish(batch)
                 self._release()
-            delay_s = self.topic.publish_delay_s(connection.loop.time())
+            delay_s = self.topic.publish_delay_s(link.loop.time())
 
     async def _prepare(self, batch: BatchFrame) -> None:
         """Wait until *batch* can be published without waiting."""
-        broker = self._connection.broker
+        broker = self._link.broker
         if not broker.topics.has_room:
             await broker.topics.room()
-        if batch.plain_bytes <= INLINE_CHECK_BYTES_MAX:
-            return
-        # A bug fails this batch, not the server.
-        try:
-            await self._connection.server.verify(self.topic, batch)
-        except BrokerError:
-            raise
-        except Exception as error:
-            log.exception("%s: a batch cannot be checked", self.topic.name)
-            raise BrokerError(f"the broker failed: {error!r}") from error
+        if batch.plain_bytes > INLINE_CHECK_BYTES_MAX:
+            await self._link.server.verify(self.topic, batch)
 
     def _on_published(
         self, base_sequence: int, base_offset: int, error: BrokerError | None
@@ -166,10 +162,10 @@ class ProducerChannel:
             return
         if error is not None:
             self.send_receipts()
-            self._connection.close_channel(self._channel, error)
+            self._link.close_channel(self._number, error)
             return
         if not self._sequences:
             # All batches of one commit are acknowledged in one frame.
-            self._connection.loop.call_soon(self.send_receipts)
+            self._link.loop.call_soon(self.send_receipts)
         self._sequences.append(base_sequence)
         self._offsets.append(base_offset)

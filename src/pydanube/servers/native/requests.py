@@ -1,13 +1,14 @@
 """
-The handlers of operations on topics, subscriptions and namespaces.
+The handlers of operations on topics, subscriptions, namespaces and schemas.
 
 Each handler translates a request, calls the broker, and translates the result.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydanube.model.descriptions import NamespaceDescription, Segment, Segments
 from pydanube.model.errors import InvalidRequest
@@ -16,10 +17,13 @@ from pydanube.model.names import (
     TopicName,
     parse_client_name,
     parse_namespace,
+    parse_subject,
     parse_subscription,
 )
-from pydanube.servers.native.handlers import BrokerHandler, Handlers
+from pydanube.model.schemas import Compatibility, SchemaType
+from pydanube.schemas.registry import NewSchema
 from pydanube.storage.replacement import Replacement
+from pydanube.wire.native.kinds import KIND_OF, Kind
 from pydanube.wire.native.messages import (
     RANGES_MAX,
     dispatch_limits_from_wire,
@@ -37,9 +41,17 @@ from pydanube.wire.native.messages import (
     topic_to_wire,
     type_from_wire,
 )
+from pydanube.wire.native.schema_messages import (
+    schema_version_to_wire,
+    subject_to_wire,
+    topic_schema_from_wire,
+    topic_schema_to_wire,
+)
 from pydanube.wire.pb import stream_pb2 as pb
 
 if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
     from pydanube.broker.broker import Broker
     from pydanube.model.names import SubscriptionName
     from pydanube.model.policy import Position
@@ -47,9 +59,36 @@ if TYPE_CHECKING:
 HOLD_REASON_LENGTH_MAX = 1000
 PAGE_MAX = 5000
 """The maximum number of names or descriptions in one answer, to fit into a frame."""
+VERSIONS_BYTES_MAX = 1024 * 1024
+"""The maximum size of the definitions in an answer that has several."""
+VIOLATIONS_MAX = 1000
+"""The maximum number of violations in an answer."""
+
+H = TypeVar("H", bound=Callable[..., Awaitable[Any]])
+
+BrokerHandler = Callable[["Broker", Any], Awaitable["Message | None"]]
+"""Carries out a request and returns the answer; None stands for OK."""
+
+
+class Handlers(dict[Kind, H], Generic[H]):
+    """The handlers of requests by kind."""
+
+    def handler(self, *bodies: type[Message]) -> Callable[[H], H]:
+        """Return a decorator that adds the handler of the requests *bodies*."""
+
+        def add(handler: H) -> H:
+            for body in bodies:
+                kind = KIND_OF[body]
+                assert kind.operation is not None
+                assert kind not in self
+                self[kind] = handler
+            return handler
+
+        return add
 
 
 REQUESTS: Handlers[BrokerHandler] = Handlers()
+"""All handlers that need no connection; ``staging`` adds its own."""
 
 
 def start_of(message: pb.CreateSubscription | pb.OpenConsumer) -> Position:
@@ -146,9 +185,7 @@ async def _list_partitions(broker: Broker, m: pb.ListPartitions) -> pb.Partition
 @REQUESTS.handler(pb.CreateNamespace)
 async def _create_namespace(broker: Broker, m: pb.CreateNamespace) -> None:
     await broker.namespaces.create(
-        parse_namespace(m.namespace),
-        limits_from_wire(m.policy),
-        exist_ok=m.exist_ok,
+        parse_namespace(m.namespace), limits_from_wire(m.policy), exist_ok=m.exist_ok
     )
 
 
@@ -159,8 +196,7 @@ async def _delete_namespace(broker: Broker, m: pb.DeleteNamespace) -> None:
 
 @REQUESTS.handler(pb.ListNamespaces)
 async def _list_namespaces(broker: Broker, _: pb.ListNamespaces) -> pb.Namespaces:
-    names = await broker.namespaces.names()
-    return pb.Namespaces(namespaces=names)
+    return pb.Namespaces(namespaces=await broker.namespaces.names())
 
 
 @REQUESTS.handler(pb.DescribeNamespace)
@@ -186,20 +222,13 @@ async def _set_namespace_policy(broker: Broker, m: pb.SetNamespacePolicy) -> Non
 @REQUESTS.handler(pb.CreateSubscription)
 async def _create_subscription(broker: Broker, m: pb.CreateSubscription) -> None:
     await broker.subscriptions.create(
-        TopicName.parse(m.topic),
-        parse_subscription(m.subscription),
-        type_from_wire(m.type),
-        start_of(m),
+        *_subscription_of(m), type_from_wire(m.type), start_of(m)
     )
 
 
 @REQUESTS.handler(pb.DeleteSubscription)
 async def _delete_subscription(broker: Broker, m: pb.DeleteSubscription) -> None:
-    await broker.subscriptions.delete(
-        TopicName.parse(m.topic),
-        parse_subscription(m.subscription),
-        force=m.force,
-    )
+    await broker.subscriptions.delete(*_subscription_of(m), force=m.force)
 
 
 @REQUESTS.handler(pb.DescribeSubscription)
@@ -208,15 +237,12 @@ async def _describe_subscription(
 ) -> pb.SubscriptionDescription:
     topic = await broker.topics.get(TopicName.parse(m.topic))
     found = topic.find_subscription(parse_subscription(m.subscription))
-    facts = found.describe(topic.end_offset)
-    return subscription_to_wire(facts)
+    return subscription_to_wire(found.describe(topic.end_offset))
 
 
 @REQUESTS.handler(pb.ReportProgress)
 async def _report_progress(broker: Broker, m: pb.ReportProgress) -> None:
-    await broker.subscriptions.report_progress(
-        TopicName.parse(m.topic), parse_subscription(m.subscription), m.offset
-    )
+    await broker.subscriptions.report_progress(*_subscription_of(m), m.offset)
 
 
 @REQUESTS.handler(pb.DescribeSettings)
@@ -279,20 +305,7 @@ async def _list_segments(broker: Broker, m: pb.ListSegments) -> pb.Segments:
         sealed_offset=facts.sealed_offset,
         end_offset=facts.end_offset,
         segments=tuple(
-            Segment(
-                base=entry.base,
-                end=entry.end,
-                epoch=entry.epoch,
-                count=entry.count,
-                byte_count=entry.byte_count,
-                url=broker.storage.segment_url(entry),
-                object_name=entry.object_name,
-                checksum=entry.checksum,
-                part_checksums=entry.part_checksums,
-                first_publish_time=entry.first_publish_time,
-                last_publish_time=entry.last_publish_time,
-                sealed_at=entry.sealed_at,
-            )
+            Segment(url=broker.storage.segment_url(entry), **asdict(entry))
             for entry in topic.segments
             if entry.base < end and base < entry.end
         ),
@@ -336,3 +349,111 @@ async def _hold_topic(broker: Broker, m: pb.HoldTopic) -> None:
 async def _release_topic(broker: Broker, m: pb.ReleaseTopic) -> None:
     topic = await broker.topics.get_reliable(TopicName.parse(m.topic))
     await broker.holds.remove(topic.log, parse_client_name("hold", m.name))
+
+
+# Schemas.
+
+
+def _new_schema(message: pb.NewSchema) -> NewSchema:
+    return NewSchema(
+        type=SchemaType.parse(message.type),
+        definition=message.definition,
+        message=message.message or None,
+        description=message.description,
+        created_by=message.created_by,
+        tags=tuple(message.tags),
+    )
+
+
+@REQUESTS.handler(pb.RegisterSchema)
+async def _register_schema(broker: Broker, m: pb.RegisterSchema) -> pb.SchemaRegistered:
+    version, is_new = await broker.registry.register(m.subject, _new_schema(m.schema))
+    return pb.SchemaRegistered(version=schema_version_to_wire(version), is_new=is_new)
+
+
+@REQUESTS.handler(pb.GetSchema)
+async def _get_schema(broker: Broker, m: pb.GetSchema) -> pb.SchemaVersion:
+    registry = broker.registry
+    if not m.subject:
+        found = await registry.by_id(m.schema_id, m.version or None)
+    elif m.version:
+        found = await registry.version(m.subject, m.version)
+    else:
+        found = await registry.latest(m.subject)
+    return schema_version_to_wire(found)
+
+
+@REQUESTS.handler(pb.ListSchemaVersions)
+async def _list_schema_versions(
+    broker: Broker, m: pb.ListSchemaVersions
+) -> pb.SchemaVersions:
+    parse_subject(m.subject)
+    answer = pb.SchemaVersions()
+    byte_count = 0
+    for version in await broker.registry.versions(m.subject):
+        if version.version <= m.after:
+            continue
+        byte_count += len(version.definition)
+        if answer.versions and byte_count > VERSIONS_BYTES_MAX:
+            answer.has_more = True
+            break
+        answer.versions.append(schema_version_to_wire(version))
+    return answer
+
+
+@REQUESTS.handler(pb.ListSubjects)
+async def _list_subjects(broker: Broker, _: pb.ListSubjects) -> pb.Subjects:
+    return pb.Subjects(subjects=await broker.registry.subjects())
+
+
+@REQUESTS.handler(pb.DescribeSubject)
+async def _describe_subject(
+    broker: Broker, m: pb.DescribeSubject
+) -> pb.SubjectDescription:
+    return subject_to_wire(await broker.registry.describe(m.subject))
+
+
+@REQUESTS.handler(pb.CheckSchema)
+async def _check_schema(broker: Broker, m: pb.CheckSchema) -> pb.SchemaChecked:
+    mode = Compatibility.parse(m.compatibility) if m.compatibility else None
+    violations = await broker.registry.check(m.subject, _new_schema(m.schema), mode)
+    return pb.SchemaChecked(
+        violations=[
+            pb.SchemaViolation(
+                version=each.version,
+                direction=each.direction.value,
+                **asdict(each.incompatibility),
+            )
+            for each in violations[:VIOLATIONS_MAX]
+        ],
+        has_more=len(violations) > VIOLATIONS_MAX,
+    )
+
+
+@REQUESTS.handler(pb.SetCompatibility)
+async def _set_compatibility(broker: Broker, m: pb.SetCompatibility) -> None:
+    mode = Compatibility.parse(m.compatibility)
+    await broker.registry.set_compatibility(m.subject, mode)
+
+
+@REQUESTS.handler(pb.DeleteSchema)
+async def _delete_schema(broker: Broker, m: pb.DeleteSchema) -> None:
+    if not m.subject:
+        raise InvalidRequest("a subject is deleted, and none is named")
+    if m.version:
+        await broker.schemas.delete_version(m.subject, m.version, force=m.force)
+    else:
+        await broker.schemas.delete_subject(m.subject, force=m.force)
+
+
+@REQUESTS.handler(pb.BindSchema)
+async def _bind_schema(broker: Broker, m: pb.BindSchema) -> None:
+    schema = topic_schema_from_wire(m.schema) if m.HasField("schema") else None
+    await broker.schemas.bind(TopicName.parse(m.topic), schema)
+
+
+@REQUESTS.handler(pb.GetTopicSchema)
+async def _topic_schema(broker: Broker, m: pb.GetTopicSchema) -> pb.TopicSchemaAnswer:
+    schema = await broker.schemas.get(TopicName.parse(m.topic))
+    answer = None if schema is None else topic_schema_to_wire(schema)
+    return pb.TopicSchemaAnswer(schema=answer)

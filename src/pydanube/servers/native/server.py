@@ -6,17 +6,18 @@ import asyncio
 import math
 from collections import Counter
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
-from pydanube.model.errors import BrokerError, InvalidConfig, QuotaExceeded
+from pydanube.aio.tasks import task_scope
+from pydanube.model.errors import BrokerError, QuotaExceeded
 from pydanube.servers.config import ListenConfig
-from pydanube.servers.native.connection import NativeConnection
-from pydanube.servers.receive_memory import ReceiveMemory
+from pydanube.servers.receive_memory import ReceiveMemory, Receiver
 from pydanube.wire.native.messages import error_to_wire
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator
 
+    from pydanube.aio.tasks import TaskScope
     from pydanube.broker.broker import Broker
     from pydanube.broker.topic import Topic
     from pydanube.wire.batches import BatchFrame
@@ -33,17 +34,28 @@ CHECKS_MAX = 2
 """The maximum number of batches that threads check at a time."""
 
 
+class Connection(Receiver, Protocol):
+    """A connection as the server uses it."""
+
+    def abort(self) -> None:
+        """Close it at once."""
+
+    def sweep(self, sweeps_max: int) -> None:
+        """Close it if the client was silent for more than *sweeps_max* sweeps."""
+
+    async def say_goodbye(self, reason: str) -> None:
+        """Send GOODBYE and everything written before it, and close it."""
+
+
 class NativeServer:
     """All connections of the native protocol."""
 
-    def __init__(
-        self, broker: Broker, tasks: asyncio.TaskGroup, limits: ListenConfig
-    ) -> None:
+    def __init__(self, broker: Broker, tasks: TaskScope, limits: ListenConfig) -> None:
         self.broker = broker
         self.limits = limits
-        self.connections: dict[NativeConnection, None] = {}
+        self.connections: dict[Connection, None] = {}
         """In the order in which they were made."""
-        self.handshaking: dict[NativeConnection, None] = {}
+        self.handshaking: dict[Connection, None] = {}
         """The connections that have not sent HELLO."""
         self.connections_total = 0
         self.refused_total = 0
@@ -56,16 +68,11 @@ class NativeServer:
         self.errors: Counter[str] = Counter()
         """The number of errors sent, by code."""
         self._checks = asyncio.Semaphore(CHECKS_MAX)
-        self._tasks = tasks
-        self._running: dict[asyncio.Task[None], None] = {}
+        self.run = tasks.run
 
-    def new_connection(self) -> NativeConnection:
-        """Return the protocol of a new connection."""
-        self.connections_total += 1
-        return NativeConnection(self)
-
-    def on_connected(self, connection: NativeConnection) -> None:
+    def on_connected(self, connection: Connection) -> None:
         """Add a connection that was made."""
+        self.connections_total += 1
         self.connections[connection] = None
         self.handshaking[connection] = None
         if len(self.handshaking) > HANDSHAKING_MAX:
@@ -74,7 +81,7 @@ class NativeServer:
             del self.handshaking[oldest]
             oldest.abort()
 
-    def on_handshake(self, connection: NativeConnection) -> None:
+    def on_handshake(self, connection: Connection) -> None:
         """
         Admit a connection whose client has sent HELLO.
 
@@ -91,7 +98,7 @@ class NativeServer:
                 "some or raise the setting"
             )
 
-    def on_lost(self, connection: NativeConnection) -> None:
+    def on_lost(self, connection: Connection) -> None:
         """Remove a connection that was lost."""
         self.connections.pop(connection, None)
         self.handshaking.pop(connection, None)
@@ -110,13 +117,6 @@ class NativeServer:
         """
         async with self._checks:
             await asyncio.to_thread(topic.verify, batch)
-
-    def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run *work* until it or the server ends."""
-        task = self._tasks.create_task(work)
-        self._running[task] = None
-        task.add_done_callback(self._running.pop)
-        return task
 
     async def sweep_regularly(self) -> None:
         """Close connections of silent clients, until the server is closed."""
@@ -137,8 +137,6 @@ class NativeServer:
         async with asyncio.TaskGroup() as goodbyes:
             for connection in list(self.connections):
                 goodbyes.create_task(connection.say_goodbye("the broker is stopping"))
-        for task in list(self._running):
-            task.cancel()
 
 
 @asynccontextmanager
@@ -146,34 +144,10 @@ async def open_native_server(
     broker: Broker, limits: ListenConfig | None = None
 ) -> AsyncIterator[NativeServer]:
     """Open a server of the native protocol over *broker*, without a listener."""
-    async with asyncio.TaskGroup() as tasks:
+    async with task_scope() as tasks:
         server = NativeServer(broker, tasks, limits or ListenConfig())
         server.run(server.sweep_regularly())
         try:
             yield server
         finally:
             await server.close()
-
-
-@asynccontextmanager
-async def listen(server: NativeServer, host: str, port: int) -> AsyncIterator[int]:
-    """
-    Accept connections on *host* and *port* (0: any free port); yields the port.
-
-    Raises:
-        InvalidConfig: The address is not available.
-    """
-    loop = asyncio.get_running_loop()
-    try:
-        listener = await loop.create_server(
-            server.new_connection, host, port, backlog=1024
-        )
-    except OSError as error:
-        raise InvalidConfig(
-            f"cannot listen on {host}:{port} for the native protocol: "
-            f"{error.strerror or error}; choose another with --stream-port"
-        ) from error
-    try:
-        yield listener.sockets[0].getsockname()[1]
-    finally:
-        listener.close()

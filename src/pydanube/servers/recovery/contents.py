@@ -1,4 +1,4 @@
-"""The parts of a data directory as a recovery reads them."""
+"""The parts of a data directory as a recovery reads and reports them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import tempfile
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.metadata import keys
@@ -24,8 +22,7 @@ from pydanube.model.errors import (
     NewerJournal,
 )
 from pydanube.model.ids import TopicId
-from pydanube.servers.identity import MARKER_NAME, ClusterMarker
-from pydanube.servers.recovery.report import WHOLE, RecoveryReport
+from pydanube.servers.identity import MARKER_NAME, read_marker
 from pydanube.servers.recovery.segments import (
     FoundSegment,
     choose_segments,
@@ -59,6 +56,49 @@ The number of offsets that are skipped if the end of a topic was lost.
 
 A journal cannot contain as many messages, and the lower digits of offsets stay equal.
 """
+WHOLE = "whole"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicReport:
+    """The parts found of one topic, and how the topic continues."""
+
+    topic: str
+    topic_id: int
+    is_rebuilt: bool
+    """True if its record is missing in the metadata store."""
+    segments: int
+    rebuilt_segments: int
+    """The number of segments whose records are missing in the metadata store."""
+    base: int | None
+    """The offset of the first message; None if there is no message."""
+    end: int
+    """The offset after the last message."""
+    salvaged: int
+    """The number of messages of the old journal that become segments."""
+    next_offset: int
+    """The offset of the next message; greater than *end* if messages may be lost."""
+    subscriptions: dict[str, int]
+    """The rebuilt subscriptions and their cursors."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RecoveryReport:
+    """The state of a data directory's parts, and the work that is needed."""
+
+    directory: str
+    cluster_id: str | None
+    metadata: str
+    """``whole``, or the problem."""
+    journal: str
+    objects: str
+    needs_from_segments: bool
+    needs_accept_loss: bool
+    topics: list[TopicReport] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+    """Objects that are not segments of a topic; they stay in place."""
+    written: bool = False
+    """True if the directory was changed."""
 
 
 @dataclass(slots=True)
@@ -140,7 +180,8 @@ class DirectoryContents:
             record = noted.value
             self.noted_end = JournalPosition(record.file_number, record.position)
         journal_id = self._read_journal()
-        marker = self._read_marker()
+        marker = read_marker(self.directory, self._open_object)
+        self.has_marker = marker is not None
         found = list(find_segments(self.directory, self.report.unreadable))
         if self.report.metadata == WHOLE:
             if self.state.metadata_revision > self.revision:
@@ -191,20 +232,9 @@ class DirectoryContents:
             self.last_number = recovery.files[-1].number
         return None if recovery.journal_id is None else recovery.journal_id.hex()
 
-    def _read_marker(self) -> str | None:
-        if not self.directory.objects.is_dir():
-            return None
-        path = self.directory.objects / MARKER_NAME
-        if not path.exists():
-            return None
-        try:
-            marker = msgspec.json.decode(path.read_bytes(), type=ClusterMarker)
-        except (OSError, ValueError) as error:
-            raise InconsistentDirectory(
-                f"{path} is damaged: {error}. Move it away and recover again"
-            ) from error
-        self.has_marker = True
-        return marker.cluster_id
+    def _open_object(self, name: str) -> BinaryIO:
+        # DirectoryObjects would change the directory.
+        return (self.directory.objects / name).open("rb")
 
     def _report_metadata(self, problem: str) -> None:
         self.report.metadata = problem

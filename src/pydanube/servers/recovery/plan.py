@@ -17,12 +17,15 @@ from pydanube.metadata.store import Delete, Put
 from pydanube.model.ids import Offset
 from pydanube.model.names import TopicName
 from pydanube.model.policy import SubscriptionType, TopicPolicy
-from pydanube.servers.recovery.report import TopicReport
+from pydanube.servers.recovery.contents import (
+    DirectoryContents,
+    RecoveredTopic,
+    TopicReport,
+)
 
 if TYPE_CHECKING:
     from pydanube.metadata.sqlite import SqliteStore
     from pydanube.metadata.store import Operation
-    from pydanube.servers.recovery.contents import DirectoryContents, RecoveredTopic
 
 
 async def plan(contents: DirectoryContents, store: SqliteStore) -> list[Operation]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pydanube.model.errors import InconsistentDirectory
-from pydanube.servers.recovery.contents import DirectoryContents
+from pydanube.servers.recovery.contents import DirectoryContents, RecoveryReport
 from pydanube.servers.recovery.plan import plan
 from pydanube.servers.recovery.write import finish_renames, write_changes
 
 if TYPE_CHECKING:
     from pydanube.servers.directory import DataDirectory
-    from pydanube.servers.recovery.report import RecoveryReport
     from pydanube.storage.config import StorageConfig
 
 

@@ -33,9 +33,8 @@ class Refusing:
 
 def create(reason: BrokerError) -> None:
     broker: Any = Refusing(reason)
-    context: Any = None
     request = pb.NewTopicRequest(name="/default/orders")
-    asyncio.run(TopicAdmin(broker, "7").create_topic(request, context))
+    asyncio.run(TopicAdmin(broker, "7").create_topic(request))
 
 
 @pytest.mark.parametrize("reason", [AlreadyExists("is there"), NamespaceNotFound("x")])

@@ -78,7 +78,7 @@ class World:
             msg_id=pb.MsgID(topic_name=TOPIC, topic_offset=offset),
             subscription_name="s",
         )
-        await self.consumers.ack(request, CallContext())
+        await self.consumers.ack(request)
 
     def wait(self, seconds) -> None:
         self.clock.now += seconds
@@ -297,7 +297,7 @@ def test_non_reliable_messages_have_no_offset_and_need_no_ack():
         for _ in context.written:
             await world.ack(0)
         nack = pb.NackRequest(msg_id=pb.MsgID(topic_name=TOPIC), subscription_name="s")
-        await world.consumers.nack(nack, CallContext())
+        await world.consumers.nack(nack)
         await asyncio.sleep(0)
         assert len(context.written) == 3
 

@@ -17,7 +17,7 @@ from pydanube.servers.grpc.producers import (
 from pydanube.servers.grpc.services import StatusError
 from pydanube.testing import memory_broker
 from pydanube.wire.pb import danube_api_pb2 as pb
-from support.grpc_contexts import CallContext, Clock
+from support.grpc_contexts import Clock
 
 TOPIC = "/default/orders"
 NAME = TopicName.parse(TOPIC)
@@ -38,15 +38,13 @@ class World:
             dispatch_strategy=pb.Reliable,
             **fields,
         )
-        return (
-            await self.producers.create_producer(request, CallContext())
-        ).producer_id
+        return (await self.producers.create_producer(request)).producer_id
 
     async def send(self, number, payload=b"x") -> None:
         message = pb.StreamMessage(
             msg_id=pb.MsgID(producer_id=number, topic_name=TOPIC), payload=payload
         )
-        await self.producers.send_message(message, CallContext())
+        await self.producers.send_message(message)
 
     def wait(self, seconds) -> None:
         self.clock.now += seconds
@@ -176,7 +174,7 @@ def test_producer_cannot_send_to_another_topic():
             msg_id=pb.MsgID(producer_id=number, topic_name="/default/others")
         )
         with pytest.raises(InvalidRequest, match="belongs to /default/orders"):
-            await world.producers.send_message(message, CallContext())
+            await world.producers.send_message(message)
 
     with_world(test)
 

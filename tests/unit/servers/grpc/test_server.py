@@ -10,10 +10,9 @@ import pytest
 
 from pydanube.model.errors import InvalidConfig
 from pydanube.servers.grpc.connection import MESSAGE_BYTES_MAX
-from pydanube.servers.grpc.server import open_grpc_server
 from pydanube.servers.grpc.services import Service
 from pydanube.wire.pb import danube_api_pb2 as pb
-from support.grpc_calls import connected
+from support.grpc_calls import connected, open_grpc_server
 
 DISCOVERY = pb.DESCRIPTOR.services_by_name["Discovery"]
 
@@ -25,12 +24,12 @@ class Patient:
         self.was_asked = asyncio.Event()
         self.may_answer = asyncio.Event()
 
-    async def topic_lookup(self, request, context):
+    async def topic_lookup(self, request):
         self.was_asked.set()
         await self.may_answer.wait()
         return pb.TopicLookupResponse(request_id=request.request_id)
 
-    async def topic_partitions(self, request, context):
+    async def topic_partitions(self, request):
         return pb.TopicPartitionsResponse(partitions=[request.topic])
 
 

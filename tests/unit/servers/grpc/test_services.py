@@ -8,12 +8,11 @@ import grpc
 import pytest
 
 from pydanube.model.errors import Draining, TopicNotFound
-from pydanube.servers.grpc.server import open_grpc_server
-from pydanube.servers.grpc.services import Service, StatusError, UnimplementedService
+from pydanube.servers.grpc.services import Service, StatusError
 from pydanube.wire.grpc.connection import StatusCode
 from pydanube.wire.pb import danube_api_pb2 as pb
 from pydanube.wire.pb import schema_registry_pb2
-from support.grpc_calls import connected
+from support.grpc_calls import connected, open_grpc_server
 
 DISCOVERY = pb.DESCRIPTOR.services_by_name["Discovery"]
 REGISTRY = schema_registry_pb2.DESCRIPTOR.services_by_name["SchemaRegistry"]
@@ -25,12 +24,12 @@ class Echo:
     def __init__(self, error: Exception | None = None) -> None:
         self._error = error
 
-    async def topic_lookup(self, request, context):
+    async def topic_lookup(self, request):
         if self._error is not None:
             raise self._error
         return pb.TopicLookupResponse(request_id=request.request_id)
 
-    async def topic_partitions(self, request, context):
+    async def topic_partitions(self, request):
         raise AssertionError
 
 
@@ -60,7 +59,7 @@ def test_method_is_called_by_its_snake_case_name():
 
 def test_implementation_must_have_every_method():
     class Half:
-        async def topic_lookup(self, request, context): ...
+        async def topic_lookup(self, request): ...
 
     with pytest.raises(AttributeError, match="topic_partitions"):
         Service(DISCOVERY, Half())
@@ -77,7 +76,10 @@ def test_implementation_must_have_every_method():
         ),
         (
             ZeroDivisionError("ours"),
-            *("INTERNAL", "the broker failed: ZeroDivisionError('ours')"),
+            *(
+                "INTERNAL",
+                "the broker failed: ZeroDivisionError('ours'); its log says why",
+            ),
             "broker_error",
         ),
     ],
@@ -90,7 +92,7 @@ def test_exceptions_become_statuses_and_are_counted(error, status, text, code):
 
 
 def test_unimplemented_service_gives_the_reason():
-    service = Service(REGISTRY, UnimplementedService(REGISTRY, "there is none"))
+    service = Service(REGISTRY, None, unimplemented="there is none")
     for method in REGISTRY.methods:
         request = getattr(schema_registry_pb2, method.input_type.name)()
         answer = answer_of(service, method.name, request)

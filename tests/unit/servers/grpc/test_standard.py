@@ -6,11 +6,10 @@ import asyncio
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from pydanube.servers.grpc.server import open_grpc_server
 from pydanube.servers.grpc.services import Service
 from pydanube.servers.grpc.standard import Health, Reflection
 from pydanube.wire.pb import danube_api_pb2, health_pb2, reflection_v1_pb2
-from support.grpc_calls import connected
+from support.grpc_calls import connected, open_grpc_server
 from support.grpc_contexts import CallContext
 
 DISCOVERY = danube_api_pb2.DESCRIPTOR.services_by_name["Discovery"]
@@ -19,8 +18,8 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 class Silent:
-    async def topic_lookup(self, request, context): ...
-    async def topic_partitions(self, request, context): ...
+    async def topic_lookup(self, request): ...
+    async def topic_partitions(self, request): ...
 
 
 def test_health_check_answers_for_the_server_and_each_service():

@@ -11,6 +11,7 @@ from pydanube.model.errors import CorruptBatch, ProtocolViolation
 from pydanube.model.names import TopicName
 from pydanube.model.policy import NamespacePolicy
 from pydanube.servers.native import consumers, producers
+from pydanube.servers.native.connection import NativeConnection
 from pydanube.servers.native.in_process import PipeEnd
 from pydanube.servers.native.producers import INLINE_CHECK_BYTES_MAX
 from pydanube.wire.batches import BATCH_MESSAGES_MAX, Codec, decode
@@ -456,7 +457,7 @@ def test_older_client_gets_batches_without_new_columns():
             await producer.send(b"m", ttl_s=3600, key="k")
         for revision, names in ((0, ["key", "payload"]), (1, None)):
             peer = Peer()
-            PipeEnd.connect(peer, broker.server.new_connection())
+            PipeEnd.connect(peer, NativeConnection(broker.server))
             message = hello()
             message.revision = revision
             await peer.ask(Kind.HELLO, message)
@@ -519,7 +520,7 @@ def compressed(payload, **fields):
 
 async def connected_as(broker, revision):
     peer = Peer()
-    PipeEnd.connect(peer, broker.server.new_connection())
+    PipeEnd.connect(peer, NativeConnection(broker.server))
     message = hello()
     message.revision = revision
     await peer.ask(Kind.HELLO, message)

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from pydanube.servers.native.connection import NativeConnection
 from pydanube.servers.native.in_process import PipeEnd
 from pydanube.wire.native.connection import StreamConnection
 from pydanube.wire.native.kinds import Kind, Side
@@ -48,7 +49,7 @@ class Peer(asyncio.BufferedProtocol):
 
 async def connected(broker):
     peer = Peer()
-    PipeEnd.connect(peer, broker.server.new_connection())
+    PipeEnd.connect(peer, NativeConnection(broker.server))
     await peer.ask(Kind.HELLO, hello())
     return peer
 
@@ -162,7 +163,7 @@ def test_stopping_broker_closes_stages_and_keeps_their_batches():
         await peer.open()
         peer.stage(1, b"a")
         assert (await peer.received.get()).kind is Kind.STAGED
-        [connection] = [each for each in broker.server.connections if list(each.stages)]
+        [connection] = [each for each in broker.server.connections if each.channels]
         await connection.say_goodbye("on purpose")
         closed = await peer.received.get()
         assert (closed.kind, closed.message.code) == (Kind.ERROR, "draining")

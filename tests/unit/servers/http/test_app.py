@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pydanube.servers.http.api import ENDPOINTS
+from pydanube.servers.http.app import ENDPOINTS
 from pydanube.servers.http.endpoints import BODY_BYTES_MAX
 from support.http_api import State, http_of, with_api
 

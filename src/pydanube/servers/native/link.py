@@ -1,0 +1,195 @@
+"""
+A connection of the native protocol as its channels use it.
+
+The channels of a connection are its producers, consumers and stages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from pydanube.model.batch import Column
+from pydanube.model.errors import MessageTooLarge
+from pydanube.wire.batches import BATCH_MESSAGES_MAX
+from pydanube.wire.native.connection import CREDIT_REVISION, StreamConnection
+from pydanube.wire.native.frames import batch_bytes_max
+from pydanube.wire.native.kinds import KIND_OF, Kind, Side
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from google.protobuf.message import Message
+
+    from pydanube.aio.write_buffer import WriteBuffer
+    from pydanube.broker.staging import Staging
+    from pydanube.broker.topics import Topics
+    from pydanube.model.errors import BrokerError
+    from pydanube.servers.native.server import NativeServer
+    from pydanube.wire.batches import BatchFrame
+    from pydanube.wire.native.connection import ReceivedFrame
+
+REVISION_1_COLUMNS = Column.DELIVER_AT | Column.EXPIRES_AT
+"""Columns that clients of revision 0 would take for damage."""
+
+
+class Channel(ABC):
+    """A producer, consumer or stage of a connection."""
+
+    __slots__ = ("_link", "_number")
+
+    def __init__(self, link: ClientLink, number: int) -> None:
+        self._link = link
+        self._number = number
+
+    @abstractmethod
+    def on_frame(self, frame: ReceivedFrame) -> None:
+        """Handle a frame of the channel that is not a request."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """End it, because it failed or the connection was lost."""
+
+    def finish(self) -> None:
+        """End it, because the client closed it."""
+        self.leave()
+
+
+class ClientLink(ABC):
+    """The part of a connection that channels use: to send, to pause, to run tasks."""
+
+    def __init__(self, server: NativeServer) -> None:
+        self.server = server
+        self.broker = server.broker
+        self.loop = asyncio.get_running_loop()
+        self.channels: dict[int, Channel] = {}
+        frame_bytes_max = server.limits.frame_bytes_max
+        self.batch_bytes_max = batch_bytes_max(frame_bytes_max)
+        self.held_bytes = 0
+        """The bytes of all batches that the producers hold."""
+        self.peer = "?"
+        self._protocol = StreamConnection(Side.BROKER, frame_bytes_max)
+        self._transport: asyncio.Transport
+        self._write_buffer: WriteBuffer
+        self._can_write = asyncio.Event()
+        self._can_write.set()
+        self._gone = asyncio.Event()
+        self._pauses: set[str] = set()
+        self._is_reading = True
+
+    @property
+    def is_lost(self) -> bool:
+        """True if the connection was lost."""
+        return self._gone.is_set()
+
+    @property
+    def can_write(self) -> bool:
+        """True if the client reads fast enough for more to be sent."""
+        return self._can_write.is_set()
+
+    async def until_writable(self) -> None:
+        """Wait until ``can_write``, or until the connection is lost."""
+        await self._can_write.wait()
+
+    @property
+    def counts_plain_bytes(self) -> bool:
+        """True if the client counts credit before compression, as the broker does."""
+        return self._protocol.peer_revision >= CREDIT_REVISION
+
+    # Sending.
+
+    def deliver(self, channel: int, frame: BatchFrame, attempt: int) -> None:
+        """Send messages to a consumer."""
+        for part in self._parts_of(frame):
+            self._write_buffer.writelines(
+                self._protocol.send_batch(Kind.DELIVERY, part, channel, attempt=attempt)
+            )
+
+    def send_fetched(self, request: ReceivedFrame, batch: BatchFrame) -> None:
+        """Send messages that the FETCH *request* asks for."""
+        for part in self._parts_of(batch):
+            self._write_buffer.writelines(
+                self._protocol.send_batch(Kind.FETCHED, part, 0, request.correlation)
+            )
+
+    def _parts_of(self, batch: BatchFrame) -> Iterator[BatchFrame]:
+        """Return *batch* in the form that the client understands."""
+        if self._protocol.peer_revision < 1:
+            batch = batch.without(REVISION_1_COLUMNS)
+        return batch.split(BATCH_MESSAGES_MAX)
+
+    def send_on(self, channel: int, kind: Kind, message: Message) -> None:
+        """Send a control frame on a channel."""
+        self._write(self._protocol.send(kind, message, channel))
+
+    def close_channel(self, channel: int, reason: BrokerError) -> None:
+        """Close a producer, a consumer or a stage, and send the reason."""
+        closed = self.channels.pop(channel, None)
+        if closed is not None:
+            closed.leave()
+        self._write(
+            self._protocol.close_channel(channel, Kind.ERROR, self.server.error(reason))
+        )
+
+    def answer(self, frame: ReceivedFrame, message: Message) -> None:
+        """Send the answer to the request *frame*."""
+        self._write(self._protocol.answer(frame, KIND_OF[type(message)], message))
+
+    def _write(self, data: bytes) -> None:
+        if data and not self.is_lost:
+            self._write_buffer.write(data)
+
+    @abstractmethod
+    async def await_opening(self, channel: int) -> None:
+        """Wait for the opening of *channel*, or cancel it if it waits for access."""
+
+    def abort(self) -> None:
+        """Close the connection at once, without GOODBYE."""
+        self._transport.abort()
+
+    def too_long(self, batch: BatchFrame) -> MessageTooLarge:
+        """Return the error for a batch that may not fit into a frame later."""
+        return MessageTooLarge(
+            f"a batch of {batch.plain_bytes} bytes before compression; the broker "
+            f"takes batches of at most {self.batch_bytes_max}"
+        )
+
+    # Pausing.
+
+    def pause(self, reason: str) -> None:
+        """Stop reading until ``unpause`` is called with *reason*."""
+        self._pauses.add(reason)
+        self._pause_or_resume_reading()
+
+    def unpause(self, reason: str) -> None:
+        """Remove a reason to pause; read again if no other reason is left."""
+        if reason in self._pauses:
+            self._pauses.discard(reason)
+            if not self._pauses:
+                self._start_turn_soon()
+
+    def pause_without_room(self, reason: str, queue: Topics | Staging) -> None:
+        """Stop reading while batches in *queue* wait for memory."""
+        if not queue.has_room and reason not in self._pauses:
+            self.pause(reason)
+            self.server.run(self._unpause_when_there_is_room(reason, queue))
+
+    async def _unpause_when_there_is_room(
+        self, reason: str, queue: Topics | Staging
+    ) -> None:
+        await queue.room()
+        self.unpause(reason)
+
+    def _pause_or_resume_reading(self) -> None:
+        if self._is_reading == (not self._pauses) or self._transport.is_closing():
+            return
+        self._is_reading = not self._pauses
+        if self._is_reading:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    @abstractmethod
+    def _start_turn_soon(self) -> None:
+        """Handle the frames that were received already, in a turn of their own."""
