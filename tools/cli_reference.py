@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydanube.cli.error_report import SIGNAL_EXIT_CODE
-from pydanube.cli.main import COMMANDS, app, load
+from pydanube.cli.main import COMMANDS, load
 from pydanube.servers.errors import EXIT_CODE
 
 if TYPE_CHECKING:
@@ -69,12 +69,10 @@ def main(arguments: list[str]) -> int:
 
 def page() -> str:
     """Return the page."""
-    known = {command.name for command in app.registered_commands}
-    entries = [entry for entry in COMMANDS if entry.name in known]
-    rows = [(f"[`danube {e.name}`](#danube-{e.name})", e.help) for e in entries]
+    rows = [(f"[`danube {name}`](#danube-{name})", COMMANDS[name]) for name in COMMANDS]
     parts = [INTRODUCTION, _table(("Command", ""), rows)]
-    for entry in entries:
-        parts += _command(load(entry.name), "danube ", level=2)
+    for name in COMMANDS:
+        parts += _command(load(name), "danube ", level=2)
     return "\n\n".join(part.strip("\n") for part in [*parts, *_exit_codes()]) + "\n"
 
 

@@ -9,10 +9,8 @@ command is run.  This file has the summaries of all commands, so that
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.abc import MetaPathFinder
-from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
@@ -24,75 +22,42 @@ from pydanube.cli.parameters import examples
 from pydanube.model.version import __version__
 
 
-@dataclass(frozen=True, slots=True)
-class CommandEntry:
-    """The summary of a command in ``danube --help``."""
-
-    name: str
-    help: str
-    """The first sentence of the command's own help."""
-    panel: str
-
-    @property
-    def module(self) -> str:
-        """The module of the command; its ``app`` is a Typer."""
-        return module_of(self.name)
-
-
 def module_of(name: str) -> str:
     """Return the module of the command *name*."""
     return f"pydanube.cli.commands.{name.replace('-', '_')}"
 
 
-_BROKER, _MESSAGES, _TOPICS = "Broker", "Messages", "Topics"
-_SPARK, _DIAGNOSTICS = "Spark", "Diagnostics"
+SUMMARIES = {
+    "Broker": {
+        "broker": "Start a broker.",
+        "recover": "Repair a data directory that is damaged or incomplete.",
+        "demo": "Run a demonstration of the whole system on real data.",
+        "bench": "Measure throughput and latency on this machine.",
+    },
+    "Messages": {
+        "produce": "Publish messages to a topic.",
+        "consume": "Print the messages of a topic as they arrive.",
+    },
+    "Topics": {
+        "topics": "Create, list, describe and delete topics.",
+        "subscriptions": "Create, list, describe and delete subscriptions.",
+        "schemas": "Manage schemas, and bind topics to them.",
+        "admin": "Manage brokers, namespaces, topics and subscriptions.",
+        "maintenance": "Merge, compact and verify the segments of topics.",
+        "dead-letters": "List, show, replay and drop dead letters.",
+    },
+    "Spark": {
+        "pipeline": "Run a pipeline of topics, files and tables on Spark.",
+        "lakehouse": "Export topics to tables of Delta Lake and Iceberg.",
+    },
+    "Diagnostics": {
+        "inspect": "Inspect the files that a broker writes.",
+        "version": "Print the version.",
+    },
+}
+"""The first sentence of each command's own help, by the panel that shows it."""
 
-COMMANDS = (
-    CommandEntry("broker", "Start a broker.", _BROKER),
-    CommandEntry(
-        "recover",
-        "Repair a data directory that is damaged or incomplete.",
-        _BROKER,
-    ),
-    CommandEntry(
-        "demo", "Run a demonstration of the whole system on real data.", _BROKER
-    ),
-    CommandEntry("bench", "Measure throughput and latency on this machine.", _BROKER),
-    CommandEntry("produce", "Publish messages to a topic.", _MESSAGES),
-    CommandEntry("consume", "Print the messages of a topic as they arrive.", _MESSAGES),
-    CommandEntry("topics", "Create, list, describe and delete topics.", _TOPICS),
-    CommandEntry(
-        "subscriptions", "Create, list, describe and delete subscriptions.", _TOPICS
-    ),
-    CommandEntry(
-        "schemas",
-        "Manage schemas, and bind topics to them.",
-        _TOPICS,
-    ),
-    CommandEntry(
-        "admin", "Manage brokers, namespaces, topics and subscriptions.", _TOPICS
-    ),
-    CommandEntry(
-        "maintenance",
-        "Merge, compact and verify the segments of topics.",
-        _TOPICS,
-    ),
-    CommandEntry(
-        "dead-letters",
-        "List, show, replay and drop dead letters.",
-        _TOPICS,
-    ),
-    CommandEntry(
-        "pipeline", "Run a pipeline of topics, files and tables on Spark.", _SPARK
-    ),
-    CommandEntry(
-        "lakehouse",
-        "Export topics to tables of Delta Lake and Iceberg.",
-        _SPARK,
-    ),
-    CommandEntry("inspect", "Inspect the files that a broker writes.", _DIAGNOSTICS),
-    CommandEntry("version", "Print the version.", _DIAGNOSTICS),
-)
+COMMANDS = {name: text for panel in SUMMARIES.values() for name, text in panel.items()}
 
 
 WITH_PANDAS = frozenset({"demo", "bench", "pipeline", "lakehouse", "maintenance"})
@@ -165,18 +130,13 @@ def danube(
     """
 
 
-def _is_there(entry: CommandEntry) -> bool:
-    return find_spec(entry.module) is not None
-
-
 def _entry_without_module() -> None:
     """Stand in for a command in the list; ``Commands`` runs the real one."""
 
 
-for _entry in filter(_is_there, COMMANDS):
-    app.command(_entry.name, help=_entry.help, rich_help_panel=_entry.panel)(
-        _entry_without_module
-    )
+for _panel, _commands in SUMMARIES.items():
+    for _name, _text in _commands.items():
+        app.command(_name, help=_text, rich_help_panel=_panel)(_entry_without_module)
 
 
 class _NoPandas(MetaPathFinder):

@@ -10,21 +10,27 @@ from __future__ import annotations
 import json
 import re
 import sys
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+import typer
 from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator
 
 UNWATCHED_WIDTH = 1000
 
 _NUMBER = re.compile(r"[\d,]+(\.\d+)?")
+
+Columns = Mapping[str, str | Callable[[Any], object]]
+"""The headings of a table, with the attribute or function that gives each cell."""
 
 
 class OutputFormat(Enum):
@@ -32,6 +38,88 @@ class OutputFormat(Enum):
 
     TABLE = "table"
     JSON = "json"
+
+
+class Result:
+    """The result of a command: *value* for programs, and *parts* for people."""
+
+    def __init__(
+        self, value: object, *parts: str | Table | Fields, exit_code: int = 0
+    ) -> None:
+        self.value = value
+        self.parts = parts
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under the headings *columns*, with numbers aligned right."""
+
+    columns: Iterable[str]
+    rows: Iterable[Iterable[object]]
+
+    @classmethod
+    def of(cls, items: Iterable[object], columns: Columns) -> Table:
+        """Return a table with a row for each of *items*."""
+        return cls(columns, ([*cells_of(item, columns)] for item in items))
+
+    def show(self) -> None:
+        """Print the table."""
+        cells = [[_cell(value) for value in row] for row in self.rows]
+        table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        for index, column in enumerate(self.columns):
+            is_number = bool(cells) and all(row[index][1] for row in cells)
+            table.add_column(
+                column, justify="right" if is_number else "left", overflow="fold"
+            )
+        for row in cells:
+            table.add_row(*(Text(text) for text, _ in row))
+        _print(table)
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Pairs of a name and a value, one per line."""
+
+    facts: Iterable[tuple[str, object]]
+
+    @classmethod
+    def of(cls, item: object, columns: Columns) -> Fields:
+        """Return the fields of *item*."""
+        return cls(zip(columns, cells_of(item, columns), strict=True))
+
+    def show(self) -> None:
+        """Print the pairs."""
+        table = RichTable(box=None, show_header=False, pad_edge=False)
+        table.add_column(style="bold", no_wrap=True)
+        table.add_column(overflow="fold")
+        for name, value in self.facts:
+            table.add_row(name, Text(_cell(value)[0]))
+        _print(table)
+
+
+def print_result(result: Result, output_format: OutputFormat) -> None:
+    """
+    Print *result*.
+
+    Raises:
+        typer.Exit: The result has an exit code.
+    """
+    if output_format is OutputFormat.JSON:
+        print_json(result.value)
+    else:
+        show(*result.parts)
+    if result.exit_code:
+        raise typer.Exit(result.exit_code)
+
+
+def show(*parts: str | Table | Fields) -> None:
+    """Print lines and tables."""
+    for part in parts:
+        if isinstance(part, str):
+            print_line(part)
+        else:
+            part.show()
 
 
 def print_json(value: object) -> None:
@@ -42,38 +130,6 @@ def print_json(value: object) -> None:
 def print_json_line(value: object) -> None:
     """Print *value* as JSON on one line."""
     print_line(json.dumps(to_json_value(value), ensure_ascii=False))
-
-
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print *rows* under the headings *columns*, with numbers aligned right."""
-    cells = [[_cell(value) for value in row] for row in rows]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for index, column in enumerate(columns):
-        is_number = bool(cells) and all(row[index][1] for row in cells)
-        table.add_column(
-            column, justify="right" if is_number else "left", overflow="fold"
-        )
-    for row in cells:
-        table.add_row(*(Text(text) for text, _ in row))
-    _print(table)
-
-
-def print_fields(facts: Iterable[tuple[str, object]]) -> None:
-    """Print pairs of a name and a value, one per line."""
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in facts:
-        table.add_row(name, Text(_cell(value)[0]))
-    _print(table)
-
-
-def print_result(value: object, text: str, output_format: OutputFormat) -> None:
-    """Print *value* as JSON, or *text*."""
-    if output_format is OutputFormat.JSON:
-        print_json(value)
-    else:
-        print_line(text)
 
 
 def print_line(text: str = "") -> None:
@@ -120,6 +176,24 @@ def printable(text: str) -> str:
     )
 
 
+def excerpt(text: str, characters_max: int) -> str:
+    """Return the beginning of *text*, with an ellipsis if it is longer."""
+    if len(text) <= characters_max:
+        return text
+    return text[: characters_max - 1] + "\u2026"
+
+
+def cells_of(item: object, columns: Columns) -> Iterator[object]:
+    """Return the cells of *item*, a mapping or an object, in a table with *columns*."""
+    for each in columns.values():
+        if callable(each):
+            yield each(item)
+        elif isinstance(item, Mapping):
+            yield item[each]
+        else:
+            yield attrgetter(each)(item)
+
+
 def _cell(value: object) -> tuple[str, bool]:
     """Return the text for *value*, and whether it is a number."""
     match value:
@@ -139,7 +213,7 @@ def _cell(value: object) -> tuple[str, bool]:
             return printable(str(value)), False
 
 
-def _print(table: Table) -> None:
+def _print(table: RichTable) -> None:
     width = None if sys.stdout.isatty() else UNWATCHED_WIDTH
     console = Console(file=sys.stdout, width=width, highlight=False)
     with console.capture() as capture:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from pydanube.cli.output import OutputFormat
-from pydanube.cli.position_option import METAVAR, POSITION_HELP
+from pydanube.cli.quantities import POSITION_HELP, POSITION_METAVAR
 
 Topic = Annotated[
     str,
@@ -46,7 +46,7 @@ From = Annotated[
     str,
     typer.Option(
         "--from",
-        metavar=METAVAR,
+        metavar=POSITION_METAVAR,
         help=f"Where a new subscription starts: {POSITION_HELP}.",
     ),
 ]

@@ -1,14 +1,31 @@
-"""Sizes, durations and counts in options and output."""
+"""Sizes, durations, counts and positions in options and output."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+import time
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, TypeVar
 
 from pydanube.model.errors import InvalidRequest
+from pydanube.model.positions import to_datetime
 from pydanube.model.quantities import BYTE_UNITS, DURATION_UNITS, parse_quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from pydanube.model.positions import PositionLike
+
+T = TypeVar("T")
+
+POSITION_METAVAR = "OFFSET|earliest|latest|TIME|DURATION"
+
+POSITION_HELP = (
+    "an offset; earliest or latest; a time such as 2025-03-01T09:30:00Z; or how long "
+    "ago, such as 15m"
+)
+
+_AGO = re.compile(r"\d+(\.\d+)?\s*[a-zA-Z]+")
 
 
 def parse_bytes(text: str) -> int:
@@ -61,6 +78,34 @@ def parse_attribute(text: str) -> tuple[str, str]:
     return name, value
 
 
+def parse_position(text: str, now: datetime | None = None) -> PositionLike:
+    """
+    Return the position that *text* names; *now* has a time zone.
+
+    Raises:
+        InvalidRequest: *text* is not a position.
+    """
+    word = text.strip()
+    if word.isdecimal():
+        return int(word)
+    if word in {"earliest", "latest"}:
+        return word
+    if _AGO.fullmatch(word):
+        now = now or to_datetime(time.time_ns() // 1000)
+        return now - timedelta(seconds=parse_duration(word))
+    try:
+        return datetime.fromisoformat(word)
+    except ValueError:
+        raise InvalidRequest(
+            f"{text!r} is not a position in a topic; use {POSITION_HELP}"
+        ) from None
+
+
+def optional(parse: Callable[[str], T], text: str | None) -> T | None:
+    """Return the quantity in *text*, or None if there is no text."""
+    return None if text is None else parse(text)
+
+
 def format_bytes(count: float) -> str:
     """Return *count* bytes in the largest unit of which there is at least 1."""
     if count < 1024:
@@ -89,6 +134,11 @@ def format_duration(seconds: float) -> str:
         if seconds >= DURATION_UNITS[unit] and seconds % DURATION_UNITS[unit] == 0:
             return f"{seconds / DURATION_UNITS[unit]:.0f}{unit}"
     return f"{seconds:.12g}s"
+
+
+def format_time(moment: datetime) -> str:
+    """Return a UTC time to the second, as in ``2025-03-01T09:30:00Z``."""
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _parse(text: str, units: Mapping[str, float], expected: str) -> float:

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import pytest
 
 from pydanube.cli.output import (
-    print_fields,
+    Fields,
+    Table,
     print_json,
-    print_table,
     printable,
     to_json_value,
 )
@@ -47,21 +47,21 @@ def test_json_keeps_non_ascii_text(capsys):
 
 
 def test_table_is_not_cut_without_a_terminal(capsys):
-    print_table(("Topic", "Messages"), [("/default/" + "x" * 250, 1_000_000)])
+    Table(("Topic", "Messages"), [("/default/" + "x" * 250, 1_000_000)]).show()
     head, _, row = capsys.readouterr().out.splitlines()
     assert head.split() == ["Topic", "Messages"]
     assert row.split() == ["/default/" + "x" * 250, "1,000,000"]
 
 
 def test_numbers_are_right_aligned_and_text_left_aligned(capsys):
-    print_table(("Name", "Count"), [("a", 1), ("bcdef", 1000)])
+    Table(("Name", "Count"), [("a", 1), ("bcdef", 1000)]).show()
     *_, one, other = capsys.readouterr().out.splitlines()
     assert len(one) == len(other)
     assert one.endswith("    1")
 
 
 def test_an_offset_is_a_number_without_commas(capsys):
-    print_table(("Offset", "Count"), [("1000", "1,000.5"), ("7", 7)])
+    Table(("Offset", "Count"), [("1000", "1,000.5"), ("7", 7)]).show()
     *_, one, other = capsys.readouterr().out.splitlines()
     assert one.split() == ["1000", "1,000.5"]
     assert other.split() == ["7", "7"]
@@ -69,12 +69,12 @@ def test_an_offset_is_a_number_without_commas(capsys):
 
 
 def test_table_without_rows_has_headings(capsys):
-    print_table(("Topic", "Messages"), [])
+    Table(("Topic", "Messages"), []).show()
     assert "Topic" in capsys.readouterr().out
 
 
 def test_fields_are_printed_one_per_line(capsys):
-    print_fields([("Topic", "/default/a"), ("Producers", ""), ("Sealed", True)])
+    Fields([("Topic", "/default/a"), ("Producers", ""), ("Sealed", True)]).show()
     lines = capsys.readouterr().out.splitlines()
     assert [line.split() for line in lines] == [
         ["Topic", "/default/a"],
@@ -84,7 +84,7 @@ def test_fields_are_printed_one_per_line(capsys):
 
 
 def test_markup_in_a_name_is_text(capsys):
-    print_fields([("Reason", "[red]no[/red] :smile:")])
+    Fields([("Reason", "[red]no[/red] :smile:")]).show()
     assert "[red]no[/red] :smile:" in capsys.readouterr().out
 
 
@@ -104,5 +104,5 @@ def test_control_characters_are_escaped(text, shown):
 
 
 def test_other_values_are_shown_as_text(capsys):
-    print_fields([("At", datetime(2024, 1, 2, tzinfo=UTC))])
+    Fields([("At", datetime(2024, 1, 2, tzinfo=UTC))]).show()
     assert "2024-01-02" in capsys.readouterr().out

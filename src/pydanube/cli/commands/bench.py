@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import tempfile
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pydanube.bench.machine import Machine, measure_machine
 from pydanube.bench.run import GRPC, ON_REQUEST, WORKLOADS, Row, Scale, run_bench
-from pydanube.cli.output import (
-    OutputFormat,
-    print_json,
-    print_line,
-    print_note,
-    print_table,
-)
-from pydanube.cli.parameters import FormatOption, examples
+from pydanube.cli.declaration import command
+from pydanube.cli.output import Columns, OutputFormat, Result, Table, print_note
+from pydanube.cli.parameters import FormatOption
 from pydanube.demo.broker_process import printed_url, running_broker
 from pydanube.model.errors import InvalidRequest
 
@@ -29,13 +23,12 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 
-@app.command(
-    epilog=examples(
-        "danube bench",
-        "danube bench --workload end-to-end --message-bytes 1024",
-        "danube bench --workload spark-read -n 2000000 --message-bytes 200",
-        "danube bench --url danube://10.0.0.5:6651 --format json",
-    )
+@command(
+    app,
+    "danube bench",
+    "danube bench --workload end-to-end --message-bytes 1024",
+    "danube bench --workload spark-read -n 2000000 --message-bytes 200",
+    "danube bench --url danube://10.0.0.5:6651 --format json",
 )
 def bench(
     *,
@@ -86,7 +79,7 @@ def bench(
         ),
     ] = None,
     output_format: FormatOption = OutputFormat.TABLE,
-) -> None:
+) -> Result:
     """
     Measure throughput and latency on this machine.
 
@@ -123,13 +116,7 @@ def bench(
             rows.append(row)
             if output_format is OutputFormat.TABLE:
                 print_note(f"  {row.workload}, {row.durability}: {_headline(row)}")
-    if output_format is OutputFormat.JSON:
-        print_json(
-            {"machine": asdict(machine), "rows": [row.as_dict() for row in rows]}
-        )
-        return
-    print_line()
-    print_table(_COLUMNS, [_cells(row) for row in rows])
+    return Result({"machine": machine, "rows": rows}, "", Table.of(rows, COLUMNS))
 
 
 @contextmanager
@@ -149,39 +136,6 @@ def _broker(
             yield started, printed_url(log_file, "grpc"), directory
 
 
-_COLUMNS = (
-    "workload",
-    "ack means",
-    "bytes",
-    "batch",
-    "messages/s",
-    "MB/s",
-    "p50 µs",
-    "p99 µs",
-    "p99.9 µs",
-    "max µs",
-    "client CPU s/M",
-)
-
-
-def _cells(row: Row) -> tuple[Any, ...]:
-    return (
-        row.workload,
-        row.durability,
-        row.message_bytes,
-        row.batch,
-        _rounded(row.per_second),
-        _rounded(row.mb_per_second),
-        _rounded(row.p50_us),
-        _rounded(row.p99_us),
-        _rounded(row.p999_us),
-        _rounded(row.max_us),
-        ""
-        if row.client_cpu_s_per_million is None
-        else f"{row.client_cpu_s_per_million:.2f}",
-    )
-
-
 def _rounded(value: float | None) -> str:
     return "" if value is None else f"{value:,.0f}"
 
@@ -197,3 +151,22 @@ def _sentence(machine: Machine) -> str:
         f"{machine.cores} cores, Python {machine.python}, one fdatasync "
         f"{machine.fdatasync_us:.0f} µs, memory copies at {machine.copy_gb_s:.1f} GB/s"
     )
+
+
+COLUMNS: Columns = {
+    "workload": "workload",
+    "ack means": "durability",
+    "bytes": "message_bytes",
+    "batch": "batch",
+    "messages/s": lambda row: _rounded(row.per_second),
+    "MB/s": lambda row: _rounded(row.mb_per_second),
+    "p50 µs": lambda row: _rounded(row.p50_us),
+    "p99 µs": lambda row: _rounded(row.p99_us),
+    "p99.9 µs": lambda row: _rounded(row.p999_us),
+    "max µs": lambda row: _rounded(row.max_us),
+    "client CPU s/M": lambda row: (
+        ""
+        if row.client_cpu_s_per_million is None
+        else f"{row.client_cpu_s_per_million:.2f}"
+    ),
+}

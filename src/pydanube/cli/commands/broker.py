@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -14,22 +13,6 @@ from pydanube.servers.config import ignored_variables, load_config
 from pydanube.servers.run import run
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
-
-
-class LogLevel(Enum):
-    """The minimum level of log lines."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-class LogFormat(Enum):
-    """The format of log lines."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 @app.command(
@@ -116,14 +99,14 @@ def broker(
         ),
     ] = None,
     log_level: Annotated[
-        LogLevel | None,
+        str | None,
         typer.Option(
             metavar="debug|info|warning|error",
             help="The minimum level to log, by default info.",
         ),
     ] = None,
     log_format: Annotated[
-        LogFormat | None,
+        str | None,
         typer.Option(
             metavar="text|json",
             help="The format of log lines: text for people, the default, or JSON for "
@@ -148,8 +131,8 @@ def broker(
         "listen.http_port": http_port,
         "listen.advertised_url": advertised_url,
         "listen.connect_url": connect_url,
-        "log.level": log_level and log_level.value,
-        "log.format": log_format and log_format.value,
+        "log.level": log_level,
+        "log.format": log_format,
     }
     run(
         load_config(config, os.environ, flags),

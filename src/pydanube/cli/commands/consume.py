@@ -12,7 +12,6 @@ import json
 import os
 import stat
 import sys
-import time
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,9 +23,8 @@ from pydanube.cli import parameters
 from pydanube.cli.interruption import Interruption, run
 from pydanube.cli.output import print_note, printable
 from pydanube.cli.parameters import examples
-from pydanube.cli.position_option import parse_position
 from pydanube.cli.progress_line import progress_line
-from pydanube.cli.quantities import format_messages, parse_duration
+from pydanube.cli.quantities import format_messages, parse_duration, parse_position
 from pydanube.cli.standard_streams import OutputStream
 from pydanube.client.client import DEFAULT_URL, connect
 from pydanube.model.errors import (
@@ -35,7 +33,6 @@ from pydanube.model.errors import (
     InvalidRequest,
     TimedOut,
 )
-from pydanube.model.positions import to_datetime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,7 +41,6 @@ if TYPE_CHECKING:
     from pydanube.client.consumer import Consumer
     from pydanube.client.messages import Message, MessageBatch
     from pydanube.client.partitioned_consumer import PartitionedConsumer
-    from pydanube.model.positions import PositionLike
 
 BATCH_MESSAGES = 1000
 STANDARD_OUTPUT = 1
@@ -91,7 +87,6 @@ def consume(
     key_filter: Annotated[
         list[str] | None,
         typer.Option(
-            "--key-filter",
             metavar="PATTERN",
             help="With a key-shared subscription: receive only messages whose key "
             "matches, with * for any text and ? for one character; may be repeated.",
@@ -100,7 +95,6 @@ def consume(
     priority: Annotated[
         int,
         typer.Option(
-            "--priority",
             metavar="NUMBER",
             help="The consumer's priority on a shared subscription; consumers with a "
             "lower number receive messages first.",
@@ -119,7 +113,6 @@ def consume(
     timeout: Annotated[
         float | None,
         typer.Option(
-            "--timeout",
             metavar="SECONDS",
             min=0.001,
             help="Stop when no message has arrived for this time; by default never. "
@@ -137,7 +130,6 @@ def consume(
     nack: Annotated[
         str | None,
         typer.Option(
-            "--nack",
             metavar="REASON",
             help="Negatively acknowledge the messages that were printed, with this "
             "reason; they are delivered again as the subscription's failure policy "
@@ -147,7 +139,6 @@ def consume(
     nack_delay: Annotated[
         str,
         typer.Option(
-            "--nack-delay",
             metavar="DURATION",
             help="With --nack: the minimum time until a message is delivered again.",
         ),
@@ -176,7 +167,6 @@ def consume(
     name: Annotated[
         str | None,
         typer.Option(
-            "--name",
             metavar="NAME",
             help="The consumer's name, by default generated. A new consumer replaces "
             "a connected one of the same name.",
@@ -194,96 +184,83 @@ def consume(
     if nack is not None and not ack:
         raise InvalidRequest("--nack and --no-ack exclude each other")
     options = ConsumeOptions(
-        topic=topic,
-        subscription=subscription,
-        type=type,
-        start=parse_position(start, to_datetime(time.time_ns() // 1000)),
-        key_filters=tuple(key_filter or ()),
-        priority=priority,
         count=count,
         timeout_s=timeout,
         is_acking=ack and nack is None,
         nack_reason=nack,
         nack_delay_s=parse_duration(nack_delay),
         render=RENDERERS[output, decode],
-        name=name,
-        url=url,
     )
-    run(lambda interruption: print_messages(options, interruption))
+    position = parse_position(start)
+
+    async def work(interruption: Interruption) -> None:
+        async with (
+            connect(url, close_timeout_s=CLOSE_TIMEOUT_S) as client,
+            client.consumer(
+                topic,
+                subscription=subscription,
+                type=type,
+                start=position,
+                name=name,
+                key_filters=tuple(key_filter or ()),
+                priority=priority,
+            ) as consumer,
+        ):
+            printed = await print_messages(client, consumer, options, interruption)
+        if count is not None and printed < count and not interruption.is_requested:
+            raise TimedOut(
+                f"received {format_messages(printed)} of {count}, then none for "
+                f"{timeout:g} s"
+            )
+
+    run(work)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeOptions:
-    """The options of ``danube consume``: the subscription, and the output."""
+    """How many messages are consumed, and what happens to them."""
 
-    topic: str
-    subscription: str
-    type: str
-    start: PositionLike
-    key_filters: tuple[str, ...]
-    priority: int
     count: int | None
     timeout_s: float | None
     is_acking: bool
     nack_reason: str | None
     nack_delay_s: float
     render: Callable[[MessageBatch], list[bytes]]
-    name: str | None
-    url: str
 
 
-async def print_messages(options: ConsumeOptions, interruption: Interruption) -> None:
+async def print_messages(
+    client: Client,
+    consumer: Consumer | PartitionedConsumer,
+    options: ConsumeOptions,
+    interruption: Interruption,
+) -> int:
     """
-    Print messages up to the wanted number, the timeout, or a signal.
+    Print messages up to the wanted number, the timeout, or a signal; return the number.
 
     Durability: On return, and after an error, the broker has the acknowledgements of
         all printed messages on disk, unless it cannot be reached.
-
-    Raises:
-        TimedOut: Fewer messages arrived than wanted.
     """
     output = OutputStream(STANDARD_OUTPUT)
-    async with (
-        connect(options.url, close_timeout_s=CLOSE_TIMEOUT_S) as client,
-        client.consumer(
-            options.topic,
-            subscription=options.subscription,
-            type=options.type,
-            start=options.start,
-            name=options.name,
-            key_filters=options.key_filters,
-            priority=options.priority,
-        ) as consumer,
-    ):
-        if sys.stdout.isatty() and sys.stderr.isatty():
-            print_note(
-                f"Waiting for messages of {options.topic}; press Ctrl-C to stop."
-            )
-        printed = 0
-        with progress_line(
-            "consuming", is_shown=_shows_progress(), has_rate=True
-        ) as show:
-            async with interruption.until_requested():
-                while options.count is None or printed < options.count:
-                    left = BATCH_MESSAGES
-                    if options.count is not None:
-                        left = min(left, options.count - printed)
-                    batch = await consumer.receive_batch(
-                        max_messages=left, timeout_s=options.timeout_s
-                    )
-                    if not batch:
-                        break
-                    await _print(output, consumer, batch, options)
-                    printed += len(batch)
-                    show(format_messages(printed), printed)
-        if options.is_acking and output.byte_count:
-            await _flush(client, consumer)
-    is_short = options.count is not None and printed < options.count
-    if is_short and not interruption.is_requested:
-        raise TimedOut(
-            f"received {format_messages(printed)} of {options.count}, then none for "
-            f"{options.timeout_s:g} s"
-        )
+    if sys.stdout.isatty() and sys.stderr.isatty():
+        print_note(f"Waiting for messages of {consumer.topic}; press Ctrl-C to stop.")
+    printed = 0
+    with progress_line("consuming", is_shown=_shows_progress(), has_rate=True) as show:
+        async with interruption.until_requested():
+            while options.count is None or printed < options.count:
+                left = BATCH_MESSAGES
+                if options.count is not None:
+                    left = min(left, options.count - printed)
+                batch = await consumer.receive_batch(
+                    max_messages=left, timeout_s=options.timeout_s
+                )
+                if not batch:
+                    break
+                await _print(output, consumer, batch, options)
+                printed += len(batch)
+                show(format_messages(printed), printed)
+    if options.is_acking and output.byte_count:
+        await _flush(client, consumer)
+    return printed
 
 
 async def _print(
@@ -344,10 +321,6 @@ def _shown(payload: bytes) -> bytes:
     return f"{text}\n".encode()
 
 
-def _as_values(batch: MessageBatch) -> list[bytes]:
-    return [_value_line(message) for message in batch]
-
-
 def _value_line(message: Message) -> bytes:
     try:
         line = value_in_json(message.value)
@@ -369,14 +342,6 @@ def value_in_json(value: Any) -> bytes:
         raise InvalidPayload(f"the value cannot be shown as JSON: {error}") from error
 
 
-def _as_json(batch: MessageBatch) -> list[bytes]:
-    return [json_line(message) for message in batch]
-
-
-def _as_json_with_values(batch: MessageBatch) -> list[bytes]:
-    return [_json_line_with_value(message) for message in batch]
-
-
 def _json_line_with_value(message: Message) -> bytes:
     """Like ``json_line``, with the value, or the reason why there is none."""
     fields = fields_of(message)
@@ -384,25 +349,29 @@ def _json_line_with_value(message: Message) -> bytes:
     fields["schema_version"] = message.schema_version
     try:
         fields["value"] = json.loads(value_in_json(message.value))
-        return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+        return _line_of(fields)
     except (BrokerError, RecursionError) as error:
         fields.pop("value", None)
         fields["value_error"] = str(error)
-    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
-
-
-RENDERERS = {
-    (Output.TEXT, False): _as_text,
-    (Output.TEXT, True): _as_values,
-    (Output.JSON, False): _as_json,
-    (Output.JSON, True): _as_json_with_values,
-}
-"""By output format, and whether to decode payloads."""
+    return _line_of(fields)
 
 
 def json_line(message: Message) -> bytes:
     """Return *message* as a line with a JSON object."""
-    return json.dumps(fields_of(message), ensure_ascii=False).encode() + b"\n"
+    return _line_of(fields_of(message))
+
+
+def _line_of(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+
+
+RENDERERS: dict[tuple[Output, bool], Callable[[MessageBatch], list[bytes]]] = {
+    (Output.TEXT, False): _as_text,
+    (Output.TEXT, True): lambda batch: [*map(_value_line, batch)],
+    (Output.JSON, False): lambda batch: [*map(json_line, batch)],
+    (Output.JSON, True): lambda batch: [*map(_json_line_with_value, batch)],
+}
+"""By output format, and whether to decode payloads."""
 
 
 def fields_of(message: Message) -> dict[str, Any]:

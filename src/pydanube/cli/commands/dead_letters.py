@@ -3,35 +3,38 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from pydanube.cli import parameters
-from pydanube.cli.client_calls import confirm, run_with_client
 from pydanube.cli.commands.consume import fields_of
+from pydanube.cli.declaration import Connect, command, confirm
 from pydanube.cli.output import (
+    Columns,
+    Fields,
     OutputFormat,
-    print_fields,
-    print_json,
-    print_line,
+    Result,
+    Table,
+    cells_of,
+    excerpt,
     print_note,
-    print_table,
     printable,
 )
-from pydanube.cli.parameters import Subscription, command_group, examples
+from pydanube.cli.parameters import FormatOption, Subscription, command_group
 from pydanube.cli.progress_line import progress_line
-from pydanube.client.client import DEFAULT_URL
+from pydanube.cli.quantities import format_time
 from pydanube.client.dead_letters import CHUNK_LETTERS_MAX
 from pydanube.model.errors import NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import Generator, Iterator
 
-    from pydanube.client.client import Client
-    from pydanube.client.dead_letters import DeadLetter, DeadLetters
-    from pydanube.client.messages import Message
+    from pydanube.client.dead_letters import DeadLetter
+    from pydanube.client.sync import DeadLetters
 
 SHOWN_CHARACTERS = 40
 
@@ -90,15 +93,12 @@ class DeadLetterFilter:
     offsets: frozenset[int] | None = None
     limit: int | None = None
 
-    async def select(self, dead_letters: DeadLetters) -> AsyncIterator[DeadLetter]:
-        """Yield the selected ones of *dead_letters*."""
-        count = 0
-        async for letter in dead_letters.letters():
-            if self.matches(letter):
-                yield letter
-                count += 1
-                if count == self.limit:
-                    return
+    @contextmanager
+    def select(self, dead_letters: DeadLetters) -> Iterator[Iterator[DeadLetter]]:
+        """Yield an iterator over the selected ones of *dead_letters*."""
+        letters = cast("Generator[DeadLetter, None, None]", dead_letters.letters())
+        with closing(letters):
+            yield islice(filter(self.matches, letters), self.limit)
 
     def matches(self, letter: DeadLetter) -> bool:
         """Return whether *letter* is selected."""
@@ -106,39 +106,49 @@ class DeadLetterFilter:
             self.offsets is None or letter.id.offset in self.offsets
         )
 
+    def listed(
+        self, dead_letters: DeadLetters, output_format: OutputFormat
+    ) -> list[Any]:
+        """
+        Return what to print of the selected ones.
 
-@app.command(
-    "list",
-    epilog=examples(
-        "danube dead-letters list /default/orders -s billing",
-        "danube dead-letters list /default/orders -s billing --reason timeout -n 20",
-    ),
+        The dead letters themselves would keep whole batches in memory.
+        """
+        with self.select(dead_letters) as letters:
+            if output_format is OutputFormat.JSON:
+                return [json_of(letter) for letter in letters]
+            return [[*cells_of(letter, COLUMNS)] for letter in letters]
+
+
+@command(
+    app,
+    "danube dead-letters list /default/orders -s billing",
+    "danube dead-letters list /default/orders -s billing --reason timeout -n 20",
+    name="list",
 )
 def list_(
+    connect: Connect,
     topic: parameters.Topic,
     *,
     subscription: Subscription,
     reason: Reason = None,
     limit: Limit = None,
     dead_letter_topic: DeadLetterTopic = None,
-    url: parameters.Url = DEFAULT_URL,
-    output_format: parameters.FormatOption = OutputFormat.TABLE,
-) -> None:
+    output_format: FormatOption = OutputFormat.TABLE,
+) -> Result:
     """List dead letters that were neither replayed nor dropped, oldest first."""
-    filter_ = DeadLetterFilter(reason=reason, limit=limit)
-    is_json = output_format is OutputFormat.JSON
-
-    async def call(client: Client) -> list[Any]:
+    with connect() as client:
         dead_letters = client.dead_letters(
             topic, subscription, dead_letter_topic=dead_letter_topic
         )
-        return await _list(dead_letters, filter_, is_json=is_json)
+        filter_ = DeadLetterFilter(reason=reason, limit=limit)
+        listed = filter_.listed(dead_letters, output_format)
+    return Result(listed, Table(COLUMNS, listed))
 
-    _print_list(run_with_client(url, call), output_format)
 
-
-@app.command(epilog=examples("danube dead-letters show /default/orders -s billing 17"))
+@command(app, "danube dead-letters show /default/orders -s billing 17")
 def show(
+    connect: Connect,
     topic: parameters.Topic,
     offset: Annotated[
         int,
@@ -152,186 +162,128 @@ def show(
     *,
     subscription: Subscription,
     dead_letter_topic: DeadLetterTopic = None,
-    url: parameters.Url = DEFAULT_URL,
-    output_format: parameters.FormatOption = OutputFormat.TABLE,
-) -> None:
+) -> Result:
     """Show one dead letter with its payload and all its failures."""
     filter_ = DeadLetterFilter(offsets=frozenset([offset]), limit=1)
-
-    async def call(client: Client) -> list[DeadLetter]:
+    with connect() as client:
         dead_letters = client.dead_letters(
             topic, subscription, dead_letter_topic=dead_letter_topic
         )
-        return [letter async for letter in filter_.select(dead_letters)]
-
-    letters = run_with_client(url, call)
-    if not letters:
+        with filter_.select(dead_letters) as letters:
+            letter = next(letters, None)
+    if letter is None:
         raise NotFound(
             f"subscription {subscription} of {topic} has no dead letter at offset "
             f"{offset}"
         )
-    if output_format is OutputFormat.JSON:
-        print_json(_fields(letters[0]))
-    else:
-        _print_letter(letters[0])
+    return described(letter)
 
 
-@app.command(
-    epilog=examples(
-        "danube dead-letters replay /default/orders -s billing --dry-run",
-        "danube dead-letters replay /default/orders -s billing --offset 17 --yes",
-    )
-)
-def replay(
-    topic: parameters.Topic,
-    *,
-    subscription: Subscription,
-    reason: Reason = None,
-    offset: Offsets = None,
-    limit: Limit = None,
-    dry_run: DryRun = False,
-    yes: parameters.Yes = False,
-    dead_letter_topic: DeadLetterTopic = None,
-    url: parameters.Url = DEFAULT_URL,
-    output_format: parameters.FormatOption = OutputFormat.TABLE,
+def _add_command(
+    name: str, doing: str, done: str, question: str, help_text: str, *lines: str
 ) -> None:
+    """Add the command that calls the method *name* of ``DeadLetters``."""
+
+    def handle(
+        connect: Connect,
+        topic: parameters.Topic,
+        *,
+        subscription: Subscription,
+        reason: Reason = None,
+        offset: Offsets = None,
+        limit: Limit = None,
+        dry_run: DryRun = False,
+        yes: parameters.Yes = False,
+        dead_letter_topic: DeadLetterTopic = None,
+        output_format: FormatOption = OutputFormat.TABLE,
+    ) -> Result:
+        if not dry_run:
+            confirm(
+                question.format(topic=topic, subscription=subscription), is_sure=yes
+            )
+        filter_ = DeadLetterFilter(
+            reason=reason,
+            offsets=None if offset is None else frozenset(offset),
+            limit=limit,
+        )
+        with connect() as client:
+            dead_letters = client.dead_letters(
+                topic, subscription, dead_letter_topic=dead_letter_topic
+            )
+            if dry_run:
+                listed = filter_.listed(dead_letters, output_format)
+                print_note(f"{_count_text(len(listed))} would be {done}.")
+                return Result(listed, Table(COLUMNS, listed))
+            count = 0
+            with (
+                progress_line(doing, is_shown=sys.stderr.isatty()) as report,
+                filter_.select(dead_letters) as letters,
+            ):
+                while True:
+                    portion = [*islice(letters, CHUNK_LETTERS_MAX)]
+                    count += getattr(dead_letters, name)(portion)
+                    report(f"{doing}: {_count_text(count)}", count)
+                    if len(portion) < CHUNK_LETTERS_MAX:
+                        break
+        return Result({done: count}, f"{_count_text(count)} {done}.")
+
+    handle.__doc__ = help_text
+    command(app, *lines, name=name)(handle)
+
+
+_add_command(
+    "replay",
+    "replaying",
+    "replayed",
+    "Publish dead letters again to {topic}?",
     """
     Publish dead letters again to the topic where they failed.
 
     Each keeps its key, payload and attributes, including those that describe its
     failures, and is no longer listed. All subscriptions of the topic receive it, so
     other subscriptions may receive the message twice.
-    """
-    if not dry_run:
-        confirm(f"Publish dead letters again to {topic}?", is_sure=yes)
-
-    async def call(client: Client) -> list[Any] | int:
-        dead_letters = client.dead_letters(
-            topic, subscription, dead_letter_topic=dead_letter_topic
-        )
-        filter_ = _filter(reason, offset, limit)
-        if dry_run:
-            return await _list(
-                dead_letters, filter_, is_json=output_format is OutputFormat.JSON
-            )
-        return await _handle("replaying", dead_letters, filter_, dead_letters.replay)
-
-    _report("replayed", run_with_client(url, call), output_format)
-
-
-@app.command(
-    epilog=examples(
-        "danube dead-letters drop /default/orders -s billing --reason 'no such user'",
-    )
+    """,
+    "danube dead-letters replay /default/orders -s billing --dry-run",
+    "danube dead-letters replay /default/orders -s billing --offset 17 --yes",
 )
-def drop(
-    topic: parameters.Topic,
-    *,
-    subscription: Subscription,
-    reason: Reason = None,
-    offset: Offsets = None,
-    limit: Limit = None,
-    dry_run: DryRun = False,
-    yes: parameters.Yes = False,
-    dead_letter_topic: DeadLetterTopic = None,
-    url: parameters.Url = DEFAULT_URL,
-    output_format: parameters.FormatOption = OutputFormat.TABLE,
-) -> None:
+
+_add_command(
+    "drop",
+    "dropping",
+    "dropped",
+    "Drop dead letters of {subscription} of {topic}?",
     """
     Mark dead letters as handled without replaying them.
 
     They are no longer listed. Their messages stay in the dead-letter topic until its
     retention removes them.
-    """
-    if not dry_run:
-        confirm(f"Drop dead letters of {subscription} of {topic}?", is_sure=yes)
-
-    async def call(client: Client) -> list[Any] | int:
-        dead_letters = client.dead_letters(
-            topic, subscription, dead_letter_topic=dead_letter_topic
-        )
-        filter_ = _filter(reason, offset, limit)
-        if dry_run:
-            return await _list(
-                dead_letters, filter_, is_json=output_format is OutputFormat.JSON
-            )
-        return await _handle("dropping", dead_letters, filter_, dead_letters.drop)
-
-    _report("dropped", run_with_client(url, call), output_format)
+    """,
+    "danube dead-letters drop /default/orders -s billing --reason 'no such user'",
+)
 
 
-def _filter(
-    reason: str | None, offsets: list[int] | None, limit: int | None
-) -> DeadLetterFilter:
-    wanted = None if offsets is None else frozenset(offsets)
-    return DeadLetterFilter(reason=reason, offsets=wanted, limit=limit)
-
-
-async def _list(
-    dead_letters: DeadLetters, filter_: DeadLetterFilter, *, is_json: bool
-) -> list[Any]:
-    """
-    Return the fields to list; the dead letters would keep whole batches in memory.
-    """
-    describe = _fields if is_json else _row
-    return [describe(letter) async for letter in filter_.select(dead_letters)]
-
-
-async def _handle(
-    action: str,
-    dead_letters: DeadLetters,
-    filter_: DeadLetterFilter,
-    handle: Callable[[list[DeadLetter]], Awaitable[int]],
-) -> int:
-    """Handle the selected dead letters in groups, and return how many there were."""
-    count = 0
-    with progress_line(action, is_shown=sys.stderr.isatty()) as show:
-        portion: list[DeadLetter] = []
-        async for letter in filter_.select(dead_letters):
-            portion.append(letter)
-            if len(portion) == CHUNK_LETTERS_MAX:
-                count += await handle(portion)
-                show(f"{action}: {_count_text(count)}", count)
-                portion = []
-        return count + await handle(portion)
-
-
-def _report(done: str, answer: list[Any] | int, output_format: OutputFormat) -> None:
-    if isinstance(answer, list):
-        _print_list(answer, output_format)
-        print_note(f"{_count_text(len(answer))} would be {done}.")
-    elif output_format is OutputFormat.JSON:
-        print_json({done: answer})
-    else:
-        print_line(f"{_count_text(answer)} {done}.")
-
-
-def _count_text(count: int) -> str:
-    return "1 dead letter" if count == 1 else f"{count:,} dead letters"
-
-
-def _print_list(listed: list[Any], output_format: OutputFormat) -> None:
-    if output_format is OutputFormat.JSON:
-        print_json(listed)
-    else:
-        columns = ("Offset", "Was", "Deliveries", "Published", "Key", "Payload")
-        print_table((*columns, "Reason"), listed)
-
-
-def _row(letter: DeadLetter) -> tuple[object, ...]:
-    message = letter.message
-    return (
-        str(letter.id.offset),
-        _origin(letter),
-        letter.attempt,
-        _publish_time(message),
-        message.key,
-        _preview(message.payload),
-        letter.reason,
+def described(letter: DeadLetter) -> Result:
+    """Return the description of one dead letter."""
+    payload = letter.message.payload.decode(errors="backslashreplace")
+    return Result(
+        json_of(letter),
+        Fields(
+            [
+                *zip(FIELDS, cells_of(letter, FIELDS), strict=True),
+                *(
+                    (f"Before that, {index}.", _failure_text(failure))
+                    for index, failure in enumerate(reversed(letter.history), 1)
+                ),
+                *sorted(letter.message.attributes.items()),
+            ]
+        ),
+        "",
+        printable(payload),
     )
 
 
-def _fields(letter: DeadLetter) -> dict[str, Any]:
+def json_of(letter: DeadLetter) -> dict[str, Any]:
+    """Return the fields of *letter* for JSON."""
     return {
         "offset": letter.id.offset,
         "original_topic": letter.topic,
@@ -343,26 +295,8 @@ def _fields(letter: DeadLetter) -> dict[str, Any]:
     }
 
 
-def _print_letter(letter: DeadLetter) -> None:
-    message = letter.message
-    print_fields(
-        [
-            ("Offset", str(letter.id.offset)),
-            ("Was", _origin(letter)),
-            ("Published", _publish_time(message)),
-            ("Producer", message.producer),
-            ("Key", message.key),
-            ("Deliveries", letter.attempt),
-            ("Reason", letter.reason),
-            *(
-                (f"Before that, {index}.", _failure_text(failure))
-                for index, failure in enumerate(reversed(letter.history), 1)
-            ),
-            *sorted(message.attributes.items()),
-        ]
-    )
-    print_line()
-    print_line(printable(message.payload.decode(errors="backslashreplace")))
+def _count_text(count: int) -> str:
+    return "1 dead letter" if count == 1 else f"{count:,} dead letters"
 
 
 def _origin(letter: DeadLetter) -> str:
@@ -374,12 +308,28 @@ def _failure_text(failure: dict[str, Any]) -> str:
     return f"{where}, deliveries: {failure.get('attempt', '')}, {failure.get('reason')}"
 
 
-def _publish_time(message: Message) -> str:
-    return message.publish_time.isoformat(timespec="seconds").replace("+00:00", "Z")
+def _preview(letter: DeadLetter) -> str:
+    payload = letter.message.payload[: 4 * SHOWN_CHARACTERS]
+    text = printable(payload.decode(errors="backslashreplace"))
+    return excerpt(text, SHOWN_CHARACTERS)
 
 
-def _preview(payload: bytes) -> str:
-    text = printable(payload[: 4 * SHOWN_CHARACTERS].decode(errors="backslashreplace"))
-    if len(text) <= SHOWN_CHARACTERS:
-        return text
-    return text[: SHOWN_CHARACTERS - 1] + "\u2026"
+COLUMNS: Columns = {
+    "Offset": lambda letter: str(letter.id.offset),
+    "Was": _origin,
+    "Deliveries": "attempt",
+    "Published": lambda letter: format_time(letter.message.publish_time),
+    "Key": "message.key",
+    "Payload": _preview,
+    "Reason": "reason",
+}
+
+FIELDS: Columns = {
+    "Offset": COLUMNS["Offset"],
+    "Was": _origin,
+    "Published": COLUMNS["Published"],
+    "Producer": "message.producer",
+    "Key": "message.key",
+    "Deliveries": "attempt",
+    "Reason": "reason",
+}

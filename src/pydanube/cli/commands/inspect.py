@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pydanube.cli import parameters
+from pydanube.cli.declaration import command
 from pydanube.cli.output import (
+    Columns,
+    Fields,
     OutputFormat,
-    print_fields,
-    print_json,
+    Result,
+    Table,
+    excerpt,
     print_json_line,
     print_line,
-    print_table,
     printable,
 )
 from pydanube.cli.parameters import command_group, examples
@@ -28,7 +31,7 @@ from pydanube.servers.errors import exit_code_of
 from pydanube.storage.inspect import describe_segment, inspect_journal
 
 if TYPE_CHECKING:
-    from pydanube.storage.inspect import EntryDescription, SegmentDescription
+    from pydanube.storage.inspect import EntryDescription
 
 app = command_group(
     "Inspect the files that a broker writes.",
@@ -105,25 +108,36 @@ def _inspect_file(file: Path, output_format: OutputFormat) -> Verdict:
     return verdict
 
 
-@app.command(epilog=examples("danube inspect segment segment.parquet"))
-def segment(
-    file: File,
-    *,
-    output_format: parameters.FormatOption = OutputFormat.TABLE,
-) -> None:
+@command(app, "danube inspect segment segment.parquet")
+def segment(file: File) -> Result:
     """
     Describe a segment: its messages, columns and row groups.
 
     All pages are read and their checksums verified; the exit code is 11 if one is
     damaged.
     """
-    description = describe_segment(file)
-    if output_format is OutputFormat.JSON:
-        print_json(description)
-    else:
-        _print_segment(description)
-    if any(group.problem is not None for group in description.row_groups):
-        raise typer.Exit(exit_code_of(CorruptSegment))
+    found = describe_segment(file)
+    damaged = [group for group in found.row_groups if group.problem is not None]
+    return Result(
+        found,
+        Fields(
+            [
+                ("Messages", found.count),
+                ("Size", format_bytes(found.byte_count)),
+                ("CRC-32C", f"{found.checksum:#010x}"),
+                *found.metadata.items(),
+            ]
+        ),
+        "",
+        Table(("Column", "Type"), found.columns.items()),
+        "",
+        Table.of(found.row_groups, ROW_GROUP),
+        *(
+            f"\nRow group {group.index} is damaged: {group.problem}"
+            for group in damaged
+        ),
+        exit_code=exit_code_of(CorruptSegment) if damaged else 0,
+    )
 
 
 class Verdict:
@@ -198,35 +212,17 @@ def _row(entry: EntryDescription) -> str:
 
 
 def _brief(value: object) -> str:
-    text = printable(str(value))
-    return text if len(text) <= 80 else f"{text[:79]}\u2026"
+    return excerpt(printable(str(value)), DETAIL_CHARACTERS_MAX)
 
 
-def _print_segment(segment: SegmentDescription) -> None:
-    print_fields(
-        [
-            ("Messages", segment.count),
-            ("Size", format_bytes(segment.byte_count)),
-            ("CRC-32C", f"{segment.checksum:#010x}"),
-            *((name, value) for name, value in segment.metadata.items()),
-        ]
-    )
-    print_line()
-    print_table(("Column", "Type"), segment.columns.items())
-    print_line()
-    print_table(
-        ("Row group", "Offsets", "Messages", "Size", "Compressed"),
-        (
-            (
-                str(group.index),
-                "" if group.base is None else f"{group.base} \u2026 {group.end}",
-                group.count,
-                format_bytes(group.byte_count),
-                format_bytes(group.compressed_bytes),
-            )
-            for group in segment.row_groups
-        ),
-    )
-    for group in segment.row_groups:
-        if group.problem is not None:
-            print_line(f"\nRow group {group.index} is damaged: {group.problem}")
+DETAIL_CHARACTERS_MAX = 80
+
+ROW_GROUP: Columns = {
+    "Row group": lambda group: str(group.index),
+    "Offsets": lambda group: (
+        "" if group.base is None else f"{group.base} \u2026 {group.end}"
+    ),
+    "Messages": "count",
+    "Size": lambda group: format_bytes(group.byte_count),
+    "Compressed": lambda group: format_bytes(group.compressed_bytes),
+}

@@ -9,14 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 import typer
 
 from pydanube.cli import interruption, parameters
-from pydanube.cli.commands.lakehouse_output import (
-    fields,
-    print_plan,
-    print_registrations,
-    print_total,
-    sentence,
-    total,
-)
 from pydanube.cli.commands.lakehouse_tables import (
     Kind,
     OnUndecodable,
@@ -27,24 +19,36 @@ from pydanube.cli.commands.lakehouse_tables import (
     table_of,
     zero_copy_of,
 )
+from pydanube.cli.declaration import command
 from pydanube.cli.output import (
+    Columns,
+    Fields,
     OutputFormat,
-    print_json,
+    Result,
+    Table,
     print_json_line,
-    print_line,
     print_note,
+    print_result,
+    to_json_value,
 )
 from pydanube.cli.parameters import command_group, examples
-from pydanube.cli.quantities import format_bytes, parse_bytes, parse_duration
+from pydanube.cli.quantities import (
+    format_bytes,
+    format_messages,
+    optional,
+    parse_bytes,
+    parse_duration,
+)
 from pydanube.cli.spark_sessions import NO_SPARK, Master
 from pydanube.client.client import DEFAULT_URL
 from pydanube.model.errors import BrokerError, Remedy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pydanube.cli.interruption import Interruption
-    from pydanube.tables.export.exporter import ExportReport
+    from pydanube.tables.export.exporter import ExportPlan, ExportReport
+    from pydanube.tables.export.zero_copy import TopicSegments
 
 app = command_group(
     "Export topics to tables of Delta Lake and Iceberg.\n\nThe progress of an "
@@ -126,7 +130,6 @@ def export(
     to: Annotated[
         Kind,
         typer.Option(
-            "--to",
             metavar="delta|iceberg",
             help="The format of the table.",
             show_default=False,
@@ -219,7 +222,7 @@ def export(
     and key. A partitioned topic becomes one table. Ctrl-C ends the export after the
     current round.
     """
-    every_s = None if every is None else parse_duration(every)
+    every_s = optional(parse_duration, every)
     lake = table_of(to, table, catalog, storage)
     if zero_copy:
         refuse_with_zero_copy(
@@ -227,7 +230,7 @@ def export(
         )
         registering = zero_copy_of(url, topic, lake)
         if plan:
-            print_registrations(registering.plan(), output_format)
+            print_result(_registrations(registering.plan()), output_format)
             return
         _run(registering, every_s, output_format)
         return
@@ -246,16 +249,15 @@ def export(
             round_bytes_max=parse_bytes(round_bytes),
         )
         if plan:
-            print_plan(exporter.plan(), output_format)
+            print_result(_plan(exporter.plan()), output_format)
             return
         _run(exporter, every_s, output_format)
 
 
-@app.command(
-    epilog=examples(
-        "danube lakehouse compact ./orders --kind delta",
-        "danube lakehouse compact lake.orders --kind iceberg --catalog name=prod",
-    )
+@command(
+    app,
+    "danube lakehouse compact ./orders --kind delta",
+    "danube lakehouse compact lake.orders --kind iceberg --catalog name=prod",
 )
 def compact(
     table: TableArgument,
@@ -267,8 +269,7 @@ def compact(
         str, typer.Option(metavar="SIZE", help="The target size of files.")
     ] = "128MiB",
     plan: PlanOption = False,
-    output_format: parameters.FormatOption = OutputFormat.TABLE,
-) -> None:
+) -> Result:
     """
     Merge small files of a table; its rows do not change.
 
@@ -278,24 +279,22 @@ def compact(
     """
     lake = table_of(kind, table, catalog, storage)
     done = lake.compact(file_bytes=parse_bytes(file_bytes), plan_only=plan)
-    if output_format is OutputFormat.JSON:
-        print_json({"table": lake.name, "is_plan": plan, **fields(done)})
-    elif not done.files_before:
-        print_line(f"{lake.name} has no small files to merge.")
-    else:
-        verb = "would become" if plan else "became"
-        print_line(
-            f"{lake.name}: {done.files_before} files of "
-            f"{format_bytes(done.bytes_before)} {verb} {done.files_after} of "
-            f"{format_bytes(done.bytes_after)}"
-        )
-
-
-@app.command(
-    epilog=examples(
-        "danube lakehouse clean ./orders --kind delta --plan",
-        "danube lakehouse clean ./orders --kind delta --older-than 30d",
+    verb = "would become" if plan else "became"
+    text = (
+        f"{lake.name}: {done.files_before} files of "
+        f"{format_bytes(done.bytes_before)} {verb} {done.files_after} of "
+        f"{format_bytes(done.bytes_after)}"
     )
+    return Result(
+        {"table": lake.name, "is_plan": plan, **to_json_value(done)},
+        text if done.files_before else f"{lake.name} has no small files to merge.",
+    )
+
+
+@command(
+    app,
+    "danube lakehouse clean ./orders --kind delta --plan",
+    "danube lakehouse clean ./orders --kind delta --older-than 30d",
 )
 def clean(
     table: TableArgument,
@@ -312,7 +311,7 @@ def clean(
     ] = "7d",
     plan: PlanOption = False,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
-) -> None:
+) -> Result:
     """
     Delete files that a table no longer needs.
 
@@ -325,13 +324,10 @@ def clean(
         now=time.time_ns() / 1e9,
         plan_only=plan,
     )
-    if output_format is OutputFormat.JSON:
-        print_json({"table": lake.name, "is_plan": plan, "files": paths})
-        return
-    for path in paths:
-        print_line(path)
-    verb = "to delete" if plan else "deleted"
-    print_note(f"{len(paths)} {'file' if len(paths) == 1 else 'files'} {verb}")
+    if output_format is OutputFormat.TABLE:
+        verb = "to delete" if plan else "deleted"
+        print_note(f"{len(paths)} {'file' if len(paths) == 1 else 'files'} {verb}")
+    return Result({"table": lake.name, "is_plan": plan, "files": paths}, *paths)
 
 
 @app.command(
@@ -370,24 +366,17 @@ def _run(
         if every_s is None:
             reports.append(report)
         elif output_format is OutputFormat.JSON and report.message_count:
-            print_json_line(fields(report))
+            print_json_line(report)
         if output_format is OutputFormat.TABLE and report.message_count:
-            print_note(sentence(report))
-
-    def print_result() -> None:
-        if every_s is not None or not reports:
-            return
-        if output_format is OutputFormat.JSON:
-            print_json(total(reports))
-        else:
-            print_total(total(reports))
+            print_note(_sentence(report))
 
     try:
         interruption.run(
             lambda stop: _export_rounds(stop, exporter, every_s, report_round)
         )
     finally:
-        print_result()
+        if every_s is None and reports:
+            print_result(_total(reports), output_format)
 
 
 async def _export_rounds(
@@ -417,3 +406,105 @@ async def _export_rounds(
         if is_last and every_s is not None:
             async with stop.until_requested():
                 await asyncio.sleep(every_s)
+
+
+def _sentence(report: ExportReport) -> str:
+    """Return what one round did as a sentence."""
+    dead = f", {report.dead_count} of them dead letters" if report.dead_count else ""
+    return (
+        f"{format_messages(report.message_count)}{dead} in {report.file_count} "
+        f"{'file' if report.file_count == 1 else 'files'} of "
+        f"{format_bytes(report.file_bytes)}"
+    )
+
+
+def _total(reports: Sequence[ExportReport]) -> Result:
+    """Return the sums of all rounds."""
+    totals = {
+        name: sum(getattr(each, name) for each in reports)
+        for name in ("message_count", "dead_count", "file_count", "file_bytes")
+    }
+    topics = [
+        {"topic": each.topic, "exported": each.exported} for each in reports[-1].topics
+    ]
+    return Result(
+        {"topics": topics, **totals, "round_count": len(reports)},
+        Table.of(topics, {"topic": "topic", "exported up to": "exported"}),
+        "",
+        Fields.of(totals, TOTAL),
+    )
+
+
+def _plan(plan: ExportPlan) -> Result:
+    """Return what the next round would do."""
+    bases = {each.topic: each.base for each in plan.round.ranges}
+    topics = [
+        {
+            "topic": each.topic,
+            "exported": each.exported,
+            "from": bases.get(each.topic),
+            "to": each.end,
+        }
+        for each in plan.topics
+    ]
+    columns = [
+        {
+            "name": field.name,
+            "type": str(field.type),
+            "is_new": field.name in plan.new_columns,
+        }
+        for field in plan.columns
+    ]
+    return Result(
+        {
+            "table": plan.table,
+            "shape": plan.layout,
+            "waiting_count": plan.waiting_count,
+            "topics": topics,
+            "columns": columns,
+        },
+        Fields.of(plan, PLAN),
+        "",
+        Table.of(topics, PLANNED_TOPIC),
+        "",
+        Table.of(columns, {"column": "name", "type": "type", "new": "is_new"}),
+    )
+
+
+def _registrations(planned: Sequence[TopicSegments]) -> Result:
+    """Return which segments would become files of a table."""
+    rows = [
+        {
+            "topic": each.found.topic,
+            "from": each.found.base,
+            "to": each.found.end,
+            "segments": len(each.found.segments),
+            "messages": each.message_count,
+        }
+        for each in planned
+    ]
+    return Result(rows, Table.of(rows, {name: name for name in REGISTERED}))
+
+
+TOTAL: Columns = {
+    "messages": "message_count",
+    "dead letters": "dead_count",
+    "files": "file_count",
+    "size": lambda total: format_bytes(total["file_bytes"]),
+}
+
+PLAN: Columns = {
+    "table": "table",
+    "shape": "layout",
+    "waiting": lambda plan: format_messages(plan.waiting_count),
+    "in the first round": lambda plan: format_messages(plan.round.message_count),
+}
+
+REGISTERED = ("topic", "from", "to", "segments", "messages")
+
+PLANNED_TOPIC: Columns = {
+    "topic": "topic",
+    "in the table up to": "exported",
+    "from": "from",
+    "to": "to",
+}

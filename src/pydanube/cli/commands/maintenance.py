@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pydanube.cli import parameters
-from pydanube.cli.output import (
-    OutputFormat,
-    print_json,
-    print_line,
-    print_note,
-    print_table,
-)
-from pydanube.cli.parameters import command_group, examples
+from pydanube.cli.declaration import Connect, command
+from pydanube.cli.output import Columns, Result, Table, print_note
+from pydanube.cli.parameters import command_group
 from pydanube.cli.quantities import format_bytes, parse_bytes, parse_duration
 from pydanube.cli.spark_sessions import NO_SPARK, Master, spark_session
-from pydanube.client.client import DEFAULT_URL
 from pydanube.model.errors import CorruptSegment, InvalidRequest
 from pydanube.servers.errors import exit_code_of
 
@@ -30,7 +24,7 @@ if TYPE_CHECKING:
 
     from pydanube.client.sync import Client
     from pydanube.model.descriptions import Segments, TopicDescription
-    from pydanube.tables.maintenance.run import MaintenanceOptions, Runner, TopicReport
+    from pydanube.tables.maintenance.run import Runner, TopicReport
 
 app = command_group(
     "Merge, compact and verify the segments of topics.",
@@ -51,15 +45,15 @@ Topics = Annotated[
 All = Annotated[bool, typer.Option("--all", help="All reliable topics.")]
 
 
-@app.command(
-    epilog=examples(
-        "danube maintenance run /default/orders --merge",
-        "danube maintenance run /default/profiles --compact-keys --plan",
-        "danube maintenance run --all --merge --verify --format json",
-        "danube maintenance run --all --merge --master 'local[*]'",
-    )
+@command(
+    app,
+    "danube maintenance run /default/orders --merge",
+    "danube maintenance run /default/profiles --compact-keys --plan",
+    "danube maintenance run --all --merge --verify --format json",
+    "danube maintenance run --all --merge --master 'local[*]'",
 )
 def run(
+    connect: Connect,
     topics: Topics = None,
     *,
     is_all: All = False,
@@ -95,9 +89,7 @@ def run(
     plan: Annotated[
         bool, typer.Option("--plan", help="Only show what would be done.")
     ] = False,
-    url: parameters.Url = DEFAULT_URL,
-    output_format: parameters.FormatOption = OutputFormat.TABLE,
-) -> None:
+) -> Result:
     """
     Merge, compact or verify topics while they are in use.
 
@@ -116,27 +108,26 @@ def run(
         is_plan_only=plan,
     )
     reports: list[TopicReport] = []
-    with _connected(url) as client:
+    with connect() as client:
         names = _topic_names(client, topics or [], is_all=is_all)
         with _runner(master) as runner:
             for name in names:
                 reports.append(maintain(client, name, work, runner, tell=print_note))
                 _print_problems(reports[-1])
-    if output_format is OutputFormat.JSON:
-        print_json([_fields(each) for each in reports])
-    else:
-        _print_reports(reports, work)
-    code = max(map(_exit_code, reports), default=0)
-    if code:
-        raise typer.Exit(code)
-
-
-@app.command(
-    epilog=examples(
-        "danube maintenance status /default/orders", "danube maintenance status --all"
+    return Result(
+        [_json_of(each) for each in reports],
+        Table.of(reports, PLANNED if plan else DONE)
+        if reports
+        else "There are no reliable topics.",
+        exit_code=max(map(_exit_code, reports), default=0),
     )
+
+
+@command(
+    app, "danube maintenance status /default/orders", "danube maintenance status --all"
 )
 def status(
+    connect: Connect,
     topics: Topics = None,
     *,
     is_all: All = False,
@@ -146,53 +137,16 @@ def status(
             metavar="SIZE", help="Segments smaller than half of this count as small."
         ),
     ] = "128MiB",
-    url: parameters.Url = DEFAULT_URL,
-    output_format: parameters.FormatOption = OutputFormat.TABLE,
-) -> None:
+) -> Result:
     """Show how many segments maintenance could merge; segments are not read."""
     small_bytes = parse_bytes(target_bytes) / 2
-    with _connected(url) as client:
+    with connect() as client:
         found = [
             (client.describe_topic(name), client.segments(name))
             for name in _topic_names(client, topics or [], is_all=is_all)
         ]
     states = [_state(topic, listed, small_bytes) for topic, listed in found]
-    if output_format is OutputFormat.JSON:
-        print_json(states)
-        return
-    print_table(
-        (
-            "Topic",
-            "Segments",
-            "Small",
-            "Size",
-            "Messages",
-            "Removed",
-            "No checksum",
-            "Held by",
-        ),
-        (
-            (
-                state["topic"],
-                state["segments"],
-                state["small_segments"],
-                format_bytes(state["bytes"]),
-                state["messages"],
-                state["removed"],
-                state["without_checksum"],
-                ", ".join(state["holds"]),
-            )
-            for state in states
-        ),
-    )
-
-
-@contextmanager
-def _connected(url: str) -> Iterator[Client]:
-    from pydanube import sync  # noqa: PLC0415  # Only when it is needed.
-
-    with sync.connect(url) as client:
-        yield client
+    return Result(states, Table.of(states, STATE))
 
 
 @contextmanager
@@ -271,61 +225,45 @@ def _result(report: TopicReport) -> str:
     return "damaged" if report.problems else "done"
 
 
-def _fields(report: TopicReport) -> dict[str, Any]:
+def _json_of(report: TopicReport) -> dict[str, Any]:
     error = report.error
-    return {
-        "topic": report.topic,
+    facts = {each.name: getattr(report, each.name) for each in fields(report)}
+    return facts | {
         "result": _result(report),
-        "segments_before": report.segments_before,
-        "segments_after": report.segments_after,
-        "segments_rewritten": report.segments_rewritten,
-        "segments_verified": report.segments_verified,
-        "segments_without_checksum": report.segments_without_checksum,
-        "bytes_before": report.bytes_before,
-        "bytes_after": report.bytes_after,
-        "messages_before": report.messages_before,
-        "messages_removed": report.messages_removed,
-        "read_bytes": report.read_bytes,
         "seconds": round(report.seconds, 3),
-        "problems": report.problems,
         "error": None if error is None else {"code": error.code, "message": str(error)},
     }
 
 
-def _print_reports(reports: Sequence[TopicReport], work: MaintenanceOptions) -> None:
-    if not reports:
-        print_line("There are no reliable topics.")
-        return
-    print_table(
-        (
-            "Topic",
-            "Segments",
-            "Would rewrite" if work.is_plan_only else "Rewritten",
-            "Size",
-            "Would remove" if work.is_plan_only else "Removed",
-            "Verified",
-            "Seconds",
-            "Result",
-        ),
-        (
-            (
-                each.topic,
-                _change(each.segments_before, each.segments_after),
-                each.segments_rewritten,
-                _change(
-                    format_bytes(each.bytes_before), format_bytes(each.bytes_after)
-                ),
-                each.messages_removed,
-                each.segments_verified,
-                f"{each.seconds:.1f}",
-                "planned"
-                if work.is_plan_only and _result(each) == "done"
-                else _result(each),
-            )
-            for each in reports
-        ),
-    )
-
-
 def _change(before: object, after: object) -> str:
     return f"{before} \u2192 {after}"
+
+
+STATE: Columns = {
+    "Topic": "topic",
+    "Segments": "segments",
+    "Small": "small_segments",
+    "Size": lambda state: format_bytes(state["bytes"]),
+    "Messages": "messages",
+    "Removed": "removed",
+    "No checksum": "without_checksum",
+    "Held by": lambda state: ", ".join(state["holds"]),
+}
+
+DONE: Columns = {
+    "Topic": "topic",
+    "Segments": lambda each: _change(each.segments_before, each.segments_after),
+    "Rewritten": "segments_rewritten",
+    "Size": lambda each: _change(
+        format_bytes(each.bytes_before), format_bytes(each.bytes_after)
+    ),
+    "Removed": "messages_removed",
+    "Verified": "segments_verified",
+    "Seconds": lambda each: f"{each.seconds:.1f}",
+    "Result": _result,
+}
+
+PLANNED: Columns = {
+    {"Rewritten": "Would rewrite", "Removed": "Would remove"}.get(name, name): cell
+    for name, cell in DONE.items()
+} | {"Result": lambda each: "planned" if _result(each) == "done" else _result(each)}

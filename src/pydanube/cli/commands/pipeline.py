@@ -20,13 +20,8 @@ from pydanube.cli.commands.pipeline_files import (
     state_directory_of,
 )
 from pydanube.cli.commands.pipeline_runs import run_pipeline, spark_for
-from pydanube.cli.output import (
-    OutputFormat,
-    print_fields,
-    print_json,
-    print_line,
-    print_table,
-)
+from pydanube.cli.declaration import command
+from pydanube.cli.output import Fields, OutputFormat, Result, Table, print_line
 from pydanube.cli.parameters import command_group, examples
 from pydanube.model.errors import NotFound, TimedOut
 from pydanube.pipelines.templates import DEFAULT, templates, write_template
@@ -49,6 +44,8 @@ Master = Annotated[
         "the file. By default all cores of this machine.",
     ),
 ]
+
+SINK = {"Sink": "sink", "Writes to": "writes_to", "Columns": "columns"}
 
 Remote = Annotated[
     str | None,
@@ -98,12 +95,11 @@ def init(
         print_line(str(path))
 
 
-@app.command(
-    epilog=examples(
-        "danube pipeline validate orders.yaml",
-        "danube pipeline validate orders.yaml --no-spark",
-        "danube pipeline validate orders.yaml --set table=/tmp/orders",
-    )
+@command(
+    app,
+    "danube pipeline validate orders.yaml",
+    "danube pipeline validate orders.yaml --no-spark",
+    "danube pipeline validate orders.yaml --set table=/tmp/orders",
 )
 def validate(
     file: File,
@@ -120,7 +116,7 @@ def validate(
         ),
     ] = True,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
-) -> None:
+) -> Result:
     """
     Validate a pipeline without starting or writing anything.
 
@@ -130,7 +126,7 @@ def validate(
     """
     with exit_on_problems(output_format):
         pipeline = load_pipeline(file, settings, master, remote)
-        columns: list[tuple[str, str, str]] = []
+        sinks: list[dict[str, str]] = []
         if spark:
             with spark_for(pipeline, state_directory_of(pipeline).log_file) as session:
                 from pydanube.pipelines.validation import (  # noqa: PLC0415
@@ -138,18 +134,20 @@ def validate(
                 )
 
                 plan = validate_with(session, pipeline)
-                columns = [
-                    (each.name, each.writes_to, each.frame.schema.simpleString())
+                sinks = [
+                    {
+                        "sink": each.name,
+                        "writes_to": each.writes_to,
+                        "columns": each.frame.schema.simpleString(),
+                    }
                     for each in plan.queries
                 ]
-    if output_format is OutputFormat.JSON:
-        sinks = [{"sink": a, "writes_to": b, "columns": c} for a, b, c in columns]
-        print_json({"file": str(pipeline.file), "problems": [], "sinks": sinks})
-        return
-    if columns:
-        print_table(("Sink", "Writes to", "Columns"), columns)
     asked = "" if spark else "; not checked with Spark and the servers"
-    print_line(f"{pipeline.file}: valid{asked}")
+    return Result(
+        {"file": str(pipeline.file), "problems": [], "sinks": sinks},
+        *([Table.of(sinks, SINK)] if sinks else ()),
+        f"{pipeline.file}: valid{asked}",
+    )
 
 
 @app.command(
@@ -168,7 +166,6 @@ def run(
     trigger: Annotated[
         str | None,
         typer.Option(
-            "--trigger",
             metavar="available-now|continuous|DURATION",
             help="When queries run a micro-batch; overrides the file.",
         ),
@@ -191,18 +188,12 @@ def run(
         run_pipeline(pipeline, output_format)
 
 
-@app.command(
-    epilog=examples(
-        "danube pipeline status orders.yaml",
-        "danube pipeline status orders.yaml --format json",
-    )
+@command(
+    app,
+    "danube pipeline status orders.yaml",
+    "danube pipeline status orders.yaml --format json",
 )
-def status(
-    file: File,
-    *,
-    settings: Set = None,
-    output_format: parameters.FormatOption = OutputFormat.TABLE,
-) -> None:
+def status(file: File, *, settings: Set = None) -> Result:
     """
     Show the progress of a run, or how the last run ended.
 
@@ -216,31 +207,31 @@ def status(
     is_there = state.is_locked()
     is_dead = not found.state.is_over and not is_there
     shown = "died" if is_dead else found.state.value
-    if output_format is OutputFormat.JSON:
-        from msgspec import to_builtins  # noqa: PLC0415  # Not needed otherwise.
+    from msgspec import to_builtins  # noqa: PLC0415  # Not needed otherwise.
 
-        print_json(to_builtins(found) | {"state": shown, "is_running": is_there})
-        return
-    print_fields(
-        [
-            ("Pipeline", found.pipeline),
-            ("State", shown),
-            ("Process", f"{found.pid} on {found.host}"),
-            ("Since", found.since),
-            ("Updated", found.updated),
-            ("Last error", found.error),
-        ]
-    )
+    parts: list[str | Fields | Table] = [
+        Fields(
+            [
+                ("Pipeline", found.pipeline),
+                ("State", shown),
+                ("Process", f"{found.pid} on {found.host}"),
+                ("Since", found.since),
+                ("Updated", found.updated),
+                ("Last error", found.error),
+            ]
+        )
+    ]
     if is_dead:
-        print_line(
-            "Its process no longer exists; 'danube pipeline run' continues "
-            "where it stopped."
+        parts.append(
+            "Its process no longer exists; 'danube pipeline run' continues where it "
+            "stopped."
         )
     if found.queries:
-        print_line()
         from pydanube.pipelines.display import COLUMNS, cells_of  # noqa: PLC0415
 
-        print_table(COLUMNS, [cells_of(each) for each in found.queries])
+        parts += ["", Table(COLUMNS, [cells_of(each) for each in found.queries])]
+    facts = to_builtins(found) | {"state": shown, "is_running": is_there}
+    return Result(facts, *parts)
 
 
 @app.command(epilog=examples("danube pipeline stop orders.yaml"))

@@ -21,13 +21,14 @@ import typer
 
 from pydanube.cli import parameters
 from pydanube.cli.interruption import Interrupted, Interruption, run
-from pydanube.cli.output import OutputFormat, print_json, print_line, print_note
+from pydanube.cli.output import OutputFormat, Result, print_note, print_result
 from pydanube.cli.parameters import examples
 from pydanube.cli.progress_line import progress_line
 from pydanube.cli.quantities import (
     format_bytes,
     format_count,
     format_messages,
+    optional,
     parse_attribute,
     parse_duration,
     parse_rate,
@@ -133,7 +134,6 @@ def produce(
     delay: Annotated[
         str | None,
         typer.Option(
-            "--delay",
             metavar="DURATION",
             help="Deliver the messages after this delay, for example 30s or 2h.",
         ),
@@ -141,7 +141,6 @@ def produce(
     ttl: Annotated[
         str | None,
         typer.Option(
-            "--ttl",
             metavar="DURATION",
             help="Messages that were not delivered expire after this time.",
         ),
@@ -149,7 +148,6 @@ def produce(
     rate: Annotated[
         str | None,
         typer.Option(
-            "--rate",
             metavar="N/s",
             help="The maximum number of messages per second, on average.",
         ),
@@ -167,7 +165,6 @@ def produce(
     partitions: Annotated[
         int | None,
         typer.Option(
-            "--partitions",
             min=1,
             metavar="COUNT",
             help="The number of partitions with which to create the topic, if it does "
@@ -177,7 +174,6 @@ def produce(
     access: Annotated[
         str,
         typer.Option(
-            "--access",
             metavar="shared|exclusive|exclusive-wait|exclusive-fence",
             help="The access mode: shared admits other producers; exclusive fails if "
             "there are others; exclusive-wait waits until there are none; "
@@ -187,7 +183,6 @@ def produce(
     name: Annotated[
         str | None,
         typer.Option(
-            "--name",
             metavar="NAME",
             help="The producer's name, which consumers see; by default generated.",
         ),
@@ -195,7 +190,6 @@ def produce(
     compression: Annotated[
         Compression,
         typer.Option(
-            "--compression",
             metavar="none|lz4|zstd",
             help="The compression of batches on the network and in the journal.",
         ),
@@ -203,7 +197,6 @@ def produce(
     schema: Annotated[
         str | None,
         typer.Option(
-            "--schema",
             metavar="SUBJECT",
             help="Encode each message with this subject of the schema registry. "
             "Messages are given as JSON, or as text if the schema is of type string.",
@@ -213,7 +206,6 @@ def produce(
     schema_version: Annotated[
         int | None,
         typer.Option(
-            "--schema-version",
             min=1,
             metavar="NUMBER",
             help="With --schema: the version of the subject; by default the latest.",
@@ -233,62 +225,63 @@ def produce(
     """
     if schema_version is not None and schema is None:
         raise InvalidRequest("--schema-version requires --schema")
-    options = ProduceOptions(
-        topic=topic,
+    producer_options: dict[str, Any] = {
+        "name": name,
+        "reliable": reliable,
+        "compression": None if compression is Compression.NONE else compression.value,
+        "access": access,
+        "partitions": partitions,
+    }
+    if schema is not None:
+        producer_options |= {
+            "subject": schema,
+            "schema_version": schema_version or LATEST,
+        }
+    common = CommonOptions(
         key=key,
         attributes=dict(map(parse_attribute, attribute or [])),
-        delay_s=None if delay is None else parse_duration(delay),
-        ttl_s=None if ttl is None else parse_duration(ttl),
-        rate=None if rate is None else parse_rate(rate),
-        reliable=reliable,
-        partitions=partitions,
-        access=access,
-        name=name,
-        compression=None if compression is Compression.NONE else compression.value,
-        schema=schema,
-        schema_version=schema_version,
-        url=url,
+        deliver_after_s=optional(parse_duration, delay),
+        ttl_s=optional(parse_duration, ttl),
     )
+    messages_per_s = optional(parse_rate, rate)
     with ExitStack() as held:
         source = _source(held, message, file, count, whole_file=whole_file)
         published = Published(topic)
+
+        async def work(interruption: Interruption) -> None:
+            async with (
+                connect(url) as client,
+                client.producer(topic, **producer_options) as producer,
+            ):
+                await publish(
+                    producer,
+                    common,
+                    source,
+                    published,
+                    interruption,
+                    rate=messages_per_s,
+                )
+
         try:
-            run(lambda interruption: publish(options, source, published, interruption))
+            run(work)
         except BrokerError:
             if published.messages:
-                published.report(output_format)
+                print_result(published.result(), output_format)
             raise
         except Interrupted:
-            published.report(output_format)
+            print_result(published.result(), output_format)
             raise
-        published.report(output_format)
+        print_result(published.result(), output_format)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProduceOptions:
-    """The options of ``danube produce``: the messages, and how to publish them."""
+class CommonOptions:
+    """The key, attributes and delivery window that all messages have."""
 
-    topic: str
-    key: str | None
-    attributes: dict[str, str]
-    delay_s: float | None
-    ttl_s: float | None
-    rate: float | None
-    reliable: bool | None
-    partitions: int | None
-    access: str
-    name: str | None
-    compression: str | None
-    schema: str | None = None
-    schema_version: int | None = None
-    url: str
-
-    @property
-    def schema_options(self) -> dict[str, Any]:
-        """The schema options for the producer."""
-        if self.schema is None:
-            return {}
-        return {"subject": self.schema, "schema_version": self.schema_version or LATEST}
+    key: str | None = None
+    attributes: dict[str, str] = field(default_factory=dict)
+    deliver_after_s: float | None = None
+    ttl_s: float | None = None
 
     def batch(self, payloads: Sequence[bytes]) -> Sequence[bytes] | pa.RecordBatch:
         """Return *payloads* with the key and attributes that all messages have."""
@@ -341,23 +334,20 @@ class Published:
             self.first_offset = ids.offsets[0]
         self.last_offset = ids.offsets[-1]
 
-    def report(self, format_: OutputFormat) -> None:
-        """Print the result."""
-        if format_ is OutputFormat.JSON:
-            print_json(
-                {
-                    "topic": self.topic,
-                    "messages": self.messages,
-                    "bytes": self.byte_count,
-                    "seconds": round(self.seconds, 6),
-                    "messages_per_second": round(self.rate, 1),
-                    "first_offset": self.first_offset,
-                    "last_offset": self.last_offset,
-                    **({"partitions": self.partitions} if self.partitions else {}),
-                }
-            )
-        else:
-            print_line(str(self))
+    def result(self) -> Result:
+        """Return the counts and the rate."""
+        facts = {
+            "topic": self.topic,
+            "messages": self.messages,
+            "bytes": self.byte_count,
+            "seconds": round(self.seconds, 6),
+            "messages_per_second": round(self.rate, 1),
+            "first_offset": self.first_offset,
+            "last_offset": self.last_offset,
+        }
+        if self.partitions:
+            facts["partitions"] = self.partitions
+        return Result(facts, str(self))
 
     def __str__(self) -> str:
         text = f"Published {format_messages(self.messages)} to {self.topic}"
@@ -379,10 +369,13 @@ class Published:
 
 
 async def publish(
-    options: ProduceOptions,
+    producer: Producer | PartitionedProducer | TypedProducer[Any],
+    common: CommonOptions,
     source: AsyncIterator[Sequence[bytes]],
     published: Published,
     interruption: Interruption,
+    *,
+    rate: float | None,
 ) -> None:
     """
     Publish the messages of *source*, and count acknowledged ones in *published*.
@@ -390,63 +383,47 @@ async def publish(
     The first signal stops it before the next read.
     """
     loop = asyncio.get_running_loop()
-    async with (
-        connect(options.url) as client,
-        client.producer(
-            options.topic,
-            name=options.name,
-            reliable=options.reliable,
-            compression=options.compression,
-            access=options.access,
-            partitions=options.partitions,
-            **options.schema_options,
-        ) as producer,
+    started = loop.time()
+    limiter = None if rate is None else RateLimiter(rate, started)
+    is_shown = sys.stderr.isatty() and not sys.stdin.isatty()
+    with (
+        progress_line("publishing", is_shown=is_shown) as show,
+        interruption.shielded(CLOSE_TIMEOUT_S),
     ):
-        limiter = (
-            None if options.rate is None else RateLimiter(options.rate, loop.time())
-        )
-        started = loop.time()
-        is_shown = sys.stderr.isatty() and not sys.stdin.isatty()
-        with (
-            progress_line("publishing", is_shown=is_shown) as show,
-            interruption.shielded(CLOSE_TIMEOUT_S),
-        ):
-            async for payloads in _read_until_interrupted(
-                source, limiter, interruption
-            ):
-                try:
-                    await _publish(producer, options, payloads, published)
-                except asyncio.CancelledError:
-                    count = format_messages(len(payloads))
-                    print_note(
-                        f"The broker has not acknowledged {count} to {options.topic}; "
-                        "it may or may not have stored them."
-                    )
-                    raise
-                published.seconds = loop.time() - started
-                show(published.progress, published.messages)
+        async for payloads in _read_until_interrupted(source, limiter, interruption):
+            try:
+                await _publish(producer, common, payloads, published)
+            except asyncio.CancelledError:
+                count = format_messages(len(payloads))
+                print_note(
+                    f"The broker has not acknowledged {count} to {published.topic}; it "
+                    "may or may not have stored them."
+                )
+                raise
+            published.seconds = loop.time() - started
+            show(published.progress, published.messages)
 
 
 async def _publish(
     producer: Producer | PartitionedProducer | TypedProducer[Any],
-    options: ProduceOptions,
+    common: CommonOptions,
     payloads: Sequence[bytes],
     published: Published,
 ) -> None:
     delivery: DeliveryOptions = {
-        "deliver_after_s": options.delay_s,
-        "ttl_s": options.ttl_s,
+        "deliver_after_s": common.deliver_after_s,
+        "ttl_s": common.ttl_s,
     }
     if isinstance(producer, TypedProducer):
         count = len(payloads)
         ids = await producer.send_batch(
             values_of(producer.schema.type, payloads),
-            keys=None if options.key is None else [options.key] * count,
-            attributes=[options.attributes] * count if options.attributes else None,
+            keys=None if common.key is None else [common.key] * count,
+            attributes=[common.attributes] * count if common.attributes else None,
             **delivery,
         )
     else:
-        ids = await producer.send_batch(options.batch(payloads), **delivery)
+        ids = await producer.send_batch(common.batch(payloads), **delivery)
     published.add(payloads, ids)
 
 

@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pydanube.cli import parameters
-from pydanube.cli.client_calls import confirm
-from pydanube.cli.output import (
-    OutputFormat,
-    print_fields,
-    print_json,
-    print_line,
-    print_table,
-)
-from pydanube.cli.parameters import examples
+from pydanube.cli.declaration import command, confirm
+from pydanube.cli.output import Columns, Fields, OutputFormat, Result, Table, show
 from pydanube.model.errors import NotFound
 from pydanube.servers.config import load_config
 from pydanube.servers.directory import hold_directory
@@ -30,12 +23,11 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 
-@app.command(
-    epilog=examples(
-        "danube recover --data-dir /var/lib/danube --dry-run",
-        "danube recover --data-dir /var/lib/danube --from-segments",
-        "danube recover --data-dir /var/lib/danube --accept-loss --yes",
-    )
+@command(
+    app,
+    "danube recover --data-dir /var/lib/danube --dry-run",
+    "danube recover --data-dir /var/lib/danube --from-segments",
+    "danube recover --data-dir /var/lib/danube --accept-loss --yes",
 )
 def recover(
     *,
@@ -77,7 +69,7 @@ def recover(
     ] = False,
     yes: parameters.Yes = False,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
-) -> None:
+) -> Result:
     """
     Repair a data directory that is damaged or incomplete.
 
@@ -107,57 +99,31 @@ def recover(
         is_whole = not (findings.needs_from_segments or findings.needs_accept_loss)
         if not dry_run and not is_whole:
             if output_format is OutputFormat.TABLE:
-                _print(findings)
+                show(*_shown(findings))
             confirm(f"Change {path} as shown?", is_sure=yes)
             findings = run(write=True)
-    if output_format is OutputFormat.JSON:
-        print_json(findings)
-    elif dry_run or is_whole:
-        _print(findings)
-    else:
-        print_line(f"{path} is recovered; start the broker.")
+    if dry_run or is_whole:
+        return Result(findings, *_shown(findings))
+    return Result(findings, f"{path} is recovered; start the broker.")
 
 
-def _print(findings: RecoveryReport) -> None:
-    print_fields(
-        [
-            ("Directory", findings.directory),
-            ("Cluster", findings.cluster_id),
-            ("Metadata store", findings.metadata),
-            ("Journal", findings.journal),
-            ("Object store", findings.objects),
-        ]
-    )
-    print_line()
-    print_table(
-        (
-            *("Topic", "Record", "Segments", "rebuilt", "From", "To"),
-            *("Salvaged", "Continues at"),
-        ),
-        (
-            (
-                topic.topic,
-                "rebuilt" if topic.is_rebuilt else "there",
-                str(topic.segments),
-                str(topic.rebuilt_segments),
-                topic.base if topic.base is None else str(topic.base),
-                str(topic.end),
-                str(topic.salvaged),
-                str(topic.next_offset),
-            )
-            for topic in findings.topics
-        ),
-    )
+def _shown(findings: RecoveryReport) -> list[str | Table | Fields]:
+    parts: list[str | Table | Fields] = [
+        Fields.of(findings, FIELDS),
+        "",
+        Table.of(findings.topics, TOPIC),
+    ]
     subscriptions = [
         (topic.topic, name, str(cursor))
         for topic in findings.topics
         for name, cursor in topic.subscriptions.items()
     ]
     if subscriptions:
-        print_line()
-        print_table(("Topic", "Rebuilt subscription", "Cursor"), subscriptions)
-    for name in findings.unreadable:
-        print_line(f"ignored: {name} is not a segment of a topic above")
+        parts += ["", Table(("Topic", "Rebuilt subscription", "Cursor"), subscriptions)]
+    parts += [
+        f"ignored: {name} is not a segment of a topic above"
+        for name in findings.unreadable
+    ]
     flags = [
         flag
         for flag, is_needed in (
@@ -166,9 +132,29 @@ def _print(findings: RecoveryReport) -> None:
         )
         if is_needed
     ]
-    print_line()
-    print_line(
+    verdict = (
         f"'danube recover {' '.join(flags)}' repairs the directory as shown."
         if flags
         else "The parts of the directory are consistent; there is nothing to recover."
     )
+    return [*parts, "", verdict]
+
+
+FIELDS: Columns = {
+    "Directory": "directory",
+    "Cluster": "cluster_id",
+    "Metadata store": "metadata",
+    "Journal": "journal",
+    "Object store": "objects",
+}
+
+TOPIC: Columns = {
+    "Topic": "topic",
+    "Record": lambda topic: "rebuilt" if topic.is_rebuilt else "there",
+    "Segments": lambda topic: str(topic.segments),
+    "rebuilt": lambda topic: str(topic.rebuilt_segments),
+    "From": lambda topic: topic.base if topic.base is None else str(topic.base),
+    "To": lambda topic: str(topic.end),
+    "Salvaged": lambda topic: str(topic.salvaged),
+    "Continues at": lambda topic: str(topic.next_offset),
+}

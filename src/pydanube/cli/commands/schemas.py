@@ -10,16 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pydanube.cli import parameters
-from pydanube.cli.client_calls import confirm, run_with_client
-from pydanube.cli.output import (
-    OutputFormat,
-    print_json,
-    print_line,
-    print_result,
-    print_table,
-)
-from pydanube.cli.parameters import command_group, examples
-from pydanube.client.client import DEFAULT_URL
+from pydanube.cli.declaration import Connect, command, confirm
+from pydanube.cli.output import Columns, Result, Table, excerpt, to_json_value
+from pydanube.cli.parameters import command_group
 from pydanube.client.schema import Schema
 from pydanube.client.schemas import schema_of
 from pydanube.model.errors import IncompatibleSchema, InvalidRequest
@@ -30,10 +23,9 @@ from pydanube.schemas.differences import find_differences
 from pydanube.servers.errors import exit_code_of
 
 if TYPE_CHECKING:
-    from pydanube.client.client import Client
-    from pydanube.model.schemas import SchemaVersion, SubjectDescription, TopicSchema
+    from pydanube.client.sync import Client
+    from pydanube.model.schemas import SchemaVersion, TopicSchema
     from pydanube.schemas.compatibility import Violation
-    from pydanube.schemas.differences import Difference
 
 SUFFIXES = {
     ".avsc": SchemaType.AVRO,
@@ -78,23 +70,18 @@ Type = Annotated[
 MessageName = Annotated[
     str | None,
     typer.Option(
-        "--message",
         metavar="NAME",
         help="Protobuf: the message of the file that payloads contain; by default the "
         "first.",
     ),
 ]
-Version = Annotated[
-    int | None,
-    typer.Option(
-        "--version",
-        "-v",
-        min=1,
-        metavar="NUMBER",
-        help="The version; by default the latest.",
-        show_default=False,
-    ),
-]
+
+
+def _version_option(help_text: str) -> Any:
+    return typer.Option(
+        "--version", "-v", min=1, metavar="NUMBER", help=help_text, show_default=False
+    )
+
 
 app = command_group(
     """
@@ -111,32 +98,27 @@ app = command_group(
 )
 
 
-@app.command(
-    epilog=examples(
-        "danube schemas register orders -f order.avsc",
-        "danube schemas register orders -f shop.proto --message shop.Order",
-        "danube schemas register greetings --type string",
-    )
+@command(
+    app,
+    "danube schemas register orders -f order.avsc",
+    "danube schemas register orders -f shop.proto --message shop.Order",
+    "danube schemas register greetings --type string",
 )
 def register(
+    connect: Connect,
     subject: Subject,
     *,
     file: File = None,
     type: Type = None,  # noqa: A002  # The option's name.
     message: MessageName = None,
     description: Annotated[
-        str,
-        typer.Option("--description", metavar="TEXT", help="A description for people."),
+        str, typer.Option(metavar="TEXT", help="A description for people.")
     ] = "",
     tag: Annotated[
         list[str] | None,
-        typer.Option(
-            "--tag", metavar="TEXT", help="A tag for people; may be repeated."
-        ),
+        typer.Option(metavar="TEXT", help="A tag for people; may be repeated."),
     ] = None,
-    url: parameters.Url = DEFAULT_URL,
-    output_format: parameters.FormatOption = OutputFormat.TABLE,
-) -> None:
+) -> Result:
     """
     Register a schema as the latest version of a subject.
 
@@ -144,113 +126,61 @@ def register(
     is not registered again; an incompatible schema is refused.
     """
     schema = _schema_from(file, type, message)
-
-    async def call(client: Client) -> tuple[SchemaVersion, bool]:
-        return await client.schemas.submit(
+    with connect() as client:
+        version, is_new = client.schemas.submit(
             subject, schema, description=description, tags=tag or ()
         )
-
-    version, is_new = run_with_client(url, call)
-    if output_format is OutputFormat.JSON:
-        print_json({"is_new": is_new, **_plain_version(version)})
-    elif is_new:
-        print_line(f"{subject} has version {version.version} (id {version.schema_id}).")
-    else:
-        print_line(
-            f"{subject} already has this schema as version {version.version} (id "
-            f"{version.schema_id})."
-        )
-
-
-@app.command(
-    epilog=examples(
-        "danube schemas get orders",
-        "danube schemas get orders --version 1 --format json",
+    has = "has" if is_new else "already has this schema as"
+    return Result(
+        {"is_new": is_new, **_without_definition(version)},
+        f"{subject} {has} version {version.version} (id {version.schema_id}).",
     )
+
+
+@command(
+    app,
+    "danube schemas get orders",
+    "danube schemas get orders --version 1 --format json",
 )
 def get(
+    connect: Connect,
     subject: Subject,
     *,
-    version: Version = None,
-    url: parameters.Url = DEFAULT_URL,
-    output_format: parameters.FormatOption = OutputFormat.TABLE,
-) -> None:
+    version: Annotated[
+        int | None, _version_option("The version; by default the latest.")
+    ] = None,
+) -> Result:
     """Print the definition of a schema."""
-    found = run_with_client(url, lambda client: _get(client, subject, version))
-    print_result(found, found.definition.removesuffix("\n"), output_format)
+    with connect() as client:
+        found = _get(client, subject, version)
+    return Result(found, found.definition.removesuffix("\n"))
 
 
-@app.command("list", epilog=examples("danube schemas list"))
-def list_(
-    *,
-    url: parameters.Url = DEFAULT_URL,
-    output_format: parameters.FormatOption = OutputFormat.TABLE,
-) -> None:
+@command(app, "danube schemas list", name="list")
+def list_(connect: Connect) -> Result:
     """List the subjects, with their types and versions."""
-
-    async def call(client: Client) -> list[SubjectDescription]:
-        subjects = await client.schemas.subjects()
-        return [await client.schemas.describe(each) for each in subjects]
-
-    described = run_with_client(url, call)
-    if output_format is OutputFormat.JSON:
-        print_json(described)
-    else:
-        print_table(
-            ("Subject", "Id", "Type", "Compatibility", "Versions", "Latest"),
-            (
-                (
-                    each.subject,
-                    each.schema_id,
-                    each.type,
-                    each.compatibility,
-                    len(each.versions),
-                    each.versions[-1] if each.versions else None,
-                )
-                for each in described
-            ),
-        )
+    with connect() as client:
+        described = [
+            client.schemas.describe(subject) for subject in client.schemas.subjects()
+        ]
+    return Result(described, Table.of(described, SUBJECT))
 
 
-@app.command(epilog=examples("danube schemas versions orders"))
-def versions(
-    subject: Subject,
-    *,
-    url: parameters.Url = DEFAULT_URL,
-    output_format: parameters.FormatOption = OutputFormat.TABLE,
-) -> None:
+@command(app, "danube schemas versions orders")
+def versions(connect: Connect, subject: Subject) -> Result:
     """List the versions of a subject."""
-
-    async def call(client: Client) -> list[SchemaVersion]:
-        return await client.schemas.versions(subject)
-
-    found = run_with_client(url, call)
-    if output_format is OutputFormat.JSON:
-        print_json([_plain_version(each) for each in found])
-    else:
-        print_table(
-            ("Version", "Created", "Fingerprint", "Message", "Description", "Tags"),
-            (
-                (
-                    each.version,
-                    to_datetime(each.created_at).isoformat(sep=" ", timespec="seconds"),
-                    each.fingerprint[:FINGERPRINT_CHARACTERS],
-                    each.message,
-                    each.description,
-                    ", ".join(each.tags),
-                )
-                for each in found
-            ),
-        )
+    with connect() as client:
+        found = client.schemas.versions(subject)
+    return Result([*map(_without_definition, found)], Table.of(found, VERSION))
 
 
-@app.command(
-    epilog=examples(
-        "danube schemas check orders -f order.avsc",
-        "danube schemas check orders -f order.avsc --mode full_transitive",
-    )
+@command(
+    app,
+    "danube schemas check orders -f order.avsc",
+    "danube schemas check orders -f order.avsc --mode full_transitive",
 )
 def check(
+    connect: Connect,
     subject: Subject,
     *,
     file: File = None,
@@ -259,53 +189,45 @@ def check(
     mode: Annotated[
         str | None,
         typer.Option(
-            "--mode",
             metavar=MODES,
             help="The compatibility mode; by default that of the subject.",
             show_default=False,
         ),
     ] = None,
-    url: parameters.Url = DEFAULT_URL,
-    output_format: parameters.FormatOption = OutputFormat.TABLE,
-) -> None:
+) -> Result:
     """
     Check whether a schema is compatible with a subject, without registering it.
 
     If it is not, the reasons are listed and the exit code is 4.
     """
     schema = _schema_from(file, type, message)
-    asked = None if mode is None else Compatibility.parse(mode)
-
-    async def call(client: Client) -> tuple[Compatibility, list[Violation]]:
-        rule = asked or await client.schemas.compatibility(subject)
-        return rule, await client.schemas.check(subject, schema, mode=rule)
-
-    rule, violations = run_with_client(url, call)
-    if output_format is OutputFormat.JSON:
-        print_json(
-            {
-                "subject": subject,
-                "mode": rule,
-                "is_compatible": not violations,
-                "violations": [_plain_violation(each) for each in violations],
-            }
-        )
-    elif violations:
-        _print_violations(violations)
-    else:
-        print_line(f"The schema is compatible with {subject} ({rule.value}).")
+    rule = None if mode is None else Compatibility.parse(mode)
+    with connect() as client:
+        rule = rule or client.schemas.compatibility(subject)
+        violations = client.schemas.check(subject, schema, mode=rule)
+    answer = {
+        "subject": subject,
+        "mode": rule,
+        "is_compatible": not violations,
+        "violations": [*map(_json_of_violation, violations)],
+    }
     if violations:
-        raise typer.Exit(exit_code_of(IncompatibleSchema))
+        return Result(
+            answer,
+            Table.of(violations, VIOLATION),
+            exit_code=exit_code_of(IncompatibleSchema),
+        )
+    return Result(answer, f"The schema is compatible with {subject} ({rule.value}).")
 
 
-@app.command(
-    epilog=examples(
-        "danube schemas diff orders",
-        "danube schemas diff orders 1 3",
-        "danube schemas diff orders --file order.avsc",
-    )
+@command(
+    app,
+    "danube schemas diff orders",
+    "danube schemas diff orders 1 3",
+    "danube schemas diff orders --file order.avsc",
 )
 def diff(
+    connect: Connect,
     subject: Subject,
     old: Annotated[
         int | None,
@@ -338,9 +260,7 @@ def diff(
     ] = None,
     type: Type = None,  # noqa: A002
     message: MessageName = None,
-    url: parameters.Url = DEFAULT_URL,
-    output_format: parameters.FormatOption = OutputFormat.TABLE,
-) -> None:
+) -> Result:
     """
     Show the differences between two versions, and in which directions they are
     compatible.
@@ -350,68 +270,60 @@ def diff(
     """
     if file is not None and new is not None:
         raise InvalidRequest("NEW and --file exclude each other")
-    candidate = None if file is None else _schema_from(file, type, message)
-
-    async def call(client: Client) -> tuple[SchemaVersion, SchemaVersion | None]:
-        known = (await client.schemas.describe(subject)).versions
-        if candidate is not None:
-            return await _get(client, subject, old), None
-        after = new or (known[-1] if known else 1)
-        before = old or max((each for each in known if each < after), default=None)
-        if before is None:
-            raise InvalidRequest(f"{subject} has no version before {after}")
-        return (
-            await client.schemas.get(subject, before),
-            await client.schemas.get(subject, after),
-        )
-
-    before, after = run_with_client(url, call)
-    one = schema_of(before).parse()
-    other = (
-        schema_of(after) if after is not None else candidate or Schema.bytes()
-    ).parse()
+    schema = None if file is None else _schema_from(file, type, message)
+    after = None
+    with connect() as client:
+        known = client.schemas.describe(subject).versions
+        if schema is not None:
+            before = _get(client, subject, old)
+        else:
+            new = new or (known[-1] if known else 1)
+            old = old or max((each for each in known if each < new), default=None)
+            if old is None:
+                raise InvalidRequest(f"{subject} has no version before {new}")
+            before = client.schemas.get(subject, old)
+            after = client.schemas.get(subject, new)
+            schema = schema_of(after)
+    one, other = schema_of(before).parse(), schema.parse()
     found = find_differences(one, other)
     modes = {
         mode: find_violations(mode, other, [(before.version, one)]) for mode in PAIRWISE
     }
-    if output_format is OutputFormat.JSON:
-        print_json(
-            {
-                "subject": subject,
-                "old_version": before.version,
-                "new_version": None if after is None else after.version,
-                "differences": found,
-                "modes": {
-                    mode.value: {
-                        "holds": not violations,
-                        "violations": [_plain_violation(each) for each in violations],
-                    }
-                    for mode, violations in modes.items()
-                },
-            }
-        )
-        return
     to = str(file) if after is None else f"version {after.version}"
-    print_line(f"{subject}: version {before.version} and {to}")
-    print_line()
-    _print_differences(found)
-    print_line()
-    print_table(
-        ("Mode", "Compatible"),
-        ((mode, not violations) for mode, violations in modes.items()),
+    violations = modes[Compatibility.FULL]
+    return Result(
+        {
+            "subject": subject,
+            "old_version": before.version,
+            "new_version": None if after is None else after.version,
+            "differences": found,
+            "modes": {
+                mode.value: {
+                    "holds": not reasons,
+                    "violations": [*map(_json_of_violation, reasons)],
+                }
+                for mode, reasons in modes.items()
+            },
+        },
+        f"{subject}: version {before.version} and {to}",
+        "",
+        Table.of(found, DIFFERENCE) if found else "There are no differences.",
+        "",
+        Table(
+            ("Mode", "Compatible"),
+            ((mode, not reasons) for mode, reasons in modes.items()),
+        ),
+        *(("", Table.of(violations, VIOLATION)) if violations else ()),
     )
-    if modes[Compatibility.FULL]:
-        print_line()
-        _print_violations(modes[Compatibility.FULL])
 
 
-@app.command(
-    epilog=examples(
-        "danube schemas set-compatibility orders full",
-        "danube schemas set-compatibility orders backward_transitive",
-    )
+@command(
+    app,
+    "danube schemas set-compatibility orders full",
+    "danube schemas set-compatibility orders backward_transitive",
 )
 def set_compatibility(
+    connect: Connect,
     subject: Subject,
     mode: Annotated[
         str,
@@ -423,10 +335,7 @@ def set_compatibility(
             show_default=False,
         ),
     ],
-    *,
-    url: parameters.Url = DEFAULT_URL,
-    output_format: parameters.FormatOption = OutputFormat.TABLE,
-) -> None:
+) -> Result:
     """
     Set the compatibility mode of a subject.
 
@@ -434,45 +343,32 @@ def set_compatibility(
     written with the latest one.
     """
     chosen = Compatibility.parse(mode)
-
-    async def call(client: Client) -> None:
-        await client.schemas.set_compatibility(subject, chosen)
-
-    run_with_client(url, call)
-    print_result(
+    with connect() as client:
+        client.schemas.set_compatibility(subject, chosen)
+    return Result(
         {"subject": subject, "compatibility": chosen},
         f"The compatibility mode of {subject} is {chosen.value}.",
-        output_format,
     )
 
 
-@app.command(
-    epilog=examples(
-        "danube schemas delete orders --version 2 --yes",
-        "danube schemas delete orders --yes",
-    )
+@command(
+    app,
+    "danube schemas delete orders --version 2 --yes",
+    "danube schemas delete orders --yes",
 )
 def delete(
+    connect: Connect,
     subject: Subject,
     *,
     version: Annotated[
         int | None,
-        typer.Option(
-            "--version",
-            "-v",
-            min=1,
-            metavar="NUMBER",
-            help="The version; by default all versions, and the subject.",
-            show_default=False,
-        ),
+        _version_option("The version; by default all versions, and the subject."),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Delete it even if topics are bound to it.")
     ] = False,
     yes: parameters.Yes = False,
-    url: parameters.Url = DEFAULT_URL,
-    output_format: parameters.FormatOption = OutputFormat.TABLE,
-) -> None:
+) -> Result:
     """
     Delete a version of a subject, or the subject with all its versions.
 
@@ -481,26 +377,22 @@ def delete(
     """
     what = subject if version is None else f"{subject}, version {version},"
     confirm(f"Delete {what}?", is_sure=yes)
-
-    async def call(client: Client) -> None:
-        await client.schemas.delete(subject, version, force=force)
-
-    run_with_client(url, call)
-    print_result(
+    with connect() as client:
+        client.schemas.delete(subject, version, force=force)
+    return Result(
         {"subject": subject, "version": version, "deleted": True},
         f"{what} is deleted.",
-        output_format,
     )
 
 
-@app.command(
-    epilog=examples(
-        "danube schemas bind /default/orders orders --policy enforce",
-        "danube schemas bind /default/orders orders --validate-payload --min-version 2",
-        "danube schemas bind /default/orders --none",
-    )
+@command(
+    app,
+    "danube schemas bind /default/orders orders --policy enforce",
+    "danube schemas bind /default/orders orders --validate-payload --min-version 2",
+    "danube schemas bind /default/orders --none",
 )
 def bind(
+    connect: Connect,
     topic: parameters.Topic,
     subject: Annotated[
         str | None,
@@ -516,7 +408,6 @@ def bind(
     policy: Annotated[
         str,
         typer.Option(
-            "--policy",
             metavar="none|warn|enforce",
             help="The choice for messages that do not match the subject: none "
             "accepts them; warn accepts and counts them; enforce refuses them.",
@@ -530,29 +421,18 @@ def bind(
         ),
     ] = False,
     version: Annotated[
-        int | None,
-        typer.Option(
-            "--version",
-            "-v",
-            min=1,
-            metavar="NUMBER",
-            help="Accept only this version of the subject.",
-            show_default=False,
-        ),
+        int | None, _version_option("Accept only this version of the subject.")
     ] = None,
     min_version: Annotated[
         int | None,
         typer.Option(
-            "--min-version",
             min=1,
             metavar="NUMBER",
             help="Accept only this version of the subject and later ones.",
             show_default=False,
         ),
     ] = None,
-    url: parameters.Url = DEFAULT_URL,
-    output_format: parameters.FormatOption = OutputFormat.TABLE,
-) -> None:
+) -> Result:
     """
     Bind a topic to a subject, or show its binding.
 
@@ -561,10 +441,9 @@ def bind(
     if none and subject is not None:
         raise InvalidRequest("SUBJECT and --none exclude each other")
     chosen = SchemaPolicy.parse(policy)
-
-    async def call(client: Client) -> TopicSchema | None:
+    with connect() as client:
         if none or subject is not None:
-            await client.schemas.bind(
+            client.schemas.bind(
                 topic,
                 subject,
                 policy=chosen,
@@ -572,13 +451,10 @@ def bind(
                 version=version,
                 version_min=min_version,
             )
-        return await client.schemas.topic_schema(topic)
-
-    schema = run_with_client(url, call)
-    print_result(
+        schema = client.schemas.topic_schema(topic)
+    return Result(
         {"topic": topic, "schema": schema},
         f"{topic} is bound to {describe_binding(schema)}.",
-        output_format,
     )
 
 
@@ -596,10 +472,10 @@ def describe_binding(schema: TopicSchema | None) -> str:
     return text + ")"
 
 
-async def _get(client: Client, subject: str, version: int | None) -> SchemaVersion:
+def _get(client: Client, subject: str, version: int | None) -> SchemaVersion:
     if version is None:
-        return await client.schemas.latest(subject)
-    return await client.schemas.get(subject, version)
+        return client.schemas.latest(subject)
+    return client.schemas.get(subject, version)
 
 
 def _schema_from(file: Path | None, type_: str | None, message: str | None) -> Any:
@@ -624,58 +500,48 @@ def _schema_from(file: Path | None, type_: str | None, message: str | None) -> A
     return Schema(kind, definition, message)
 
 
-def _plain_version(version: SchemaVersion) -> dict[str, object]:
+def _without_definition(version: SchemaVersion) -> dict[str, Any]:
     """Return the fields of a version, without its definition, which ``get`` prints."""
-    return {
-        "subject": version.subject,
-        "schema_id": version.schema_id,
-        "version": version.version,
-        "type": version.type,
-        "message": version.message,
-        "fingerprint": version.fingerprint,
-        "description": version.description,
-        "created_at": version.created_at,
-        "created_by": version.created_by,
-        "tags": version.tags,
-    }
+    fields: dict[str, Any] = to_json_value(version)
+    del fields["definition"]
+    return fields
 
 
-def _plain_violation(violation: Violation) -> dict[str, object]:
-    return {
-        "version": violation.version,
-        "direction": violation.direction,
-        "path": violation.incompatibility.path,
-        "rule": violation.incompatibility.rule,
-        "text": violation.incompatibility.text,
-    }
+def _json_of_violation(violation: Violation) -> dict[str, Any]:
+    fields: dict[str, Any] = to_json_value(violation)
+    reason: dict[str, Any] = fields.pop("incompatibility")
+    return fields | reason
 
 
-def _print_differences(found: list[Difference]) -> None:
-    if not found:
-        print_line("There are no differences.")
-        return
-    print_table(
-        ("Path", "Old", "New"),
-        ((each.path, _short(each.old), _short(each.new)) for each in found),
-    )
+SUBJECT: Columns = {
+    "Subject": "subject",
+    "Id": "schema_id",
+    "Type": "type",
+    "Compatibility": "compatibility",
+    "Versions": lambda subject: len(subject.versions),
+    "Latest": lambda subject: subject.versions[-1] if subject.versions else None,
+}
 
+VERSION: Columns = {
+    "Version": "version",
+    "Created": lambda version: to_datetime(version.created_at).isoformat(
+        sep=" ", timespec="seconds"
+    ),
+    "Fingerprint": lambda version: version.fingerprint[:FINGERPRINT_CHARACTERS],
+    "Message": "message",
+    "Description": "description",
+    "Tags": lambda version: ", ".join(version.tags),
+}
 
-def _print_violations(violations: list[Violation]) -> None:
-    print_table(
-        ("Version", "Direction", "Path", "Reason"),
-        (
-            (
-                each.version,
-                each.direction,
-                each.incompatibility.path,
-                f"{each.incompatibility.text} ({each.incompatibility.rule})",
-            )
-            for each in violations
-        ),
-    )
+VIOLATION: Columns = {
+    "Version": "version",
+    "Direction": "direction",
+    "Path": "incompatibility.path",
+    "Reason": lambda each: f"{each.incompatibility.text} ({each.incompatibility.rule})",
+}
 
-
-def _short(text: str | None) -> str | None:
-    if text is None or len(text) <= TEXT_CHARACTERS_MAX:
-        return text
-    return text[: TEXT_CHARACTERS_MAX - 1] + "\u2026"
+DIFFERENCE: Columns = {
+    "Path": "path",
+    "Old": lambda each: each.old and excerpt(each.old, TEXT_CHARACTERS_MAX),
+    "New": lambda each: each.new and excerpt(each.new, TEXT_CHARACTERS_MAX),
+}

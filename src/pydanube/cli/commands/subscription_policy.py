@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from pydanube.cli import parameters
-from pydanube.cli.client_calls import run_with_client
-from pydanube.cli.output import OutputFormat, print_fields, print_json
+from pydanube.cli.declaration import Connect
+from pydanube.cli.output import Fields, Result
 from pydanube.cli.quantities import format_duration, parse_duration
-from pydanube.client.client import DEFAULT_URL
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import (
     Backoff,
     DispatchLimits,
     FailurePolicy,
     PoisonPolicy,
+    SubscriptionSettings,
 )
 from pydanube.model.positions import parse_choice
 
 if TYPE_CHECKING:
-    from pydanube.client.client import Client
-    from pydanube.model.policy import SubscriptionSettings
+    from collections.abc import Mapping
 
 NEVER = "never"
+
+T = TypeVar("T", FailurePolicy, DispatchLimits)
 
 
 class Expired(Enum):
@@ -37,26 +38,24 @@ class Expired(Enum):
 
 
 def policy(
+    connect: Connect,
     topic: parameters.Topic,
     *,
     subscription: parameters.Subscription,
-    url: parameters.Url = DEFAULT_URL,
-    output_format: parameters.FormatOption = OutputFormat.TABLE,
-) -> None:
+) -> Result:
     """
     Show the failure policy of a subscription, and its limits for unacknowledged
     messages.
 
     It shows what "set-policy" has set, and defaults for the rest.
     """
-
-    async def call(client: Client) -> SubscriptionSettings:
-        return await client.subscription_settings(topic, subscription)
-
-    _print(run_with_client(url, call), output_format)
+    with connect() as client:
+        settings = client.subscription_settings(topic, subscription)
+    return Result(settings, _fields(settings))
 
 
 def set_policy(
+    connect: Connect,
     topic: parameters.Topic,
     *,
     subscription: parameters.Subscription,
@@ -142,9 +141,7 @@ def set_policy(
         bool,
         typer.Option("--reset", help="First reset everything to the defaults."),
     ] = False,
-    url: parameters.Url = DEFAULT_URL,
-    output_format: parameters.FormatOption = OutputFormat.TABLE,
-) -> None:
+) -> Result:
     """
     Set the failure policy of a subscription, and its limits for unacknowledged
     messages.
@@ -171,46 +168,46 @@ def set_policy(
         unacked_messages_max=unacked_max,
         unacked_messages_max_per_consumer=unacked_each,
     )
+    # 0 means no limit.
+    limits = {name: number or None for name, number in limits.items()}
     if not (failures or limits or reset):
         raise InvalidRequest("nothing to set; use an option such as --redeliveries 3")
-
-    async def call(client: Client) -> SubscriptionSettings:
-        known = await client.subscription_settings(topic, subscription)
+    with connect() as client:
+        known = SubscriptionSettings()
+        if not reset:
+            known = client.subscription_settings(topic, subscription)
         if failures or reset:
-            start = None if reset else known.failure_policy
-            changed = replace(start or FailurePolicy(), **failures)
-            await client.set_failure_policy(
-                topic, subscription, changed if failures else None
-            )
-        if limits or reset:
-            start_limits = None if reset else known.limits
-            # 0 means no limit.
-            numbers = {name: number or None for name, number in limits.items()}
-            await client.set_dispatch_limits(
+            client.set_failure_policy(
                 topic,
                 subscription,
-                replace(start_limits or DispatchLimits(), **numbers)
-                if limits
-                else None,
+                _changed(known.failure_policy or FailurePolicy(), failures),
             )
-        return await client.subscription_settings(topic, subscription)
-
-    _print(run_with_client(url, call), output_format)
+        if limits or reset:
+            client.set_dispatch_limits(
+                topic, subscription, _changed(known.limits or DispatchLimits(), limits)
+            )
+        settings = client.subscription_settings(topic, subscription)
+    return Result(settings, _fields(settings))
 
 
 def _given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _print(settings: SubscriptionSettings, output_format: OutputFormat) -> None:
-    if output_format is OutputFormat.JSON:
-        print_json(settings)
-        return
+def _changed(known: T, given: Mapping[str, Any]) -> T | None:
+    return replace(known, **given) if given else None
+
+
+def _fields(settings: SubscriptionSettings) -> Fields:
     failures = settings.failure_policy or FailurePolicy()
     limits = settings.limits or DispatchLimits()
-    print_fields(
+    timeout_s = failures.ack_timeout_s
+    return Fields(
         [
-            ("Ack timeout", _timeout(failures.ack_timeout_s)),
+            (
+                "Ack timeout",
+                NEVER if timeout_s is None else f"after {format_duration(timeout_s)}",
+            ),
             ("Redelivered", _delay(failures)),
             ("Redeliveries", str(failures.redeliveries_max)),
             ("Final failures", _poison(failures)),
@@ -219,10 +216,6 @@ def _print(settings: SubscriptionSettings, output_format: OutputFormat) -> None:
             ("Paused", settings.is_paused),
         ]
     )
-
-
-def _timeout(timeout_s: float | None) -> str:
-    return NEVER if timeout_s is None else f"after {format_duration(timeout_s)}"
 
 
 def _delay(policy: FailurePolicy) -> str:

@@ -1,35 +1,39 @@
-"""`danube subscriptions`: creates, lists, describes and deletes subscriptions."""
+"""`danube subscriptions`: manages subscriptions and their delivery."""
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pydanube.cli import parameters
-from pydanube.cli.client_calls import confirm, run_with_client
-from pydanube.cli.commands import subscription_delivery, subscription_policy
+from pydanube.cli.commands import subscription_policy
+from pydanube.cli.declaration import Connect, command, confirm
 from pydanube.cli.output import (
-    OutputFormat,
-    print_fields,
-    print_json,
-    print_line,
-    print_result,
-    print_table,
+    Columns,
+    Fields,
+    Result,
+    Table,
+    cells_of,
     to_json_value,
 )
-from pydanube.cli.parameters import Subscription, command_group, examples
-from pydanube.cli.position_option import parse_position
-from pydanube.cli.quantities import format_bytes, format_count
-from pydanube.client.client import DEFAULT_URL
+from pydanube.cli.parameters import Subscription, command_group
+from pydanube.cli.quantities import (
+    POSITION_HELP,
+    POSITION_METAVAR,
+    format_bytes,
+    format_count,
+    format_time,
+    parse_position,
+)
+from pydanube.model.errors import TopicNotFound
 from pydanube.model.positions import to_datetime
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pydanube.client.client import Client
-    from pydanube.model.descriptions import SubscriptionDescription, TopicDescription
+    from pydanube.client.sync import Client
+    from pydanube.model.descriptions import SubscriptionDescription
     from pydanube.model.ranges import Range
 
 app = command_group(
@@ -39,138 +43,70 @@ app = command_group(
 )
 
 
-@app.command(
-    epilog=examples(
-        "danube subscriptions create /default/orders -s billing --from earliest",
-        "danube subscriptions create /default/orders -s workers --type shared",
-    )
+@command(
+    app,
+    "danube subscriptions create /default/orders -s billing --from earliest",
+    "danube subscriptions create /default/orders -s workers --type shared",
 )
 def create(
+    connect: Connect,
     topic: parameters.Topic,
     *,
     subscription: Subscription,
     type: parameters.Type = "exclusive",  # noqa: A002  # The option's name.
     start: parameters.From = "latest",
-    url: parameters.Url = DEFAULT_URL,
-    output_format: parameters.FormatOption = OutputFormat.TABLE,
-) -> None:
+) -> Result:
     """
     Create a subscription without a consumer.
 
     Messages that are published from then on wait for its first consumer. Consumers also
     create the subscription that they name.
     """
-
-    where = parse_position(start, to_datetime(time.time_ns() // 1000))
-
-    async def call(client: Client) -> dict[str, SubscriptionDescription]:
-        await client.create_subscription(topic, subscription, type=type, start=where)
-        return await _describe(client, topic, subscription)
-
-    described = run_with_client(url, call)
-    if output_format is OutputFormat.JSON:
-        _print_json(topic, described)
-        return
-    for name, description in described.items():
-        print_line(f"{subscription} of {name} starts at offset {description.cursor}.")
-
-
-@app.command("list", epilog=examples("danube subscriptions list /default/orders"))
-def list_(
-    topic: parameters.Topic,
-    *,
-    url: parameters.Url = DEFAULT_URL,
-    output_format: parameters.FormatOption = OutputFormat.TABLE,
-) -> None:
-    """List the subscriptions of a topic, with their backlogs."""
-
-    async def call(client: Client) -> dict[str, TopicDescription]:
-        names = await client.existing_partitions(topic)
-        return {name: await client.describe_topic(name) for name in names}
-
-    described = run_with_client(url, call)
-    if list(described) == [topic]:
-        subscriptions = described[topic].subscriptions
-        if output_format is OutputFormat.JSON:
-            print_json(subscriptions)
-        else:
-            print_subscriptions(subscriptions)
-        return
-    rows = [
-        (name, each)
-        for name, facts in described.items()
-        for each in facts.subscriptions
-    ]
-    if output_format is OutputFormat.JSON:
-        print_json([{"topic": name, **to_json_value(each)} for name, each in rows])
-    else:
-        _print_by_partition(rows)
-
-
-@app.command(
-    epilog=examples("danube subscriptions describe /default/orders -s billing")
-)
-def describe(
-    topic: parameters.Topic,
-    *,
-    subscription: Subscription,
-    url: parameters.Url = DEFAULT_URL,
-    output_format: parameters.FormatOption = OutputFormat.TABLE,
-) -> None:
-    """Describe a subscription: its progress and its consumers."""
-
-    async def call(client: Client) -> dict[str, SubscriptionDescription]:
-        return await _describe(client, topic, subscription)
-
-    described = run_with_client(url, call)
-    if output_format is OutputFormat.JSON:
-        _print_json(topic, described)
-    elif list(described) == [topic]:
-        _print_description(described[topic])
-    else:
-        _print_by_partition(described.items())
-        for name, description in described.items():
-            print_line()
-            print_line(f"{name}:")
-            _print_description(description)
-
-
-def _print_description(description: SubscriptionDescription) -> None:
-    counts = description.counts
-    oldest = description.oldest_publish_time
-    done_above = sum(end - base for base, end in description.done)
-    print_fields(
-        [
-            ("Subscription", description.subscription),
-            ("Type", description.type),
-            ("Acked up to offset", str(description.cursor)),
-            ("Acked above it", done_above),
-            ("Backlog", _backlog(description)),
-            ("Oldest of it", None if oldest is None else _when(oldest)),
-            ("In flight", description.in_flight),
-            ("Delayed", description.delayed),
-            ("Blocked by offset", ", ".join(map(_shown, description.blocked))),
-            ("Being dead-lettered", _parked(description)),
-            ("Stopped by", description.stopped_by),
-            ("Skipped offsets", ", ".join(map(_shown, description.skipped))),
-            ("Paused", description.is_paused),
-            ("Consumers", ", ".join(description.consumers)),
-            ("Delivered", counts.delivered),
-            ("Delivered again", counts.redelivered),
-            ("Nacked", counts.nacked),
-            ("Ack timeouts", counts.timed_out),
-            ("Expired", counts.expired),
-            ("Dead-lettered", counts.dead_lettered),
-            ("Given up", counts.given_up),
-            ("Skipped as unreadable", counts.skipped),
-        ]
+    where = parse_position(start)
+    with connect() as client:
+        client.create_subscription(topic, subscription, type=type, start=where)
+        described = _describe(client, topic, subscription)
+    return Result(
+        _json_of(topic, described),
+        *(
+            f"{subscription} of {name} starts at offset {description.cursor}."
+            for name, description in described.items()
+        ),
     )
 
 
-@app.command(
-    epilog=examples("danube subscriptions delete /default/orders -s billing --yes")
-)
+@command(app, "danube subscriptions list /default/orders", name="list")
+def list_(connect: Connect, topic: parameters.Topic) -> Result:
+    """List the subscriptions of a topic, with their backlogs."""
+    with connect() as client:
+        described = {
+            name: client.describe_topic(name).subscriptions
+            for name in partitions_of(client, topic)
+        }
+    if list(described) == [topic]:
+        return Result(described[topic], Table.of(described[topic], COLUMNS))
+    rows = [(name, each) for name, found in described.items() for each in found]
+    return Result(_json_by_partition(rows), _table_by_partition(rows))
+
+
+@command(app, "danube subscriptions describe /default/orders -s billing")
+def describe(
+    connect: Connect, topic: parameters.Topic, *, subscription: Subscription
+) -> Result:
+    """Describe a subscription: its progress and its consumers."""
+    with connect() as client:
+        described = _describe(client, topic, subscription)
+    parts: list[Any] = [Fields.of(each, FIELDS) for each in described.values()]
+    if list(described) != [topic]:
+        parts = [_table_by_partition(described.items())]
+        for name, each in described.items():
+            parts += ["", f"{name}:", Fields.of(each, FIELDS)]
+    return Result(_json_of(topic, described), *parts)
+
+
+@command(app, "danube subscriptions delete /default/orders -s billing --yes")
 def delete(
+    connect: Connect,
     topic: parameters.Topic,
     *,
     subscription: Subscription,
@@ -178,116 +114,183 @@ def delete(
     force: Annotated[
         bool, typer.Option("--force", help="Delete it even if it has consumers.")
     ] = False,
-    url: parameters.Url = DEFAULT_URL,
-    output_format: parameters.FormatOption = OutputFormat.TABLE,
-) -> None:
+) -> Result:
     """Delete a subscription and its progress."""
     confirm(f"Delete the subscription {subscription} of {topic}?", is_sure=yes)
-
-    async def call(client: Client) -> None:
-        await client.delete_subscription(topic, subscription, force=force)
-
-    run_with_client(url, call)
-    print_result(
+    with connect() as client:
+        client.delete_subscription(topic, subscription, force=force)
+    return Result(
         {"topic": topic, "subscription": subscription, "deleted": True},
         f"{subscription} of {topic} is deleted.",
-        output_format,
     )
 
 
-app.command(
-    "policy", epilog=examples("danube subscriptions policy /default/orders -s billing")
-)(subscription_policy.policy)
+command(app, "danube subscriptions policy /default/orders -s billing")(
+    subscription_policy.policy
+)
 
-app.command(
-    "set-policy",
-    epilog=examples(
-        "danube subscriptions set-policy /default/orders -s billing --redeliveries 3 "
-        "--dead-letter-topic /default/orders-dead",
-        "danube subscriptions set-policy /default/orders -s billing --ack-timeout 2m "
-        "--unacked-max 1000",
-        "danube subscriptions set-policy /default/orders -s billing --reset",
-    ),
+command(
+    app,
+    "danube subscriptions set-policy /default/orders -s billing --redeliveries 3 "
+    "--dead-letter-topic /default/orders-dead",
+    "danube subscriptions set-policy /default/orders -s billing --ack-timeout 2m "
+    "--unacked-max 1000",
+    "danube subscriptions set-policy /default/orders -s billing --reset",
 )(subscription_policy.set_policy)
 
-app.command(
-    "pause", epilog=examples("danube subscriptions pause /default/orders -s billing")
-)(subscription_delivery.pause)
 
-app.command(
-    "resume", epilog=examples("danube subscriptions resume /default/orders -s billing")
-)(subscription_delivery.resume)
+@command(app, "danube subscriptions pause /default/orders -s billing")
+def pause(
+    connect: Connect, topic: parameters.Topic, *, subscription: Subscription
+) -> Result:
+    """
+    Pause delivery; messages that are published wait.
 
-app.command(
-    "seek",
-    epilog=examples(
-        "danube subscriptions seek /default/orders -s billing --to earliest",
-        "danube subscriptions seek /default/orders -s billing --to 15m",
-        "danube subscriptions seek /default/orders -s billing "
-        "--to 2025-03-01T09:30:00Z",
-    ),
-)(subscription_delivery.seek)
-
-app.command(
-    "skip", epilog=examples("danube subscriptions skip /default/orders -s billing -n 1")
-)(subscription_delivery.skip)
+    Consumers stay connected and can acknowledge messages that they have. The pause
+    lasts until "resume", also across restarts of the broker. For a partitioned topic,
+    all partitions are paused.
+    """
+    with connect() as client:
+        client.pause_subscription(topic, subscription)
+    return Result(
+        {"topic": topic, "subscription": subscription, "is_paused": True},
+        f"{subscription} of {topic} is paused.",
+    )
 
 
-def print_subscriptions(subscriptions: Iterable[SubscriptionDescription]) -> None:
-    """Print a table of *subscriptions*."""
-    print_table(
-        ("Subscription", "Type", "Acked up to", "Backlog", "In flight", "Consumers"),
-        (
-            (
-                each.subscription,
-                each.type,
-                str(each.cursor),
-                each.backlog,
-                each.in_flight,
-                len(each.consumers),
-            )
-            for each in subscriptions
+@command(app, "danube subscriptions resume /default/orders -s billing")
+def resume(
+    connect: Connect, topic: parameters.Topic, *, subscription: Subscription
+) -> Result:
+    """Resume delivery after a pause."""
+    with connect() as client:
+        client.resume_subscription(topic, subscription)
+    return Result(
+        {"topic": topic, "subscription": subscription, "is_paused": False},
+        f"{subscription} of {topic} is resumed.",
+    )
+
+
+@command(
+    app,
+    "danube subscriptions seek /default/orders -s billing --to earliest",
+    "danube subscriptions seek /default/orders -s billing --to 15m",
+    "danube subscriptions seek /default/orders -s billing --to 2025-03-01T09:30:00Z",
+)
+def seek(
+    connect: Connect,
+    topic: parameters.Topic,
+    *,
+    subscription: Subscription,
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar=POSITION_METAVAR,
+            help=f"The position to move to: {POSITION_HELP}.",
+            show_default=False,
+        ),
+    ],
+) -> Result:
+    """
+    Move the cursor of a subscription, backwards or forwards.
+
+    Messages before the position count as acknowledged; messages after it are delivered,
+    if necessary again. Consumers stay connected. For a partitioned topic, the
+    subscription moves in all partitions; an offset requires the name of one partition.
+    """
+    where = parse_position(to)
+    with connect() as client:
+        client.seek_subscription(topic, subscription, where)
+        cursors = {
+            name: client.describe_subscription(name, subscription).cursor
+            for name in client.partitions(topic)
+        }
+    return Result(
+        [
+            {"topic": name, "subscription": subscription, "cursor": cursor}
+            for name, cursor in cursors.items()
+        ],
+        *(
+            f"{subscription} of {name} continues at offset {cursor}."
+            for name, cursor in cursors.items()
         ),
     )
 
 
-async def _describe(
+@command(app, "danube subscriptions skip /default/orders -s billing -n 1")
+def skip(
+    connect: Connect,
+    topic: parameters.Topic,
+    *,
+    subscription: Subscription,
+    count: Annotated[
+        int,
+        typer.Option(
+            "--count",
+            "-n",
+            min=1,
+            metavar="COUNT",
+            help="The number of messages.",
+            show_default=False,
+        ),
+    ],
+) -> Result:
+    """
+    Skip the next unacknowledged messages.
+
+    They count as acknowledged. This helps if a message blocks its subscription or
+    cannot be processed. For a partitioned topic, name the partition.
+    """
+    with connect() as client:
+        client.skip(topic, subscription, count)
+        (name,) = client.partitions(topic)
+        cursor = client.describe_subscription(name, subscription).cursor
+    return Result(
+        {"topic": topic, "subscription": subscription, "cursor": cursor},
+        f"{subscription} of {topic} has acknowledged everything before offset "
+        f"{cursor}.",
+    )
+
+
+def partitions_of(client: Client, topic: str) -> list[str]:
+    """
+    Return the partitions of *topic*, or *topic* itself.
+
+    Raises:
+        TopicNotFound: There is no such topic.
+    """
+    names = client.partitions(topic)
+    if not names:
+        raise TopicNotFound(f"Unable to find the topic: {topic}")
+    return names
+
+
+def _describe(
     client: Client, topic: str, subscription: str
 ) -> dict[str, SubscriptionDescription]:
     """Return the subscription in each partition of *topic*, or in *topic* itself."""
-    names = await client.existing_partitions(topic)
     return {
-        name: await client.describe_subscription(name, subscription) for name in names
+        name: client.describe_subscription(name, subscription)
+        for name in partitions_of(client, topic)
     }
 
 
-def _print_json(topic: str, described: dict[str, SubscriptionDescription]) -> None:
+def _json_of(topic: str, described: dict[str, SubscriptionDescription]) -> object:
     if list(described) == [topic]:
-        print_json(described[topic])
-    else:
-        print_json(
-            [{"topic": name, **to_json_value(d)} for name, d in described.items()]
-        )
+        return described[topic]
+    return _json_by_partition(described.items())
 
 
-def _print_by_partition(
+def _json_by_partition(
     rows: Iterable[tuple[str, SubscriptionDescription]],
-) -> None:
-    columns = ("Partition", "Subscription", "Type", "Acked up to", "Backlog")
-    print_table(
-        (*columns, "In flight", "Consumers"),
-        (
-            (
-                name,
-                each.subscription,
-                each.type,
-                str(each.cursor),
-                each.backlog,
-                each.in_flight,
-                len(each.consumers),
-            )
-            for name, each in rows
-        ),
+) -> list[dict[str, Any]]:
+    return [{"topic": name, **to_json_value(each)} for name, each in rows]
+
+
+def _table_by_partition(rows: Iterable[tuple[str, SubscriptionDescription]]) -> Table:
+    return Table(
+        ("Partition", *COLUMNS),
+        ([name, *cells_of(each, COLUMNS)] for name, each in rows),
     )
 
 
@@ -298,18 +301,53 @@ def _backlog(description: SubscriptionDescription) -> str:
     return f"{count} (about {format_bytes(description.backlog_bytes)})"
 
 
+def _oldest(description: SubscriptionDescription) -> str | None:
+    publish_time = description.oldest_publish_time
+    return None if publish_time is None else format_time(to_datetime(publish_time))
+
+
 def _parked(description: SubscriptionDescription) -> object:
     if description.dead_letter_error is None:
         return description.parked
     return f"{description.parked}, not yet: {description.dead_letter_error}"
 
 
-def _shown(offsets: Range) -> str:
-    base, end = offsets
-    return str(base) if end == base + 1 else f"{base} \u2026 {end}"
-
-
-def _when(publish_time: int) -> str:
-    return (
-        to_datetime(publish_time).isoformat(timespec="seconds").replace("+00:00", "Z")
+def _shown(ranges: Iterable[Range]) -> str:
+    return ", ".join(
+        str(base) if end == base + 1 else f"{base} \u2026 {end}" for base, end in ranges
     )
+
+
+COLUMNS: Columns = {
+    "Subscription": "subscription",
+    "Type": "type",
+    "Acked up to": lambda each: str(each.cursor),
+    "Backlog": "backlog",
+    "In flight": "in_flight",
+    "Consumers": lambda each: len(each.consumers),
+}
+
+FIELDS: Columns = {
+    "Subscription": "subscription",
+    "Type": "type",
+    "Acked up to offset": lambda each: str(each.cursor),
+    "Acked above it": lambda each: sum(end - base for base, end in each.done),
+    "Backlog": _backlog,
+    "Oldest of it": _oldest,
+    "In flight": "in_flight",
+    "Delayed": "delayed",
+    "Blocked by offset": lambda each: _shown(each.blocked),
+    "Being dead-lettered": _parked,
+    "Stopped by": "stopped_by",
+    "Skipped offsets": lambda each: _shown(each.skipped),
+    "Paused": "is_paused",
+    "Consumers": lambda each: ", ".join(each.consumers),
+    "Delivered": "counts.delivered",
+    "Delivered again": "counts.redelivered",
+    "Nacked": "counts.nacked",
+    "Ack timeouts": "counts.timed_out",
+    "Expired": "counts.expired",
+    "Dead-lettered": "counts.dead_lettered",
+    "Given up": "counts.given_up",
+    "Skipped as unreadable": "counts.skipped",
+}

@@ -1,43 +1,46 @@
-"""`danube topics`: creates, lists, describes and deletes topics."""
+"""`danube topics`: manages topics, their partitions, limits and retention holds."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pydanube.cli import parameters
-from pydanube.cli.client_calls import confirm, run_with_client
-from pydanube.cli.commands import topic_holds, topic_partitions
+from pydanube.cli.commands import limits, subscriptions
 from pydanube.cli.commands.schemas import describe_binding
-from pydanube.cli.commands.subscriptions import print_subscriptions
+from pydanube.cli.commands.subscriptions import partitions_of
+from pydanube.cli.declaration import Connect, command, confirm
 from pydanube.cli.output import (
-    OutputFormat,
-    print_fields,
-    print_json,
+    Columns,
+    Fields,
+    Result,
+    Table,
+    cells_of,
     print_line,
-    print_result,
-    print_table,
     to_json_value,
 )
 from pydanube.cli.parameters import command_group, examples
 from pydanube.cli.quantities import (
     format_bytes,
     format_duration,
+    optional,
     parse_bytes,
     parse_duration,
 )
 from pydanube.client.client import DEFAULT_URL
-from pydanube.model.errors import TopicNotFound
+from pydanube.client.sync import connect as connect_to
+from pydanube.model.errors import InvalidRequest, TopicNotFound
 from pydanube.model.names import TopicName
 from pydanube.model.policy import CorruptionPolicy, Durability
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from pydanube.client.client import Client
-    from pydanube.model.descriptions import Hold, Segments, TopicDescription
+    from pydanube.client.sync import Client
+    from pydanube.model.descriptions import Segment, TopicDescription
     from pydanube.model.policy import Retention
 
 app = command_group(
@@ -48,17 +51,27 @@ app = command_group(
     "danube topics delete /default/orders",
 )
 
+HoldName = Annotated[
+    str,
+    typer.Option(
+        "--name",
+        metavar="NAME",
+        help="The name of the hold, for example that of the table that needs the "
+        "segments.",
+        show_default=False,
+    ),
+]
 
-@app.command(
-    epilog=examples(
-        "danube topics create /default/orders",
-        "danube topics create /default/orders --retention-age 7d "
-        "--retention-bytes 50GiB",
-        "danube topics create /default/ticks --non-reliable --if-not-exists",
-        "danube topics create /default/clicks --partitions 8",
-    )
+
+@command(
+    app,
+    "danube topics create /default/orders",
+    "danube topics create /default/orders --retention-age 7d --retention-bytes 50GiB",
+    "danube topics create /default/ticks --non-reliable --if-not-exists",
+    "danube topics create /default/clicks --partitions 8",
 )
 def create(
+    connect: Connect,
     topic: parameters.Topic,
     *,
     reliable: Annotated[
@@ -97,7 +110,6 @@ def create(
     ttl: Annotated[
         str | None,
         typer.Option(
-            "--ttl",
             metavar="DURATION",
             help="Messages expire after this time, such as 10m; by default never.",
         ),
@@ -113,7 +125,6 @@ def create(
     partitions: Annotated[
         int | None,
         typer.Option(
-            "--partitions",
             min=1,
             metavar="COUNT",
             help="Create a partitioned topic with this number of partitions.",
@@ -126,21 +137,18 @@ def create(
             help="Succeed if the topic exists with the same settings.",
         ),
     ] = False,
-    url: parameters.Url = DEFAULT_URL,
-    output_format: parameters.FormatOption = OutputFormat.TABLE,
-) -> None:
+) -> Result:
     """
     Create a topic.
 
     Producers also create topics, with default settings. The settings of a topic given
     here are permanent.
     """
-    age_s = None if retention_age is None else parse_duration(retention_age)
-    ttl_s = None if ttl is None else parse_duration(ttl)
-    bytes_max = None if retention_bytes is None else parse_bytes(retention_bytes)
-
-    async def call(client: Client) -> list[TopicDescription]:
-        await client.create_topic(
+    age_s = optional(parse_duration, retention_age)
+    bytes_max = optional(parse_bytes, retention_bytes)
+    ttl_s = optional(parse_duration, ttl)
+    with connect() as client:
+        client.create_topic(
             topic,
             partitions=partitions,
             reliable=reliable,
@@ -151,116 +159,84 @@ def create(
             on_corruption=on_corruption.value,
             exist_ok=if_not_exists,
         )
-        return await _describe(client, topic)
-
-    described = run_with_client(url, call)
-    if output_format is OutputFormat.JSON:
-        _print_json(topic, described)
-    elif partitions is None:
-        print_line(f"Topic {topic} exists.")
-    else:
-        print_line(f"Topic {topic} exists, with {_partitions(len(described))}.")
+        described = _describe(client, topic)
+    with_partitions = partitions and f", with {_partitions(len(described))}"
+    return Result(
+        _json_of(topic, described, {}), f"Topic {topic} exists{with_partitions or ''}."
+    )
 
 
-@app.command(
-    "list", epilog=examples("danube topics list", "danube topics list --names")
-)
+@command(app, "danube topics list", "danube topics list --names", name="list")
 def list_(
+    connect: Connect,
     *,
     namespace: Annotated[
         str | None,
         typer.Option(
-            "--namespace",
-            metavar="NAME",
-            help="Only topics of this namespace, for example default.",
+            metavar="NAME", help="Only topics of this namespace, for example default."
         ),
     ] = None,
     names: Annotated[
         bool, typer.Option("--names", help="Print only names, one per line.")
     ] = False,
-    url: parameters.Url = DEFAULT_URL,
-    output_format: parameters.FormatOption = OutputFormat.TABLE,
-) -> None:
+) -> Result:
     """
     List topics, with their sizes and backlogs.
 
     The partitions of a topic are summed up in one row; --names and --format json list
     each partition.
     """
-
-    async def name_all(client: Client) -> list[str]:
-        return sorted(await client.topics(namespace))
-
-    async def describe_all(client: Client) -> list[TopicDescription]:
-        found = [await _find(client, name) for name in await name_all(client)]
-        return [description for description in found if description is not None]
-
-    if names:
-        listed = run_with_client(url, name_all)
-        if output_format is OutputFormat.JSON:
-            print_json(listed)
-        else:
-            for name in listed:
-                print_line(name)
-        return
-    described = run_with_client(url, describe_all)
-    if output_format is OutputFormat.JSON:
-        print_json(described)
-    else:
-        print_table(
-            ("Topic", "Kind", "Messages", "Size", "Subscriptions", "Backlog"),
-            map(_row, _by_topic(described)),
-        )
+    with connect() as client:
+        listed = sorted(client.topics(namespace))
+        if names:
+            return Result(listed, *listed)
+        described = []
+        for name in listed:
+            # A topic may be deleted after it was listed.
+            with suppress(TopicNotFound):
+                described.append(client.describe_topic(name))
+    return Result(described, Table(LISTED, map(_row, _by_topic(described))))
 
 
-@app.command(
-    epilog=examples(
-        "danube topics describe /default/orders",
-        "danube topics describe /default/orders --segments",
-    )
+@command(
+    app,
+    "danube topics describe /default/orders",
+    "danube topics describe /default/orders --segments",
 )
 def describe(
+    connect: Connect,
     topic: parameters.Topic,
     *,
     segments: Annotated[
         bool,
         typer.Option("--segments", help="Also list the topic's segments."),
     ] = False,
-    url: parameters.Url = DEFAULT_URL,
-    output_format: parameters.FormatOption = OutputFormat.TABLE,
-) -> None:
+) -> Result:
     """Describe a topic: its settings, contents, producers and subscriptions."""
-
-    async def call(
-        client: Client,
-    ) -> tuple[list[TopicDescription], list[Segments]]:
-        described = await _describe(client, topic)
-        names = [each.topic for each in described] if segments else []
-        return described, [await client.segments(name) for name in names]
-
-    described, listed = run_with_client(url, call)
-    if output_format is OutputFormat.JSON:
-        _print_json(topic, described, listed)
-        return
-    if [each.topic for each in described] == [topic]:
-        _print_description(described[0])
+    with connect() as client:
+        described = _describe(client, topic)
+        listed = {
+            each.topic: client.segments(each.topic).segments
+            for each in described
+            if segments
+        }
+    parts = _partitions_shown(topic, described)
+    if _is_whole(topic, described):
+        parts = [_fields(described[0])]
         if described[0].subscriptions:
-            print_line()
-            print_subscriptions(described[0].subscriptions)
-    else:
-        _print_partitions(topic, described)
-    for each in listed:
-        print_line()
-        _print_segments(each)
+            parts += ["", Table.of(described[0].subscriptions, subscriptions.COLUMNS)]
+    for each in listed.values():
+        parts += ["", Table.of(each, SEGMENT)]
+    return Result(_json_of(topic, described, listed), *parts)
 
 
-@app.command(
-    epilog=examples(
-        "danube topics delete /default/orders",
-        "danube topics delete /default/orders --yes --force",
-    )
+@command(
+    app,
+    "danube topics delete /default/orders",
+    "danube topics delete /default/orders --yes --force",
 )
 def delete(
+    connect: Connect,
     topic: parameters.Topic,
     *,
     yes: parameters.Yes = False,
@@ -271,73 +247,174 @@ def delete(
             help="Delete it even if it has producers, consumers or holds.",
         ),
     ] = False,
-    url: parameters.Url = DEFAULT_URL,
-    output_format: parameters.FormatOption = OutputFormat.TABLE,
-) -> None:
+) -> Result:
     """Delete a topic with all its messages and subscriptions."""
     confirm(f"Delete {topic} with all its messages?", is_sure=yes)
+    with connect() as client:
+        client.delete_topic(topic, force=force)
+    return Result({"topic": topic, "deleted": True}, f"{topic} is deleted.")
 
-    async def call(client: Client) -> None:
-        await client.delete_topic(topic, force=force)
 
-    run_with_client(url, call)
-    print_result(
-        {"topic": topic, "deleted": True}, f"{topic} is deleted.", output_format
+@command(
+    app,
+    "danube topics hold /default/orders --name lake.orders "
+    "--reason 'its files are registered in the table'",
+)
+def hold(
+    connect: Connect,
+    topic: parameters.Topic,
+    *,
+    name: HoldName,
+    reason: Annotated[
+        str, typer.Option(metavar="TEXT", help="The reason, for people.")
+    ] = "",
+) -> Result:
+    """
+    Hold a topic's segments, because an external reader needs them.
+
+    Until the hold is released, retention and maintenance keep the segments as they are,
+    and deleting the topic requires --force.
+    """
+    with connect() as client:
+        client.hold_topic(topic, name, reason)
+    return Result(
+        {"topic": topic, "hold": name, "held": True}, f"{topic} is held by {name}."
     )
 
 
-app.command(
-    "hold",
-    epilog=examples(
-        "danube topics hold /default/orders --name lake.orders "
-        "--reason 'its files are registered in the table'",
-    ),
-)(topic_holds.hold)
+@command(app, "danube topics release /default/orders --name lake.orders")
+def release(connect: Connect, topic: parameters.Topic, *, name: HoldName) -> Result:
+    """Release a hold."""
+    with connect() as client:
+        client.release_topic(topic, name)
+    return Result(
+        {"topic": topic, "hold": name, "held": False},
+        f"{topic} is no longer held by {name}.",
+    )
 
-app.command(
-    "release",
-    epilog=examples("danube topics release /default/orders --name lake.orders"),
-)(topic_holds.release)
 
-app.command("partitions", epilog=examples("danube topics partitions /default/orders"))(
-    topic_partitions.list_partitions
+@command(app, "danube topics partitions /default/orders")
+def partitions(connect: Connect, topic: parameters.Topic) -> Result:
+    """
+    List the partitions of a topic, one per line.
+
+    A topic that is not partitioned is listed itself.
+    """
+    with connect() as client:
+        names = partitions_of(client, topic)
+    return Result({"topic": topic, "partitions": names}, *names)
+
+
+@command(app, "danube topics add-partitions /default/orders --total 8")
+def add_partitions(
+    connect: Connect,
+    topic: parameters.Topic,
+    *,
+    total: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            metavar="COUNT",
+            help="The new number of partitions.",
+            show_default=False,
+        ),
+    ],
+) -> Result:
+    """
+    Add partitions to a partitioned topic.
+
+    Stored messages stay in their partitions. Keys may move to other partitions, so
+    newer messages of a key are no longer ordered after older ones. Connected producers
+    and consumers find the new partitions automatically.
+    """
+    with connect() as client:
+        client.add_partitions(topic, total)
+        names = client.partitions(topic)
+    return Result({"topic": topic, "partitions": names}, *names)
+
+
+@command(
+    app,
+    "danube topics limits /default/orders",
+    "danube topics limits /default/orders --set max_publish_rate=1000",
+    "danube topics limits /default/orders --clear",
+    name="limits",
 )
+def topic_limits(
+    connect: Connect,
+    topic: parameters.Topic,
+    *,
+    settings: limits.Set = None,
+    clear: Annotated[
+        bool,
+        typer.Option(
+            "--clear",
+            help="Remove the topic's own limits, so that those of its namespace apply.",
+        ),
+    ] = False,
+) -> Result:
+    """
+    Show or set the limits of a topic.
 
-app.command(
-    "add-partitions",
-    epilog=examples("danube topics add-partitions /default/orders --total 8"),
-)(topic_partitions.add_partitions)
+    --set gives the topic limits of its own, which replace all limits of its namespace
+    at once; limits that are not named do not change. For a partitioned topic, they
+    apply to each partition.
+    """
+    if clear and settings:
+        raise InvalidRequest("--clear and --set exclude each other")
+    with connect() as client:
+        first = partitions_of(client, topic)[0]
+        if clear:
+            client.set_topic_limits(topic, None)
+        elif settings:
+            known = client.describe_topic(first).limits
+            client.set_topic_limits(topic, limits.with_settings(known, settings))
+        answer = client.describe_topic(first)
+    where = "its namespace" if answer.own_limits is None else "the topic itself"
+    return Result(
+        {"limits": answer.limits, "own": answer.own_limits},
+        Fields([("Limits of", where), *limits.limit_fields(answer.limits)]),
+    )
 
-app.command(
-    "limits",
-    epilog=examples(
-        "danube topics limits /default/orders",
-        "danube topics limits /default/orders --set max_publish_rate=1000",
-        "danube topics limits /default/orders --clear",
-    ),
-)(topic_partitions.topic_limits)
 
-app.command(
-    "set-on-corruption",
+@app.command(
     epilog=examples(
         "danube topics set-on-corruption /default/orders skip",
         "danube topics set-on-corruption /default/orders stop",
-    ),
-)(topic_partitions.set_on_corruption)
+    )
+)
+def set_on_corruption(
+    topic: parameters.Topic,
+    on_corruption: Annotated[
+        CorruptionPolicy,
+        typer.Argument(
+            metavar="stop|skip",
+            help="stop with an error, or skip the messages that cannot be read.",
+            show_default=False,
+        ),
+    ],
+    *,
+    url: parameters.Url = DEFAULT_URL,
+) -> None:
+    """
+    Set what subscriptions do at a segment of the topic that cannot be read.
+
+    The change takes effect at once. For a partitioned topic, it applies to each
+    partition.
+    """
+    with connect_to(url) as client:
+        client.set_on_corruption(topic, on_corruption.value)
+    print_line(f"Subscriptions of {topic} {on_corruption.value} at corrupt segments.")
 
 
-async def _describe(client: Client, topic: str) -> list[TopicDescription]:
+def _describe(client: Client, topic: str) -> list[TopicDescription]:
     """Return the descriptions of the partitions of *topic*, or of *topic* itself."""
-    names = await client.existing_partitions(topic)
-    return [await client.describe_topic(name) for name in names]
+    return [client.describe_topic(name) for name in partitions_of(client, topic)]
 
 
-async def _find(client: Client, topic: str) -> TopicDescription | None:
-    try:
-        return await client.describe_topic(topic)
-    except TopicNotFound:
-        # It was deleted after it was listed.
-        return None
+def _is_whole(topic: str, described: list[TopicDescription]) -> bool:
+    """Return whether *topic* itself is described, not its partitions."""
+    return [each.topic for each in described] == [topic]
 
 
 def _by_topic(
@@ -352,17 +429,21 @@ def _by_topic(
     return groups.items()
 
 
+LISTED = ("Topic", "Kind", "Messages", "Size", "Subscriptions", "Backlog")
+
+
 def _row(group: tuple[str, list[TopicDescription]]) -> tuple[object, ...]:
+    """Return the cells of a topic, or of all partitions together, under LISTED."""
     name, topics = group
     backlogs: Counter[str] = Counter()
     for topic in topics:
         backlogs.update(
             {each.subscription: each.backlog for each in topic.subscriptions}
         )
-    is_whole = topics[0].topic == name
+    parts = "" if _is_whole(name, topics) else f", {_partitions(len(topics))}"
     return (
         name,
-        _kind(topics[0]) + ("" if is_whole else f", {_partitions(len(topics))}"),
+        _kind(topics[0]) + parts,
         sum(each.message_count for each in topics),
         format_bytes(sum(each.tail_bytes + each.segment_bytes for each in topics)),
         len(backlogs),
@@ -374,87 +455,36 @@ def _partitions(count: int) -> str:
     return "1 partition" if count == 1 else f"{count} partitions"
 
 
-def _print_json(
-    topic: str, described: list[TopicDescription], listed: Sequence[Segments] = ()
-) -> None:
-    facts = [to_json_value(each) for each in described]
-    for each, segments in zip(facts, listed, strict=False):
-        each["segments"] = to_json_value(segments.segments)
-    if [each.topic for each in described] == [topic]:
-        print_json(facts[0])
-    else:
-        print_json({"topic": topic, "partitions": facts})
+def _json_of(
+    topic: str,
+    described: list[TopicDescription],
+    segments: Mapping[str, Sequence[Segment]],
+) -> object:
+    facts: list[dict[str, Any]] = [to_json_value(each) for each in described]
+    for each in facts:
+        if each["topic"] in segments:
+            each["segments"] = segments[each["topic"]]
+    if _is_whole(topic, described):
+        return facts[0]
+    return {"topic": topic, "partitions": facts}
 
 
-def _print_partitions(topic: str, described: list[TopicDescription]) -> None:
-    messages = sum(each.message_count for each in described)
-    print_fields(
-        [
-            ("Topic", topic),
-            ("Kind", _kind(described[0])),
-            ("Partitions", len(described)),
-            ("Messages", messages),
-        ]
-    )
-    print_line()
-    print_table(
-        ("Partition", "Messages", "Offsets", "Size", "Producers", "Subscriptions"),
-        (
-            (
-                each.topic,
-                each.message_count,
-                f"{each.base_offset} \u2026 {each.end_offset}",
-                format_bytes(each.tail_bytes + each.segment_bytes),
-                len(each.producers),
-                len(each.subscriptions),
-            )
-            for each in described
-        ),
-    )
-
-
-def _print_segments(listed: Segments) -> None:
-    print_table(
-        ("Base", "End", "Messages", "Size", "File"),
-        (
-            (
-                str(each.base),
-                str(each.end),
-                each.count,
-                format_bytes(each.byte_count),
-                each.url,
-            )
-            for each in listed.segments
-        ),
-    )
+def _partitions_shown(topic: str, described: list[TopicDescription]) -> list[Any]:
+    facts = {
+        "Topic": topic,
+        "Kind": _kind(described[0]),
+        "Partitions": len(described),
+        "Messages": sum(each.message_count for each in described),
+    }
+    return [Fields(facts.items()), "", Table.of(described, PARTITION)]
 
 
 def _kind(topic: TopicDescription) -> str:
     return "reliable" if topic.policy.is_reliable else "non-reliable"
 
 
-def _print_description(topic: TopicDescription) -> None:
-    facts: list[tuple[str, object]] = [("Topic", topic.topic), ("Kind", _kind(topic))]
-    if topic.policy.is_reliable:
-        facts += [
-            ("Ack means", _durability(topic.policy.durability)),
-            ("Retention", _retention(topic.policy.retention)),
-            ("Time to live", _ttl(topic.policy.ttl_s)),
-            ("On corruption", topic.policy.on_corruption.value),
-            ("Messages", topic.message_count),
-            ("Offsets", f"{topic.base_offset} \u2026 {topic.end_offset}"),
-            ("In segments", _segments(topic)),
-            ("In memory", format_bytes(topic.tail_bytes)),
-            ("Epoch", str(topic.epoch)),
-        ]
-        facts += [("Held by", _hold(each)) for each in topic.holds]
-    else:
-        facts += [("Published", topic.end_offset), ("Dropped", topic.dropped)]
-    facts += [
-        ("Schema", None if topic.schema is None else describe_binding(topic.schema)),
-        ("Producers", ", ".join(topic.producers)),
-    ]
-    print_fields(facts)
+def _offsets(topic: TopicDescription) -> str:
+    return f"{topic.base_offset} \u2026 {topic.end_offset}"
 
 
 def _segments(topic: TopicDescription) -> str:
@@ -465,22 +495,6 @@ def _segments(topic: TopicDescription) -> str:
     return f"{size} in {files}, up to offset {topic.sealed_offset}"
 
 
-def _hold(hold: Hold) -> str:
-    return f"{hold.name}: {hold.reason}" if hold.reason else hold.name
-
-
-def _durability(durability: Durability) -> str:
-    match durability:
-        case Durability.DURABLE:
-            return "on disk"
-        case Durability.WRITTEN:
-            return "written to the operating system"
-
-
-def _ttl(ttl_s: float | None) -> str:
-    return "no limit" if ttl_s is None else format_duration(ttl_s)
-
-
 def _retention(retention: Retention) -> str:
     limits = []
     if retention.age_s is not None:
@@ -488,3 +502,68 @@ def _retention(retention: Retention) -> str:
     if retention.bytes_max is not None:
         limits.append(f"up to {format_bytes(retention.bytes_max)}")
     return " and ".join(limits) or "everything"
+
+
+def _ttl(topic: TopicDescription) -> str:
+    ttl_s = topic.policy.ttl_s
+    return "no limit" if ttl_s is None else format_duration(ttl_s)
+
+
+def _fields(topic: TopicDescription) -> Fields:
+    columns = FIELDS if topic.policy.is_reliable else FIELDS_OF_NON_RELIABLE
+    holds = [
+        ("Held by", f"{each.name}: {each.reason}" if each.reason else each.name)
+        for each in topic.holds
+    ]
+    return Fields(
+        [
+            *zip(columns, cells_of(topic, columns), strict=True),
+            *holds,
+            ("Schema", topic.schema and describe_binding(topic.schema)),
+            ("Producers", ", ".join(topic.producers)),
+        ]
+    )
+
+
+ACK_MEANS = {
+    Durability.DURABLE: "on disk",
+    Durability.WRITTEN: "written to the operating system",
+}
+
+FIELDS: Columns = {
+    "Topic": "topic",
+    "Kind": _kind,
+    "Ack means": lambda topic: ACK_MEANS[topic.policy.durability],
+    "Retention": lambda topic: _retention(topic.policy.retention),
+    "Time to live": _ttl,
+    "On corruption": "policy.on_corruption",
+    "Messages": "message_count",
+    "Offsets": _offsets,
+    "In segments": _segments,
+    "In memory": lambda topic: format_bytes(topic.tail_bytes),
+    "Epoch": lambda topic: str(topic.epoch),
+}
+
+FIELDS_OF_NON_RELIABLE: Columns = {
+    "Topic": "topic",
+    "Kind": _kind,
+    "Published": "end_offset",
+    "Dropped": "dropped",
+}
+
+PARTITION: Columns = {
+    "Partition": "topic",
+    "Messages": "message_count",
+    "Offsets": _offsets,
+    "Size": lambda topic: format_bytes(topic.tail_bytes + topic.segment_bytes),
+    "Producers": lambda topic: len(topic.producers),
+    "Subscriptions": lambda topic: len(topic.subscriptions),
+}
+
+SEGMENT: Columns = {
+    "Base": lambda segment: str(segment.base),
+    "End": lambda segment: str(segment.end),
+    "Messages": "count",
+    "Size": lambda segment: format_bytes(segment.byte_count),
+    "File": "url",
+}

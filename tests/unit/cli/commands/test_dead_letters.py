@@ -1,12 +1,10 @@
 """The selection and the output of dead letters."""
 
-import json
-
 import pytest
 
 from pydanube.cli.commands import dead_letters as cli
 from pydanube.cli.commands.dead_letters import DeadLetterFilter
-from pydanube.cli.output import OutputFormat
+from pydanube.cli.output import Table, show
 from pydanube.client.dead_letters import DeadLetter
 from pydanube.client.messages import MessageBatch, ReceivedBatch
 from pydanube.model.ids import Epoch, Offset
@@ -46,19 +44,18 @@ def test_dead_letters_are_selected_by_reason_and_offset(choice, is_meant):
 
 def test_list_has_a_row_per_dead_letter_with_a_shortened_payload(capsys):
     long = letter(payload=b"x" * 1000, reason="too\nlong")
-    cli._print_list([cli._row(long)], OutputFormat.TABLE)
+    show(Table.of([long], cli.COLUMNS))
     said = capsys.readouterr().out
     assert "x" * 39 + "\u2026" in said
     assert "x" * 41 not in said
     assert "too\\nlong" in said
 
 
-def test_dead_letter_as_json_has_all_fields(capsys):
+def test_dead_letter_as_json_has_all_fields():
     history = ({"reason": "first", "offset": "1"},)
-    cli._print_list([cli._fields(letter(history=history))], OutputFormat.JSON)
-    [said] = json.loads(capsys.readouterr().out)
+    said = cli.json_of(letter(history=history))
     assert (said["offset"], said["original_offset"], said["attempt"]) == (3, 7, 6)
-    assert said["history"] == [{"reason": "first", "offset": "1"}]
+    assert said["history"] == history
     assert said["message"]["payload"] == "no number"
     assert said["message"]["attributes"] == {"a": "b"}
 
@@ -68,12 +65,12 @@ def test_dead_letter_shows_every_failure(capsys):
         {"topic": "/default/t", "offset": "1", "attempt": "6", "reason": "first"},
         {"topic": "/default/t", "offset": "4", "attempt": "2", "reason": "second"},
     )
-    cli._print_letter(letter(history=history))
+    show(*cli.described(letter(history=history)).parts)
     said = capsys.readouterr().out
     assert said.index("cannot parse") < said.index("second") < said.index("first")
     assert said.rstrip().endswith("no number")
 
 
 def test_dead_letter_with_an_invalid_history_is_shown(capsys):
-    cli._print_letter(letter(history=({},)))
+    show(*cli.described(letter(history=({},))).parts)
     assert "None" in capsys.readouterr().out

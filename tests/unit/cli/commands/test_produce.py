@@ -8,30 +8,15 @@ import pytest
 from pydanube.cli.commands.produce import (
     GROUP_BYTES,
     GROUP_MESSAGES,
-    ProduceOptions,
+    CommonOptions,
     Published,
     repeated,
     values_of,
 )
-from pydanube.cli.output import OutputFormat
+from pydanube.cli.output import OutputFormat, print_result
 from pydanube.client.messages import MessageIds, PartitionedIds, PartitionSlice
 from pydanube.model.errors import InvalidPayload
 from pydanube.model.schemas import SchemaType
-
-PLAIN = {
-    "topic": "/default/a",
-    "key": None,
-    "attributes": {},
-    "delay_s": None,
-    "ttl_s": None,
-    "rate": None,
-    "reliable": None,
-    "partitions": None,
-    "access": "shared",
-    "name": None,
-    "compression": None,
-    "url": "",
-}
 
 
 def groups_of(payloads, count):
@@ -59,11 +44,11 @@ def test_large_input_is_one_group():
 
 
 def test_payloads_alone_stay_a_list():
-    assert ProduceOptions(**PLAIN).batch([b"a"]) == [b"a"]
+    assert CommonOptions().batch([b"a"]) == [b"a"]
 
 
 def test_every_message_gets_the_key_and_the_attributes():
-    options = ProduceOptions(**PLAIN | {"key": "k", "attributes": {"source": "web"}})
+    options = CommonOptions(key="k", attributes={"source": "web"})
     batch = options.batch([b"a", b"b"])
     assert batch.to_pylist() == [
         {"key": b"k", "payload": each, "attributes": [("source", "web")]}
@@ -87,7 +72,7 @@ def test_published_counts_add_up():
 
 
 def test_summary_is_printed_as_json(capsys):
-    published().report(OutputFormat.JSON)
+    print_result(published().result(), OutputFormat.JSON)
     assert json.loads(capsys.readouterr().out) == {
         "topic": "/default/a",
         "messages": 3,
@@ -123,7 +108,7 @@ def test_messages_are_counted_by_partition(
         "Published 4 messages to /default/a (4 B), to 2 partitions, in 0.50 s, "
         "8 messages/s."
     )
-    spread().report(OutputFormat.JSON)
+    print_result(spread().result(), OutputFormat.JSON)
     said = json.loads(capsys.readouterr().out)
     assert said["partitions"] == {"/default/a-part-0": 1, "/default/a-part-1": 3}
     assert said["first_offset"] is None

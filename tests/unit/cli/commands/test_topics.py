@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from pydanube.cli.commands import topics as cli
-from pydanube.cli.output import to_json_value
+from pydanube.cli.output import show, to_json_value
 from pydanube.model.descriptions import SubscriptionDescription, TopicDescription
 from pydanube.model.policy import SubscriptionType, TopicPolicy
 
@@ -44,19 +44,16 @@ def test_partitions_of_a_topic_are_one_row():
 
 
 def test_partitioned_topic_is_described_by_partition(capsys):
-    cli._print_partitions("/default/p", PARTS)
+    show(*cli._partitions_shown("/default/p", PARTS))
     said = capsys.readouterr().out
     assert "Partitions  3" in said
     assert "Messages    30" in said
     assert "/default/p-part-2" in said
 
 
-def test_json_of_a_topic_is_the_topic_and_of_partitions_a_list(capsys):
-    import json
-
-    cli._print_json("/default/t", [TOPIC])
-    assert json.loads(capsys.readouterr().out)["topic"] == "/default/t"
-    cli._print_json("/default/p", PARTS)
-    said = json.loads(capsys.readouterr().out)
-    assert said["topic"] == "/default/p"
-    assert said["partitions"][1] == json.loads(json.dumps(to_json_value(PARTS[1])))
+def test_json_of_a_topic_is_the_topic_and_of_partitions_a_list():
+    assert cli._json_of("/default/t", [TOPIC], {}) == to_json_value(TOPIC)
+    assert cli._json_of("/default/p", PARTS, {}) == {
+        "topic": "/default/p",
+        "partitions": to_json_value(PARTS),
+    }
