@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import uuid
-from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,16 @@ class Scale:
     batch_messages: int = 1000
     latencies: int = 2000
 
+    @property
+    def in_batches(self) -> dict[str, Any]:
+        """The size and number of the messages of workloads with whole batches."""
+        batches = max(1, self.messages // self.batch_messages)
+        return {
+            "messages": batches * self.batch_messages,
+            "message_bytes": self.message_bytes,
+            "batch_messages": self.batch_messages,
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
@@ -46,10 +56,6 @@ class Row:
     p999_us: float | None = None
     max_us: float | None = None
     client_cpu_s_per_million: float | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the row for JSON."""
-        return asdict(self)
 
 
 DURABILITY = {
@@ -84,27 +90,21 @@ def run_bench(
 
 def _publish(url: str, scale: Scale) -> Iterator[Row]:
     for durability in ("durable", "written"):
-        with _Bench(url, durability) as bench:
-            [figures] = bench.run(partial(workloads.publish_batches, **_batches(scale)))
-            yield _throughput(
-                "publish", durability, scale, messages=_whole(scale), figures=figures
+        with _Bench(url, scale, durability) as bench:
+            [figures] = bench.run(
+                partial(workloads.publish_batches, **scale.in_batches)
             )
+            yield bench.row("publish", figures)
 
 
 def _end_to_end(url: str, scale: Scale) -> Iterator[Row]:
     for durability in ("durable", "written"):
-        with _Bench(url, durability) as bench:
-            consume = partial(workloads.consume_batches, messages=_whole(scale))
-            publish = partial(workloads.publish_batches, **_batches(scale))
-            consumed, published = bench.run(consume, publish)
-            figures = {
-                "began_ns": published["began_ns"],
-                "ended_ns": consumed["ended_ns"],
-                "cpu_s": published["cpu_s"] + consumed["cpu_s"],
-            }
-            yield _throughput(
-                "end to end", durability, scale, messages=_whole(scale), figures=figures
+        with _Bench(url, scale, durability) as bench:
+            figures = bench.run_together(
+                partial(workloads.publish_batches, **scale.in_batches),
+                workloads.consume,
             )
+            yield bench.row("end to end", figures)
 
 
 SHARING = (("exclusive", 1), ("shared", 4), ("key_shared", 4))
@@ -114,60 +114,41 @@ KEYS = 1000
 
 def _sharing(url: str, scale: Scale) -> Iterator[Row]:
     for subscription_type, consumers in SHARING:
-        with _Bench(url, "durable") as bench:
-            consume = partial(
-                workloads.consume_together,
-                messages=_whole(scale),
-                consumers=consumers,
-                subscription_type=subscription_type,
+        with _Bench(url, scale) as bench:
+            figures = bench.run_together(
+                partial(workloads.publish_batches, **scale.in_batches, keys=KEYS),
+                partial(
+                    workloads.consume,
+                    consumers=consumers,
+                    subscription_type=subscription_type,
+                ),
             )
-            publish = partial(workloads.publish_batches, **_batches(scale), keys=KEYS)
-            consumed, published = bench.run(consume, publish)
-            figures = {
-                "began_ns": published["began_ns"],
-                "ended_ns": consumed["ended_ns"],
-                "cpu_s": published["cpu_s"] + consumed["cpu_s"],
-            }
             name = subscription_type.replace("_", "-")
             plural = "" if consumers == 1 else "s"
-            yield _throughput(
-                f"end to end, {consumers} {name} consumer{plural}",
-                "durable",
-                scale,
-                messages=_whole(scale),
-                figures=figures,
-            )
+            yield bench.row(f"end to end, {consumers} {name} consumer{plural}", figures)
 
 
 def _backlog(url: str, scale: Scale) -> Iterator[Row]:
-    with _Bench(url, "durable") as bench:
-        bench.run(partial(workloads.publish_batches, **_batches(scale)))
-        [figures] = bench.run(
-            partial(workloads.consume_batches, messages=_whole(scale))
-        )
-        yield _throughput(
-            "consume a backlog",
-            "durable",
-            scale,
-            messages=_whole(scale),
-            figures=figures,
-        )
+    with _Bench(url, scale) as bench:
+        bench.run(partial(workloads.publish_batches, **scale.in_batches))
+        messages = scale.in_batches["messages"]
+        [figures] = bench.run(partial(workloads.consume, messages=messages))
+        yield bench.row("consume a backlog", figures)
 
 
 def _one_by_one(url: str, scale: Scale) -> Iterator[Row]:
     messages = max(1, scale.messages // 5)
-    with _Bench(url, "durable") as bench:
-        [published] = bench.run(
-            partial(
-                workloads.publish_one_by_one,
-                messages=messages,
-                message_bytes=scale.message_bytes,
-            )
+    with _Bench(url, scale) as bench:
+        publish = partial(
+            workloads.publish_one_by_one,
+            messages=messages,
+            message_bytes=scale.message_bytes,
         )
-        row = partial(_throughput, durability="durable", scale=scale, messages=messages)
-        yield row("send_nowait one by one", figures=published, batch="by the client")
+        row = partial(bench.row, batch="by the client", messages=messages)
+        [published] = bench.run(publish)
+        yield row("send_nowait one by one", published)
         [consumed] = bench.run(partial(workloads.consume_one_by_one, messages=messages))
-        yield row("async for one by one", figures=consumed, batch="by the client")
+        yield row("async for one by one", consumed)
 
 
 def _latency(url: str, scale: Scale) -> Iterator[Row]:
@@ -175,20 +156,16 @@ def _latency(url: str, scale: Scale) -> Iterator[Row]:
         "messages": scale.latencies,
         "message_bytes": scale.message_bytes,
     }
+    one: dict[str, Any] = {"messages": scale.latencies, "batch": "1 message"}
     for durability in ("durable", "written"):
-        with _Bench(url, durability) as bench:
+        with _Bench(url, scale, durability) as bench:
             [figures] = bench.run(partial(workloads.publish_latency, **options))
-            yield _latencies("publish to acknowledgement", durability, scale, figures)
+            yield bench.row("publish to acknowledgement", figures, **one)
     for durability in ("durable", "memory"):
-        with _Bench(url, durability) as bench:
-            [figures] = bench.run(
-                partial(
-                    workloads.delivery_latency,
-                    **options,
-                    reliable=durability != "memory",
-                )
-            )
-            yield _latencies("publish to receive", durability, scale, figures)
+        options["reliable"] = durability != "memory"
+        with _Bench(url, scale, durability) as bench:
+            [figures] = bench.run(partial(workloads.delivery_latency, **options))
+            yield bench.row("publish to receive", figures, **one)
 
 
 CALLS_MAX = 20_000
@@ -197,9 +174,8 @@ CALLS_MAX = 20_000
 
 def _grpc(url: str, scale: Scale, grpc_url: str) -> Iterator[Row]:
     messages = max(scale.latencies, min(CALLS_MAX, scale.messages // 100))
-    row = partial(_throughput, durability="durable", scale=scale, batch="1 message")
     for in_flight, count in ((1, scale.latencies), (64, messages)):
-        with _Bench(url, "durable") as bench:
+        with _Bench(url, scale) as bench:
             publish = partial(
                 grpc_workloads.publish_calls,
                 grpc_url=grpc_url,
@@ -209,9 +185,8 @@ def _grpc(url: str, scale: Scale, grpc_url: str) -> Iterator[Row]:
             )
             [figures] = bench.run(publish)
             name = f"gRPC publish, {in_flight} at a time"
-            published: Row = row(name, messages=count, figures=figures)
-            yield replace(published, **_percentiles(figures))
-    with _Bench(url, "durable") as bench:
+            yield bench.row(name, figures, messages=count, batch="1 message")
+    with _Bench(url, scale) as bench:
         bench.prepare_backlog()
         publish = partial(
             workloads.publish_batches,
@@ -220,75 +195,57 @@ def _grpc(url: str, scale: Scale, grpc_url: str) -> Iterator[Row]:
             batch_messages=messages,
         )
         bench.run(publish)
-        receive = partial(
-            grpc_workloads.receive_calls, grpc_url=grpc_url, messages=messages
+        [figures] = bench.run(
+            partial(grpc_workloads.receive_calls, grpc_url=grpc_url, messages=messages)
         )
-        [figures] = bench.run(receive)
-        yield row("gRPC receive and acknowledge", messages=messages, figures=figures)
+        name = "gRPC receive and acknowledge"
+        yield bench.row(name, figures, messages=messages, batch="1 message")
 
 
 def _spark_read(url: str, scale: Scale) -> Iterator[Row]:
-    # Only this workload needs Spark and Java.
+    # Only these workloads need Spark and Java.
     from pydanube.bench.spark_workloads import read_tables  # noqa: PLC0415
 
-    with _Bench(url, "durable") as bench:
-        bench.run(partial(workloads.publish_batches, **_batches(scale)))
+    with _Bench(url, scale) as bench:
+        bench.run(partial(workloads.publish_batches, **scale.in_batches))
         [figures] = bench.run(partial(read_tables, message_bytes=scale.message_bytes))
-    names = {
-        "topic": "Spark reads a topic",
-        "segments": "Spark reads its segments",
-        "parquet": "Spark's Parquet source reads the same files",
-    }
-    for key, name in names.items():
-        if key not in figures:
-            # There are too few messages for a segment.
-            continue
-        of = "topic" if key == "topic" else "segments"
-        yield Row(
-            workload=name,
-            durability=DURABILITY["durable"],
-            message_bytes=scale.message_bytes,
-            batch="all columns",
-            messages=round(figures[f"{of}_messages"]),
-            per_second=figures[key],
-            mb_per_second=figures[key] * scale.message_bytes / 1e6,
-        )
+        names = {
+            "topic": "Spark reads a topic",
+            "segments": "Spark reads its segments",
+            "parquet": "Spark's Parquet source reads the same files",
+        }
+        for key, name in names.items():
+            # There may be too few messages for a segment.
+            if key in figures:
+                of = "topic" if key == "topic" else "segments"
+                messages = round(figures[f"{of}_messages"])
+                rate = {"per_second": figures[key]}
+                yield bench.row(name, rate, messages=messages, batch="all columns")
 
 
 def _spark_write(url: str, scale: Scale) -> Iterator[Row]:
-    from pydanube.bench.spark_writing import write_table  # noqa: PLC0415
+    from pydanube.bench.spark_workloads import write_table  # noqa: PLC0415
 
-    with _Bench(url, "durable") as bench:
+    with _Bench(url, scale) as bench:
         write = partial(
             write_table, messages=scale.messages, message_bytes=scale.message_bytes
         )
-        [figures] = bench.run(write)
-    for mode, rate in figures.items():
-        yield Row(
-            workload=f"Spark writes a topic, {mode.replace('-', ' ')}",
-            durability=DURABILITY["durable"],
-            message_bytes=scale.message_bytes,
-            batch="by Spark",
-            messages=scale.messages,
-            per_second=rate,
-            mb_per_second=rate * scale.message_bytes / 1e6,
-        )
+        [rates] = bench.run(write)
+        for mode, rate in rates.items():
+            name = f"Spark writes a topic, {mode.replace('-', ' ')}"
+            figures = {"per_second": rate}
+            yield bench.row(name, figures, messages=scale.messages, batch="by Spark")
 
 
 def _spark_stream(url: str, scale: Scale) -> Iterator[Row]:
-    from pydanube.bench.spark_writing import stream_latency  # noqa: PLC0415
+    from pydanube.bench.spark_workloads import stream_latency  # noqa: PLC0415
 
     messages = min(scale.latencies, STREAM_MESSAGES_MAX)
-    with _Bench(url, "durable") as bench:
+    with _Bench(url, scale) as bench:
         [figures] = bench.run(partial(stream_latency, messages=messages))
-    yield Row(
-        workload="publish to receive through a Spark stream",
-        durability=DURABILITY["durable"],
-        message_bytes=TIME_BYTES,
-        batch="1 message",
-        messages=messages,
-        **_percentiles(figures),
-    )
+        name = "publish to receive through a Spark stream"
+        row = bench.row(name, figures, messages=messages, batch="1 message")
+        yield replace(row, message_bytes=TIME_BYTES)
 
 
 TIME_BYTES = 19
@@ -317,10 +274,11 @@ WORKLOADS: dict[str, Callable[[str, Scale], Iterator[Row]]] = {
 
 
 class _Bench:
-    """A new topic, and processes that use it."""
+    """A new topic, processes that use it, and their results."""
 
-    def __init__(self, url: str, durability: str) -> None:
+    def __init__(self, url: str, scale: Scale, durability: str = "durable") -> None:
         self._url = url
+        self._scale = scale
         self._topic = f"/default/bench-{uuid.uuid4().hex[:8]}"
         self._durability = durability
         self._processes = ProcessPoolExecutor(
@@ -349,64 +307,50 @@ class _Bench:
 
     def run(self, *work: Callable[..., Figures]) -> list[Figures]:
         """Run *work* concurrently, each in a process."""
-        running: list[Future[Figures]] = [
+        running = [
             self._processes.submit(each, self._url, self._topic) for each in work
         ]
         return [each.result() for each in running]
 
+    def run_together(
+        self, publish: Callable[..., Figures], consume: Callable[..., Figures]
+    ) -> Figures:
+        """Publish and consume at once; the time is that from the first to the last."""
+        messages = self._scale.in_batches["messages"]
+        consumed, published = self.run(partial(consume, messages=messages), publish)
+        return {
+            "began_ns": published["began_ns"],
+            "ended_ns": consumed["ended_ns"],
+            "cpu_s": published["cpu_s"] + consumed["cpu_s"],
+        }
 
-def _batches(scale: Scale) -> dict[str, Any]:
-    return {
-        "messages": _whole(scale),
-        "message_bytes": scale.message_bytes,
-        "batch_messages": scale.batch_messages,
-    }
+    def row(
+        self,
+        workload: str,
+        figures: Figures,
+        *,
+        messages: int | None = None,
+        batch: str | None = None,
+    ) -> Row:
+        """
+        Return the result of a workload with *messages*, by default those in batches.
 
-
-def _whole(scale: Scale) -> int:
-    """Return the number of messages in whole batches."""
-    return max(1, scale.messages // scale.batch_messages) * scale.batch_messages
-
-
-def _throughput(
-    workload: str,
-    durability: str,
-    scale: Scale,
-    *,
-    messages: int,
-    figures: Figures,
-    batch: str | None = None,
-) -> Row:
-    seconds = (figures["ended_ns"] - figures["began_ns"]) / 1e9
-    return Row(
-        workload=workload,
-        durability=DURABILITY[durability],
-        message_bytes=scale.message_bytes,
-        batch=batch or f"{scale.batch_messages} messages",
-        messages=messages,
-        per_second=messages / seconds,
-        mb_per_second=messages * scale.message_bytes / seconds / 1e6,
-        client_cpu_s_per_million=figures["cpu_s"] / messages * 1e6,
-    )
-
-
-def _latencies(workload: str, durability: str, scale: Scale, figures: Figures) -> Row:
-    return Row(
-        workload=workload,
-        durability=DURABILITY[durability],
-        message_bytes=scale.message_bytes,
-        batch="1 message",
-        messages=scale.latencies,
-        **_percentiles(figures),
-    )
-
-
-def _percentiles(figures: Figures) -> dict[str, Any]:
-    """Return the latency fields of a row."""
-    return {
-        "p50_us": figures["p50_us"],
-        "p90_us": figures["p90_us"],
-        "p99_us": figures["p99_us"],
-        "p999_us": figures["p99.9_us"],
-        "max_us": figures["max_us"],
-    }
+        *figures* are those of a row, or the times from which its rates follow.
+        """
+        messages = messages or self._scale.in_batches["messages"]
+        if "began_ns" in figures:
+            seconds = (figures.pop("ended_ns") - figures.pop("began_ns")) / 1e9
+            figures["per_second"] = messages / seconds
+            figures["client_cpu_s_per_million"] = figures["cpu_s"] / messages * 1e6
+        if "per_second" in figures:
+            mb = self._scale.message_bytes / 1e6
+            figures["mb_per_second"] = figures["per_second"] * mb
+        figures.pop("cpu_s", None)
+        return Row(
+            workload=workload,
+            durability=DURABILITY[self._durability],
+            message_bytes=self._scale.message_bytes,
+            batch=batch or f"{self._scale.batch_messages} messages",
+            messages=messages,
+            **figures,
+        )

@@ -1,30 +1,51 @@
 """
-Reading topics in Spark, compared with Spark's own Parquet source.
+Spark and topics: reading, writing, and the latency of a stream between topics.
 
-Both read all columns of the same segment files into a sink that drops them.
+Reading is compared with Spark's own Parquet source; both read all columns of the same
+segment files into a sink that drops them.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import statistics
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pydanube
 import pydanube.sync
-from pydanube.bench.workloads import Figures, LostMessages
+from pydanube.aio.loops import new_loop
+from pydanube.bench.workloads import (
+    RECEIVE_TIMEOUT_S,
+    Figures,
+    LostMessages,
+    percentiles_of,
+)
 from pydanube.spark import session
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from pydanube.client.client import Client
 
 ROUNDS = 3
 """The number of measured reads, whose median counts; a warm-up precedes them."""
 SEAL_TIMEOUT_S = 120.0
 TAIL_BYTES_MAX = 80 * 1024 * 1024
 """The most that a broker keeps unsealed, with a margin."""
+MODES = ("exactly-once", "at-least-once")
+WARM_UP_ROWS = 50_000
+RATE_PER_S = 50
+"""The rate at which messages are published, however fast the stream is."""
+WARM_UP_S = 5.0
+"""The time before the measurement begins: the first micro-batches are slow."""
 
 
 def read_tables(url: str, topic: str, *, message_bytes: int) -> Figures:
@@ -35,24 +56,73 @@ def read_tables(url: str, topic: str, *, message_bytes: int) -> Figures:
         LostMessages: A read did not return every message.
     """
     files, sealed, end = _wait_for_segments(url, topic, message_bytes)
+    with _spark() as (spark, _):
+        source = spark.read.format("danube").options(url=url, subscribe=topic)
+        figures = {
+            "topic": _read_rate(source.load(), end),
+            "topic_messages": float(end),
+            "segments_messages": float(sealed),
+        }
+        if files:
+            # The broker may seal more during the measurement.
+            ends = json.dumps({topic: sealed})
+            segments = source.options(tail="none", endingOffsets=ends).load()
+            figures["segments"] = _read_rate(segments, sealed)
+            figures["parquet"] = _read_rate(spark.read.parquet(*files), sealed)
+    return figures
+
+
+def write_table(url: str, topic: str, *, messages: int, message_bytes: int) -> Figures:
+    """
+    Measure the rows per second that Spark generates and writes, in each mode.
+
+    Raises:
+        LostMessages: The topic does not have every message.
+    """
+    figures = {}
+    with _spark() as (spark, _), pydanube.sync.connect(url) as client:
+        for mode in MODES:
+            options = {"url": url, "topic": topic, "mode": mode}
+            _write(spark, WARM_UP_ROWS, message_bytes, options)
+            end = client.describe_topic(topic).end_offset + messages
+            began = time.perf_counter()
+            _write(spark, messages, message_bytes, options)
+            figures[mode] = messages / (time.perf_counter() - began)
+            if client.describe_topic(topic).end_offset != end:
+                raise LostMessages(f"the topic does not have {messages} messages")
+    return figures
+
+
+def stream_latency(url: str, topic: str, *, messages: int) -> Figures:
+    """
+    Measure the latency from a producer through Spark to a consumer.
+
+    A stream copies *topic* to another one.  The latency of a message counts from its
+    due time, so that it includes any backlog of the producer.
+    """
+    copy = f"{topic}-copy"
+    with pydanube.sync.connect(url) as client:
+        client.create_topic(copy)
+        try:
+            with _spark() as (spark, directory):
+                query = _copy(spark, url, topic, copy, directory / "checkpoint")
+                with asyncio.Runner(loop_factory=new_loop) as runner:
+                    times = runner.run(_measure(url, topic, copy, messages))
+                query.stop()
+        finally:
+            client.delete_topic(copy, force=True)
+    return percentiles_of(times)
+
+
+@contextmanager
+def _spark() -> Iterator[tuple[SparkSession, Path]]:
+    """Yield a session and a temporary directory."""
     with tempfile.TemporaryDirectory(prefix="danube-bench-") as name:
         spark = session("danube bench", log_file=Path(name) / "spark.log")
         try:
-            source = spark.read.format("danube").options(url=url, subscribe=topic)
-            figures = {
-                "topic": _rate(source.load(), end),
-                "topic_messages": float(end),
-                "segments_messages": float(sealed),
-            }
-            if files:
-                # The broker may seal more during the measurement.
-                ends = json.dumps({topic: sealed})
-                segments = source.options(tail="none", endingOffsets=ends).load()
-                figures["segments"] = _rate(segments, sealed)
-                figures["parquet"] = _rate(spark.read.parquet(*files), sealed)
+            yield spark, Path(name)
         finally:
             spark.stop()
-    return figures
 
 
 def _wait_for_segments(
@@ -70,7 +140,7 @@ def _wait_for_segments(
             time.sleep(0.1)
 
 
-def _rate(rows: DataFrame, messages: int) -> float:
+def _read_rate(rows: DataFrame, messages: int) -> float:
     count = rows.count()
     if count != messages:
         raise LostMessages(f"Spark has read {count} of {messages} messages")
@@ -82,3 +152,72 @@ def _read(rows: Any) -> float:
     began = time.perf_counter()
     rows.write.format("noop").mode("overwrite").save()
     return time.perf_counter() - began
+
+
+def _write(
+    spark: SparkSession, rows: int, message_bytes: int, options: dict[str, str]
+) -> None:
+    payload = f"rpad(string(id), {message_bytes}, 'x') AS payload"
+    made = spark.range(rows).selectExpr(payload)
+    made.write.format("danube").options(**options).mode("append").save()
+
+
+def _copy(
+    spark: SparkSession, url: str, topic: str, copy: str, checkpoint: Path
+) -> StreamingQuery:
+    rows = (
+        spark.readStream.format("danube")
+        .options(url=url, subscribe=topic, startingOffsets="earliest")
+        .load()
+    )
+    writer: Any = rows.select("payload").writeStream.format("danube")
+    query: StreamingQuery = (
+        writer.options(url=url, topic=copy, checkpointLocation=str(checkpoint))
+        .trigger(processingTime="0 seconds")
+        .start()
+    )
+    return query
+
+
+async def _measure(url: str, topic: str, copy: str, messages: int) -> list[float]:
+    count = messages + round(WARM_UP_S * RATE_PER_S)
+    async with pydanube.connect(url) as client:
+        # The stream is ready when it has copied one message.
+        async with client.producer(topic) as producer:
+            await producer.send(b"%d" % time.time_ns())
+        await _receive(client, copy, 1)
+        return await _measure_open(client, topic, copy, messages, count)
+
+
+async def _measure_open(
+    client: Client, topic: str, copy: str, messages: int, count: int
+) -> list[float]:
+    async with asyncio.TaskGroup() as tasks:
+        receiving = tasks.create_task(_receive(client, copy, count))
+        tasks.create_task(_publish(client, topic, count))
+    # In the order of arrival, which is that of the topic.
+    return receiving.result()[-messages:]
+
+
+async def _publish(client: Client, topic: str, count: int) -> None:
+    async with client.producer(topic) as producer:
+        began = time.time_ns()
+        for number in range(count):
+            due = began + number * 1_000_000_000 // RATE_PER_S
+            await asyncio.sleep((due - time.time_ns()) / 1e9)
+            producer.send_nowait(b"%d" % due)
+
+
+async def _receive(client: Client, topic: str, count: int) -> list[float]:
+    times: list[float] = []
+    async with client.consumer(
+        topic, subscription="bench", start="earliest"
+    ) as consumer:
+        while len(times) < count:
+            batch = await consumer.receive_batch(timeout_s=RECEIVE_TIMEOUT_S)
+            if not batch:
+                raise LostMessages(f"only {len(times)} of {count} messages came")
+            now = time.time_ns()
+            times += [(now - int(payload)) / 1e9 for payload in batch.payloads]
+            await consumer.ack(batch)
+    return times
