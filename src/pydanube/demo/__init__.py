@@ -51,13 +51,7 @@ def run(
             markup=False,
         )
         return 2
-    return run_demo(
-        directory=directory,
-        output=output,
-        seconds=seconds,
-        small=small,
-        console=console,
-    )
+    return run_demo(directory, output, console, seconds=seconds, small=small)
 
 
 __all__ = ["run"]

@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 from matplotlib.ticker import EngFormatter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -99,12 +99,10 @@ def cpu_by_process(telemetry: pa.Table) -> dict[str, list[tuple[Any, float]]]:
 
     A window counts the growth of the counters since the window before.
     """
-    columns = ["window_start", "kind", "source", "name", "cpu_s_first", "cpu_s_last"]
     last_seen: dict[str, float] = {}
     used: dict[str, dict[Any, float]] = defaultdict(lambda: defaultdict(float))
-    for row in telemetry.select(columns).sort_by("window_start").to_pylist():
-        if row["kind"] != "process" or row["cpu_s_last"] is None:
-            continue
+    order = [("window_start", "ascending"), ("cpu_s_first", "ascending")]
+    for row in telemetry.sort_by(order).to_pylist():
         before = last_seen.get(row["source"], row["cpu_s_first"])
         last_seen[row["source"]] = row["cpu_s_last"]
         grown = max(0.0, row["cpu_s_last"] - before)
@@ -131,22 +129,18 @@ def _draw_processes(axes: Any, telemetry: pa.Table) -> None:
     totals = {name: sum(share for _, share in series) for name, series in used.items()}
     least = SHARE_SHOWN * sum(totals.values())
     shown = [name for name in used if totals[name] > least][:PROCESSES_SHOWN]
-    rest = [name for name in used if name not in shown]
     moments = sorted({at for series in used.values() for at, _ in series})
     if not moments:
         return
     seconds = [(at - moments[0]).total_seconds() for at in moments]
     step = seconds[1] - seconds[0] if len(seconds) > 1 else 1.0
-    stacks = {name: dict(used[name]) for name in shown}
-    if rest:
-        others: dict[Any, float] = defaultdict(float)
-        for name in rest:
-            for at, value in used[name]:
-                others[at] += value
-        stacks["others"] = dict(others)
+    stacks: dict[str, dict[Any, float]] = defaultdict(lambda: defaultdict(float))
+    for name, series in used.items():
+        for at, value in series:
+            stacks[name if name in shown else "others"][at] += value
     axes.stackplot(
         seconds,
-        [[stack.get(at, 0.0) / step for at in moments] for stack in stacks.values()],
+        [[stack[at] / step for at in moments] for stack in stacks.values()],
         labels=list(stacks),
         colors=COLOURS,
         alpha=0.9,
@@ -177,14 +171,11 @@ def _draw_batches(axes: Any, batches: BatchLog) -> None:
 
 
 def _draw_lag(axes: Any, lag: Sequence[LagSample]) -> None:
-    series: Mapping[str, list[tuple[float, int]]] = defaultdict(list)
-    for each in lag:
-        for name, backlog in each.backlogs.items():
-            series[name].append((each.at_s, backlog))
-    for colour, (name, points) in zip(
-        (COLOURS[0], COLOURS[3]), sorted(series.items()), strict=False
-    ):
-        x, y = zip(*points, strict=True)
+    names = sorted({name for each in lag for name in each.backlogs})
+    for colour, name in zip((COLOURS[0], COLOURS[3]), names, strict=False):
+        seen = [each for each in lag if name in each.backlogs]
+        x = [each.at_s for each in seen]
+        y = [each.backlogs[name] for each in seen]
         axes.step(x, y, where="post", color=colour, linewidth=2, label=name)
         axes.fill_between(x, y, step="post", color=colour, alpha=0.08)
     axes.set_title("Lag of the queries, as the broker shows it")
@@ -193,5 +184,5 @@ def _draw_lag(axes: Any, lag: Sequence[LagSample]) -> None:
     axes.yaxis.set_major_formatter(EngFormatter())
     axes.set_ylabel("messages")
     axes.set_xlabel("seconds")
-    if series:
+    if names:
         axes.legend(loc="upper right")

@@ -1,8 +1,8 @@
 """
 The input of the demo.
 
-Telemetry consists of counters of this machine's processes and devices, without command
-lines, environments and users.  The bulk of the messages are the lines of the Python
+Telemetry consists of counters of this machine's processes, without command lines,
+environments and users.  The bulk of the messages are the lines of the Python
 standard library.
 """
 
@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
-import pyarrow as pa
+
+from pydanube.model.batch import batch_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
 
 POSITION_MODULUS = 1009
 """
@@ -82,12 +85,8 @@ def batches_of(files: Sequence[SourceFile], lines_max: int) -> Iterator[pa.Recor
         payloads += file.lines
         keys += [file.name.encode()] * len(file.lines)
     for at in range(0, len(payloads), lines_max):
-        yield pa.record_batch(
-            {
-                "key": pa.array(keys[at : at + lines_max], pa.binary()),
-                "payload": pa.array(payloads[at : at + lines_max], pa.binary()),
-            }
-        )
+        end = at + lines_max
+        yield batch_of(payloads[at:end], keys=keys[at:end])
 
 
 def fingerprint(payloads: Sequence[bytes], offsets: Sequence[int]) -> int:
@@ -103,66 +102,24 @@ def fingerprint(payloads: Sequence[bytes], offsets: Sequence[int]) -> int:
 
 
 def sample() -> list[dict[str, Any]]:
-    """Read this machine's counters: one dict for each process and device."""
-    return [*_processes(), *_processors(), *_memory(), *_disks(), *_networks()]
+    """Read the counters of this machine's processes: one dict for each."""
+    names = ["pid", "name", "cpu_times", "memory_info"]
+    # None for processes that have just ended or are not accessible.
+    return [
+        {
+            "source": f"process/{found['pid']}",
+            "name": found["name"] or "?",
+            "cpu_s": found["cpu_times"].user + found["cpu_times"].system,
+            "memory_bytes": found["memory_info"].rss,
+        }
+        for found in (process.info for process in psutil.process_iter(names))
+        if found["cpu_times"] is not None and found["memory_info"] is not None
+    ]
 
 
 def telemetry_batch(found: Sequence[dict[str, Any]]) -> pa.RecordBatch:
     """Return *found* as JSON messages, keyed by source."""
-    return pa.record_batch(
-        {
-            "key": pa.array([each["source"].encode() for each in found], pa.binary()),
-            "payload": pa.array([json.dumps(each).encode() for each in found]),
-            "attributes": pa.array(
-                [[("kind", each["kind"])] for each in found],
-                pa.map_(pa.string(), pa.string()),
-            ),
-        }
+    return batch_of(
+        [json.dumps(each).encode() for each in found],
+        keys=[each["source"].encode() for each in found],
     )
-
-
-def _processes() -> Iterator[dict[str, Any]]:
-    names = ["pid", "name", "cpu_times", "memory_info", "num_threads"]
-    for process in psutil.process_iter(names):
-        found = process.info
-        # None for processes that have just ended or are not accessible.
-        if found["cpu_times"] is None or found["memory_info"] is None:
-            continue
-        yield {
-            "source": f"process/{found['pid']}",
-            "kind": "process",
-            "name": found["name"] or "?",
-            "cpu_s": found["cpu_times"].user + found["cpu_times"].system,
-            "memory_bytes": found["memory_info"].rss,
-            "threads": found["num_threads"],
-        }
-
-
-def _processors() -> Iterator[dict[str, Any]]:
-    for number, times in enumerate(psutil.cpu_times(percpu=True)):
-        busy_s = sum(times) - times.idle - getattr(times, "iowait", 0.0)
-        yield _device("cpu", str(number), cpu_s=busy_s)
-
-
-def _memory() -> Iterator[dict[str, Any]]:
-    found = psutil.virtual_memory()
-    yield _device("memory", "ram", memory_bytes=found.total - found.available)
-
-
-def _disks() -> Iterator[dict[str, Any]]:
-    # None without disks, as in some containers.
-    for name, found in (psutil.disk_io_counters(perdisk=True) or {}).items():
-        yield _device(
-            "disk", name, in_bytes=found.read_bytes, out_bytes=found.write_bytes
-        )
-
-
-def _networks() -> Iterator[dict[str, Any]]:
-    for name, found in (psutil.net_io_counters(pernic=True) or {}).items():
-        yield _device(
-            "network", name, in_bytes=found.bytes_recv, out_bytes=found.bytes_sent
-        )
-
-
-def _device(kind: str, name: str, **counters: float) -> dict[str, Any]:
-    return {"source": f"{kind}/{name}", "kind": kind, "name": name, **counters}

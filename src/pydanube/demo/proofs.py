@@ -55,33 +55,18 @@ class ReadBack:
 def prove_topic(subject: str, ledger: Ledger, back: ReadBack) -> list[Claim]:
     """Check that a topic has everything that the broker acknowledged."""
     last = back.offsets.last()
-    return [
-        Claim(
-            subject,
-            "messages published = acknowledged",
-            ledger.published,
-            ledger.acknowledged,
-        ),
-        Claim(
-            subject,
-            "acknowledged = different offsets read back",
-            ledger.acknowledged,
-            back.offsets.count,
-        ),
-        Claim(subject, "offsets read twice", 0, back.repeated),
-        Claim(
-            subject,
-            "one range of offsets without a gap, up to",
-            ledger.acknowledged,
-            last[1] if last is not None and len(back.offsets) == 1 else -1,
-        ),
-        Claim(
-            subject,
-            "acknowledgements out of order",
-            0,
-            0 if ledger.are_offsets_ordered else 1,
-        ),
-    ]
+    end = last[1] if last is not None and len(back.offsets) == 1 else -1
+    done = ledger.acknowledged
+    return _claims(
+        subject,
+        {
+            "messages published = acknowledged": (ledger.published, done),
+            "acknowledged = different offsets read back": (done, back.offsets.count),
+            "offsets read twice": (0, back.repeated),
+            "one range of offsets without a gap, up to": (done, end),
+            "acknowledgements out of order": (0, int(not ledger.are_offsets_ordered)),
+        },
+    )
 
 
 def prove_lines(
@@ -97,7 +82,7 @@ def prove_lines(
             ("last_offset", "max"),
         ]
     )
-    same_lines = same_bytes = same_fingerprint = in_place = 0
+    same_lines = same_bytes = same = in_place = 0
     for row in files.to_pylist():
         expected = ledger.by_key.get(row["file"])
         if expected is None:
@@ -105,70 +90,53 @@ def prove_lines(
         lines = row["lines_sum"]
         same_lines += lines == lines_on_disk.get(row["file"])
         same_bytes += row["bytes_sum"] + lines - 1 == expected.byte_count
-        same_fingerprint += row["fingerprint_sum"] == expected.fingerprint
+        same += row["fingerprint_sum"] == expected.fingerprint
         # The lines of a file were published together, so their offsets are adjacent.
         in_place += row["last_offset_max"] - row["first_offset_min"] + 1 == lines
     count = len(lines_on_disk)
-    return [
-        Claim(
-            subject,
-            "acknowledged = sum of lines in Delta",
-            ledger.acknowledged,
-            _sum(table, "lines"),
-        ),
-        Claim(
-            subject,
-            "acknowledged = different offsets in Delta",
-            ledger.acknowledged,
-            _sum(table, "offsets") if _are_disjoint(table) else -1,
-        ),
-        Claim(subject, "files on disk = files in the table", count, files.num_rows),
-        Claim(subject, "files with the line count of the disk", count, same_lines),
-        Claim(subject, "files with the size of the disk", count, same_bytes),
-        Claim(subject, "files whose lines have adjacent offsets", count, in_place),
-        Claim(
-            subject,
-            "files with every line unchanged at its offset",
-            count,
-            same_fingerprint,
-        ),
-    ]
+    done = ledger.acknowledged
+    offsets = _sum(table, "offsets") if _are_disjoint(table) else -1
+    return _claims(
+        subject,
+        {
+            "acknowledged = sum of lines in Delta": (done, _sum(table, "lines")),
+            "acknowledged = different offsets in Delta": (done, offsets),
+            "files on disk = files in the table": (count, files.num_rows),
+            "files with the line count of the disk": (count, same_lines),
+            "files with the size of the disk": (count, same_bytes),
+            "files whose lines have adjacent offsets": (count, in_place),
+            "files with every line unchanged at its offset": (count, same),
+        },
+    )
 
 
 def prove_telemetry(subject: str, ledger: Ledger, table: pa.Table) -> list[Claim]:
-    """Check the table of windows."""
-    windows = table.select(["window_start", "source", "name"])
-    different = windows.group_by(windows.column_names).aggregate([]).num_rows
-    return [
-        Claim(
-            subject,
-            "acknowledged = sum of messages in Delta",
-            ledger.acknowledged,
-            _sum(table, "messages"),
-        ),
-        Claim(
-            subject,
-            "differences between what was published and read",
-            0,
-            abs(ledger.fingerprint - _sum(table, "fingerprint")),
-        ),
-        Claim(
-            subject, "windows in Delta = different windows", table.num_rows, different
-        ),
-    ]
+    """Check the table of windows, whose rows are sums of one batch each."""
+    done = ledger.acknowledged
+    difference = abs(ledger.fingerprint - _sum(table, "fingerprint"))
+    return _claims(
+        subject,
+        {
+            "acknowledged = sum of messages in Delta": (done, _sum(table, "messages")),
+            "differences between what was published and read": (0, difference),
+        },
+    )
 
 
 def prove_lag(backlogs: Mapping[str, int], subscriptions: Iterable[str]) -> list[Claim]:
     """Check that the broker shows no lag of the queries."""
-    return [
-        Claim(
-            "broker",
-            f"lag of {name}, as the broker shows it",
-            0,
-            backlogs.get(name, -1),
-        )
-        for name in subscriptions
-    ]
+    return _claims(
+        "broker",
+        {
+            f"lag of {name}, as the broker shows it": (0, backlogs.get(name, -1))
+            for name in subscriptions
+        },
+    )
+
+
+def _claims(subject: str, counts: Mapping[str, tuple[int, int]]) -> list[Claim]:
+    """Return claims by their texts, with the expected and the found counts."""
+    return [Claim(subject, text, *pair) for text, pair in counts.items()]
 
 
 def _sum(table: pa.Table, column: str) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +19,8 @@ from pydanube.demo.inputs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
-    from types import TracebackType
 
 LINES = "/default/stdlib-lines"
 TELEMETRY = "/default/telemetry"
@@ -32,13 +33,12 @@ FILES_AT_ONCE = 100
 SAMPLE_INTERVAL_S = 0.5
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class KeyTotals:
     """The totals of the acknowledged messages of one key."""
 
-    count: int = 0
-    byte_count: int = 0
-    fingerprint: int = 0
+    byte_count: int
+    fingerprint: int
 
 
 @dataclass(slots=True)
@@ -99,10 +99,10 @@ def _record_files(
 ) -> None:
     at = 0
     for file in files:
-        mine = offsets[at : at + len(file.lines)]
-        at += len(file.lines)
-        found = ledger.record(file.lines, mine)
-        ledger.by_key[file.name] = KeyTotals(len(mine), file.byte_count, found)
+        end = at + len(file.lines)
+        found = ledger.record(file.lines, offsets[at:end])
+        ledger.by_key[file.name] = KeyTotals(file.byte_count, found)
+        at = end
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class LagSample:
 
 class TelemetryProducer:
     """
-    Publishes this machine's counters twice a second while the body runs.
+    Publishes this machine's counters twice a second.
 
     With each sample it records the lag of the queries.
     """
@@ -123,61 +123,48 @@ class TelemetryProducer:
     def __init__(self, client: Any) -> None:
         self.ledger = Ledger()
         self.lag: list[LagSample] = []
-        self.error: BaseException | None = None
         self._client = client
         self._started_at = time.monotonic()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
 
-    @property
-    def elapsed_s(self) -> float:
-        """Return how long it has been publishing."""
-        return time.monotonic() - self._started_at
+    @contextmanager
+    def running(self) -> Iterator[Callable[[], None]]:
+        """
+        Publish in a thread while the body runs.
+
+        Yield a function that stops publishing; all published messages are acknowledged
+        when it returns.
+        """
+        with ThreadPoolExecutor(1) as thread:
+            publishing = thread.submit(self._publish)
+
+            def stop() -> None:
+                self._stopping.set()
+                publishing.result()
+
+            try:
+                yield stop
+            finally:
+                self._stopping.set()
 
     def find_backlogs(self) -> dict[str, int]:
         """Record and return the current lag of the queries."""
         found = find_backlogs(self._client)
-        self.lag.append(LagSample(self.elapsed_s, found))
+        self.lag.append(LagSample(time.monotonic() - self._started_at, found))
         return found
 
-    def stop(self) -> None:
-        """Stop publishing; all published messages are acknowledged on return."""
-        self._stopping.set()
-        self._thread.join()
-        if self.error is not None:
-            raise self.error
-
-    def __enter__(self) -> TelemetryProducer:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stopping.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            with self._client.producer(
-                TELEMETRY, name="demo-telemetry", reliable=True
-            ) as producer:
-                while not self._stopping.is_set():
-                    self._publish_one(producer)
-                    self._stopping.wait(SAMPLE_INTERVAL_S)
-        except BaseException as error:  # noqa: BLE001  # Raised again by stop().
-            self.error = error
-
-    def _publish_one(self, producer: Any) -> None:
-        batch = telemetry_batch(sample())
-        self.ledger.published += batch.num_rows
-        offsets = producer.send_batch(batch).offsets
-        payloads: list[Any] = batch.column("payload").to_pylist()
-        self.ledger.record(payloads, offsets)
-        self.find_backlogs()
+    def _publish(self) -> None:
+        with self._client.producer(
+            TELEMETRY, name="demo-telemetry", reliable=True
+        ) as producer:
+            while not self._stopping.is_set():
+                batch = telemetry_batch(sample())
+                self.ledger.published += batch.num_rows
+                offsets = producer.send_batch(batch).offsets
+                payloads: list[Any] = batch.column("payload").to_pylist()
+                self.ledger.record(payloads, offsets)
+                self.find_backlogs()
+                self._stopping.wait(SAMPLE_INTERVAL_S)
 
 
 def find_backlogs(client: Any) -> dict[str, int]:

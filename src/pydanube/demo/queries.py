@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 from pyspark.sql import functions as F  # noqa: N812
@@ -28,16 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 LINES_PER_TRIGGER = 250_000
 WINDOW = "2 seconds"
 
-TELEMETRY_JSON = (
-    "source string, kind string, name string, cpu_s double, memory_bytes bigint, "
-    "threads int, in_bytes bigint, out_bytes bigint"
-)
+TELEMETRY_JSON = "source string, name string, cpu_s double, memory_bytes bigint"
 
 
 @dataclass(slots=True)
@@ -56,11 +53,10 @@ def start_lines_query(
     rows_max: int = LINES_PER_TRIGGER,
 ) -> StreamingQuery:
     """Start counting lines, bytes and fingerprints of each file in the topic."""
-    table = directory / "lines"
 
     def sink(batch: DataFrame, batch_id: int) -> None:
         counted = count_lines(batch).toArrow()
-        _append_once(table, counted, "demo-lines", batch_id)
+        _append_once(directory / "lines", counted, "demo-lines", batch_id)
         on_batch(sum(counted.column("lines").to_pylist()))
 
     lines = (
@@ -94,25 +90,33 @@ def count_lines(batch: DataFrame) -> DataFrame:
 def start_telemetry_query(
     spark: SparkSession, url: str, directory: Path
 ) -> StreamingQuery:
-    """Start updating windows of every source's counters."""
-    table = directory / "telemetry"
+    """Start summing up every source's counters in windows, for each micro-batch."""
 
     def sink(batch: DataFrame, batch_id: int) -> None:
-        _merge_once(table, batch.toArrow(), "demo-telemetry", batch_id)
+        windows = count_windows(batch).toArrow()
+        _append_once(directory / "telemetry", windows, "demo-telemetry", batch_id)
 
     messages = (
         _read(spark, url, TELEMETRY, TELEMETRY_SUBSCRIPTION)
         .schema("offset bigint, publish_time timestamp, payload binary")
         .load()
-        .withColumn(
-            "counters", F.from_json(F.col("payload").cast("string"), TELEMETRY_JSON)
-        )
     )
-    windows = (
-        messages.withWatermark("publish_time", "10 minutes")
+    return (
+        messages.writeStream.queryName("telemetry")
+        .foreachBatch(sink)
+        .option("checkpointLocation", str(directory / "telemetry-checkpoint"))
+        .trigger(processingTime="1 second")
+        .start()
+    )
+
+
+def count_windows(batch: DataFrame) -> DataFrame:
+    """Return the totals of a batch of counters by window and source."""
+    counters = F.from_json(F.col("payload").cast("string"), TELEMETRY_JSON)
+    return (
+        batch.select("*", counters.alias("counters"))
         .groupBy(
-            F.window("publish_time", WINDOW).alias("window"),
-            F.col("counters.kind").alias("kind"),
+            F.window("publish_time", WINDOW)["start"].alias("window_start"),
             F.col("counters.source").alias("source"),
             F.col("counters.name").alias("name"),
         )
@@ -122,19 +126,7 @@ def start_telemetry_query(
             F.min("counters.cpu_s").alias("cpu_s_first"),
             F.max("counters.cpu_s").alias("cpu_s_last"),
             F.max("counters.memory_bytes").alias("memory_bytes"),
-            F.max("counters.in_bytes").alias("in_bytes"),
-            F.max("counters.out_bytes").alias("out_bytes"),
         )
-        .withColumn("window_start", F.col("window.start"))
-        .drop("window")
-    )
-    return (
-        windows.writeStream.queryName("telemetry")
-        .outputMode("update")
-        .foreachBatch(sink)
-        .option("checkpointLocation", str(directory / "telemetry-checkpoint"))
-        .trigger(processingTime="1 second")
-        .start()
     )
 
 
@@ -149,12 +141,8 @@ def batch_log(query: StreamingQuery) -> BatchLog:
 
 
 def _read(spark: SparkSession, url: str, topic: str, subscription: str) -> Any:
-    return (
-        spark.readStream.format("danube")
-        .option("url", url)
-        .option("subscribe", topic)
-        .option("subscription", subscription)
-        .option("startingOffsets", "earliest")
+    return spark.readStream.format("danube").options(
+        url=url, subscribe=topic, subscription=subscription, startingOffsets="earliest"
     )
 
 
@@ -166,46 +154,11 @@ def _fingerprint() -> Any:
 
 def _append_once(path: Path, rows: pa.Table, application: str, batch_id: int) -> None:
     """Append *rows*, unless the table has this batch."""
-    if not _has_batch(path, application, batch_id):
-        properties = _properties(application, batch_id)
-        write_deltalake(path, rows, mode="append", commit_properties=properties)
-
-
-def _merge_once(path: Path, rows: pa.Table, application: str, batch_id: int) -> None:
-    """Replace and add windows, unless the table has this batch."""
-    if _has_batch(path, application, batch_id):
-        return
-    properties = _properties(application, batch_id)
-    if not DeltaTable.is_deltatable(str(path)):
-        write_deltalake(path, rows, mode="append", commit_properties=properties)
-        return
-    same = " AND ".join(
-        f"old.{name} = new.{name}" for name in ("window_start", "source", "name")
-    )
-    (
-        DeltaTable(path)
-        .merge(
-            rows,
-            predicate=same,
-            source_alias="new",
-            target_alias="old",
-            commit_properties=properties,
-        )
-        .when_matched_update_all()
-        .when_not_matched_insert_all()
-        .execute()
-    )
-
-
-def _has_batch(path: Path, application: str, batch_id: int) -> bool:
     try:
         last = DeltaTable(path).transaction_version(application)
     except TableNotFoundError:
-        return False
-    return last is not None and last >= batch_id
-
-
-def _properties(application: str, batch_id: int) -> CommitProperties:
-    return CommitProperties(
-        app_transactions=[Transaction(app_id=application, version=batch_id)]
-    )
+        last = None
+    if last is None or last < batch_id:
+        transaction = Transaction(app_id=application, version=batch_id)
+        properties = CommitProperties(app_transactions=[transaction])
+        write_deltalake(path, rows, mode="append", commit_properties=properties)

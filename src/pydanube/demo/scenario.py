@@ -42,7 +42,7 @@ from pydanube.demo.publishing import (
     find_backlogs,
     publish_lines,
 )
-from pydanube.demo.summary import Fact, Report, show
+from pydanube.demo.summary import Report, show
 from pydanube.model.errors import BrokerError
 from pydanube.spark import JavaNotFound, session
 
@@ -70,12 +70,12 @@ EXIT_INTERRUPTED = 130
 
 
 def run_demo(
-    *,
     directory: Path | None,
     output: Path | None,
+    console: Console,
+    *,
     seconds: float,
     small: bool,
-    console: Console,
 ) -> int:
     """Run the demo; see ``pydanube.demo.run``."""
     try:
@@ -83,14 +83,13 @@ def run_demo(
             if directory is None:
                 temporary = tempfile.TemporaryDirectory(prefix="danube-demo-")
                 directory = Path(stack.enter_context(temporary))
-            output = Path("demo-output") if output is None else output
-            report = demonstrate(
+            context = Context(
+                stack,
+                stack.enter_context(_progress(console)),
                 _require_empty(directory).resolve(),
-                _create_directory(output).resolve(),
-                seconds=seconds,
-                small=small,
-                console=console,
+                _create_directory(output or Path("demo-output")).resolve(),
             )
+            report = demonstrate(context, seconds=seconds, small=small)
     except (DemoFailed, JavaNotFound, BrokerError) as error:
         console.print(f"\n{error}", style="red", markup=False, soft_wrap=True)
         return EXIT_FAILED
@@ -99,59 +98,6 @@ def run_demo(
         return EXIT_INTERRUPTED
     show(report, console)
     return EXIT_PROVEN if report.is_proven else EXIT_NOT_PROVEN
-
-
-def demonstrate(
-    directory: Path, output: Path, *, seconds: float, small: bool, console: Console
-) -> Report:
-    """
-    Run broker, producers and queries, and compare their results.
-
-    Cancellation: Broker and Spark are stopped in any case.
-
-    Raises:
-        DemoFailed: Something did not start or did not finish.
-        JavaNotFound: There is no Java for Spark.
-        BrokerError: The broker refused a request.
-        KeyboardInterrupt: The user pressed Ctrl-C.
-    """
-    paths = inputs.source_files(small=small)
-    started_at = time.monotonic()
-    with ExitStack() as stack:
-        context = Context(
-            stack, stack.enter_context(_progress(console)), directory, output
-        )
-        url = _start_broker(context)
-        client = stack.enter_context(sync.connect(url))
-        for topic in (LINES, TELEMETRY):
-            client.create_topic(topic, reliable=True)
-        # A client is used by one thread, and the producer has its own.
-        other_client = stack.enter_context(sync.connect(url))
-        telemetry = stack.enter_context(TelemetryProducer(other_client))
-        lines = _publish(context, client, paths)
-        spark = _start_spark(context)
-        lines_query = _run_lines_query(context, spark, url, lines)
-        live_query = _run_telemetry_query(context, spark, url, telemetry, seconds)
-        with context.step("Read back and compare"):
-            tables = _read_tables(directory)
-            claims = _prove(client, lines, telemetry.ledger, tables, paths)
-            facts = [
-                *_publishing_facts(lines, client),
-                *_query_facts(lines_query, live_query, tables),
-                Fact("the whole run", f"{time.monotonic() - started_at:.0f} s"),
-            ]
-        with context.step("Draw the chart"):
-            chart = output / "danube-demo.png"
-            draw(
-                chart,
-                lines=tables.lines,
-                telemetry=tables.telemetry,
-                batches=queries.batch_log(lines_query),
-                lag=telemetry.lag,
-                headline=_headline(lines, telemetry.ledger, claims),
-            )
-    top_files = _top(tables.lines)
-    return Report(facts=facts, claims=claims, top_files=top_files, chart=chart)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,20 +117,66 @@ class Context:
         self.steps.update(task, completed=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """The tables that the queries have written."""
+def demonstrate(context: Context, *, seconds: float, small: bool) -> Report:
+    """
+    Run broker, producers and queries, and compare their results.
 
-    lines: pa.Table
-    telemetry: pa.Table
+    Cancellation: The stack of *context* stops broker and Spark in any case.
 
-
-def _start_broker(context: Context) -> str:
+    Raises:
+        DemoFailed: Something did not start or did not finish.
+        JavaNotFound: There is no Java for Spark.
+        BrokerError: The broker refused a request.
+        KeyboardInterrupt: The user pressed Ctrl-C.
+    """
+    paths = inputs.source_files(small=small)
+    started_at = time.monotonic()
     with context.step("Start a broker"):
         data, log_file = context.directory / "broker", context.output / "broker.log"
-        return context.stack.enter_context(
+        url = context.stack.enter_context(
             running_broker(data, log_file, BROKER_SETTINGS)
         )
+    client = context.stack.enter_context(sync.connect(url))
+    for topic in (LINES, TELEMETRY):
+        client.create_topic(topic, reliable=True)
+    # A client is used by one thread, and the producer has its own.
+    telemetry = TelemetryProducer(context.stack.enter_context(sync.connect(url)))
+    stop_telemetry = context.stack.enter_context(telemetry.running())
+    lines = _publish(context, client, paths)
+    spark = _start_spark(context)
+    lines_query = _run_lines_query(context, spark, url, lines)
+    live_query = _run_telemetry_query(
+        context, spark, url, telemetry, seconds=seconds, stop_telemetry=stop_telemetry
+    )
+    with context.step("Read back and compare"):
+        counts, windows = (
+            DeltaTable(context.directory / name).to_pyarrow_table()
+            for name in ("lines", "telemetry")
+        )
+        backlogs = find_backlogs(client)
+        claims = [
+            *prove_topic("stdlib-lines", lines, _read_back(client, LINES)),
+            *prove_lines("stdlib-lines", lines, counts, _lines_on_disk(paths)),
+            *prove_topic("telemetry", telemetry.ledger, _read_back(client, TELEMETRY)),
+            *prove_telemetry("telemetry", telemetry.ledger, windows),
+            *prove_lag(backlogs, (LINES_SUBSCRIPTION, TELEMETRY_SUBSCRIPTION)),
+        ]
+        facts = {
+            **_publishing_facts(lines, client),
+            **_query_facts(lines_query, live_query, windows),
+            "the whole run": f"{time.monotonic() - started_at:.0f} s",
+        }
+    with context.step("Draw the chart"):
+        chart = context.output / "danube-demo.png"
+        draw(
+            chart,
+            lines=counts,
+            telemetry=windows,
+            batches=queries.batch_log(lines_query),
+            lag=telemetry.lag,
+            headline=_headline(lines, telemetry.ledger, claims),
+        )
+    return Report(facts=facts, claims=claims, chart=chart)
 
 
 def _publish(context: Context, client: Any, paths: Sequence[Path]) -> Ledger:
@@ -254,7 +246,9 @@ def _run_telemetry_query(
     spark: SparkSession,
     url: str,
     telemetry: TelemetryProducer,
+    *,
     seconds: float,
+    stop_telemetry: Callable[[], None],
 ) -> StreamingQuery:
     """Run the query beside the producer and return it when it has no lag."""
     text = "Telemetry, live, into Delta"
@@ -264,19 +258,16 @@ def _run_telemetry_query(
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         _check(query)
-        context.steps.update(task, detail=_messages(telemetry.ledger))
+        detail = f"{telemetry.ledger.acknowledged:,} messages"
+        context.steps.update(task, detail=detail)
         time.sleep(0.1)
-    telemetry.stop()
+    stop_telemetry()
     # The subscription advances when the sink has committed a batch.
     _await(lambda: telemetry.find_backlogs().get(TELEMETRY_SUBSCRIPTION) == 0, query)
     query.stop()
-    detail = _messages(telemetry.ledger)
+    detail = f"{telemetry.ledger.acknowledged:,} messages"
     context.steps.update(task, total=1, completed=1, detail=detail)
     return query
-
-
-def _messages(ledger: Ledger) -> str:
-    return f"{ledger.acknowledged:,} messages"
 
 
 def _await(is_done: Callable[[], Any], query: StreamingQuery) -> None:
@@ -298,28 +289,6 @@ def _check(query: StreamingQuery) -> None:
         raise DemoFailed(f"The query {query.name} failed: {error}")
 
 
-def _read_tables(directory: Path) -> Tables:
-    found = [
-        DeltaTable(directory / name).to_pyarrow_table()
-        for name in ("lines", "telemetry")
-    ]
-    return Tables(*found)
-
-
-def _prove(
-    client: Any, lines: Ledger, telemetry: Ledger, tables: Tables, paths: Sequence[Path]
-) -> list[Claim]:
-    names = LINES_SUBSCRIPTION, TELEMETRY_SUBSCRIPTION
-    on_disk = _lines_on_disk(paths)
-    return [
-        *prove_topic("stdlib-lines", lines, _read_back(client, LINES)),
-        *prove_lines("stdlib-lines", lines, tables.lines, on_disk),
-        *prove_topic("telemetry", telemetry, _read_back(client, TELEMETRY)),
-        *prove_telemetry("telemetry", telemetry, tables.telemetry),
-        *prove_lag(find_backlogs(client), names),
-    ]
-
-
 def _read_back(client: Any, topic: str) -> ReadBack:
     return ReadBack.from_ranges(
         each for batch in client.read(topic, start=0) for each in batch.ranges()
@@ -334,49 +303,40 @@ def _lines_on_disk(paths: Sequence[Path]) -> dict[str, int]:
     }
 
 
-def _publishing_facts(lines: Ledger, client: Any) -> list[Fact]:
+def _publishing_facts(lines: Ledger, client: Any) -> dict[str, str]:
     where = client.describe_topic(LINES)
     rate_mb = lines.byte_count / 1e6 / lines.duration_s
-    return [
-        Fact(
-            "lines published, each on disk when acknowledged", f"{lines.acknowledged:,}"
+    return {
+        "lines published, each on disk when acknowledged": f"{lines.acknowledged:,}",
+        "… in": f"{lines.duration_s:.2f} s",
+        "… which is": f"{lines.rate:,.0f} messages/s, {rate_mb:.0f} MB/s",
+        "… of them in sealed Parquet segments at the end": (
+            f"{where.sealed_offset:,} in {where.segment_count}"
         ),
-        Fact("… in", f"{lines.duration_s:.2f} s"),
-        Fact("… which is", f"{lines.rate:,.0f} messages/s, {rate_mb:.0f} MB/s"),
-        Fact(
-            "… of them in sealed Parquet segments at the end",
-            f"{where.sealed_offset:,} in {where.segment_count}",
-        ),
-    ]
+    }
 
 
 def _query_facts(
-    lines: StreamingQuery, live: StreamingQuery, tables: Tables
-) -> list[Fact]:
+    lines: StreamingQuery, live: StreamingQuery, windows: pa.Table
+) -> dict[str, str]:
     done, seen = queries.batch_log(lines), queries.batch_log(live)
     rate = sum(done.rows) / max(sum(done.duration_s), 1e-9)
-    return [
-        Fact("Spark's micro-batches over the lines", f"{len(done.rows):,}"),
-        Fact("… their rate, Delta commits included", f"{rate:,.0f} messages/s"),
-        Fact("telemetry messages, live", f"{sum(seen.rows):,}"),
-        Fact("… in micro-batches", f"{len(seen.rows):,}"),
-        Fact("… as windows in the Delta table", f"{tables.telemetry.num_rows:,}"),
-    ]
+    return {
+        "Spark's micro-batches over the lines": f"{len(done.rows):,}",
+        "… their rate, Delta commits included": f"{rate:,.0f} messages/s",
+        "telemetry messages, live": f"{sum(seen.rows):,}",
+        "… in micro-batches": f"{len(seen.rows):,}",
+        "… as windows in the Delta table": f"{windows.num_rows:,}",
+    }
 
 
-def _headline(lines: Ledger, telemetry: Ledger, claims: Sequence[Any]) -> str:
+def _headline(lines: Ledger, telemetry: Ledger, claims: Sequence[Claim]) -> str:
     hold = sum(claim.holds for claim in claims)
     return (
         f"{lines.acknowledged:,} lines of {len(lines.by_key):,} source files and "
         f"{telemetry.acknowledged:,} telemetry messages   ·   {hold} of {len(claims)} "
         "checks hold"
     )
-
-
-def _top(lines: pa.Table, count: int = 5) -> list[tuple[str, int]]:
-    files = lines.group_by("file").aggregate([("lines", "sum")])
-    longest = files.sort_by([("lines_sum", "descending"), ("file", "ascending")])
-    return [(row["file"], row["lines_sum"]) for row in longest[:count].to_pylist()]
 
 
 def _progress(console: Console) -> Progress:

@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from rich.console import Console
@@ -18,21 +18,13 @@ if TYPE_CHECKING:
     from pydanube.demo.proofs import Claim
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """A figure in the report."""
-
-    text: str
-    value: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """The results of the demo."""
 
-    facts: Sequence[Fact]
+    facts: Mapping[str, str]
+    """Figures by what they are about."""
     claims: Sequence[Claim]
-    top_files: Sequence[tuple[str, int]]
     chart: Path
 
     @property
@@ -45,7 +37,6 @@ def show(report: Report, console: Console) -> None:
     """Print *report*."""
     console.print()
     console.print(_facts(report.facts))
-    console.print(_top_files(report.top_files))
     console.print(_claims(report.claims))
     if report.is_proven:
         console.print(
@@ -58,21 +49,12 @@ def show(report: Report, console: Console) -> None:
     console.print(f"Chart: [bold]{report.chart}[/bold]", soft_wrap=True)
 
 
-def _facts(facts: Sequence[Fact]) -> Table:
+def _facts(facts: Mapping[str, str]) -> Table:
     table = _table("What happened", show_header=False)
     table.add_column()
     table.add_column(justify="right", style="cyan", no_wrap=True)
-    for fact in facts:
-        table.add_row(fact.text, fact.value)
-    return table
-
-
-def _top_files(files: Sequence[tuple[str, int]]) -> Table:
-    table = _table("The longest files, from the Delta table")
-    table.add_column("file")
-    table.add_column("lines", justify="right", style="cyan", no_wrap=True)
-    for name, lines in files:
-        table.add_row(name, f"{lines:,}")
+    for pair in facts.items():
+        table.add_row(*pair)
     return table
 
 

@@ -12,10 +12,9 @@ from pydanube.demo.queries import BatchLog
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def window(seconds, source, name, first, last, *, kind="process"):
+def window(seconds, source, name, first, last):
     return {
         "window_start": START + timedelta(seconds=seconds),
-        "kind": kind,
         "source": source,
         "name": name,
         "cpu_s_first": first,
@@ -29,7 +28,6 @@ TELEMETRY = pa.Table.from_pylist(
         window(0, "process/1", "java", 0.0, 1.0),
         window(0, "process/2", "java", 5.0, 5.5),
         window(0, "process/3", "python", 0.0, 0.5),
-        window(0, "cpu/0", "0", 0.0, 9.0, kind="cpu"),
     ]
 )
 LINES = pa.Table.from_pylist(
