@@ -5,191 +5,49 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pydanube.model.errors import (
-    AlreadyExists,
-    BrokerError,
-    Closed,
-    Conflict,
-    ConnectionLost,
-    ConsumerBusy,
-    ConsumerReplaced,
-    Corrupt,
-    CorruptBatch,
-    CorruptJournal,
-    CorruptSegment,
-    CorruptStage,
-    DirectoryLocked,
-    DirectoryReplaced,
-    DiskFull,
-    Draining,
-    IncompatibleSchema,
-    InconsistentDirectory,
-    InvalidConfig,
-    InvalidName,
-    InvalidPayload,
-    InvalidRequest,
-    InvalidSchema,
-    JournalFailed,
-    MessageTooLarge,
-    MetadataUnavailable,
-    NamespaceInUse,
-    NamespaceNotFound,
-    NewerJournal,
-    NotFound,
-    NotOwner,
-    ObjectsUnavailable,
-    OffsetDropped,
-    OtherSchema,
-    OutOfSequence,
-    Overloaded,
-    PermissionDenied,
-    ProducerBusy,
-    ProducerFenced,
-    ProtocolViolation,
-    QuotaExceeded,
-    Refused,
-    Remedy,
-    RevisionConflict,
-    SchemaInUse,
-    SchemaMismatch,
-    SchemaNotFound,
-    StagedPartNotFound,
-    StagingClosed,
-    SubscriptionInUse,
-    SubscriptionNotFound,
-    TimedOut,
-    TopicFenced,
-    TopicNotFound,
-    Unauthenticated,
-    Unavailable,
-)
-from pydanube.model.policy import (
-    Backoff,
-    DispatchLimits,
-    FailurePolicy,
-    NamespacePolicy,
-    PoisonPolicy,
-    SubscriptionSettings,
-)
-from pydanube.model.schemas import (
-    Compatibility,
-    SchemaPolicy,
-    SchemaType,
-    SchemaVersion,
-    SubjectDescription,
-    TopicSchema,
-)
-from pydanube.model.staging import StagedCommit, StagedPart, StagingDescription
-from pydanube.model.version import __version__
+# Every error is public.
+from pydanube.model.errors import *  # noqa: F403
+from pydanube.model.policy import Backoff as Backoff
+from pydanube.model.policy import DispatchLimits as DispatchLimits
+from pydanube.model.policy import FailurePolicy as FailurePolicy
+from pydanube.model.policy import NamespacePolicy as NamespacePolicy
+from pydanube.model.policy import PoisonPolicy as PoisonPolicy
+from pydanube.model.policy import SubscriptionSettings as SubscriptionSettings
+from pydanube.model.schemas import Compatibility as Compatibility
+from pydanube.model.schemas import SchemaPolicy as SchemaPolicy
+from pydanube.model.schemas import SchemaType as SchemaType
+from pydanube.model.schemas import SchemaVersion as SchemaVersion
+from pydanube.model.schemas import SubjectDescription as SubjectDescription
+from pydanube.model.schemas import TopicSchema as TopicSchema
+from pydanube.model.staging import StagedCommit as StagedCommit
+from pydanube.model.staging import StagedPart as StagedPart
+from pydanube.model.staging import StagingDescription as StagingDescription
+from pydanube.model.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from pydanube.client.client import Client, connect
-    from pydanube.client.consumer import Consumer
-    from pydanube.client.dead_letters import DeadLetter, DeadLetters
-    from pydanube.client.messages import Message, MessageBatch, MessageId, MessageIds
-    from pydanube.client.partitioned_consumer import PartitionedConsumer
-    from pydanube.client.partitioned_producer import PartitionedProducer
-    from pydanube.client.pending import Pending
-    from pydanube.client.producer import Producer
-    from pydanube.client.schema import Schema
-    from pydanube.client.schemas import Schemas
-    from pydanube.client.staging import PartWriter, Staging
-    from pydanube.client.typed_producer import TypedProducer
-    from pydanube.schemas.compatibility import Violation
-
-__all__ = [
-    "AlreadyExists",
-    "Backoff",
-    "BrokerError",
-    "Client",
-    "Closed",
-    "Compatibility",
-    "Conflict",
-    "ConnectionLost",
-    "Consumer",
-    "ConsumerBusy",
-    "ConsumerReplaced",
-    "Corrupt",
-    "CorruptBatch",
-    "CorruptJournal",
-    "CorruptSegment",
-    "CorruptStage",
-    "DeadLetter",
-    "DeadLetters",
-    "DirectoryLocked",
-    "DirectoryReplaced",
-    "DiskFull",
-    "DispatchLimits",
-    "Draining",
-    "FailurePolicy",
-    "IncompatibleSchema",
-    "InconsistentDirectory",
-    "InvalidConfig",
-    "InvalidName",
-    "InvalidPayload",
-    "InvalidRequest",
-    "InvalidSchema",
-    "JournalFailed",
-    "Message",
-    "MessageBatch",
-    "MessageId",
-    "MessageIds",
-    "MessageTooLarge",
-    "MetadataUnavailable",
-    "NamespaceInUse",
-    "NamespaceNotFound",
-    "NamespacePolicy",
-    "NewerJournal",
-    "NotFound",
-    "NotOwner",
-    "ObjectsUnavailable",
-    "OffsetDropped",
-    "OtherSchema",
-    "OutOfSequence",
-    "Overloaded",
-    "PartWriter",
-    "PartitionedConsumer",
-    "PartitionedProducer",
-    "Pending",
-    "PermissionDenied",
-    "PoisonPolicy",
-    "Producer",
-    "ProducerBusy",
-    "ProducerFenced",
-    "ProtocolViolation",
-    "QuotaExceeded",
-    "Refused",
-    "Remedy",
-    "RevisionConflict",
-    "Schema",
-    "SchemaInUse",
-    "SchemaMismatch",
-    "SchemaNotFound",
-    "SchemaPolicy",
-    "SchemaType",
-    "SchemaVersion",
-    "Schemas",
-    "StagedCommit",
-    "StagedPart",
-    "StagedPartNotFound",
-    "Staging",
-    "StagingClosed",
-    "StagingDescription",
-    "SubjectDescription",
-    "SubscriptionInUse",
-    "SubscriptionNotFound",
-    "SubscriptionSettings",
-    "TimedOut",
-    "TopicFenced",
-    "TopicNotFound",
-    "TopicSchema",
-    "TypedProducer",
-    "Unauthenticated",
-    "Unavailable",
-    "Violation",
-    "__version__",
-    "connect",
-]
+    from pydanube.client.client import Client as Client
+    from pydanube.client.client import connect as connect
+    from pydanube.client.consumer import Consumer as Consumer
+    from pydanube.client.dead_letters import DeadLetter as DeadLetter
+    from pydanube.client.dead_letters import DeadLetters as DeadLetters
+    from pydanube.client.messages import Message as Message
+    from pydanube.client.messages import MessageBatch as MessageBatch
+    from pydanube.client.messages import MessageId as MessageId
+    from pydanube.client.messages import MessageIds as MessageIds
+    from pydanube.client.partitioned_consumer import (
+        PartitionedConsumer as PartitionedConsumer,
+    )
+    from pydanube.client.partitioned_producer import (
+        PartitionedProducer as PartitionedProducer,
+    )
+    from pydanube.client.pending import Pending as Pending
+    from pydanube.client.producer import Producer as Producer
+    from pydanube.client.schema import Schema as Schema
+    from pydanube.client.schemas import Schemas as Schemas
+    from pydanube.client.staging import PartWriter as PartWriter
+    from pydanube.client.staging import Staging as Staging
+    from pydanube.client.typed_producer import TypedProducer as TypedProducer
+    from pydanube.schemas.compatibility import Violation as Violation
 
 # Importing Arrow takes a fifth of a second, which a command's --help can save.
 _HOMES = {
