@@ -243,40 +243,32 @@ class ReceivedBatch:
     @cached_property
     def keys(self) -> list[bytes | None] | None:
         """The key of each message, or None if no message has one."""
-        keys: list[bytes | None] | None = self._values(Column.KEY, "key")
-        return keys
+        return self._values(Column.KEY, "key")
 
     @cached_property
     def attributes(self) -> list[list[tuple[str, str]] | None] | None:
         """The attributes of each message, or None if no message has any."""
-        values: list[list[tuple[str, str]] | None] | None = self._values(
-            Column.ATTRIBUTES, "attributes"
-        )
-        return values
+        return self._values(Column.ATTRIBUTES, "attributes")
 
     @cached_property
     def times(self) -> list[int] | None:
         """The publish times in microseconds, or None if all are the header's first."""
-        times: list[int] | None = self._times(Column.PUBLISH_TIME, "publish_time")
-        return times
+        return self._values(Column.PUBLISH_TIME, "publish_time")
 
     @cached_property
     def deliver_at(self) -> list[int | None] | None:
         """The time from which each may be delivered, or None if no message has one."""
-        times: list[int | None] | None = self._times(Column.DELIVER_AT, "deliver_at")
-        return times
+        return self._values(Column.DELIVER_AT, "deliver_at")
 
     @cached_property
     def expires_at(self) -> list[int | None] | None:
         """The time at which each expires, or None if no message has one."""
-        times: list[int | None] | None = self._times(Column.EXPIRES_AT, "expires_at")
-        return times
+        return self._values(Column.EXPIRES_AT, "expires_at")
 
     @cached_property
     def producers(self) -> list[str] | None:
         """The producer of each message, or None if the header names the only one."""
-        names: list[str] | None = self._values(Column.PRODUCER, "producer")
-        return names
+        return self._values(Column.PRODUCER, "producer")
 
     @cached_property
     def offsets(self) -> Sequence[int]:
@@ -318,15 +310,13 @@ class ReceivedBatch:
     def _named(self, index: int) -> str:
         return f"message {self.offsets[index]} of {self.topic}"
 
-    def _values(self, column: Column, name: str) -> Any:
+    def _values(self, column: Column, name: str) -> list[Any] | None:
         if not self.frame.header.columns & column:
             return None
-        return self.arrow.column(name).to_pylist()
-
-    def _times(self, column: Column, name: str) -> Any:
-        if not self.frame.header.columns & column:
-            return None
-        return self.arrow.column(name).cast(pa.int64()).to_pylist()
+        values = self.arrow.column(name)
+        if values.type == TIME_TYPE:
+            values = values.cast(pa.int64())
+        return values.to_pylist()  # type: ignore[no-any-return]
 
 
 class Message:

@@ -50,21 +50,20 @@ async def read(
 async def _read_one(
     client: TopicRequests, topic: str, start: Position, end: int | None, *, follow: bool
 ) -> AsyncIterator[ReceivedBatch]:
-    offset = 0
+    offset, time = 0, None
     if isinstance(start, int):
         offset = start
-    elif isinstance(start, Start):
-        facts = await client.describe_topic(topic)
-        is_earliest = start is Start.EARLIEST
-        offset = facts.base_offset if is_earliest else facts.end_offset
-    else:
+    elif isinstance(start, AtTime):
         client.require(1, "reading from a time on")
-    if end is None and not follow:
-        end = (await client.describe_topic(topic)).end_offset
-    if end is not None and not follow:
-        # Offsets beyond the present end do not exist yet.
-        end = min(end, (await client.describe_topic(topic)).end_offset)
-    time = start.publish_time if isinstance(start, AtTime) else None
+        time = start.publish_time
+    if isinstance(start, Start) or not follow:
+        facts = await client.describe_topic(topic)
+        if isinstance(start, Start):
+            is_earliest = start is Start.EARLIEST
+            offset = facts.base_offset if is_earliest else facts.end_offset
+        if not follow:
+            # Offsets beyond the present end do not exist yet.
+            end = facts.end_offset if end is None else min(end, facts.end_offset)
     while end is None or offset < end:
         frames: list[BatchFrame] = []
         answer = await client.request(

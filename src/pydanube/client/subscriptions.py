@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydanube.client.offsets import ranges_by_topic
 from pydanube.client.topics import TopicRequests
@@ -60,18 +60,15 @@ class SubscriptionRequests(TopicRequests):
         position = to_position(start)
         if type_ is SubscriptionType.KEY_SHARED or not isinstance(position, Start):
             self.require(1, "key-shared subscriptions and starts by time")
-        for each in await self.existing_partitions(topic):
-            await self.request(
-                pb.CreateSubscription(
-                    topic=each,
-                    subscription=parse_subscription(subscription),
-                    type=type_to_wire(type_),
-                    start=(
-                        start_to_wire(position) if isinstance(position, Start) else None
-                    ),
-                    position=position_to_wire(position),
-                ),
-            )
+        await self._request_all(
+            topic,
+            subscription,
+            pb.CreateSubscription(
+                type=type_to_wire(type_),
+                start=start_to_wire(position) if isinstance(position, Start) else None,
+                position=position_to_wire(position),
+            ),
+        )
 
     async def delete_subscription(
         self, topic: str, subscription: str, *, force: bool = False
@@ -83,14 +80,8 @@ class SubscriptionRequests(TopicRequests):
             SubscriptionNotFound: There is no such subscription.
             SubscriptionInUse: It has consumers, and *force* is false.
         """
-        for each in await self.existing_partitions(topic):
-            await self.request(
-                pb.DeleteSubscription(
-                    topic=each,
-                    subscription=parse_subscription(subscription),
-                    force=force,
-                ),
-            )
+        message = pb.DeleteSubscription(force=force)
+        await self._request_all(topic, subscription, message)
 
     async def describe_subscription(
         self, topic: str, subscription: str
@@ -101,11 +92,10 @@ class SubscriptionRequests(TopicRequests):
         Raises:
             SubscriptionNotFound: There is no such subscription.
         """
-        message = pb.DescribeSubscription(
-            topic=str(TopicName.parse(topic)),
-            subscription=parse_subscription(subscription),
+        message = pb.DescribeSubscription()
+        return subscription_from_wire(
+            await self._request_one(topic, subscription, message)
         )
-        return subscription_from_wire(await self.request(message))
 
     async def report_progress(self, topic: str, subscription: str, offset: int) -> None:
         """
@@ -114,13 +104,7 @@ class SubscriptionRequests(TopicRequests):
         The subscription, which is created if necessary, then shows the reader's lag.
         Its position only rises.
         """
-        await self.request(
-            pb.ReportProgress(
-                topic=str(TopicName.parse(topic)),
-                subscription=parse_subscription(subscription),
-                offset=offset,
-            )
-        )
+        await self._request_one(topic, subscription, pb.ReportProgress(offset=offset))
 
     # Settings.
 
@@ -135,11 +119,10 @@ class SubscriptionRequests(TopicRequests):
         Raises:
             TopicNotFound: There is no such topic.
         """
-        names = await self.existing_partitions(topic)
-        message = pb.DescribeSettings(
-            topic=names[0], subscription=parse_subscription(subscription)
+        first, *_ = await self.existing_partitions(topic)
+        return settings_from_wire(
+            await self._request_one(first, subscription, pb.DescribeSettings())
         )
-        return settings_from_wire(await self.request(message))
 
     async def set_failure_policy(
         self, topic: str, subscription: str, policy: FailurePolicy | None
@@ -154,14 +137,9 @@ class SubscriptionRequests(TopicRequests):
             TopicNotFound: There is no such topic.
             InvalidRequest: The topic is not reliable, or the policy is invalid.
         """
-        for each in await self.existing_partitions(topic):
-            await self.request(
-                pb.SetFailurePolicy(
-                    topic=each,
-                    subscription=parse_subscription(subscription),
-                    policy=None if policy is None else failure_policy_to_wire(policy),
-                )
-            )
+        wire = None if policy is None else failure_policy_to_wire(policy)
+        message = pb.SetFailurePolicy(policy=wire)
+        await self._request_all(topic, subscription, message)
 
     async def set_dispatch_limits(
         self, topic: str, subscription: str, limits: DispatchLimits | None
@@ -175,14 +153,9 @@ class SubscriptionRequests(TopicRequests):
             TopicNotFound: There is no such topic.
             InvalidRequest: The topic is not reliable, or the limits are invalid.
         """
-        for each in await self.existing_partitions(topic):
-            await self.request(
-                pb.SetDispatchLimits(
-                    topic=each,
-                    subscription=parse_subscription(subscription),
-                    limits=None if limits is None else dispatch_limits_to_wire(limits),
-                )
-            )
+        wire = None if limits is None else dispatch_limits_to_wire(limits)
+        message = pb.SetDispatchLimits(limits=wire)
+        await self._request_all(topic, subscription, message)
 
     async def pause_subscription(self, topic: str, subscription: str) -> None:
         """
@@ -195,7 +168,7 @@ class SubscriptionRequests(TopicRequests):
             TopicNotFound: There is no such topic.
             InvalidRequest: The topic is not reliable.
         """
-        await self._set_paused(topic, subscription, is_paused=True)
+        await self._request_all(topic, subscription, pb.Pause(is_paused=True))
 
     async def resume_subscription(self, topic: str, subscription: str) -> None:
         """
@@ -203,7 +176,7 @@ class SubscriptionRequests(TopicRequests):
 
         Raises: As ``pause_subscription``.
         """
-        await self._set_paused(topic, subscription, is_paused=False)
+        await self._request_all(topic, subscription, pb.Pause(is_paused=False))
 
     # The cursor.
 
@@ -221,19 +194,12 @@ class SubscriptionRequests(TopicRequests):
                 has several partitions, and an offset needs one.
         """
         position = to_position(to)
-        names = (
-            [await self.one_partition(topic, "an offset")]
-            if isinstance(position, int)
-            else await self.existing_partitions(topic)
-        )
-        for each in names:
-            await self.request(
-                pb.SeekSubscription(
-                    topic=each,
-                    subscription=parse_subscription(subscription),
-                    to=position_to_wire(position),
-                )
-            )
+        message = pb.SeekSubscription(to=position_to_wire(position))
+        if isinstance(position, int):
+            topic = await self.one_partition(topic, "an offset")
+            await self._request_one(topic, subscription, message)
+        else:
+            await self._request_all(topic, subscription, message)
 
     async def skip(self, topic: str, subscription: str, count: int) -> None:
         """
@@ -247,13 +213,8 @@ class SubscriptionRequests(TopicRequests):
         """
         if count < 1:
             raise InvalidRequest(f"count is {count}: skip at least one message")
-        await self.request(
-            pb.Skip(
-                topic=await self.one_partition(topic, "skipping"),
-                subscription=parse_subscription(subscription),
-                count=count,
-            ),
-        )
+        topic = await self.one_partition(topic, "skipping")
+        await self._request_one(topic, subscription, pb.Skip(count=count))
 
     async def mark_done(
         self, topic: str, subscription: str, messages: AckTarget
@@ -277,22 +238,15 @@ class SubscriptionRequests(TopicRequests):
                     f"cannot acknowledge a message of {each} on topic {topic}"
                 )
             for some in divided_to_wire(ranges):
-                await self.request(
-                    pb.MarkDone(
-                        topic=each,
-                        subscription=parse_subscription(subscription),
-                        ranges=some,
-                    )
-                )
+                await self._request_one(each, subscription, pb.MarkDone(ranges=some))
 
-    async def _set_paused(
-        self, topic: str, subscription: str, *, is_paused: bool
-    ) -> None:
+    async def _request_one(self, topic: str, subscription: str, message: Any) -> Any:
+        """Send *message* about one topic or partition, and return the answer."""
+        message.topic = str(TopicName.parse(topic))
+        message.subscription = parse_subscription(subscription)
+        return await self.request(message)
+
+    async def _request_all(self, topic: str, subscription: str, message: Any) -> None:
+        """Send *message* about each partition of *topic*."""
         for each in await self.existing_partitions(topic):
-            await self.request(
-                pb.Pause(
-                    topic=each,
-                    subscription=parse_subscription(subscription),
-                    is_paused=is_paused,
-                )
-            )
+            await self._request_one(each, subscription, message)

@@ -97,7 +97,7 @@ class TopicRequests(Requester):
         self, topic: str, policy: TopicPolicy, partitions: int | None, *, exist_ok: bool
     ) -> None:
         """Create *topic* with *policy*; for other modules of the client."""
-        _check_partitions(partitions)
+        check_partitions(partitions)
         if partitions is not None or policy.ttl_s is not None:
             self.require(1, "partitions and times to live")
         await self.request(
@@ -227,8 +227,7 @@ class TopicRequests(Requester):
         """
         self.require(3, "holds")
         for each in await self.existing_partitions(topic):
-            message = pb.HoldTopic(topic=each, name=name, reason=reason)
-            await self.request(message)
+            await self.request(pb.HoldTopic(topic=each, name=name, reason=reason))
 
     async def release_topic(self, topic: str, name: str) -> None:
         """
@@ -239,21 +238,17 @@ class TopicRequests(Requester):
             NotFound: There is no such hold, on none of the partitions.
         """
         self.require(3, "holds")
-        missing: NotFound | None = None
+        missing: list[NotFound] = []
         topics = await self.existing_partitions(topic)
-        released = 0
         for each in topics:
-            message = pb.ReleaseTopic(topic=each, name=name)
             try:
-                await self.request(message)
+                await self.request(pb.ReleaseTopic(topic=each, name=name))
             except TopicNotFound:
                 raise
             except NotFound as error:
-                missing = error
-            else:
-                released += 1
-        if missing is not None and not released:
-            raise missing
+                missing.append(error)
+        if len(missing) == len(topics):
+            raise missing[0]
 
     async def find_offsets(
         self, topic: str, times: Sequence[datetime | float]
@@ -338,7 +333,7 @@ class TopicRequests(Requester):
             InvalidRequest: The topic has as many partitions or more.
             TopicNotFound: There is no partitioned topic of this name.
         """
-        _check_partitions(partitions)
+        check_partitions(partitions)
         await self.request(
             pb.AddPartitions(topic=str(TopicName.parse(topic)), partitions=partitions),
         )
@@ -392,7 +387,7 @@ class TopicRequests(Requester):
         return names[0]
 
 
-def _check_partitions(partitions: int | None) -> None:
+def check_partitions(partitions: int | None) -> None:
     if partitions is not None and partitions < 1:
         raise InvalidRequest(
             f"partitions is {partitions}: a topic has at least one partition"

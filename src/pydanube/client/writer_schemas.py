@@ -98,8 +98,7 @@ class WriterSchemas:
     ) -> None:
         self._fetch = fetch
         self._tasks = tasks
-        self._cached: OrderedDict[Key, WriterSchema] = OrderedDict()
-        self._loading: dict[Key, asyncio.Future[WriterSchema]] = {}
+        self._cached: OrderedDict[Key, asyncio.Future[WriterSchema]] = OrderedDict()
 
     def close(self) -> None:
         """Fetch no more schemas."""
@@ -111,34 +110,30 @@ class WriterSchemas:
 
     async def load(self, key: Key) -> WriterSchema:
         """Return this version from the cache, or fetch it."""
-        if key in self._cached:
-            self._cached.move_to_end(key)
-            return self._cached[key]
-        loading = self._loading.get(key)
+        loading = self._cached.get(key)
         if loading is None:
             loading = asyncio.get_running_loop().create_future()
-            self._loading[key] = loading
+            self._cached[key] = loading
+            if len(self._cached) > CACHED_SCHEMAS_MAX:
+                self._cached.popitem(last=False)
             self.run(self._load(key, loading), f"schema {key}")
+        else:
+            self._cached.move_to_end(key)
         return await asyncio.shield(loading)
 
     async def _load(self, key: Key, loading: asyncio.Future[WriterSchema]) -> None:
         try:
-            try:
-                schema = WriterSchema(await self._fetch(*key))
-            except BrokerError as error:
-                schema = WriterSchema(error)
-                loop = asyncio.get_running_loop()
-                loop.call_later(FAILURE_CACHED_S, self._forget, key, schema)
-            self._cached[key] = schema
-            if len(self._cached) > CACHED_SCHEMAS_MAX:
-                self._cached.popitem(last=False)
-            loading.set_result(schema)
+            loading.set_result(WriterSchema(await self._fetch(*key)))
+        except BrokerError as error:
+            loading.set_result(WriterSchema(error))
+            loop = asyncio.get_running_loop()
+            loop.call_later(FAILURE_CACHED_S, self._forget, key, loading)
         finally:
-            del self._loading[key]
-            loading.cancel()
+            if loading.cancel():
+                self._forget(key, loading)
 
-    def _forget(self, key: Key, schema: WriterSchema) -> None:
-        if self._cached.get(key) is schema:
+    def _forget(self, key: Key, loading: asyncio.Future[WriterSchema]) -> None:
+        if self._cached.get(key) is loading:
             del self._cached[key]
 
 
