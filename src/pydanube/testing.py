@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from pydanube.broker.broker import open_broker
 from pydanube.broker.manifest import MetadataManifest
-from pydanube.client.client import CLOSE_TIMEOUT_S, Client, open_client
+from pydanube.client.client import Client
+from pydanube.client.requester import CLOSE_TIMEOUT_S
 from pydanube.metadata.memory import MemoryStore
 from pydanube.servers.config import ListenConfig
 from pydanube.servers.native.in_process import dial_in_process
@@ -44,11 +45,12 @@ class MemoryBroker:
         self, *, close_timeout_s: float = CLOSE_TIMEOUT_S
     ) -> AbstractAsyncContextManager[Client]:
         """Connect a client to the broker, as ``pydanube.connect`` does."""
-        return open_client(
+        client = Client(
             dial_in_process(self.server),
             url="danube://in-process",
             close_timeout_s=close_timeout_s,
         )
+        return client.opened()
 
     def disconnect_all(self) -> None:
         """Break every connection, as a network may; clients connect again."""

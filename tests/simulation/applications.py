@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pydanube.client.client import open_client
+from pydanube.client.client import Client
 from pydanube.client.messages import MessageId
 from pydanube.model.errors import (
     BrokerError,
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from pydanube.client.client import Client
     from pydanube.client.consumer import Consumer
     from pydanube.client.messages import Message
     from pydanube.client.producer import Producer
@@ -87,11 +86,11 @@ class Application:
     async def _run_process(self, host: Host) -> None:
         HOST.set(host)
         try:
-            async with open_client(
+            async with Client(
                 self.world.network.dial_from(host),
                 url="danube://machine",
                 wall_clock_ns=lambda: self.world.client_clock.us() * 1000,
-            ) as client:
+            ).opened() as client:
                 await self.work(client)
         except BrokerError as error:
             if host.is_alive:

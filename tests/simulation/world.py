@@ -11,7 +11,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from pydanube.client.client import open_client
+from pydanube.client.client import Client
 from pydanube.model.dead_letters import ORIGINAL_OFFSET
 from pydanube.model.errors import BrokerError, SubscriptionNotFound, TopicNotFound
 from simulation.applications import Administrator, Publisher, Subscriber
@@ -40,7 +40,6 @@ from simulation.wiretap import LinkTap
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 
-    from pydanube.client.client import Client
     from pydanube.model.descriptions import TopicDescription
     from simulation.applications import Application
     from simulation.network import Link
@@ -363,9 +362,9 @@ class World:
         """Call *work* with a client until it succeeds."""
         while True:
             try:
-                async with open_client(
+                async with Client(
                     self.network.dial_from(Host("checker")), url="danube://machine"
-                ) as client:
+                ).opened() as client:
                     await work(client)
                     return
             except BrokerError as error:

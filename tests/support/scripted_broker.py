@@ -2,7 +2,7 @@
 
 import asyncio
 
-from pydanube.client.client import open_client
+from pydanube.client.client import Client
 from pydanube.servers.native.in_process import PipeEnd
 from pydanube.wire.native.connection import StreamConnection
 from pydanube.wire.native.frames import FRAME_BYTES_MAX
@@ -42,7 +42,8 @@ class ScriptedBroker:
 
     def connect(self, **options):
         """A client of this broker."""
-        return open_client(self._dial, url="danube://scripted", **options)
+        client = Client(self._dial, url="danube://scripted", **options)
+        return client.opened()
 
     def new_connection(self):
         """The broker's end of a new connection."""

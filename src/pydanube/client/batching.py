@@ -36,6 +36,13 @@ class DeliveryOptions(TypedDict, total=False):
     ttl_s: float | None
 
 
+class SendOptions(DeliveryOptions, total=False):
+    """The options of one message."""
+
+    key: str | bytes | None
+    attributes: Mapping[str, str] | None
+
+
 def delivery_window(
     now: int,
     *,

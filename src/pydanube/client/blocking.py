@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from functools import wraps
 from typing import (
     TYPE_CHECKING,
     Any,
     Concatenate,
-    Generic,
     ParamSpec,
     Protocol,
     TypeVar,
@@ -27,7 +27,6 @@ from pydanube.aio.loops import new_loop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-    from concurrent.futures import Future
     from contextlib import AbstractAsyncContextManager
 
 P = ParamSpec("P")
@@ -37,18 +36,14 @@ S = TypeVar("S")
 
 
 class LoopThread:
-    """An event loop in a thread of its own."""
+    """An event loop in a thread of its own; made by ``loop_thread``."""
 
-    def __init__(self) -> None:
-        self._loop = new_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="pydanube client", daemon=True
-        )
-        self._thread.start()
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run *work* on the loop, and return what it returns."""
-        future = self.run(work)
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
         except BaseException:
@@ -56,50 +51,59 @@ class LoopThread:
             future.cancel()
             raise
 
-    def run(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start *work* on the loop."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Call *callback* on the loop."""
         self._loop.call_soon_threadsafe(callback)
 
-    def close(self) -> None:
-        """Stop the loop and its thread."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        self._loop.close()
-
     @contextmanager
     def entered(self, scope: AbstractAsyncContextManager[T]) -> Iterator[T]:
         """Enter *scope* on the loop, and leave it with the body."""
-        holder = _ScopeHolder(scope)
-        holding = self.run(holder.hold())
+        entered: Future[T] = Future()
+        left: Future[Exception | None] = Future()
+
+        async def hold() -> None:
+            # One task enters and leaves the scope, as task groups need.
+            async with scope as value:
+                entered.set_result(value)
+                failure = await asyncio.wrap_future(left)
+                if failure is not None:
+                    raise failure
+
+        holding = asyncio.run_coroutine_threadsafe(hold(), self._loop)
+        raised: Exception | None = None
         try:
-            yield self.wait(holder.value())
+            both: tuple[Future[Any], ...] = (entered, holding)
+            wait(both, return_when=FIRST_COMPLETED)
+            if holding.done():
+                holding.result()
+            yield entered.result()
         except BaseException as failure:
             # On the loop, anything but an Exception would stop the loop itself.
             raised = failure if isinstance(failure, Exception) else _Interrupted()
-            self.wait(holder.leave(raised))
+            raise
+        finally:
+            left.set_result(raised)
             try:
                 holding.result()
             except BaseException as error:
                 if error is not raised:
                     raise
-            raise
-        else:
-            self.wait(holder.leave(None))
-            holding.result()
 
 
 @contextmanager
 def loop_thread() -> Iterator[LoopThread]:
     """Run a loop in a thread while the body runs."""
-    loop = LoopThread()
+    loop = new_loop()
+    thread = threading.Thread(
+        target=loop.run_forever, name="pydanube client", daemon=True
+    )
+    thread.start()
     try:
-        yield loop
+        yield LoopThread(loop)
     finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
 
 
@@ -174,44 +178,6 @@ def wrapping(
 
 async def _next_or_none(values: AsyncIterator[T]) -> T | None:
     return await anext(values, None)
-
-
-class _ScopeHolder(Generic[T]):
-    """Enters and leaves an async context manager in one task, as task groups need."""
-
-    def __init__(self, scope: AbstractAsyncContextManager[T]) -> None:
-        self._scope = scope
-        self._entered = asyncio.Event()
-        self._leave = asyncio.Event()
-        self._value: T
-        self._failure: BaseException | None = None
-
-    async def hold(self) -> None:
-        """Enter, wait for ``leave``, and leave."""
-        try:
-            async with self._scope as value:
-                self._value = value
-                self._entered.set()
-                await self._leave.wait()
-                if self._failure is not None:
-                    raise self._failure  # noqa: TRY301  # The scope must see it.
-        except BaseException as error:
-            self._failure = error
-            raise
-        finally:
-            self._entered.set()
-
-    async def value(self) -> T:
-        """Return the value of the scope when it is entered."""
-        await self._entered.wait()
-        if self._failure is not None:
-            raise self._failure
-        return self._value
-
-    async def leave(self, failure: BaseException | None) -> None:
-        """Leave, as if the body had raised *failure*."""
-        self._failure = failure
-        self._leave.set()
 
 
 class _Interrupted(Exception):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydanube.client.retrying import Backoff, retry
 from pydanube.model.errors import BrokerError, Unavailable
-from pydanube.wire.native.kinds import KIND_OF
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from typing import Self
+
     from google.protobuf.message import Message as ControlMessage
 
     from pydanube.client.connection import BrokerConnection
@@ -21,31 +24,78 @@ OPEN_TIMEOUT_S = 30.0
 """The time for which the first opening is retried."""
 
 
-class Channel(ABC):
+class Openable(ABC):
+    """A producer or consumer of a topic, which may be partitioned."""
+
+    def __init__(self, client: Requester, topic: str, name: str) -> None:
+        self.topic = topic
+        self.name = name
+        self._client = client
+
+    @property
+    @abstractmethod
+    def is_connected(self) -> bool:
+        """True if the channel, or that of each partition, is open at the moment."""
+
+    @abstractmethod
+    async def open(self) -> None:
+        """
+        Open for the first time.
+
+        Raises: Why it cannot be opened.
+        """
+
+    @abstractmethod
+    async def run(self) -> None:
+        """Keep it open, until there is a failure or the task is cancelled."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Close after everything is sent and acknowledged."""
+
+    async def aclose_failed(self) -> None:
+        """Close after an error of the user's program; by default, abandon."""
+        self.abandon()
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Close without waiting, if it is not closed yet."""
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[Self]:
+        """Open, and keep it open while the body runs."""
+        await self.open()
+        name = f"{type(self).__name__} {self.name} of {self.topic}"
+        running = self._client.tasks.run(self.run(), name)
+        try:
+            yield self
+        except BaseException:
+            await self.aclose_failed()
+            raise
+        else:
+            await self.aclose()
+        finally:
+            self.abandon()
+            running.cancel()
+
+
+class Channel(Openable):
     """
-    One producer, consumer or stage on the connection of a client.
+    One producer or consumer on the connection of a client.
 
     ``run`` opens the channel again whenever it breaks, until there is a failure.
     """
 
-    __slots__ = (
-        "_channel",
-        "_channel_end",
-        "_client",
-        "_connection",
-        "_failure",
-        "_loop",
-    )
-
     CLOSE_REQUEST: ClassVar[ControlMessage]
 
-    def __init__(self, client: Requester) -> None:
-        self._client = client
+    def __init__(self, client: Requester, topic: str, name: str) -> None:
+        super().__init__(client, topic, name)
         self._loop = asyncio.get_running_loop()
         self._connection: BrokerConnection | None = None
         self._channel = 0
         self._channel_end: asyncio.Future[BrokerError]
-        self._failure: BrokerError | None = None
+        self.failure: BrokerError | None = None
+        """Why the channel is not opened any more; None while it is."""
 
     # The subclass.
 
@@ -71,14 +121,12 @@ class Channel(ABC):
         could not be opened.  Returns whether to open it again without waiting.
         """
 
-    # The connection.
+    # The connection; see ``connection.ChannelOwner``.
 
     @abstractmethod
-    def on_frame(self, frame: ReceivedFrame) -> None:
-        """See ``connection.ChannelOwner``."""
+    def on_frame(self, frame: ReceivedFrame) -> None: ...
 
     def on_closed(self, reason: BrokerError) -> None:
-        """See ``connection.ChannelOwner``."""
         self._connection = None
         if not self._channel_end.done():
             self._channel_end.set_result(reason)
@@ -86,27 +134,16 @@ class Channel(ABC):
     # The life of the channel.
 
     @property
-    def failure(self) -> BrokerError | None:
-        """Why the channel is not opened any more; None while it is."""
-        return self._failure
-
-    @property
     def is_connected(self) -> bool:
         """True if the channel is open at the moment."""
         return self._connection is not None
 
     async def open(self) -> None:
-        """
-        Open the channel for the first time.
-
-        Raises: Why it cannot be opened.
-        """
         await retry(self._open_channel, OPEN_TIMEOUT_S)
 
     async def run(self) -> None:
-        """Open the channel again whenever it breaks, until there is a failure."""
         backoff = Backoff()
-        while self._failure is None:
+        while self.failure is None:
             if self._connection is not None:
                 reason = await self._channel_end
                 if self._on_broken(reason, backoff):
@@ -117,7 +154,7 @@ class Channel(ABC):
                     continue
                 except BrokerError as error:
                     self._on_broken(error, None)
-            if self._failure is None:
+            if self.failure is None:
                 await backoff.wait()
 
     async def _open_channel(self) -> None:
@@ -126,11 +163,9 @@ class Channel(ABC):
         channel = connection.new_channel(self)
         self._channel_end = self._loop.create_future()
         try:
-            answer = await connection.request(KIND_OF[type(request)], request, channel)
+            answer = await connection.request(request, channel)
         except asyncio.CancelledError:
-            connection.abandon_channel(
-                KIND_OF[type(self.CLOSE_REQUEST)], self.CLOSE_REQUEST, channel
-            )
+            connection.abandon_channel(self.CLOSE_REQUEST, channel)
             raise
         except BaseException:
             connection.release_channel(channel)
@@ -147,25 +182,8 @@ class Channel(ABC):
         if connection is None:
             return
         try:
-            await connection.request(
-                KIND_OF[type(self.CLOSE_REQUEST)], self.CLOSE_REQUEST, self._channel
-            )
+            await connection.request(self.CLOSE_REQUEST, self._channel)
         except Unavailable:
             # The connection is lost, and the channel with it.
             return
         connection.release_channel(self._channel)
-
-    def _abandon_channel(self) -> None:
-        """Close the channel without waiting for the broker's answer."""
-        if self._connection is not None:
-            answer = self._connection.request_nowait(
-                KIND_OF[type(self.CLOSE_REQUEST)], self.CLOSE_REQUEST, self._channel
-            )
-            answer.add_done_callback(retrieve)
-            self._connection.release_channel(self._channel)
-
-
-def retrieve(future: asyncio.Future[Any]) -> None:
-    """Mark the exception of *future*, for which nobody waits, as retrieved."""
-    if not future.cancelled():
-        future.exception()

@@ -4,45 +4,50 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import cached_property
-from time import time_ns
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 from urllib.parse import urlsplit
 
-from pydanube.aio.tasks import task_scope
 from pydanube.client.connection import BrokerConnection
 from pydanube.client.consumer import Consumer
-from pydanube.client.consumer_options import ConsumerOptions
 from pydanube.client.dead_letters import DeadLetters
 from pydanube.client.namespaces import NamespaceRequests
+from pydanube.client.options import (
+    ConsumerOptions,
+    ProducerKeywords,
+    ProducerOptions,
+    TypedProducerKeywords,
+    parse_or_choose_name,
+)
 from pydanube.client.partitioned_consumer import PartitionedConsumer, open_consumer
 from pydanube.client.partitioned_producer import PartitionedProducer, open_producer
 from pydanube.client.producer import Producer
-from pydanube.client.producer_options import ProducerOptions
 from pydanube.client.reader import read
-from pydanube.client.requester import Dial
+from pydanube.client.requester import CLOSE_TIMEOUT_S, CONNECT_TIMEOUT_S
 from pydanube.client.schema import Schema
 from pydanube.client.schemas import Schemas, schema_of
 from pydanube.client.staging import Staging
 from pydanube.client.subscriptions import SubscriptionRequests
-from pydanube.client.typed_producer import SchemaOptions, open_typed_producer
+from pydanube.client.topics import check_partitions
+from pydanube.client.typed_producer import open_typed_producer
 from pydanube.client.writer_schemas import ValueDecoding, WriterSchemas
 from pydanube.model.descriptions import BrokerDescription
 from pydanube.model.errors import InvalidRequest
-from pydanube.model.names import TopicName, parse_subject
-from pydanube.model.positions import PositionLike
+from pydanube.model.names import TopicName, parse_subject, parse_subscription
+from pydanube.model.policy import SubscriptionType
+from pydanube.model.positions import PositionLike, parse_choice, to_position
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
+    from contextlib import AbstractAsyncContextManager
+    from typing import Unpack
 
     from pydanube.client.messages import MessageBatch
     from pydanube.client.typed_producer import TypedProducer
 
 DEFAULT_URL = "danube://127.0.0.1:6651"
 DEFAULT_PORT = 6651
-CONNECT_TIMEOUT_S = 5.0
-CLOSE_TIMEOUT_S = 10.0
 
 LATEST = "latest"
 """The default version of a subject."""
@@ -86,47 +91,15 @@ async def connect(
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 
-    async with open_client(
+    client = Client(
         dial,
         url=url,
         token=token,
         connect_timeout_s=connect_timeout_s,
         close_timeout_s=close_timeout_s,
-    ) as client:
+    )
+    async with client.opened():
         yield client
-
-
-@asynccontextmanager
-async def open_client(
-    dial: Dial,
-    *,
-    url: str,
-    token: str = "",
-    connect_timeout_s: float = CONNECT_TIMEOUT_S,
-    close_timeout_s: float = CLOSE_TIMEOUT_S,
-    wall_clock_ns: Callable[[], int] = time_ns,
-) -> AsyncIterator[Client]:
-    """Connect through the transports that *dial* opens; see ``connect``."""
-    if not 0 <= close_timeout_s < float("inf"):
-        raise InvalidRequest(
-            f"close_timeout_s is {close_timeout_s}: it must be a finite number of "
-            "seconds, at least 0"
-        )
-    async with task_scope() as tasks:
-        client = Client(
-            dial,
-            tasks,
-            url,
-            token,
-            connect_timeout_s=connect_timeout_s,
-            close_timeout_s=close_timeout_s,
-            wall_clock_ns=wall_clock_ns,
-        )
-        await client.connection()
-        try:
-            yield client
-        finally:
-            await client.aclose()
 
 
 def parse_url(url: str) -> tuple[str, int]:
@@ -169,41 +142,22 @@ class Client(NamespaceRequests, SubscriptionRequests):
         self,
         topic: str,
         *,
-        name: str | None = None,
-        reliable: bool | None = None,
-        compression: str | None = None,
-        access: str = "shared",
-        partitions: int | None = None,
         schema: Schema[T] | type[T],
         subject: str | None = None,
-        schema_version: int | str = LATEST,
-        schema_version_min: int | None = None,
+        **options: Unpack[TypedProducerKeywords],
     ) -> AbstractAsyncContextManager[TypedProducer[T]]: ...
     @overload
     def producer(
         self,
         topic: str,
         *,
-        name: str | None = None,
-        reliable: bool | None = None,
-        compression: str | None = None,
-        access: str = "shared",
-        partitions: int | None = None,
         schema: None = None,
         subject: str,
-        schema_version: int | str = LATEST,
-        schema_version_min: int | None = None,
+        **options: Unpack[TypedProducerKeywords],
     ) -> AbstractAsyncContextManager[TypedProducer[Any]]: ...
     @overload
     def producer(
-        self,
-        topic: str,
-        *,
-        name: str | None = None,
-        reliable: bool | None = None,
-        compression: str | None = None,
-        access: str = "shared",
-        partitions: int | None = None,
+        self, topic: str, **options: Unpack[ProducerKeywords]
     ) -> AbstractAsyncContextManager[Producer | PartitionedProducer]: ...
     def producer(
         self,
@@ -255,10 +209,7 @@ class Client(NamespaceRequests, SubscriptionRequests):
             IncompatibleSchema: *schema* is not compatible with the subject.
             OtherSchema: The topic is bound to another subject or version.
         """
-        if partitions is not None and partitions < 1:
-            raise InvalidRequest(
-                f"partitions is {partitions}: a topic has at least one partition"
-            )
+        check_partitions(partitions)
         options = ProducerOptions.of(name, reliable, compression, access)
         topic_name = str(TopicName.parse(topic))
         if schema is None and subject is None:
@@ -267,18 +218,15 @@ class Client(NamespaceRequests, SubscriptionRequests):
                     "schema_version and schema_version_min need a schema or a subject"
                 )
             return open_producer(self, topic_name, options, partitions)
-        schema_options = SchemaOptions(
-            schema=None if schema is None else Schema.of(schema),
-            subject=None if subject is None else parse_subject(subject),
-            version=_parse_version(schema_version),
-            version_min=schema_version_min,
-        )
         return open_typed_producer(
             self,
             topic_name,
             options,
-            partitions=partitions,
-            schema_options=schema_options,
+            partitions,
+            schema=None if schema is None else Schema.of(schema),
+            subject=None if subject is None else parse_subject(subject),
+            version=_parse_version(schema_version),
+            version_min=schema_version_min,
         )
 
     def dead_letters(
@@ -362,15 +310,23 @@ class Client(NamespaceRequests, SubscriptionRequests):
             TopicNotFound: There is no such topic.
             ConsumerBusy: The subscription is exclusive and has a consumer.
         """
-        options = ConsumerOptions.of(
-            subscription,
-            type,
-            start,
-            name,
+        type_ = parse_choice("type", type, SubscriptionType)
+        if prefetch_messages is None:
+            is_shared = type_ in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED)
+            prefetch_messages = 1_000 if is_shared else 10_000
+        if isinstance(key_filters, str):
+            raise InvalidRequest(
+                f"key_filters is {key_filters!r}: pass a list, for example ['user-*']"
+            )
+        options = ConsumerOptions(
+            subscription=parse_subscription(subscription),
+            type=type_,
+            start=to_position(start),
+            name=parse_or_choose_name("consumer", name),
             ack_timeout_s=ack_timeout_s,
             prefetch_messages=prefetch_messages,
             prefetch_bytes=prefetch_bytes,
-            key_filters=key_filters,
+            key_filters=tuple(key_filters),
             priority=priority,
             decoding=self._value_decoding(schema),
         )
@@ -422,7 +378,6 @@ class Client(NamespaceRequests, SubscriptionRequests):
         )
 
     async def aclose(self) -> None:
-        """Close the connection, after what was written is sent if that is possible."""
         self._writer_schemas.close()
         await super().aclose()
 

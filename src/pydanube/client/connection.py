@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pydanube.aio.write_buffer import WriteBuffer
 from pydanube.model.errors import (
@@ -23,7 +23,7 @@ from pydanube.wire.native.connection import (
     ReceivedFrame,
     StreamConnection,
 )
-from pydanube.wire.native.kinds import Kind, Side
+from pydanube.wire.native.kinds import KIND_OF, Kind, Side
 from pydanube.wire.native.messages import error_from_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
@@ -59,6 +59,14 @@ class ChannelOwner(Protocol):
         """Handle the end of the channel, by the broker or with its connection."""
 
 
+class _Request(NamedTuple):
+    """A request that the broker has not answered; see ``BrokerConnection.request``."""
+
+    answer: asyncio.Future[Any]
+    on_batch: Callable[[BatchFrame], None] | None
+    on_answer: Callable[[], None] | None
+
+
 class BrokerConnection(asyncio.BufferedProtocol):
     """
     One connection to a broker.
@@ -67,16 +75,15 @@ class BrokerConnection(asyncio.BufferedProtocol):
         broker sent them, and before the connection's end.
     """
 
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_ACCEPTED_MAX) -> None:
+    def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._protocol = StreamConnection(Side.CLIENT, frame_bytes_max)
+        self._protocol = StreamConnection(Side.CLIENT, FRAME_BYTES_ACCEPTED_MAX)
         self._write_buffer: WriteBuffer
-        self._answers: dict[int, asyncio.Future[Any]] = {}
-        self._batches: dict[int, Callable[[BatchFrame], None]] = {}
-        self._on_answers: dict[int, Callable[[], None]] = {}
+        self._requests: dict[int, _Request] = {}
         self._channels: dict[int, ChannelOwner] = {}
         self._next_channel = 0
-        self._welcome: asyncio.Future[pb.Welcome] = self._loop.create_future()
+        self.welcome: pb.Welcome
+        """The broker's answer to the handshake."""
         self._next_check: asyncio.TimerHandle | None = None
         self._idle_timeout_s = IDLE_TIMEOUT_S
         # Whether anything was received since the last check, and the number of checks
@@ -89,21 +96,17 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self.pings = 0
         """The number of PINGs that were sent."""
         self._lost: BrokerError | None = None
-        self._is_lost = asyncio.Event()
         self._is_closed = asyncio.Event()
 
     # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio.BaseProtocol."""
         self._write_buffer = WriteBuffer(transport, self._loop)  # type: ignore[arg-type]
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """See asyncio.BufferedProtocol."""
         return self._protocol.reader.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """See asyncio.BufferedProtocol."""
         self._is_heard = True
         try:
             for frame in self._protocol.received(nbytes):
@@ -119,7 +122,6 @@ class BrokerConnection(asyncio.BufferedProtocol):
             )
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See asyncio.BaseProtocol."""
         self._is_closed.set()
         self._fail(ConnectionLost(f"the broker closed the connection ({exc or 'end'})"))
 
@@ -142,12 +144,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
             frame_bytes_max=self._protocol.frame_bytes_max,
             revision=REVISION,
         )
-        correlation, data = self._protocol.request(Kind.HELLO, hello)
-        self._answers[correlation] = self._welcome
-        self._write_buffer.write(data)
         try:
             async with asyncio.timeout(timeout_s):
-                await self._welcome
+                self.welcome = await self.request(hello)
         except TimeoutError:
             self.close()
             raise TimedOut("the broker does not answer the handshake") from None
@@ -155,44 +154,29 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if self._lost is None:
             self._schedule_check()
 
-    @property
-    def welcome(self) -> pb.Welcome:
-        """The broker's WELCOME."""
-        return self._welcome.result()
-
-    async def request(
+    def request(
         self,
-        kind: Kind,
         message: Message,
         channel: int = 0,
-        on_batch: Callable[[BatchFrame], None] | None = None,
-    ) -> Any:
-        """
-        Return the broker's answer to a request; FETCHED batches go to *on_batch*.
-
-        Cancellation: The broker may carry out the request; its answer is dropped.
-
-        Raises:
-            BrokerError: The error that the broker answers, or ConnectionLost.
-        """
-        return await self.request_nowait(kind, message, channel, on_batch)
-
-    def request_nowait(
-        self,
-        kind: Kind,
-        message: Message,
-        channel: int = 0,
+        *,
         on_batch: Callable[[BatchFrame], None] | None = None,
         on_answer: Callable[[], None] | None = None,
     ) -> asyncio.Future[Any]:
         """
         Send a request, and return the future of its answer.
 
-        *on_answer* is called before any later frame is processed, which may have
-        arrived together with the answer; not if the answer is an error.
+        FETCHED batches go to *on_batch*.  *on_answer* is called before any later frame
+        is processed, which may have arrived together with the answer; not if the answer
+        is an error.
+
+        Cancellation: The broker may carry out the request; its answer is dropped.
+
+        Raises:
+            BrokerError: The error that the broker answers, or ConnectionLost.
         """
         if self._lost is not None:
             raise self._lost
+        kind = KIND_OF[type(message)]
         if kind.revision > self.peer_revision:
             raise InvalidRequest(
                 "the broker is older than this client and does not know "
@@ -200,31 +184,21 @@ class BrokerConnection(asyncio.BufferedProtocol):
             )
         answer: asyncio.Future[Any] = self._loop.create_future()
         correlation, data = self._protocol.request(kind, message, channel)
-        self._answers[correlation] = answer
-        if on_batch is not None:
-            self._batches[correlation] = on_batch
-        if on_answer is not None:
-            self._on_answers[correlation] = on_answer
+        self._requests[correlation] = _Request(answer, on_batch, on_answer)
         self._write_buffer.write(data)
         return answer
 
-    def send(self, kind: Kind, message: Message, channel: int) -> None:
+    def send(self, message: Message, channel: int) -> None:
         """Send a message without an answer; do nothing if the connection is lost."""
         if self._lost is None:
+            kind = KIND_OF[type(message)]
             self._write_buffer.write(self._protocol.send(kind, message, channel))
 
-    def publish(self, batch: BatchFrame, channel: int) -> None:
-        """Send a batch to publish; do nothing if the connection is lost."""
+    def send_batch(self, kind: Kind, batch: BatchFrame, channel: int) -> None:
+        """Send a batch to publish or stage; do nothing if the connection is lost."""
         if self._lost is None:
             self._write_buffer.writelines(
-                self._protocol.send_batch(Kind.PUBLISH, batch, channel)
-            )
-
-    def stage(self, batch: BatchFrame, channel: int) -> None:
-        """Send a batch to stage; do nothing if the connection is lost."""
-        if self._lost is None:
-            self._write_buffer.writelines(
-                self._protocol.send_batch(Kind.STAGE, batch, channel)
+                self._protocol.send_batch(kind, batch, channel)
             )
 
     def new_channel(self, owner: ChannelOwner) -> int:
@@ -248,9 +222,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         """Deliver no more frames to the channel's owner."""
         self._channels.pop(channel, None)
 
-    def abandon_channel(self, kind: Kind, message: Message, channel: int) -> None:
+    def abandon_channel(self, message: Message, channel: int) -> None:
         """
-        Close a channel, by a request of *kind*, while it is being opened.
+        Close a channel, by the request *message*, while it is being opened.
 
         The number is in use until the broker has answered both requests; opening may
         take long, because exclusive access may have to wait.
@@ -260,11 +234,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
             return
 
         def end(answer: asyncio.Future[Any]) -> None:
-            if not answer.cancelled():
-                answer.exception()
+            retrieve(answer)
             self.release_channel(channel)
 
-        self.request_nowait(kind, message, channel).add_done_callback(end)
+        self.request(message, channel).add_done_callback(end)
 
     def close(self) -> None:
         """Close the connection, after what was written is sent."""
@@ -303,9 +276,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
         message: Any = frame.message
         if frame.kind is Kind.FETCHED:
             assert frame.batch is not None
-            if on_batch := self._batches.get(correlation):
+            request = self._requests.get(correlation)
+            if request is not None and request.on_batch is not None:
                 frame.batch.verify_checksum()
-                on_batch(frame.batch)
+                request.on_batch(frame.batch)
         elif correlation:
             self._complete_request(correlation, frame.kind, message)
         elif frame.kind is Kind.ERROR and channel:
@@ -322,9 +296,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             owner.on_frame(frame)
 
     def _complete_request(self, correlation: int, kind: Kind, message: Any) -> None:
-        self._batches.pop(correlation, None)
-        answer = self._answers.pop(correlation)
-        on_answer = self._on_answers.pop(correlation, None)
+        answer, _, on_answer = self._requests.pop(correlation)
         if on_answer is not None and kind is not Kind.ERROR:
             on_answer()
         if answer.done():
@@ -346,21 +318,18 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if isinstance(reason, CorruptBatch):
             reason = ConnectionLost(f"the broker sent a damaged batch: {reason}")
         self._lost = reason
-        self._is_lost.set()
         self._protocol.close()
         self._write_buffer.close()
         if self._next_check is not None:
             self._next_check.cancel()
             self._next_check = None
-        answers, self._answers = self._answers, {}
+        requests, self._requests = self._requests, {}
         channels, self._channels = self._channels, {}
-        self._batches.clear()
-        self._on_answers.clear()
-        for answer in answers.values():
-            if not answer.done():
-                answer.set_exception(reason)
+        for request in requests.values():
+            if not request.answer.done():
+                request.answer.set_exception(reason)
                 # The caller may have been cancelled: avoid asyncio's warning.
-                answer.exception()
+                retrieve(request.answer)
         for owner in channels.values():
             owner.on_closed(reason)
 
@@ -392,6 +361,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if max(self._checks_unheard, self._checks_unsent) >= CHECKS_PER_PING - 1 and (
             self._ping is None or self._ping.done()
         ):
-            self._ping = self.request_nowait(Kind.PING, pb.Ping())
+            self._ping = self.request(pb.Ping())
             self.pings += 1
         self._schedule_check()
+
+
+def retrieve(future: asyncio.Future[Any]) -> None:
+    """Mark the exception of *future*, for which nobody waits, as retrieved."""
+    if not future.cancelled():
+        future.exception()

@@ -10,13 +10,16 @@ drops the messages that it has not handed out, because the broker delivers them 
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections import deque
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydanube.client.acks import Acks
-from pydanube.client.channel import Channel, retrieve
+from pydanube.client.channel import Channel, Openable
+from pydanube.client.connection import retrieve
 from pydanube.client.credit import Credit
 from pydanube.client.messages import (
     Message,
@@ -25,12 +28,7 @@ from pydanube.client.messages import (
     ReceivedBatch,
     Source,
 )
-from pydanube.client.offsets import (
-    as_collection,
-    check_origin,
-    origins_of,
-    ranges_of,
-)
+from pydanube.client.offsets import check_origin, origins_of, ranges_by_topic
 from pydanube.client.retrying import Backoff
 from pydanube.model.errors import (
     BrokerError,
@@ -52,11 +50,12 @@ from pydanube.wire.native.messages import (
 from pydanube.wire.pb import stream_pb2 as pb
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import Callable, Iterable
+    from typing import Self
 
     from pydanube.client.connection import BrokerConnection
-    from pydanube.client.consumer_options import ConsumerOptions
     from pydanube.client.offsets import AckTarget
+    from pydanube.client.options import ConsumerOptions
     from pydanube.client.requester import Requester
     from pydanube.model.positions import PositionLike
     from pydanube.model.ranges import Range
@@ -83,7 +82,100 @@ _UNCONFIRMED = (
 )
 
 
-class Consumer(Channel):
+class Acknowledger(Openable):
+    """A consumer of a topic or of its partitions, which acknowledges messages."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    @abstractmethod
+    def _consumer_of(self, topic: str) -> Consumer:
+        """Return the consumer that may have received messages of *topic*."""
+
+    async def ack(self, messages: AckTarget) -> None:
+        """
+        Acknowledge messages.
+
+        Durability: This does not wait: the acknowledgement is sent within
+            milliseconds, and is on the broker's disk soon after.  After a crash
+            before that, the messages are delivered again.  ``flush`` waits until it
+            is on disk.
+
+        Raises:
+            InvalidRequest: Another subscription delivered a message, or this
+                consumer received it before a seek.  No message is acknowledged.
+            BrokerError: The consumer is closed or has failed, as for ``receive``.
+        """
+        self.ack_nowait(messages)
+
+    def ack_nowait(self, messages: AckTarget) -> None:
+        """Acknowledge messages, as ``ack`` does."""
+        if type(messages) is Message:
+            batch, index = messages.location
+            consumer = self._consumer_of(batch.topic)
+            consumer.check_origin(batch.topic, batch)
+            offset = batch.offsets[index]
+            consumer.ack_range(offset, offset + 1)
+            return
+        messages = self.check_acknowledgeable(messages)
+        for topic, ranges in ranges_by_topic(messages).items():
+            self._consumer_of(topic).ack_ranges(ranges)
+
+    async def ack_cumulative(self, message: Message | MessageId) -> None:
+        """Acknowledge this message and all before it in its partition; see ``ack``."""
+        self.check_acknowledgeable(message)
+        self._consumer_of(message.topic).ack_range(0, message.offset + 1)
+
+    async def nack(
+        self, messages: AckTarget, *, delay_s: float = 0.0, reason: str = ""
+    ) -> None:
+        """
+        Report that messages were not processed: the broker delivers them again.
+
+        Args:
+            messages: The messages that failed; each has one failure more.
+            delay_s: The shortest delay before redelivery; the failure policy may
+                require a longer one.
+            reason: A text for people; it is stored with a dead letter.
+
+        Raises: As ``ack``.
+        """
+        self.nack_nowait(messages, delay_s=delay_s, reason=reason)
+
+    def nack_nowait(
+        self, messages: AckTarget, *, delay_s: float = 0.0, reason: str = ""
+    ) -> None:
+        """Report that messages were not processed, as ``nack`` does."""
+        messages = self.check_acknowledgeable(messages)
+        for topic, ranges in ranges_by_topic(messages).items():
+            self._consumer_of(topic).nack_ranges(ranges, delay_s, reason)
+
+    def check_acknowledgeable(self, messages: AckTarget) -> AckTarget:
+        """
+        Return *messages* if this consumer may acknowledge or reject them.
+
+        An iterator is returned as a list.
+
+        Raises: As ``ack``.
+        """
+        if type(messages) is Message:
+            batch, _ = messages.location
+            self._consumer_of(batch.topic).check_origin(batch.topic, batch)
+            return messages
+        if isinstance(messages, Iterator):
+            messages = list(messages)
+        for topic, part in origins_of(messages):
+            self._consumer_of(topic).check_origin(topic, part)
+        return messages
+
+    async def aclose_failed(self) -> None:
+        # Do not wait for a broker that is gone.
+        with suppress(BrokerError):
+            if self.is_connected:
+                await self.aclose()
+
+
+class Consumer(Channel, Acknowledger):
     """
     A consumer of one subscription; made by ``Client.consumer``.
 
@@ -95,29 +187,6 @@ class Consumer(Channel):
         consumer closes the connection.
     """
 
-    # Receiving and acknowledging a message read some of them.
-    __slots__ = (
-        "_ack_timer",
-        "_acks",
-        "_arrived",
-        "_awaiting_schema",
-        "_batch",
-        "_batches",
-        "_confirm_at",
-        "_credit",
-        "_decoding",
-        "_is_closing",
-        "_is_seeking",
-        "_on_arrival",
-        "_options",
-        "_position",
-        "_source",
-        "is_active",
-        "name",
-        "subscription",
-        "topic",
-    )
-
     CLOSE_REQUEST = pb.CloseConsumer()
 
     def __init__(
@@ -127,10 +196,8 @@ class Consumer(Channel):
         options: ConsumerOptions,
         on_arrival: Callable[[], None] | None = None,
     ) -> None:
-        super().__init__(client)
-        self.topic = topic
+        super().__init__(client, topic, options.name)
         self.subscription = options.subscription
-        self.name = options.name
         self.is_active = True
         """False while another consumer of a failover subscription is active."""
         self._options = options
@@ -154,9 +221,6 @@ class Consumer(Channel):
         self._ack_timer: asyncio.TimerHandle | None = None
 
     # Receiving.
-
-    def __aiter__(self) -> Consumer:
-        return self
 
     async def __anext__(self) -> Message:
         batch = self._batch
@@ -240,19 +304,7 @@ class Consumer(Channel):
     # Acknowledging.
 
     async def ack(self, messages: AckTarget) -> None:
-        """
-        Acknowledge messages.
-
-        Durability: This does not wait: the acknowledgement is sent within
-            milliseconds, and is on the broker's disk soon after.  After a crash
-            before that, the messages are delivered again.  ``flush`` waits until it
-            is on disk.
-
-        Raises:
-            InvalidRequest: Another subscription delivered a message, or this
-                consumer received it before a seek.  No message is acknowledged.
-            BrokerError: The consumer is closed or has failed, as for ``receive``.
-        """
+        # A faster way to do the same for one message.
         if type(messages) is Message:
             batch = messages._batch  # noqa: SLF001  # Hot.
             if batch.source is not self._source:
@@ -262,9 +314,8 @@ class Consumer(Channel):
         else:
             self.ack_nowait(messages)
 
-    def ack_nowait(self, messages: AckTarget) -> None:
-        """Acknowledge messages, as ``ack`` does."""
-        self.ack_ranges(ranges_of(self.check_acknowledgeable(messages)))
+    def _consumer_of(self, topic: str) -> Consumer:
+        return self
 
     def ack_ranges(self, ranges: Iterable[Range]) -> None:
         """Acknowledge these offsets."""
@@ -287,35 +338,6 @@ class Consumer(Channel):
         else:
             self.ack_ranges([(base, end)])
 
-    async def ack_cumulative(self, message: Message | MessageId) -> None:
-        """Acknowledge this message and all before it; see ``ack``."""
-        self.check_acknowledgeable(message)
-        self.ack_range(0, message.offset + 1)
-
-    async def nack(
-        self, messages: AckTarget, *, delay_s: float = 0.0, reason: str = ""
-    ) -> None:
-        """
-        Report that messages were not processed: the broker delivers them again.
-
-        Args:
-            messages: The messages that failed; each has one failure more.
-            delay_s: The shortest delay before redelivery; the failure policy may
-                require a longer one.
-            reason: A text for people; it is stored with a dead letter.
-
-        Raises: As ``ack``.
-        """
-        self.nack_nowait(messages, delay_s=delay_s, reason=reason)
-
-    def nack_nowait(
-        self, messages: AckTarget, *, delay_s: float = 0.0, reason: str = ""
-    ) -> None:
-        """Report that messages were not processed, as ``nack`` does."""
-        self.nack_ranges(
-            ranges_of(self.check_acknowledgeable(messages)), delay_s, reason
-        )
-
     def nack_ranges(self, ranges: Iterable[Range], delay_s: float, reason: str) -> None:
         """Report that these offsets were not processed; see ``nack``."""
         if not 0 <= delay_s < float("inf"):
@@ -331,32 +353,15 @@ class Consumer(Channel):
             nack = pb.Nack(
                 ranges=some, delay_s=delay_s, reason=reason[:REASON_CHARACTERS_MAX]
             )
-            self._connection.send(Kind.NACK, nack, self._channel)
-
-    def check_acknowledgeable(self, messages: AckTarget) -> AckTarget:
-        """
-        Return *messages* if this consumer may acknowledge or reject them.
-
-        An iterator is returned as a list.
-
-        Raises: As ``ack``.
-        """
-        if type(messages) is Message:
-            own, _ = messages.location
-            if own.source is not self._source:
-                self.check_origin(own.topic, own)
-            return messages
-        messages = as_collection(messages)
-        for topic, batch in origins_of(messages):
-            self.check_origin(topic, batch)
-        return messages
+            self._connection.send(nack, self._channel)
 
     def check_origin(self, topic: str, batch: ReceivedBatch | None) -> None:
         """Raise unless this consumer received the messages of *topic* in *batch*."""
         if self._source is None:
-            assert self._failure is not None
-            raise self._failure
-        check_origin(self._source, topic, batch)
+            assert self.failure is not None
+            raise self.failure
+        if batch is None or batch.source is not self._source:
+            check_origin(self._source, topic, batch)
 
     async def flush(self) -> None:
         """
@@ -397,13 +402,13 @@ class Consumer(Channel):
         if self._connection is None:
             raise TimedOut("the consumer is not connected at the moment")
         for ranges in self._take_acks():
-            self._connection.send(Kind.ACK, pb.Ack(ranges=ranges), self._channel)
+            self._connection.send(pb.Ack(ranges=ranges), self._channel)
         # Messages that arrive before the answer were sent before the seek, and their
         # acknowledgements must not reach the broker after it.
         self._is_seeking = True
         try:
-            await self._connection.request_nowait(
-                Kind.SEEK, message, self._channel, on_answer=self._on_moved
+            await self._connection.request(
+                message, self._channel, on_answer=self._on_moved
             )
         finally:
             self._is_seeking = False
@@ -412,7 +417,6 @@ class Consumer(Channel):
     # The connection.
 
     def on_frame(self, frame: ReceivedFrame) -> None:
-        """See ``connection.ChannelOwner``."""
         if frame.kind is Kind.DELIVERY:
             assert frame.batch is not None
             # Older brokers count compressed bytes: no limit is known for them.
@@ -453,7 +457,7 @@ class Consumer(Channel):
     async def aclose(self) -> None:
         """Flush the acknowledgements, and leave the subscription."""
         try:
-            if self._failure is None:
+            if self.failure is None:
                 async with self._client.closing():
                     if self._acks.has_unconfirmed:
                         await self.flush()
@@ -466,8 +470,7 @@ class Consumer(Channel):
             self._fail(Closed("the consumer is closed"))
 
     def abandon(self) -> None:
-        """Close without waiting, if the consumer is not closed yet."""
-        if self._failure is None:
+        if self.failure is None:
             self._fail(Closed("the consumer is closed"))
 
     @property
@@ -508,12 +511,12 @@ class Consumer(Channel):
         if self._acks.has_unconfirmed:
             again = self._acks.take_unconfirmed()
             for ranges in (*again, *self._take_acks()):
-                connection.send(Kind.ACK, pb.Ack(ranges=ranges), self._channel)
+                connection.send(pb.Ack(ranges=ranges), self._channel)
             self._acks.restore_unconfirmed(again)
         self._grant(connection, self._credit.grant_all())
 
     def _fail(self, reason: BrokerError) -> None:
-        self._failure = reason
+        self.failure = reason
         self._source = None
         self._connection = None
         self._drop_batches()
@@ -549,8 +552,8 @@ class Consumer(Channel):
 
     async def _arrival(self) -> ReceivedBatch:
         while True:
-            if self._failure is not None:
-                raise self._failure
+            if self.failure is not None:
+                raise self.failure
             batch = self._next_batch()
             if batch is not None:
                 return batch
@@ -578,7 +581,7 @@ class Consumer(Channel):
     def _grant(self, connection: BrokerConnection, credit: tuple[int, int]) -> None:
         messages, byte_count = credit
         message = pb.Credit(messages=messages, bytes=byte_count)
-        connection.send(Kind.CREDIT, message, self._channel)
+        connection.send(message, self._channel)
 
     def _queue_for_schema(self, batch: ReceivedBatch) -> None:
         """Hand *batch* out, in its order, when its schema is loaded."""
@@ -625,7 +628,7 @@ class Consumer(Channel):
             self._ack_timer = None
         elif self._loop.time() < self._confirm_at:
             for ranges in self._take_acks():
-                self._connection.send(Kind.ACK, pb.Ack(ranges=ranges), self._channel)
+                self._connection.send(pb.Ack(ranges=ranges), self._channel)
         else:
             self._confirm_at = self._loop.time() + CONFIRM_INTERVAL_S
             self._request_ack(self._connection).add_done_callback(retrieve)
@@ -634,9 +637,9 @@ class Consumer(Channel):
         """Send the acknowledgements; the future is done when they are on disk."""
         *before, last = self._take_acks()
         for ranges in before:
-            connection.send(Kind.ACK, pb.Ack(ranges=ranges), self._channel)
+            connection.send(pb.Ack(ranges=ranges), self._channel)
         sent = self._acks.take_unconfirmed()
-        answer = connection.request_nowait(Kind.ACK, pb.Ack(ranges=last), self._channel)
+        answer = connection.request(pb.Ack(ranges=last), self._channel)
         answer.add_done_callback(partial(self._on_confirmed, sent))
         return answer
 
@@ -648,8 +651,8 @@ class Consumer(Channel):
 
     async def _try_flush(self) -> bool:
         """Flush all acknowledgements; return False if the connection broke."""
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
         if self._connection is None or self._is_seeking:
             return False
         try:
@@ -659,26 +662,3 @@ class Consumer(Channel):
                 raise
         # Acknowledgements that were sent earlier may have been lost since.
         return not self._acks.has_unconfirmed
-
-
-@asynccontextmanager
-async def open_consumer(
-    client: Requester, topic: str, options: ConsumerOptions
-) -> AsyncIterator[Consumer]:
-    """Open a consumer of a topic or partition while the body runs."""
-    consumer = Consumer(client, topic, options)
-    await consumer.open()
-    running = client.tasks.run(consumer.run(), f"consumer {consumer.name} of {topic}")
-    try:
-        yield consumer
-    except BaseException:
-        # Raise the body's error, and do not wait for a broker that is gone.
-        with suppress(BrokerError):
-            if consumer.is_connected:
-                await consumer.aclose()
-        raise
-    else:
-        await consumer.aclose()
-    finally:
-        consumer.abandon()
-        running.cancel()

@@ -22,15 +22,6 @@ class Credit:
     time.
     """
 
-    __slots__ = (
-        "_bytes_max",
-        "_free_bytes",
-        "_free_messages",
-        "_granted_bytes",
-        "_granted_messages",
-        "_messages_max",
-    )
-
     def __init__(self, messages_max: int, bytes_max: int) -> None:
         self._messages_max = messages_max
         self._bytes_max = bytes_max

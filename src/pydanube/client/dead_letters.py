@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
 from pydanube.client.messages import MessageId
+from pydanube.client.options import ProducerOptions
 from pydanube.client.pending import wait_for_offsets
-from pydanube.client.producer import open_producer
-from pydanube.client.producer_options import ProducerOptions
+from pydanube.client.producer import Producer
 from pydanube.client.reader import read
 from pydanube.model.batch import batch_of
 from pydanube.model.dead_letters import (
@@ -37,7 +37,7 @@ from pydanube.model.names import TopicName, parse_subscription
 from pydanube.model.ranges import RangeSet
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
+    from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
     from pydanube.client.messages import Message
     from pydanube.client.subscriptions import SubscriptionRequests
@@ -211,7 +211,7 @@ class DeadLetters:
     async def _publish(self, topic: str, letters: Sequence[DeadLetter]) -> None:
         shipped = []
         options = ProducerOptions.of()
-        async with open_producer(self._client, topic, options) as producer:
+        async with Producer(self._client, topic, options).opened() as producer:
             for schema, group in groupby(letters, _schema_of):
                 messages = [letter.message for letter in group]
                 batch = batch_of(
@@ -236,14 +236,9 @@ class DeadLetters:
             await self._client.mark_done(topic, HANDLED_SUBSCRIPTION, ids)
 
 
-def _chunks(letters: Iterable[DeadLetter]) -> Iterable[list[DeadLetter]]:
-    chunk: list[DeadLetter] = []
-    for letter in letters:
-        chunk.append(letter)
-        if len(chunk) == CHUNK_LETTERS_MAX:
-            yield chunk
-            chunk = []
-    if chunk:
+def _chunks(letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
+    remaining = iter(letters)
+    while chunk := list(islice(remaining, CHUNK_LETTERS_MAX)):
         yield chunk
 
 

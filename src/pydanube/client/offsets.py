@@ -25,28 +25,6 @@ AckTarget = Message | MessageBatch | MessageId | Iterable[Message | MessageId]
 """Messages to acknowledge: messages, batches, ids, or several of these."""
 
 
-def ranges_of(messages: AckTarget) -> Iterator[Range]:
-    """
-    Yield the offsets of *messages*, which are of one topic, as half-open ranges.
-
-    Raises:
-        InvalidRequest: *messages* are neither messages nor message ids.
-    """
-    if isinstance(messages, MessageBatch):
-        yield from messages.ranges()
-    elif isinstance(messages, MessageIds):
-        yield from ranges_of_offsets(messages.offsets)
-    elif isinstance(messages, Message | MessageId):
-        yield messages.offset, messages.offset + 1
-    else:
-        yield from ranges_of_offsets(each.offset for each in _each(messages))
-
-
-def as_collection(messages: AckTarget) -> AckTarget:
-    """Return *messages* in a form that can be iterated more than once."""
-    return list(messages) if isinstance(messages, Iterator) else messages
-
-
 def origins_of(messages: AckTarget) -> Iterator[tuple[str, ReceivedBatch | None]]:
     """
     Yield the topic of each of *messages*, and the batch that it came in if it has one.
@@ -54,7 +32,7 @@ def origins_of(messages: AckTarget) -> Iterator[tuple[str, ReceivedBatch | None]
     Successive messages that share both are reported once.
 
     Raises:
-        InvalidRequest: As ``ranges_of``.
+        InvalidRequest: As ``ranges_by_topic``.
     """
     if isinstance(messages, MessageBatch):
         yield from ((batch.topic, batch) for batch, _, _ in messages.slices)
@@ -63,8 +41,6 @@ def origins_of(messages: AckTarget) -> Iterator[tuple[str, ReceivedBatch | None]
         if messages:
             yield messages.topic, None
         return
-    if isinstance(messages, Message | MessageId):
-        messages = [messages]
     last: tuple[str, ReceivedBatch | None] | None = None
     for each in _each(messages):
         batch = each.location[0] if isinstance(each, Message) else None
@@ -128,7 +104,7 @@ def ranges_by_topic(messages: AckTarget) -> dict[str, Iterable[Range]]:
     Return the offsets of *messages* as half-open ranges, by topic.
 
     Raises:
-        InvalidRequest: As ``ranges_of``.
+        InvalidRequest: *messages* are neither messages nor message ids.
     """
     if isinstance(messages, MessageBatch):
         batches: defaultdict[str, list[tuple[ReceivedBatch, int, int]]] = defaultdict(
@@ -140,20 +116,21 @@ def ranges_by_topic(messages: AckTarget) -> dict[str, Iterable[Range]]:
             topic: MessageBatch(topic, parts).ranges()
             for topic, parts in batches.items()
         }
-    if isinstance(messages, PartitionedIds) or not isinstance(
-        messages, Message | MessageId | MessageIds
-    ):
-        offsets: defaultdict[str, list[int]] = defaultdict(list)
-        for message in _each(messages):
-            offsets[message.topic].append(message.offset)
-        return {topic: ranges_of_offsets(found) for topic, found in offsets.items()}
-    if isinstance(messages, MessageIds) and not messages:
-        # An empty batch belongs to no partition.
-        return {}
-    return {messages.topic: ranges_of(messages)}
+    if isinstance(messages, MessageIds) and not isinstance(messages, PartitionedIds):
+        if not messages:
+            # An empty batch belongs to no partition.
+            return {}
+        return {messages.topic: ranges_of_offsets(messages.offsets)}
+    offsets: defaultdict[str, list[int]] = defaultdict(list)
+    for message in _each(messages):
+        offsets[message.topic].append(message.offset)
+    return {topic: ranges_of_offsets(found) for topic, found in offsets.items()}
 
 
 def _each(messages: Any) -> Iterator[Message | MessageId]:
+    if isinstance(messages, Message | MessageId):
+        yield messages
+        return
     if not isinstance(messages, Iterable) or isinstance(messages, str | bytes):
         raise InvalidRequest(
             f"cannot acknowledge {type(messages).__name__}: pass a message, a batch, "

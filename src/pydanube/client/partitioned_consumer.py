@@ -9,26 +9,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pydanube.aio.tasks import gather, run_all
-from pydanube.client.consumer import Consumer
-from pydanube.client.consumer import open_consumer as open_consumer_of_one
+from pydanube.client.consumer import Acknowledger, Consumer
 from pydanube.client.messages import Message, MessageBatch
-from pydanube.client.offsets import as_collection, origins_of, ranges_by_topic
-from pydanube.client.partitioned_producer import PARTITIONS_LOOKUP_INTERVAL_S
-from pydanube.model.errors import BrokerError, Closed, InvalidRequest, TimedOut
+from pydanube.client.partitions import PartitionChannels
+from pydanube.model.errors import Closed, InvalidRequest, TimedOut
 from pydanube.model.policy import Start
 from pydanube.model.positions import to_position
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from pydanube.client.consumer_options import ConsumerOptions
-    from pydanube.client.messages import MessageId
-    from pydanube.client.offsets import AckTarget
+    from pydanube.client.options import ConsumerOptions
     from pydanube.client.topics import TopicRequests
     from pydanube.model.positions import PositionLike
 
@@ -36,7 +32,7 @@ ROUND_ROBIN_MESSAGES = 256
 """The messages of one partition that are handed out before the next partition's."""
 
 
-class PartitionedConsumer:
+class PartitionedConsumer(PartitionChannels[Consumer], Acknowledger):
     """
     A consumer of one subscription of a partitioned topic; made by ``Client.consumer``.
 
@@ -56,30 +52,23 @@ class PartitionedConsumer:
         names: Sequence[str],
         options: ConsumerOptions,
     ) -> None:
-        self.topic = topic
         self.subscription = options.subscription
-        self.name = options.name
-        self._client = client
         self._options = replace(
             options,
             prefetch_messages=max(1, options.prefetch_messages // len(names)),
             prefetch_bytes=max(1, options.prefetch_bytes // len(names)),
         )
-        self._consumers: dict[str, Consumer] = {}
+        super().__init__(client, topic, options.name, names)
+        # Added partitions: include the messages that were published since then.
+        self._options = replace(self._options, start=Start.EARLIEST)
         # The consumers that have messages or have failed, in the order of round robin;
         # the current one, and how many messages it may still hand out.
         self._ready: deque[Consumer] = deque()
         self._current: Consumer | None = None
         self._left = 0
         self._arrived = asyncio.Event()
-        self._running: list[asyncio.Task[None]] = []
-        for name in names:
-            self._add(name, self._options)
 
     # Receiving.
-
-    def __aiter__(self) -> PartitionedConsumer:
-        return self
 
     async def __anext__(self) -> Message:
         if self._left <= 0:
@@ -124,79 +113,13 @@ class PartitionedConsumer:
         self._left = 0
         return consumer.batch_nowait(max_messages)
 
-    # Acknowledging.
-
-    async def ack(self, messages: AckTarget) -> None:
-        """
-        Acknowledge messages.
-
-        Durability: As ``Consumer.ack``.
-
-        Raises: As ``Consumer.ack``.
-        """
-        self.ack_nowait(messages)
-
-    def ack_nowait(self, messages: AckTarget) -> None:
-        """Acknowledge messages, as ``ack`` does."""
-        if type(messages) is Message:
-            offset = messages.offset
-            consumer = self._consumer_of(messages.topic)
-            consumer.check_acknowledgeable(messages)
-            consumer.ack_range(offset, offset + 1)
-            return
-        for topic, ranges in ranges_by_topic(
-            self.check_acknowledgeable(messages)
-        ).items():
-            self._consumer_of(topic).ack_ranges(ranges)
-
-    async def ack_cumulative(self, message: Message | MessageId) -> None:
-        """Acknowledge this message and all before it in its partition; see ``ack``."""
-        await self._consumer_of(message.topic).ack_cumulative(message)
-
-    async def nack(
-        self, messages: AckTarget, *, delay_s: float = 0.0, reason: str = ""
-    ) -> None:
-        """
-        Report that messages were not processed: the broker delivers them again.
-
-        Args: As for ``Consumer.nack``.
-
-        Raises: As ``Consumer.ack``.
-        """
-        self.nack_nowait(messages, delay_s=delay_s, reason=reason)
-
-    def nack_nowait(
-        self, messages: AckTarget, *, delay_s: float = 0.0, reason: str = ""
-    ) -> None:
-        """Report that messages were not processed, as ``nack`` does."""
-        for topic, ranges in ranges_by_topic(
-            self.check_acknowledgeable(messages)
-        ).items():
-            self._consumer_of(topic).nack_ranges(ranges, delay_s, reason)
-
-    def check_acknowledgeable(self, messages: AckTarget) -> AckTarget:
-        """
-        Return *messages* if this consumer may acknowledge or reject them.
-
-        An iterator is returned as a list.
-
-        Raises: As ``Consumer.ack``.
-        """
-        if type(messages) is Message:
-            self._consumer_of(messages.topic).check_acknowledgeable(messages)
-            return messages
-        messages = as_collection(messages)
-        for topic, part in origins_of(messages):
-            self._consumer_of(topic).check_origin(topic, part)
-        return messages
-
     async def flush(self) -> None:
         """
         Wait until the broker has all acknowledgements on disk.
 
         Raises: As ``Consumer.flush``.
         """
-        await run_all([each.flush() for each in self._consumers.values()])
+        await run_all([each.flush() for each in self._channels.values()])
 
     async def seek(self, to: PositionLike) -> None:
         """
@@ -213,91 +136,30 @@ class PartitionedConsumer:
                 f"an offset is in one partition of {self.topic}: use "
                 "Client.seek_subscription, or a consumer of the partition"
             )
-        await gather(each.seek(to) for each in self._consumers.values())
-
-    @property
-    def partitions(self) -> list[str]:
-        """The partitions, by number."""
-        return list(self._consumers)
+        await gather(each.seek(to) for each in self._channels.values())
 
     @property
     def is_active(self) -> bool:
         """False while other consumers are active in all partitions (failover)."""
-        return any(each.is_active for each in self._consumers.values())
-
-    @property
-    def is_connected(self) -> bool:
-        """True if the channels of all partitions are open at the moment."""
-        return all(each.is_connected for each in self._consumers.values())
+        return any(each.is_active for each in self._channels.values())
 
     # The life of the consumer.
 
-    async def open(self) -> None:
-        """Open the consumers of all partitions."""
-        consumers = list(self._consumers.values())
-        try:
-            await gather(each.open() for each in consumers)
-        except BaseException:
-            self.abandon()
-            raise
-        for each in consumers:
-            self._run(each)
-
-    async def run(self) -> None:
-        """Find partitions that are added, until the task is cancelled."""
-        while True:
-            await asyncio.sleep(PARTITIONS_LOOKUP_INTERVAL_S)
-            try:
-                await self.discover_partitions()
-            except Closed:
-                return
-            except BrokerError:
-                # Try again at the next interval.
-                continue
-
-    async def discover_partitions(self) -> None:
-        """Look up the partitions, and consume the new ones."""
-        names = (await self._client.find_partitions(self.topic)).topics
-        # Include the messages that were published since a partition was added.
-        options = replace(self._options, start=Start.EARLIEST)
-        for name in names:
-            if name not in self._consumers:
-                consumer = self._add(name, options)
-                try:
-                    await consumer.open()
-                except BaseException:
-                    del self._consumers[name]
-                    consumer.abandon()
-                    raise
-                self._run(consumer)
+    def _new_channel(self, partition: str) -> Consumer:
+        consumer = Consumer(
+            self._client,
+            partition,
+            self._options,
+            on_arrival=lambda: self._on_arrival(consumer),
+        )
+        return consumer
 
     async def aclose(self) -> None:
         """Flush the acknowledgements, and leave the subscription."""
-        await run_all([each.aclose() for each in self._consumers.values()])
-
-    def abandon(self) -> None:
-        """Close without waiting, if the consumer is not closed yet."""
-        for each in self._consumers.values():
-            each.abandon()
-
-    def cancel(self) -> None:
-        """Cancel the tasks that keep the channels open."""
-        for task in self._running:
-            task.cancel()
-
-    def _add(self, name: str, options: ConsumerOptions) -> Consumer:
-        consumer = Consumer(
-            self._client, name, options, on_arrival=lambda: self._on_arrival(consumer)
-        )
-        self._consumers[name] = consumer
-        return consumer
-
-    def _run(self, consumer: Consumer) -> None:
-        name = f"consumer {consumer.name} of {consumer.topic}"
-        self._running.append(self._client.tasks.run(consumer.run(), name))
+        await run_all([each.aclose() for each in self._channels.values()])
 
     def _consumer_of(self, topic: str) -> Consumer:
-        consumer = self._consumers.get(topic)
+        consumer = self._channels.get(topic)
         if consumer is None:
             raise InvalidRequest(
                 f"the consumer of topic {self.topic}, subscription {self.subscription} "
@@ -357,7 +219,7 @@ class PartitionedConsumer:
 
     async def _wait(self) -> None:
         """Wait until a consumer has messages, or has failed."""
-        for consumer in self._consumers.values():
+        for consumer in self._channels.values():
             consumer.return_credit_before_wait()
         self._arrived.clear()
         await self._arrived.wait()
@@ -369,29 +231,15 @@ async def open_consumer(
 ) -> AsyncIterator[Consumer | PartitionedConsumer]:
     """Open a consumer of a topic, partitioned or not, while the body runs."""
     found = await client.find_partitions(topic)
+    consumer: Consumer | PartitionedConsumer
     if not found.is_partitioned:
-        async with open_consumer_of_one(client, topic, options) as single:
-            yield single
-        return
-    if isinstance(options.start, int):
+        consumer = Consumer(client, topic, options)
+    elif isinstance(options.start, int):
         raise InvalidRequest(
             f"{topic} has partitions, and an offset needs one: start at a time, or "
             "consume one partition"
         )
-    consumer = PartitionedConsumer(client, topic, found.topics, options)
-    await consumer.open()
-    discovery = client.tasks.run(consumer.run(), f"partitions of {topic}")
-    try:
-        yield consumer
-    except BaseException:
-        # Raise the body's error, and do not wait for a broker that is gone.
-        with suppress(BrokerError):
-            if consumer.is_connected:
-                await consumer.aclose()
-        raise
     else:
-        await consumer.aclose()
-    finally:
-        discovery.cancel()
-        consumer.abandon()
-        consumer.cancel()
+        consumer = PartitionedConsumer(client, topic, found.topics, options)
+    async with consumer.opened():
+        yield consumer

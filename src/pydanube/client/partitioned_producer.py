@@ -8,40 +8,36 @@ partition than before.
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
-from pydanube.aio.tasks import gather, run_all
+from pydanube.aio.tasks import run_all
 from pydanube.client.batching import batches_of, delivery_window, to_bytes
 from pydanube.client.messages import MessageIds, PartitionedIds, PartitionSlice
+from pydanube.client.partitions import PartitionChannels
 from pydanube.client.pending import wait_for_offsets
 from pydanube.client.producer import Producer, close_timeout_error
-from pydanube.client.producer import open_producer as open_producer_of_one
 from pydanube.client.routing import Router
-from pydanube.model.errors import BrokerError, Closed, TimedOut
+from pydanube.model.errors import TimedOut
 from pydanube.model.policy import ProducerAccess
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Sequence
     from typing import Unpack
 
     import pyarrow as pa
 
-    from pydanube.client.batching import DeliveryOptions
+    from pydanube.client.batching import DeliveryOptions, SendOptions
     from pydanube.client.messages import MessageId
+    from pydanube.client.options import ProducerOptions
     from pydanube.client.pending import Pending, SentPiece
     from pydanube.client.producer import BatchData
-    from pydanube.client.producer_options import ProducerOptions
     from pydanube.client.topics import TopicRequests
 
-PARTITIONS_LOOKUP_INTERVAL_S = 5.0
-"""The interval at which a producer or consumer looks for new partitions."""
 
-
-class PartitionedProducer:
+class PartitionedProducer(PartitionChannels[Producer]):
     """
     A producer of a partitioned topic; made by ``Client.producer``.
 
@@ -61,56 +57,35 @@ class PartitionedProducer:
         names: Sequence[str],
         options: ProducerOptions,
     ) -> None:
-        self.topic = topic
-        self.name = options.name
-        self._client = client
         self._options = options
-        self._producers = [Producer(client, name, options) for name in names]
+        super().__init__(client, topic, options.name, names)
+        self._producers = list(self._channels.values())
         self._router = Router(len(names))
         self._current = self._producers[0]
-        self._running: list[asyncio.Task[None]] = []
 
     # Sending.
 
     async def send(
-        self,
-        payload: bytes | str,
-        *,
-        key: str | bytes | None = None,
-        attributes: Mapping[str, str] | None = None,
-        **delivery: Unpack[DeliveryOptions],
+        self, payload: bytes | str, **options: Unpack[SendOptions]
     ) -> MessageId:
         """
         Publish one message and return its id; ``id.topic`` is the partition.
 
         Args, Durability, Cancellation, Raises: As ``Producer.send``.
         """
-        return await self._producer_for(key).send(
-            payload,
-            key=key,
-            attributes=attributes,
-            **delivery,
-        )
+        producer = self._producer_for(options.get("key"))
+        return await producer.send(payload, **options)
 
     def send_nowait(
-        self,
-        payload: bytes | str,
-        *,
-        key: str | bytes | None = None,
-        attributes: Mapping[str, str] | None = None,
-        **delivery: Unpack[DeliveryOptions],
+        self, payload: bytes | str, **options: Unpack[SendOptions]
     ) -> Pending:
         """
         Publish one message soon, together with others; await the result for its id.
 
         Args, Raises: As ``Producer.send_nowait``.
         """
-        return self._producer_for(key).send_nowait(
-            payload,
-            key=key,
-            attributes=attributes,
-            **delivery,
-        )
+        producer = self._producer_for(options.get("key"))
+        return producer.send_nowait(payload, **options)
 
     async def send_batch(
         self, messages: BatchData, **delivery: Unpack[DeliveryOptions]
@@ -149,16 +124,6 @@ class PartitionedProducer:
         await run_all([producer.flush() for producer in self._producers])
 
     @property
-    def partitions(self) -> list[str]:
-        """The partitions, by number."""
-        return [producer.topic for producer in self._producers]
-
-    @property
-    def is_connected(self) -> bool:
-        """True if the channels of all partitions are open at the moment."""
-        return all(producer.is_connected for producer in self._producers)
-
-    @property
     def has_capacity(self) -> bool:
         """True if ``send_nowait`` accepts a message of any key at the moment."""
         return all(producer.has_capacity for producer in self._producers)
@@ -176,44 +141,21 @@ class PartitionedProducer:
 
     # The life of the producer.
 
-    async def open(self) -> None:
-        """Open the producers of all partitions."""
-        try:
-            if self._options.access is ProducerAccess.SHARED:
-                await gather(producer.open() for producer in self._producers)
-            else:
-                # All clients use the same order, so that two of them cannot each hold
-                # some of the partitions.
-                for producer in self._producers:
-                    await producer.open()
-        except BaseException:
-            self.abandon()
-            raise
-        for producer in self._producers:
-            self._run(producer)
+    def _new_channel(self, partition: str) -> Producer:
+        return Producer(self._client, partition, self._options)
 
-    async def run(self) -> None:
-        """Find partitions that are added, until the task is cancelled."""
-        while True:
-            await asyncio.sleep(PARTITIONS_LOOKUP_INTERVAL_S)
-            try:
-                await self.discover_partitions()
-            except Closed:
-                return
-            except BrokerError:
-                # Try again at the next interval.
-                continue
+    async def _open_channels(self) -> None:
+        if self._options.access is ProducerAccess.SHARED:
+            await super()._open_channels()
+        else:
+            # All clients use the same order, so that two of them cannot each hold
+            # some of the partitions.
+            for producer in self._producers:
+                await producer.open()
 
     async def discover_partitions(self) -> None:
-        """Look up the partitions, and open producers for the new ones."""
-        names = (await self._client.find_partitions(self.topic)).topics
-        added = []
-        for name in names[len(self._producers) :]:
-            producer = Producer(self._client, name, self._options)
-            await producer.open()
-            self._run(producer)
-            added.append(producer)
-        self._producers += added
+        await super().discover_partitions()
+        self._producers = list(self._channels.values())
         self._router.partitions = len(self._producers)
 
     async def aclose(self) -> None:
@@ -227,20 +169,6 @@ class PartitionedProducer:
         except TimedOut as error:
             count = sum(producer.unacknowledged for producer in self._producers)
             raise close_timeout_error(count, self.topic, self._client) from error
-
-    def abandon(self) -> None:
-        """Close without waiting; unacknowledged messages may or may not be stored."""
-        for producer in self._producers:
-            producer.abandon()
-
-    def cancel(self) -> None:
-        """Cancel the tasks that keep the channels open."""
-        for task in self._running:
-            task.cancel()
-
-    def _run(self, producer: Producer) -> None:
-        name = f"producer {producer.name} of {producer.topic}"
-        self._running.append(self._client.tasks.run(producer.run(), name))
 
     def _producer_for(self, key: str | bytes | None) -> Producer:
         if key is None:
@@ -268,21 +196,10 @@ async def open_producer(
     if partitions is not None and not found.topics:
         await client.create_topics(topic, options.policy, partitions, exist_ok=True)
         found = await client.find_partitions(topic)
-    if not found.is_partitioned:
-        async with open_producer_of_one(client, topic, options) as single:
-            yield single
-        return
-    producer = PartitionedProducer(client, topic, found.topics, options)
-    await producer.open()
-    discovery = client.tasks.run(producer.run(), f"partitions of {topic}")
-    try:
-        yield producer
-    except BaseException:
-        # The body has failed: do not wait for acknowledgements.
-        producer.abandon()
-        raise
+    producer: Producer | PartitionedProducer
+    if found.is_partitioned:
+        producer = PartitionedProducer(client, topic, found.topics, options)
     else:
-        await producer.aclose()
-    finally:
-        discovery.cancel()
-        producer.cancel()
+        producer = Producer(client, topic, options)
+    async with producer.opened():
+        yield producer

@@ -14,7 +14,6 @@ batches again; the broker drops duplicates.
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
@@ -29,7 +28,8 @@ from pydanube.client.batching import (
     times_of,
     to_bytes,
 )
-from pydanube.client.channel import Channel, retrieve
+from pydanube.client.channel import Channel
+from pydanube.client.connection import retrieve
 from pydanube.client.messages import MessageId, MessageIds
 from pydanube.client.pending import Pending, concat_offsets, wait_for_offsets
 from pydanube.client.send_queue import (
@@ -59,15 +59,15 @@ from pydanube.wire.pb import stream_pb2 as pb
 from pydanube.wire.small_batch import SMALL_MESSAGES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Unpack
 
     import pyarrow as pa
 
     from pydanube.client.batching import DeliveryOptions, DeliveryWindow
     from pydanube.client.connection import BrokerConnection
+    from pydanube.client.options import ProducerOptions
     from pydanube.client.pending import SentPiece
-    from pydanube.client.producer_options import ProducerOptions
     from pydanube.client.requester import Requester
     from pydanube.client.retrying import Backoff
     from pydanube.wire.native.connection import ReceivedFrame
@@ -90,33 +90,10 @@ class Producer(Channel):
         ``send_batch`` wait for capacity, ``send_nowait`` raises ``Overloaded``.
     """
 
-    # Publishing a message reads some of them.
-    __slots__ = (
-        "_access",
-        "_capacity",
-        "_closing",
-        "_codec",
-        "_has_receipt",
-        "_is_reliable",
-        "_opened_at",
-        "_options",
-        "_queue",
-        "_turn",
-        "_unreported",
-        "_waiter_count",
-        "_wall_clock_ns",
-        "_window",
-        "name",
-        "topic",
-        "unacknowledged",
-    )
-
     CLOSE_REQUEST = pb.CloseProducer()
 
     def __init__(self, client: Requester, topic: str, options: ProducerOptions) -> None:
-        super().__init__(client)
-        self.topic = topic
-        self.name = options.name
+        super().__init__(client, topic, options.name)
         self.unacknowledged = 0
         """The number of unacknowledged messages when closing timed out."""
         self._options = options
@@ -333,7 +310,6 @@ class Producer(Channel):
     # The connection.
 
     def on_frame(self, frame: ReceivedFrame) -> None:
-        """See ``connection.ChannelOwner``."""
         if frame.kind is not Kind.RECEIPT:
             return
         message: Any = frame.message
@@ -352,7 +328,6 @@ class Producer(Channel):
         self._update_events()
 
     def on_closed(self, reason: BrokerError) -> None:
-        """See ``connection.ChannelOwner``."""
         super().on_closed(reason)
         self._queue.publish = None
 
@@ -367,7 +342,7 @@ class Producer(Channel):
                 for the client's ``close_timeout_s``.
         """
         try:
-            if self._failure is None:
+            if self.failure is None:
                 # A broker that throttles sends receipts now and then.
                 async with self._client.closing() as self._closing:
                     await self.flush()
@@ -383,8 +358,11 @@ class Producer(Channel):
             self._fail(Closed("the producer is closed"))
 
     def abandon(self) -> None:
-        """Close without waiting; unacknowledged messages may or may not be stored."""
-        self._abandon_channel()
+        # Unacknowledged messages may or may not be stored.
+        if self._connection is not None:
+            answer = self._connection.request(self.CLOSE_REQUEST, self._channel)
+            answer.add_done_callback(retrieve)
+            self._connection.release_channel(self._channel)
         self._fail(Closed("the producer is closed"))
 
     def _open_request(self) -> pb.OpenProducer:
@@ -425,7 +403,7 @@ class Producer(Channel):
             answer.producer_id,
             answer.producer_epoch,
             answer.next_sequence,
-            partial(connection.publish, channel=self._channel),
+            partial(connection.send_batch, Kind.PUBLISH, channel=self._channel),
         )
         self._update_events()
 
@@ -456,15 +434,15 @@ class Producer(Channel):
         return False
 
     def _fail(self, reason: BrokerError) -> None:
-        self._failure = reason
+        self.failure = reason
         self._connection = None
         self._queue.fail_all(reason)
         self._capacity.set()
         self._window.set()
 
     def _raise_if_failed(self) -> None:
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
 
     # Batches.
 
@@ -497,7 +475,7 @@ class Producer(Channel):
             and 0 < len(messages) <= SMALL_MESSAGES_MAX
             and self._codec is Codec.NONE
             and not self._waiter_count
-            and self._failure is None
+            and self.failure is None
             and all(type(payload) is bytes for payload in messages)
             and sum(map(len, messages)) <= self._queue.full_bytes
         )
@@ -576,26 +554,6 @@ class Producer(Channel):
             raise InvalidRequest(
                 f"{self.topic} is not reliable: its messages cannot be delayed"
             )
-
-
-@asynccontextmanager
-async def open_producer(
-    client: Requester, topic: str, options: ProducerOptions
-) -> AsyncIterator[Producer]:
-    """Open a producer of a topic or partition while the body runs."""
-    producer = Producer(client, topic, options)
-    await producer.open()
-    running = client.tasks.run(producer.run(), f"producer {producer.name} of {topic}")
-    try:
-        yield producer
-    except BaseException:
-        # The body has failed: do not wait for acknowledgements.
-        producer.abandon()
-        raise
-    else:
-        await producer.aclose()
-    finally:
-        running.cancel()
 
 
 def close_timeout_error(count: int, topic: str, client: Requester) -> TimedOut:

@@ -6,21 +6,26 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from time import time_ns
 from typing import TYPE_CHECKING, Any
 
+from pydanube.aio.tasks import task_scope
 from pydanube.client.connection import BrokerConnection
 from pydanube.client.retrying import retry
 from pydanube.model.errors import Closed, ConnectionLost, InvalidRequest, TimedOut
-from pydanube.wire.native.kinds import KIND_OF, is_repeatable
+from pydanube.wire.native.kinds import is_repeatable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from typing import Self
 
     from google.protobuf.message import Message as ControlMessage
 
     from pydanube.aio.tasks import TaskScope
     from pydanube.wire.batches import BatchFrame
 
+CONNECT_TIMEOUT_S = 5.0
+CLOSE_TIMEOUT_S = 10.0
 REQUEST_RETRY_S = 30.0
 """The time for which a client repeats a repeatable request."""
 
@@ -38,16 +43,20 @@ class Requester:
     def __init__(
         self,
         dial: Dial,
-        tasks: TaskScope,
-        url: str,
-        token: str,
         *,
-        connect_timeout_s: float,
-        close_timeout_s: float,
-        wall_clock_ns: Callable[[], int],
+        url: str,
+        token: str = "",
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        close_timeout_s: float = CLOSE_TIMEOUT_S,
+        wall_clock_ns: Callable[[], int] = time_ns,
     ) -> None:
+        if not 0 <= close_timeout_s < float("inf"):
+            raise InvalidRequest(
+                f"close_timeout_s is {close_timeout_s}: it must be a finite number of "
+                "seconds, at least 0"
+            )
         self.url = url
-        self.tasks = tasks
+        self.tasks: TaskScope
         """The background tasks of the client, its producers and its consumers."""
         self.close_timeout_s = close_timeout_s
         """The time for which closing waits without an answer from the broker."""
@@ -61,6 +70,16 @@ class Requester:
         self._is_closed = False
         # Closing something on this connection has timed out.
         self._has_close_timed_out = False
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[Self]:
+        """Connect, and stay connected while the body runs."""
+        async with task_scope() as self.tasks:
+            await self.connection()
+            try:
+                yield self
+            finally:
+                await self.aclose()
 
     async def request(
         self,
@@ -80,8 +99,7 @@ class Requester:
 
         async def attempt() -> Any:
             connection = await self.connection()
-            kind = KIND_OF[type(message)]
-            return await connection.request(kind, message, on_batch=on_batch)
+            return await connection.request(message, on_batch=on_batch)
 
         if is_repeatable(message):
             return await retry(attempt, REQUEST_RETRY_S)
@@ -140,7 +158,13 @@ class Requester:
             except asyncio.CancelledError:
                 if timeout.expired():
                     self._has_close_timed_out = True
-                    self._abort_connection()
+                    if self._connection is not None:
+                        self._connection.abort(
+                            ConnectionLost(
+                                f"the broker at {self.url} did not answer within "
+                                f"{self.close_timeout_s:g} s of closing"
+                            )
+                        )
                 raise
 
     async def aclose(self) -> None:
@@ -152,15 +176,6 @@ class Requester:
         with suppress(TimeoutError):
             async with self.closing():
                 await self._connection.wait_closed()
-
-    def _abort_connection(self) -> None:
-        if self._connection is not None:
-            self._connection.abort(
-                ConnectionLost(
-                    f"the broker at {self.url} did not answer within "
-                    f"{self.close_timeout_s:g} s of closing"
-                )
-            )
 
     async def _connect(self) -> BrokerConnection:
         try:

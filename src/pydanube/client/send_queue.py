@@ -9,6 +9,7 @@ and are sent again on a new channel, until the broker has acknowledged them.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
@@ -62,36 +63,23 @@ class Completion(Protocol):
 C = TypeVar("C", bound=Completion)
 
 
+@dataclass(slots=True, eq=False)
 class OpenBatch(Generic[C]):
     """Messages that gather to become one batch."""
 
-    __slots__ = (
-        "attributes",
-        "byte_count",
-        "completion",
-        "is_awaited",
-        "is_plain",
-        "keys",
-        "payloads",
-        "times_ns",
-        "topic",
-        "windows",
-    )
-
-    def __init__(self, topic: str, completion: C) -> None:
-        self.topic = topic
-        self.completion = completion
-        self.payloads: list[bytes] = []
-        # The publish times; dividing them by a thousand is cheaper for all at once.
-        self.times_ns: list[int] = []
-        # The other columns are made when a message has more than a payload.
-        self.is_plain = True
-        self.keys: list[bytes | None] | None = None
-        self.attributes: list[Mapping[str, str] | None] | None = None
-        self.windows: list[DeliveryWindow | None] | None = None
-        self.byte_count = 0
-        # Whether a caller awaits one of its messages, and gets its error.
-        self.is_awaited = False
+    topic: str
+    completion: C
+    payloads: list[bytes] = field(default_factory=list)
+    times_ns: list[int] = field(default_factory=list)
+    """The publish times; dividing them by a thousand is cheaper for all at once."""
+    is_plain: bool = True
+    """False once a message has more than a payload; then there are other columns."""
+    keys: list[bytes | None] | None = None
+    attributes: list[Mapping[str, str] | None] | None = None
+    windows: list[DeliveryWindow | None] | None = None
+    byte_count: int = 0
+    is_awaited: bool = False
+    """Whether a caller awaits one of its messages, and gets its error."""
 
     def add_extras(
         self,
@@ -152,15 +140,13 @@ class OpenBatch(Generic[C]):
         return None if times.count(None) == len(times) else times
 
 
+@dataclass(slots=True, eq=False)
 class InflightBatch(Generic[C]):
     """A batch that was sent, or will be on the next channel."""
 
-    __slots__ = ("completion", "deadline", "frame")
-
-    def __init__(self, frame: BatchFrame, completion: C, deadline: float) -> None:
-        self.frame = frame
-        self.completion = completion
-        self.deadline = deadline
+    frame: BatchFrame
+    completion: C
+    deadline: float
 
 
 class SendQueue(Generic[C]):
@@ -173,25 +159,6 @@ class SendQueue(Generic[C]):
         flight.  Callers check ``has_capacity`` before they add to the open batch, and
         ``can_send`` before they send a batch.
     """
-
-    __slots__ = (
-        "_clock",
-        "_codec",
-        "_inflight_bytes",
-        "_next_sequence",
-        "_producer",
-        "_producer_epoch",
-        "_producer_id",
-        "_schema",
-        "alone_bytes",
-        "batch_bytes_max",
-        "full_bytes",
-        "inflight",
-        "open",
-        "pending_bytes",
-        "publish",
-        "waiting",
-    )
 
     def __init__(
         self,

@@ -16,10 +16,12 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import deque
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydanube.client.batching import cut, times_of
-from pydanube.client.producer_options import parse_codec
+from pydanube.client.options import parse_codec
 from pydanube.client.retrying import retry
 from pydanube.client.routing import Router, fnv1a_64
 from pydanube.model.batch import Column, conform
@@ -50,7 +52,7 @@ from pydanube.wire.native.staging_messages import (
 from pydanube.wire.pb import stream_pb2 as pb
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     import pyarrow as pa
 
@@ -143,11 +145,7 @@ class Staging:
                 if part.batch_count
             ],
         )
-
-        async def attempt() -> Any:
-            return await self._client.request(request)
-
-        answer = await retry(attempt, COMMIT_RETRY_S)
+        answer = await retry(partial(self._client.request, request), COMMIT_RETRY_S)
         return StagedCommit(
             message_count=answer.message_count, is_repeat=answer.is_repeat
         )
@@ -175,10 +173,10 @@ class PartWriter:
         self.key = key
         self._client = client
         self._codec = codec
-        self._routes: dict[str, _Route] = {}
+        # By topic: its partitions, and the router of messages to them.
+        self._routes: dict[str, tuple[Sequence[str], Router]] = {}
         self._stages: dict[str, _Stage] = {}
         self._changed = asyncio.Event()
-        self._is_broken = False
         self._failure: BrokerError | None = None
         self._batch_count = 0
         self._message_count = 0
@@ -242,7 +240,10 @@ class PartWriter:
         try:
             await self._wait_until(lambda: not self.inflight_bytes)
             if self._batch_count:
-                byte_count = await self._finish()
+                request = part_key_to_wire(self.key, pb.FinishPart())
+                request.batch_count = self._batch_count
+                request.message_count = self._message_count
+                byte_count = (await self._client.request(request)).byte_count
         except BaseException as error:
             self._fail(error)
             raise
@@ -261,20 +262,11 @@ class PartWriter:
         self._close(StagingClosed("the part was aborted"))
         if not is_known:
             return
-        try:
+        with suppress(Unavailable):
             await self._client.request(part_key_to_wire(self.key, pb.DropPart()))
-        except Unavailable:
-            return
 
-    # Called by the stages.
-
-    def on_written(self) -> None:
-        """Note that the broker has written a batch."""
-        self._changed.set()
-
-    def on_broken(self) -> None:
-        """Note that a channel has ended."""
-        self._is_broken = True
+    def on_changed(self) -> None:
+        """Note that the broker has written a batch, or that a channel has ended."""
         self._changed.set()
 
     # Stages.
@@ -282,10 +274,13 @@ class PartWriter:
     async def _write(
         self, topic: str, batch: pa.RecordBatch, schema: SchemaReference | None
     ) -> None:
-        route = self._routes.get(topic)
-        if route is None:
-            route = self._routes[topic] = await self._find_route(topic)
-        for name, piece in route.split(batch):
+        if topic not in self._routes:
+            self._routes[topic] = await self._find_route(topic)
+        partitions, router = self._routes[topic]
+        is_partitioned = len(partitions) > 1
+        pieces = router.split(batch) if is_partitioned else [(0, None, batch)]
+        for number, _, piece in pieces:
+            name = partitions[number]
             stage = self._stages.get(name)
             if stage is None:
                 stage = _Stage(self, self._client, name, schema)
@@ -299,30 +294,22 @@ class PartWriter:
                 self._batch_count += 1
                 self._message_count += fitting.num_rows
 
-    async def _find_route(self, topic: str) -> _Route:
+    async def _find_route(self, topic: str) -> tuple[Sequence[str], Router]:
         name = str(TopicName.parse(topic))
         found = await self._client.find_partitions(name)
         if not found.topics:
             raise TopicNotFound(f"Unable to find the topic: {name}")
+        router = Router(len(found.topics))
         # Writers start with different partitions.
-        first = fnv1a_64(self.key.name.encode()) % len(found.topics)
-        return _Route(list(found.topics), first)
-
-    async def _finish(self) -> int:
-        request = part_key_to_wire(self.key, pb.FinishPart())
-        request.batch_count = self._batch_count
-        request.message_count = self._message_count
-        answer = await self._client.request(request)
-        return int(answer.byte_count)
+        router.current = fnv1a_64(self.key.name.encode()) % len(found.topics)
+        return found.topics, router
 
     async def _wait_until(self, is_reached: Callable[[], bool]) -> None:
         """Wait until *is_reached*, and open broken channels again."""
         while True:
-            while self._is_broken:
-                self._is_broken = False
-                for stage in self._stages.values():
-                    if stage.is_broken:
-                        await stage.open()
+            while broken := [each for each in self._stages.values() if each.is_broken]:
+                for stage in broken:
+                    await stage.open()
             if is_reached():
                 return
             self._changed.clear()
@@ -343,23 +330,6 @@ class PartWriter:
         for stage in self._stages.values():
             stage.close()
         self._stages.clear()
-
-
-class _Route:
-    """The partitions of a topic, and the router of a part's messages to them."""
-
-    def __init__(self, topics: list[str], first: int) -> None:
-        self._topics = topics
-        self._router = Router(len(topics))
-        self._router.current = first
-
-    def split(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Yield the messages of *batch* by partition."""
-        if len(self._topics) == 1:
-            yield self._topics[0], batch
-            return
-        for number, _, piece in self._router.split(batch):
-            yield self._topics[number], piece
 
 
 class _Stage:
@@ -411,9 +381,9 @@ class _Stage:
         channel = connection.new_channel(self)
         self._connection, self._channel = connection, channel
         try:
-            opened = await connection.request(Kind.OPEN_STAGE, request, channel)
+            opened = await connection.request(request, channel)
         except asyncio.CancelledError:
-            connection.abandon_channel(Kind.CLOSE_STAGE, pb.CloseStage(), channel)
+            connection.abandon_channel(pb.CloseStage(), channel)
             self._connection = None
             raise
         except BaseException:
@@ -447,26 +417,24 @@ class _Stage:
         self._outgoing.append(frame)
         self._part.inflight_bytes += frame.byte_count
         if self._connection is not None:
-            self._connection.stage(frame, self._channel)
+            self._connection.send_batch(Kind.STAGE, frame, self._channel)
 
     def on_frame(self, frame: ReceivedFrame) -> None:
-        """See ``connection.ChannelOwner``."""
         message: Any = frame.message
         if frame.kind is Kind.STAGED:
             self._drop_written(message.next_sequence)
-            self._part.on_written()
+            self._part.on_changed()
 
     def on_closed(self, reason: BrokerError) -> None:
-        """See ``connection.ChannelOwner``."""
         self._connection = None
         self._ending = reason
-        self._part.on_broken()
+        self._part.on_changed()
 
     def close(self) -> None:
         """Close the channel without waiting."""
         connection, self._connection = self._connection, None
         if connection is not None and not connection.is_lost:
-            connection.abandon_channel(Kind.CLOSE_STAGE, pb.CloseStage(), self._channel)
+            connection.abandon_channel(pb.CloseStage(), self._channel)
         self._drop_written(self._next_sequence)
 
     def _resume(self, next_sequence: int) -> None:
@@ -484,7 +452,7 @@ class _Stage:
             )
         assert self._connection is not None
         for frame in self._outgoing:
-            self._connection.stage(frame, self._channel)
+            self._connection.send_batch(Kind.STAGE, frame, self._channel)
 
     def _drop_written(self, next_sequence: int) -> None:
         outgoing = self._outgoing

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, overload
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from pydanube.client import client as aio
 from pydanube.client.blocking import (
@@ -33,13 +34,14 @@ from pydanube.client.typed_producer import TypedProducer as AsyncTypedProducer
 from pydanube.model.errors import BrokerError, Closed, TimedOut
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from typing import Unpack
 
-    from pydanube.client.batching import DeliveryOptions
+    from pydanube.client.batching import DeliveryOptions, SendOptions
     from pydanube.client.dead_letters import DeadLetter
     from pydanube.client.offsets import AckTarget
+    from pydanube.client.options import ProducerKeywords, TypedProducerKeywords
     from pydanube.client.partitioned_consumer import (
         PartitionedConsumer as AsyncPartitionedConsumer,
     )
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from pydanube.client.schema import Schema
     from pydanube.model.positions import PositionLike
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 BATCH_MESSAGES = 1000
@@ -58,40 +61,32 @@ QUEUED_MESSAGES_MAX = 8192
 """The most queued messages; then ``send_nowait`` waits for the loop."""
 
 
-@contextmanager
-def connect(
-    url: str = aio.DEFAULT_URL,
-    *,
-    token: str = "",
-    connect_timeout_s: float = aio.CONNECT_TIMEOUT_S,
-    close_timeout_s: float = aio.CLOSE_TIMEOUT_S,
-) -> Iterator[Client]:
-    """
-    Connect to the broker at *url*; see ``pydanube.connect``.
+def _threaded(
+    connect: Callable[P, AbstractAsyncContextManager[aio.Client]],
+) -> Callable[P, AbstractContextManager[Client]]:
+    """Return *connect* for a client whose event loop runs in a thread."""
 
-    Raises:
-        ConnectionLost: No broker answers at *url*.
-        InvalidRequest: *url* is not of the form ``danube://host[:port]``.
-    """
-    scope = aio.connect(
-        url,
-        token=token,
-        connect_timeout_s=connect_timeout_s,
-        close_timeout_s=close_timeout_s,
-    )
-    with loop_thread() as loop, loop.entered(scope) as client:
-        yield Client(loop, client)
+    @wraps(connect)
+    @contextmanager
+    def connect_in_thread(*args: P.args, **kwargs: P.kwargs) -> Iterator[Client]:
+        with loop_thread() as loop, loop.entered(connect(*args, **kwargs)) as client:
+            yield Client(loop, client)
+
+    return connect_in_thread
+
+
+connect = _threaded(aio.connect)
 
 
 class Pending:
     """A message that is not acknowledged yet."""
 
-    __slots__ = ("_failure", "_owner", "_pending")
+    __slots__ = ("_owner", "sent")
 
     def __init__(self, owner: Producer) -> None:
         self._owner = owner
-        self._pending: AsyncPending | None = None
-        self._failure: BrokerError | None = None
+        self.sent: AsyncPending | BrokerError | None = None
+        """Its counterpart on the loop, or why it could not be sent; None: not yet."""
 
     def result(self) -> MessageId:
         """
@@ -101,44 +96,18 @@ class Pending:
         """
         return self._owner.wait_for(self)
 
-    def set_sent(self, sent: AsyncPending | BrokerError) -> None:
-        """Note on the loop that the message was sent, or why it could not be."""
-        if isinstance(sent, BrokerError):
-            self._failure = sent
-        else:
-            self._pending = sent
-
-    async def message_id(self) -> MessageId:
-        """Wait on the loop for the message's id."""
-        if self._failure is not None:
-            raise self._failure
-        assert self._pending is not None
-        return await self._pending
-
-
-class _QueuedMessage(NamedTuple):
-    """A message that the loop has not taken over yet."""
-
-    pending: Pending
-    payload: Any
-    key: str | bytes | None
-    attributes: Mapping[str, str] | None
-    delivery: DeliveryOptions
-
 
 class Producer(Facade):
     """A producer; see ``pydanube.Producer``."""
 
-    def __init__(
-        self,
-        loop: LoopThread,
-        producer: AsyncProducer | AsyncPartitionedProducer | AsyncTypedProducer[Any],
-    ) -> None:
+    _wrapped: AsyncProducer | AsyncPartitionedProducer | AsyncTypedProducer[Any]
+
+    def __init__(self, loop: LoopThread, producer: Any) -> None:
         super().__init__(loop, producer)
         self.topic = producer.topic
         self.name = producer.name
-        self._producer = producer
-        self._queue: deque[_QueuedMessage] = deque()
+        # Messages that the loop has not taken over yet, and how to send them there.
+        self._queue: deque[tuple[Pending, Callable[[], AsyncPending]]] = deque()
         self._is_scheduled = False
 
     send = blocking(AsyncProducer.send)
@@ -158,12 +127,12 @@ class Producer(Facade):
 
         Waits if too many messages are not acknowledged yet.
         """
-        return self._enqueue(payload, key, attributes, delivery)
+        return self._enqueue(payload, key=key, attributes=attributes, **delivery)
 
     def wait_for(self, pending: Pending) -> MessageId:
         """Wait for the id of *pending*'s message."""
         self.hand_over()
-        return self._loop.wait(pending.message_id())
+        return self._loop.wait(_message_id(pending))
 
     def hand_over(self) -> None:
         """Send everything queued, and wait while the producer has no capacity."""
@@ -175,16 +144,10 @@ class Producer(Facade):
         if self._queue:
             self._loop.wait(self._send_all_in_time(client))
 
-    def _enqueue(
-        self,
-        payload: Any,
-        key: str | bytes | None,
-        attributes: Mapping[str, str] | None,
-        delivery: DeliveryOptions,
-    ) -> Pending:
+    def _enqueue(self, payload: Any, **options: Any) -> Pending:
         pending = Pending(self)
-        message = _QueuedMessage(pending, payload, key, attributes, delivery)
-        self._queue.append(message)
+        send = partial(self._wrapped.send_nowait, payload, **options)
+        self._queue.append((pending, send))
         if len(self._queue) >= QUEUED_MESSAGES_MAX:
             self.hand_over()
         elif not self._is_scheduled:
@@ -197,30 +160,35 @@ class Producer(Facade):
             async with client.closing():
                 await self._send_all()
         except TimeoutError:
-            count = len(self._queue) + self._producer.pending_count
+            count = len(self._queue) + self._wrapped.pending_count
             raise close_timeout_error(count, self.topic, client) from None
 
     def _send_queued(self) -> None:
         """Send what is queued, on the loop, as far as the producer has capacity."""
         self._is_scheduled = False
-        while self._queue and self._producer.has_capacity:
-            self._send_one(self._queue.popleft())
+        while self._queue and self._wrapped.has_capacity:
+            self._send_one()
 
     async def _send_all(self) -> None:
         while self._queue:
-            await self._producer.wait_for_capacity()
-            self._send_one(self._queue.popleft())
+            await self._wrapped.wait_for_capacity()
+            self._send_one()
 
-    def _send_one(self, message: _QueuedMessage) -> None:
-        pending, payload, key, attributes, delivery = message
+    def _send_one(self) -> None:
+        pending, send = self._queue.popleft()
         try:
-            pending.set_sent(
-                self._producer.send_nowait(
-                    payload, key=key, attributes=attributes, **delivery
-                )
-            )
+            pending.sent = send()
         except BrokerError as error:
-            pending.set_sent(error)
+            pending.sent = error
+
+
+async def _message_id(pending: Pending) -> MessageId:
+    """Wait on the loop for the id of a message that was handed over."""
+    sent = pending.sent
+    assert sent is not None
+    if isinstance(sent, BrokerError):
+        raise sent
+    return await sent
 
 
 class TypedProducer(Producer, Generic[T]):
@@ -236,28 +204,22 @@ class TypedProducer(Producer, Generic[T]):
     send_encoded = blocking(AsyncTypedProducer.send_encoded)
 
     def send_nowait(  # type: ignore[override]  # Values instead of payloads.
-        self,
-        value: T,
-        *,
-        key: str | bytes | None = None,
-        attributes: Mapping[str, str] | None = None,
-        **delivery: Unpack[DeliveryOptions],
+        self, value: T, **options: Unpack[SendOptions]
     ) -> Pending:
         """Publish one value soon; see ``Producer.send_nowait``."""
-        return self._enqueue(value, key, attributes, delivery)
+        return self._enqueue(value, **options)
 
 
 class Consumer(Facade):
     """A consumer; see ``pydanube.Consumer``."""
 
-    def __init__(
-        self, loop: LoopThread, consumer: AsyncConsumer | AsyncPartitionedConsumer
-    ) -> None:
+    _wrapped: AsyncConsumer | AsyncPartitionedConsumer
+
+    def __init__(self, loop: LoopThread, consumer: Any) -> None:
         super().__init__(loop, consumer)
         self.topic = consumer.topic
         self.subscription = consumer.subscription
         self.name = consumer.name
-        self._consumer = consumer
         # Messages from the loop that are not handed out yet.
         self._messages: deque[Message] = deque()
         self._acks: deque[AckTarget] = deque()
@@ -308,7 +270,7 @@ class Consumer(Facade):
 
         Raises: As ``pydanube.Consumer.ack``.
         """
-        self._acks.append(self._consumer.check_acknowledgeable(messages))
+        self._acks.append(self._wrapped.check_acknowledgeable(messages))
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._ack_queued)
@@ -316,7 +278,7 @@ class Consumer(Facade):
     def seek(self, to: PositionLike) -> None:
         """Move the subscription to *to*; see ``pydanube.Consumer.seek``."""
         self._messages.clear()
-        self._loop.wait(self._consumer.seek(to))
+        self._loop.wait(self._wrapped.seek(to))
 
     def hand_over(self) -> None:
         """Pass all queued acknowledgements to the loop."""
@@ -325,7 +287,7 @@ class Consumer(Facade):
 
     def _receive(self, max_messages: int, timeout_s: float | None) -> MessageBatch:
         return self._loop.wait(
-            self._consumer.receive_batch(max_messages=max_messages, timeout_s=timeout_s)
+            self._wrapped.receive_batch(max_messages=max_messages, timeout_s=timeout_s)
         )
 
     def _ack_queued(self) -> None:
@@ -333,7 +295,7 @@ class Consumer(Facade):
         # If the consumer has failed since, receive() and flush() raise it.
         while self._acks:
             with suppress(BrokerError):
-                self._consumer.ack_nowait(self._acks.popleft())
+                self._wrapped.ack_nowait(self._acks.popleft())
 
     async def _ack_all(self) -> None:
         self._ack_queued()
@@ -425,41 +387,22 @@ class Client(Facade):
         self,
         topic: str,
         *,
-        name: str | None = None,
-        reliable: bool | None = None,
-        compression: str | None = None,
-        access: str = "shared",
-        partitions: int | None = None,
         schema: Schema[T] | type[T],
         subject: str | None = None,
-        schema_version: int | str = aio.LATEST,
-        schema_version_min: int | None = None,
+        **options: Unpack[TypedProducerKeywords],
     ) -> AbstractContextManager[TypedProducer[T]]: ...
     @overload
     def producer(
         self,
         topic: str,
         *,
-        name: str | None = None,
-        reliable: bool | None = None,
-        compression: str | None = None,
-        access: str = "shared",
-        partitions: int | None = None,
         schema: None = None,
         subject: str,
-        schema_version: int | str = aio.LATEST,
-        schema_version_min: int | None = None,
+        **options: Unpack[TypedProducerKeywords],
     ) -> AbstractContextManager[TypedProducer[Any]]: ...
     @overload
     def producer(
-        self,
-        topic: str,
-        *,
-        name: str | None = None,
-        reliable: bool | None = None,
-        compression: str | None = None,
-        access: str = "shared",
-        partitions: int | None = None,
+        self, topic: str, **options: Unpack[ProducerKeywords]
     ) -> AbstractContextManager[Producer]: ...
     def producer(self, topic: str, **options: Any) -> AbstractContextManager[Any]:
         """Open a producer for *topic*; see ``pydanube.Client.producer``."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydanube.client.batching import check_attributes, to_bytes
@@ -32,30 +32,17 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
     from typing import Unpack
 
-    from pydanube.client.batching import DeliveryOptions
+    from pydanube.client.batching import DeliveryOptions, SendOptions
     from pydanube.client.messages import MessageId, MessageIds
+    from pydanube.client.options import ProducerOptions
     from pydanube.client.partitioned_producer import PartitionedProducer
     from pydanube.client.pending import Pending
     from pydanube.client.producer import BatchData, Producer
-    from pydanube.client.producer_options import ProducerOptions
     from pydanube.client.topics import TopicRequests
     from pydanube.model.schemas import SchemaVersion
     from pydanube.schemas.language import Encoder
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchemaOptions(Generic[T]):
-    """The schema that a producer is opened with."""
-
-    schema: Schema[T] | None
-    """None: the schema of the subject."""
-    subject: str | None
-    """None: the subject that the topic is bound to, or the topic's default subject."""
-    version: int | None
-    """None: the version that *schema* is, or the latest if there is no *schema*."""
-    version_min: int | None
 
 
 class TypedProducer(Generic[T]):
@@ -79,14 +66,7 @@ class TypedProducer(Generic[T]):
         self._producer = producer
         self._encode = encode
 
-    async def send(
-        self,
-        value: T,
-        *,
-        key: str | bytes | None = None,
-        attributes: Mapping[str, str] | None = None,
-        **delivery: Unpack[DeliveryOptions],
-    ) -> MessageId:
+    async def send(self, value: T, **options: Unpack[SendOptions]) -> MessageId:
         """
         Publish one value and return the message's id.
 
@@ -96,28 +76,15 @@ class TypedProducer(Generic[T]):
             InvalidPayload: The value does not conform to the schema.
             BrokerError: As ``Producer.send``.
         """
-        payload = self._payload(value)
-        return await self._producer.send(
-            payload, key=key, attributes=attributes, **delivery
-        )
+        return await self._producer.send(self._payload(value), **options)
 
-    def send_nowait(
-        self,
-        value: T,
-        *,
-        key: str | bytes | None = None,
-        attributes: Mapping[str, str] | None = None,
-        **delivery: Unpack[DeliveryOptions],
-    ) -> Pending:
+    def send_nowait(self, value: T, **options: Unpack[SendOptions]) -> Pending:
         """
         Publish one value soon, together with others; await the result for its id.
 
         Args, Raises: As ``send`` and ``Producer.send_nowait``.
         """
-        payload = self._payload(value)
-        return self._producer.send_nowait(
-            payload, key=key, attributes=attributes, **delivery
-        )
+        return self._producer.send_nowait(self._payload(value), **options)
 
     async def send_batch(
         self,
@@ -209,32 +176,50 @@ async def open_typed_producer(
     client: TopicRequests,
     topic: str,
     options: ProducerOptions,
-    *,
     partitions: int | None,
-    schema_options: SchemaOptions[T],
+    *,
+    schema: Schema[T] | None,
+    subject: str | None,
+    version: int | None,
+    version_min: int | None,
 ) -> AsyncIterator[TypedProducer[T]]:
-    """Open a producer of values for a topic while the body runs."""
+    """
+    Open a producer of values for a topic while the body runs.
+
+    Without a *subject*, values are written with the subject that the topic is bound
+    to, or the topic's default subject; without a *version*, with that of *schema*, or
+    the latest if there is no *schema*.
+    """
     client.require(2, "schemas")
-    version = await _resolve_version(client, topic, schema_options)
-    cls = None if schema_options.schema is None else schema_options.schema.cls
+    subject = subject or await _default_subject(client, topic)
+    found = await _find_version(client, subject, schema, version)
+    if found.version < (version_min or 0):
+        raise SchemaNotFound(
+            f"Schema not found: the version to write is {found.version} of {subject}, "
+            f"and schema_version_min is {version_min}"
+        )
+    cls = None if schema is None else schema.cls
     # Parsing may take a while, and may need a process for a compiler.
-    encode = await asyncio.to_thread(_encoder_of, schema_of(version, cls))
+    encode = await asyncio.to_thread(_encoder_of, schema_of(found, cls))
     chosen = ProducerSchema(
         reference=SchemaReference(
-            subject=version.subject,
-            version=version.version,
-            version_min=schema_options.version_min,
+            subject=found.subject,
+            version=found.version,
+            version_min=version_min,
         ),
-        schema_id=version.schema_id,
-        version=version.version,
+        schema_id=found.schema_id,
+        version=found.version,
     )
     options = replace(options, schema=chosen)
     async with open_producer(client, topic, options, partitions) as producer:
-        yield TypedProducer(producer, encode, version)
+        yield TypedProducer(producer, encode, found)
 
 
-async def _resolve_version(
-    client: TopicRequests, topic: str, schema_options: SchemaOptions[Any]
+async def _find_version(
+    client: TopicRequests,
+    subject: str,
+    schema: Schema[Any] | None,
+    version: int | None,
 ) -> SchemaVersion:
     """
     Return the version to write, which is registered if it is new.
@@ -244,19 +229,11 @@ async def _resolve_version(
         IncompatibleSchema: It is not compatible with the existing versions.
     """
     schemas = Schemas(client)
-    subject = schema_options.subject or await _default_subject(client, topic)
-    if schema_options.version is not None:
-        version = await schemas.get(subject, schema_options.version)
-    elif schema_options.schema is None:
-        version = await schemas.latest(subject)
-    else:
-        version = await schemas.register(subject, schema_options.schema)
-    if version.version < (schema_options.version_min or 0):
-        raise SchemaNotFound(
-            f"Schema not found: the version to write is {version.version} of "
-            f"{subject}, and schema_version_min is {schema_options.version_min}"
-        )
-    return version
+    if version is not None:
+        return await schemas.get(subject, version)
+    if schema is None:
+        return await schemas.latest(subject)
+    return await schemas.register(subject, schema)
 
 
 async def _default_subject(client: TopicRequests, topic: str) -> str:

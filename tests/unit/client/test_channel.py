@@ -21,7 +21,7 @@ class Connection:
         self.owner = owner
         return 7
 
-    async def request(self, kind, message, channel):
+    async def request(self, message, channel):
         if self.error is not None:
             raise self.error
         if self.is_breaking:
@@ -44,10 +44,14 @@ class Recorder(Channel):
     CLOSE_REQUEST = pb.CloseConsumer()
 
     def __init__(self, client):
-        super().__init__(client)
+        super().__init__(client, "/default/t", "c")
         self.events = []
 
     def on_frame(self, frame): ...
+
+    def abandon(self): ...
+
+    async def aclose(self): ...
 
     def _open_request(self):
         return pb.OpenConsumer()
@@ -58,7 +62,7 @@ class Recorder(Channel):
     def _on_broken(self, reason, backoff):
         self.events.append(type(reason).__name__)
         if isinstance(reason, TopicNotFound):
-            self._failure = reason
+            self.failure = reason
         return True
 
 

@@ -49,7 +49,7 @@ def test_client_gives_up_on_a_broker_that_answers_nothing():
                 if not connection.is_lost:
                     connection._check_alive()
             with pytest.raises(ConnectionLost, match="silent for 3 s"):
-                await connection.request(Kind.PING, pb.Ping())
+                await connection.request(pb.Ping())
             # The client connects again.
             assert await client.connection() is not connection
 

@@ -5,7 +5,7 @@ from collections import defaultdict
 import pytest
 
 import pydanube
-from pydanube.client import partitioned_consumer
+from pydanube.client import partitions
 from pydanube.client.consumer import Consumer
 from pydanube.client.partitioned_consumer import (
     ROUND_ROBIN_MESSAGES,
@@ -190,7 +190,7 @@ def test_partition_that_is_added_is_consumed_from_its_beginning():
 
 
 def test_added_partitions_are_discovered_at_the_interval(monkeypatch):
-    monkeypatch.setattr(partitioned_consumer, "PARTITIONS_LOOKUP_INTERVAL_S", 0.01)
+    monkeypatch.setattr(partitions, "PARTITIONS_LOOKUP_INTERVAL_S", 0.01)
 
     async def test(client):
         await client.create_topic(TOPIC, partitions=1)

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import pydanube
-from pydanube.client import partitioned_producer
+from pydanube.client import partitions
 from pydanube.client.partitioned_producer import PartitionedProducer
 from pydanube.client.producer import Producer
 from pydanube.client.routing import fnv1a_64
@@ -167,7 +167,7 @@ def test_partitions_that_are_added_are_used():
 
 
 def test_added_partitions_are_discovered_at_the_interval(monkeypatch):
-    monkeypatch.setattr(partitioned_producer, "PARTITIONS_LOOKUP_INTERVAL_S", 0.01)
+    monkeypatch.setattr(partitions, "PARTITIONS_LOOKUP_INTERVAL_S", 0.01)
 
     async def test(client):
         await client.create_topic(TOPIC, partitions=1)

@@ -311,10 +311,12 @@ FACADES = [
 ]
 # These are for the other modules of the client, which run on its loop.
 INTERNAL = {
-    *("aclose", "closing", "connection", "request", "require"),
+    *("aclose", "closing", "connection", "opened", "request", "require"),
     *("create_topics", "existing_partitions", "find_partitions", "one_partition"),
     *(
         "abandon",
+        "aclose_failed",
+        "discover_partitions",
         "on_closed",
         "on_frame",
         "open",
@@ -324,7 +326,7 @@ INTERNAL = {
     ),
     *("ack_nowait", "ack_range", "ack_ranges", "nack_nowait", "nack_ranges"),
     *("batch_nowait", "next_nowait", "check_acknowledgeable", "check_origin"),
-    *("return_credit", "return_credit_before_wait", "on_written", "on_broken"),
+    *("return_credit", "return_credit_before_wait", "on_changed"),
 }
 
 

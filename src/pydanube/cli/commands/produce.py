@@ -35,8 +35,9 @@ from pydanube.cli.quantities import (
 )
 from pydanube.cli.rate_limiter import RateLimiter
 from pydanube.cli.standard_streams import LINE_BYTES_MAX, InputStream, read_lines
-from pydanube.client.client import CLOSE_TIMEOUT_S, DEFAULT_URL, LATEST, connect
+from pydanube.client.client import DEFAULT_URL, LATEST, connect
 from pydanube.client.messages import PartitionedIds
+from pydanube.client.requester import CLOSE_TIMEOUT_S
 from pydanube.client.typed_producer import TypedProducer
 from pydanube.model.batch import batch_of
 from pydanube.model.errors import (

@@ -1,21 +1,45 @@
-"""The options of a producer."""
+"""The options of producers and consumers."""
 
 from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import parse_client_name
-from pydanube.model.policy import DispatchMode, ProducerAccess, TopicPolicy
+from pydanube.model.policy import (
+    DispatchMode,
+    ProducerAccess,
+    SubscriptionType,
+    TopicPolicy,
+)
 from pydanube.model.positions import parse_choice
 from pydanube.wire.batches import Codec
 
 if TYPE_CHECKING:
+    from pydanube.client.writer_schemas import ValueDecoding
+    from pydanube.model.policy import Position
     from pydanube.model.schemas import ProducerSchema
 
 _CODECS = {None: Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+
+
+class ProducerKeywords(TypedDict, total=False):
+    """The options of ``Client.producer`` that all producers have."""
+
+    name: str | None
+    reliable: bool | None
+    compression: str | None
+    access: str
+    partitions: int | None
+
+
+class TypedProducerKeywords(ProducerKeywords, total=False):
+    """The options of ``Client.producer`` for producers of values."""
+
+    schema_version: int | str
+    schema_version_min: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,17 +69,46 @@ class ProducerOptions:
         """Return the options that ``Client.producer`` is called with."""
         mode = DispatchMode.NON_RELIABLE if reliable is False else DispatchMode.RELIABLE
         return cls(
-            name=(
-                f"producer-{uuid.uuid4().hex[:12]}"
-                if name is None
-                else parse_client_name("producer", name)
-            ),
+            name=parse_or_choose_name("producer", name),
             is_anonymous=name is None,
             policy=TopicPolicy(dispatch=mode),
             takes_any_kind=reliable is None,
             codec=parse_codec(compression),
             access=parse_choice("access", access, ProducerAccess),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOptions:
+    """The options of a consumer."""
+
+    subscription: str
+    type: SubscriptionType
+    start: Position
+    name: str
+    ack_timeout_s: float | None
+    prefetch_messages: int
+    prefetch_bytes: int
+    key_filters: tuple[str, ...]
+    priority: int
+    decoding: ValueDecoding
+    """Decodes payloads to values."""
+
+    def __post_init__(self) -> None:
+        if self.prefetch_messages < 1 or self.prefetch_bytes < 1:
+            raise InvalidRequest(
+                f"prefetch_messages is {self.prefetch_messages} and prefetch_bytes is "
+                f"{self.prefetch_bytes}: both must be at least 1"
+            )
+        if self.key_filters and self.type is not SubscriptionType.KEY_SHARED:
+            raise InvalidRequest("only key-shared subscriptions have key filters")
+
+
+def parse_or_choose_name(what: str, name: str | None) -> str:
+    """Return the name of a producer or consumer, a random one if *name* is None."""
+    if name is None:
+        return f"{what}-{uuid.uuid4().hex[:12]}"
+    return parse_client_name(what, name)
 
 
 def parse_codec(compression: str | None) -> Codec:
