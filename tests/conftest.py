@@ -1,11 +1,19 @@
 """What holds for all tests."""
 
+import asyncio
 import os
+from collections.abc import Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from functools import cache
+from inspect import isasyncgenfunction, iscoroutinefunction
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from pydanube.testing import memory_broker
 
 # How long an example takes says how busy the machine is, not whether it is right.
 settings.register_profile("untimed", deadline=None)
@@ -16,11 +24,126 @@ settings.load_profile("untimed")
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.pop("PYTHONPATH", None)
 
+ASYNC_TIMEOUT_S = 30
+"""How long an asynchronous test may take, unless it is marked with a timeout."""
+
+
+@pytest.fixture
+def broker_options():
+    """Return the options of ``broker``; ``@using`` changes them."""
+    return {}
+
+
+@pytest.fixture
+async def broker(broker_options):
+    """Run a broker with its native server, in memory."""
+    async with memory_broker(**broker_options) as broker:
+        yield broker
+
+
+@pytest.fixture
+async def client(broker):
+    """Connect a client to ``broker``."""
+    async with broker.connect() as client:
+        yield client
+
 
 def pytest_itemcollected(item):
     if item.get_closest_marker("spark"):
         # Spark leaves the sockets of its workers to the garbage collector.
         item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))
+
+
+def pytest_collection_modifyitems(items):
+    # Together, the tests that start Spark take longest, so they are first.
+    items.sort(key=lambda item: not _starts_spark(item.nodeid.partition("::")[0]))
+
+
+# Asynchronous tests. A test and its asynchronous fixtures run in one task of an event
+# loop of their own, so a fixture may be a task group, and its failure ends the test.
+
+
+@dataclass(eq=False)
+class AsyncFixture:
+    """An asynchronous fixture that the test has not entered yet."""
+
+    function: Callable[..., Any]
+    arguments: dict[str, Any]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(fixturedef, request):
+    """Leave asynchronous fixtures to ``pytest_pyfunc_call``."""
+    function = fixturedef.func
+    if not (isasyncgenfunction(function) or iscoroutinefunction(function)):
+        return None
+    name = fixturedef.argname
+    assert fixturedef.scope == "function", f"{name} lives longer than an event loop"
+    test = _inner(request.function)
+    assert iscoroutinefunction(test), f"{name} needs an `async def` test"
+    arguments = {name: request.getfixturevalue(name) for name in fixturedef.argnames}
+    fixture = AsyncFixture(function, arguments)
+    fixturedef.cached_result = (fixture, fixturedef.cache_key(request), None)
+    return fixture
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Run asynchronous tests; each example of Hypothesis has fixtures of its own."""
+    test = _inner(pyfuncitem.obj)
+    if not iscoroutinefunction(test):
+        return None
+    marker = pyfuncitem.get_closest_marker("timeout")
+    timeout_s = marker.args[0] if marker else ASYNC_TIMEOUT_S
+
+    def run(**arguments):
+        asyncio.run(_run(test, arguments, pyfuncitem.funcargs, timeout_s))
+
+    if test is not pyfuncitem.obj:
+        run.test = test
+        pyfuncitem.obj.hypothesis.inner_test = run
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    run(**{name: pyfuncitem.funcargs[name] for name in names})
+    return True
+
+
+def _inner(test):
+    if hasattr(test, "hypothesis"):
+        test = test.hypothesis.inner_test
+    return getattr(test, "test", test)
+
+
+async def _run(test, arguments, fixtures, timeout_s):
+    __tracebackhide__ = True
+    failure = None
+    values = {}
+
+    async def value_of(fixture):
+        if not isinstance(fixture, AsyncFixture):
+            return fixture
+        if fixture not in values:
+            given = {k: await value_of(v) for k, v in fixture.arguments.items()}
+            if iscoroutinefunction(fixture.function):
+                values[fixture] = await fixture.function(**given)
+            else:
+                context = asynccontextmanager(fixture.function)(**given)
+                values[fixture] = await opened.enter_async_context(context)
+        return values[fixture]
+
+    async with asyncio.timeout(timeout_s), AsyncExitStack() as opened:
+        for fixture in fixtures.values():
+            await value_of(fixture)
+        given = {name: await value_of(value) for name, value in arguments.items()}
+        try:
+            await test(**given)
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # noqa: BLE001
+            # Raise it outside of the fixtures' task groups, which would wrap it.
+            failure = error
+    if failure is not None:
+        raise failure
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -31,6 +154,9 @@ def pytest_xdist_make_scheduler(config, log):
     All files that start Spark go to one worker, so there is one Spark at a time.
     """
     from xdist.scheduler import LoadFileScheduling
+
+    # Keep the order of the collection; a file with many tests is not a slow one.
+    config.option.loadscopereorder = False
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid):

@@ -17,7 +17,7 @@ from pydanube.metadata.store import ABSENT, Change, Delete, HasValue, Put, Uncha
 from pydanube.model.errors import Corrupt, RevisionConflict
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from pydanube.metadata.store import MetadataStore
@@ -26,8 +26,6 @@ THINGS = prefix_of("/things/", int)
 ONE = THINGS.key("one")
 TWO = THINGS.key("two")
 OTHER = key_of("/thingsandmore/x", int)
-
-Run = "Callable[[Callable[[MetadataStore], Awaitable[None]]], None]"
 
 
 @asynccontextmanager
@@ -46,229 +44,181 @@ OPENERS = {
 
 
 @pytest.fixture(params=OPENERS)
-def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
-    """Run a coroutine function over a fresh store."""
-
-    def run(promise: Callable[[MetadataStore], Awaitable[None]]) -> None:
-        async def main() -> None:
-            async with OPENERS[request.param](tmp_path) as store:
-                await promise(store)
-
-        asyncio.run(main())
-
-    return run
+async def store(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[MetadataStore]:
+    """Open a fresh store."""
+    async with OPENERS[request.param](tmp_path) as store:
+        yield store
 
 
-def test_put_value_is_returned_by_get(run: Run) -> None:
-    async def promise(store: MetadataStore) -> None:
-        revision = await store.put(ONE, 1)
-        stored = await store.get(ONE)
-        assert stored is not None
-        assert (stored.value, stored.revision) == (1, revision)
-
-    run(promise)
+async def test_put_value_is_returned_by_get(store: MetadataStore) -> None:
+    revision = await store.put(ONE, 1)
+    stored = await store.get(ONE)
+    assert stored is not None
+    assert (stored.value, stored.revision) == (1, revision)
 
 
-def test_absent_key_is_none(run: Run) -> None:
-    async def promise(store: MetadataStore) -> None:
-        assert await store.get(ONE) is None
-
-    run(promise)
+async def test_absent_key_is_none(store: MetadataStore) -> None:
+    assert await store.get(ONE) is None
 
 
-def test_every_change_raises_the_revision_by_one(run: Run) -> None:
-    async def promise(store: MetadataStore) -> None:
-        assert await store.revision() == 0
-        assert await store.put(ONE, 1) == 1
-        assert await store.put(TWO, 2) == 2
-        await store.delete(ONE)
-        assert await store.revision() == 3
-        assert await store.transaction([], [Put(ONE, 1), Delete(TWO)]) == 4
-
-    run(promise)
+async def test_every_change_raises_the_revision_by_one(store: MetadataStore) -> None:
+    assert await store.revision() == 0
+    assert await store.put(ONE, 1) == 1
+    assert await store.put(TWO, 2) == 2
+    await store.delete(ONE)
+    assert await store.revision() == 3
+    assert await store.transaction([], [Put(ONE, 1), Delete(TWO)]) == 4
 
 
-def test_deleting_an_absent_key_keeps_the_revision(run: Run) -> None:
-    async def promise(store: MetadataStore) -> None:
-        await store.put(ONE, 1)
-        assert await store.delete(TWO) is False
-        assert await store.transaction([], []) == 1
-        assert await store.revision() == 1
-
-    run(promise)
+async def test_deleting_an_absent_key_keeps_the_revision(store: MetadataStore) -> None:
+    await store.put(ONE, 1)
+    assert await store.delete(TWO) is False
+    assert await store.transaction([], []) == 1
+    assert await store.revision() == 1
 
 
-def test_put_expecting_absence_never_overwrites(run: Run) -> None:
-    async def promise(store: MetadataStore) -> None:
-        await store.put(ONE, 1, expected=ABSENT)
-        with pytest.raises(RevisionConflict, match="/things/one already exists"):
-            await store.put(ONE, 2, expected=ABSENT)
-        assert (await store.get(ONE)).value == 1
-
-    run(promise)
+async def test_put_expecting_absence_never_overwrites(store: MetadataStore) -> None:
+    await store.put(ONE, 1, expected=ABSENT)
+    with pytest.raises(RevisionConflict, match="/things/one already exists"):
+        await store.put(ONE, 2, expected=ABSENT)
+    assert (await store.get(ONE)).value == 1
 
 
-def test_put_expecting_a_revision_loses_against_a_later_change(run: Run) -> None:
-    async def promise(store: MetadataStore) -> None:
-        read = await store.put(ONE, 1)
+async def test_put_expecting_a_revision_loses_against_a_later_change(
+    store: MetadataStore,
+) -> None:
+    read = await store.put(ONE, 1)
+    await store.put(ONE, 2, expected=read)
+    with pytest.raises(RevisionConflict, match="was changed at revision 2"):
+        await store.put(ONE, 3, expected=read)
+    assert (await store.get(ONE)).value == 2
+
+
+async def test_put_expecting_a_revision_loses_against_a_deletion(
+    store: MetadataStore,
+) -> None:
+    read = await store.put(ONE, 1)
+    await store.delete(ONE)
+    with pytest.raises(RevisionConflict, match="does not exist; expected revision"):
         await store.put(ONE, 2, expected=read)
-        with pytest.raises(RevisionConflict, match="was changed at revision 2"):
-            await store.put(ONE, 3, expected=read)
-        assert (await store.get(ONE)).value == 2
-
-    run(promise)
+    assert await store.get(ONE) is None
 
 
-def test_put_expecting_a_revision_loses_against_a_deletion(run: Run) -> None:
-    async def promise(store: MetadataStore) -> None:
-        read = await store.put(ONE, 1)
-        await store.delete(ONE)
-        with pytest.raises(RevisionConflict, match="does not exist; expected revision"):
-            await store.put(ONE, 2, expected=read)
-        assert await store.get(ONE) is None
-
-    run(promise)
+async def test_delete_returns_whether_the_key_existed(store: MetadataStore) -> None:
+    revision = await store.put(ONE, 1)
+    assert await store.delete(ONE, expected=revision) is True
+    assert await store.delete(ONE) is False
+    with pytest.raises(RevisionConflict):
+        await store.delete(ONE, expected=revision)
 
 
-def test_delete_returns_whether_the_key_existed(run: Run) -> None:
-    async def promise(store: MetadataStore) -> None:
-        revision = await store.put(ONE, 1)
-        assert await store.delete(ONE, expected=revision) is True
-        assert await store.delete(ONE) is False
-        with pytest.raises(RevisionConflict):
-            await store.delete(ONE, expected=revision)
-
-    run(promise)
-
-
-def test_scan_returns_paths_below_the_prefix_in_order(run: Run) -> None:
-    async def promise(store: MetadataStore) -> None:
-        await store.put(TWO, 2)
-        await store.put(OTHER, 9)
-        await store.put(THINGS.key("deeper/still"), 3)
-        await store.put(ONE, 1)
-        found = await store.scan(THINGS)
-        assert [(THINGS.name_of(path), each.value) for path, each in found] == [
-            ("deeper/still", 3),
-            ("one", 1),
-            ("two", 2),
-        ]
-        assert [each.revision for _, each in found] == [3, 4, 1]
-        assert await store.scan(THINGS.within("deep")) == []
-
-    run(promise)
+async def test_scan_returns_paths_below_the_prefix_in_order(
+    store: MetadataStore,
+) -> None:
+    await store.put(TWO, 2)
+    await store.put(OTHER, 9)
+    await store.put(THINGS.key("deeper/still"), 3)
+    await store.put(ONE, 1)
+    found = await store.scan(THINGS)
+    assert [(THINGS.name_of(path), each.value) for path, each in found] == [
+        ("deeper/still", 3),
+        ("one", 1),
+        ("two", 2),
+    ]
+    assert [each.revision for _, each in found] == [3, 4, 1]
+    assert await store.scan(THINGS.within("deep")) == []
 
 
-def test_scan_orders_names_of_any_script(run: Run) -> None:
-    async def promise(store: MetadataStore) -> None:
-        names = ["a", "é", "ж", "中", "🦆", "z", "~", "-"]
-        for at, name in enumerate(names):
-            await store.put(THINGS.key(name), at)
-        found = await store.scan(THINGS)
-        assert [THINGS.name_of(path) for path, _ in found] == sorted(names)
-
-    run(promise)
+async def test_scan_orders_names_of_any_script(store: MetadataStore) -> None:
+    names = ["a", "é", "ж", "中", "🦆", "z", "~", "-"]
+    for at, name in enumerate(names):
+        await store.put(THINGS.key(name), at)
+    found = await store.scan(THINGS)
+    assert [THINGS.name_of(path) for path, _ in found] == sorted(names)
 
 
-def test_transaction_is_all_or_nothing(run: Run) -> None:
-    async def promise(store: MetadataStore) -> None:
-        revision = await store.put(ONE, 1)
-        with pytest.raises(RevisionConflict):
-            await store.transaction(
-                [Unchanged(ONE, revision), Unchanged(TWO, revision)],
-                [Put(ONE, 7), Put(TWO, 7)],
-            )
-        assert (await store.get(ONE)).value == 1
-        assert await store.get(TWO) is None
-        assert await store.revision() == revision
-
-    run(promise)
-
-
-def test_transaction_writes_everything_at_one_revision(run: Run) -> None:
-    async def promise(store: MetadataStore) -> None:
-        revision = await store.transaction(
-            [Unchanged(ONE, ABSENT), Unchanged(TWO, ABSENT)], [Put(ONE, 1), Put(TWO, 2)]
+async def test_transaction_is_all_or_nothing(store: MetadataStore) -> None:
+    revision = await store.put(ONE, 1)
+    with pytest.raises(RevisionConflict):
+        await store.transaction(
+            [Unchanged(ONE, revision), Unchanged(TWO, revision)],
+            [Put(ONE, 7), Put(TWO, 7)],
         )
-        assert {each.revision for _, each in await store.scan(THINGS)} == {revision}
+    assert (await store.get(ONE)).value == 1
+    assert await store.get(TWO) is None
+    assert await store.revision() == revision
 
-    run(promise)
+
+async def test_transaction_writes_everything_at_one_revision(
+    store: MetadataStore,
+) -> None:
+    revision = await store.transaction(
+        [Unchanged(ONE, ABSENT), Unchanged(TWO, ABSENT)], [Put(ONE, 1), Put(TWO, 2)]
+    )
+    assert {each.revision for _, each in await store.scan(THINGS)} == {revision}
 
 
-def test_transaction_may_compare_a_value(run: Run) -> None:
-    async def promise(store: MetadataStore) -> None:
-        epoch = key_of("/epochs/1", int)
-        with pytest.raises(RevisionConflict, match="does not exist; expected 4"):
-            await store.transaction([HasValue(epoch, 4)], [Put(ONE, 1)])
-        await store.put(epoch, 4)
+async def test_transaction_may_compare_a_value(store: MetadataStore) -> None:
+    epoch = key_of("/epochs/1", int)
+    with pytest.raises(RevisionConflict, match="does not exist; expected 4"):
         await store.transaction([HasValue(epoch, 4)], [Put(ONE, 1)])
-        await store.put(epoch, 5)
-        with pytest.raises(RevisionConflict, match="is 5; expected 4"):
-            await store.transaction([HasValue(epoch, 4)], [Put(ONE, 2)])
-        assert (await store.get(ONE)).value == 1
-
-    run(promise)
-
-
-def test_value_of_another_type_is_corrupt(run: Run) -> None:
-    async def promise(store: MetadataStore) -> None:
-        await store.put(key_of(ONE.path, str), "one")
-        with pytest.raises(Corrupt, match="invalid int"):
-            await store.get(ONE)
-        with pytest.raises(Corrupt, match="invalid int"):
-            await store.scan(THINGS)
-
-    run(promise)
+    await store.put(epoch, 4)
+    await store.transaction([HasValue(epoch, 4)], [Put(ONE, 1)])
+    await store.put(epoch, 5)
+    with pytest.raises(RevisionConflict, match="is 5; expected 4"):
+        await store.transaction([HasValue(epoch, 4)], [Put(ONE, 2)])
+    assert (await store.get(ONE)).value == 1
 
 
-def test_watch_yields_every_later_change_in_order(run: Run) -> None:
-    async def promise(store: MetadataStore) -> None:
+async def test_value_of_another_type_is_corrupt(store: MetadataStore) -> None:
+    await store.put(key_of(ONE.path, str), "one")
+    with pytest.raises(Corrupt, match="invalid int"):
+        await store.get(ONE)
+    with pytest.raises(Corrupt, match="invalid int"):
+        await store.scan(THINGS)
+
+
+async def test_watch_yields_every_later_change_in_order(store: MetadataStore) -> None:
+    await store.put(ONE, 1)
+    start = await store.revision()
+    await store.put(TWO, 2)
+    watch = store.watch(THINGS, start)
+    await store.put(OTHER, 9)
+    await store.transaction([], [Put(ONE, 11), Delete(TWO)])
+    assert [await anext(watch) for _ in range(3)] == [
+        Change(TWO.path, 2, 2),
+        Change(ONE.path, 11, 4),
+        Change(TWO.path, None, 4),
+    ]
+
+
+async def test_watch_waits_for_the_next_change(store: MetadataStore) -> None:
+    seen = []
+
+    async def look() -> None:
+        async for change in store.watch(THINGS, await store.revision()):
+            seen.append(change.value)
+            if change.value == 2:
+                break
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(look())
+        await asyncio.sleep(0)
         await store.put(ONE, 1)
-        start = await store.revision()
-        await store.put(TWO, 2)
-        watch = store.watch(THINGS, start)
-        await store.put(OTHER, 9)
-        await store.transaction([], [Put(ONE, 11), Delete(TWO)])
-        assert [await anext(watch) for _ in range(3)] == [
-            Change(TWO.path, 2, 2),
-            Change(ONE.path, 11, 4),
-            Change(TWO.path, None, 4),
-        ]
-
-    run(promise)
-
-
-def test_watch_waits_for_the_next_change(run: Run) -> None:
-    async def promise(store: MetadataStore) -> None:
-        seen = []
-
-        async def look() -> None:
-            async for change in store.watch(THINGS, await store.revision()):
-                seen.append(change.value)
-                if change.value == 2:
-                    break
-
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(look())
-            await asyncio.sleep(0)
-            await store.put(ONE, 1)
-            await store.put(ONE, 2)
-        assert seen[-1] == 2
-
-    run(promise)
+        await store.put(ONE, 2)
+    assert seen[-1] == 2
 
 
 @pytest.mark.parametrize("name", OPENERS)
-def test_watch_ends_when_the_store_closes(name: str, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with asyncio.TaskGroup() as tasks:
-            async with OPENERS[name](tmp_path) as store:
-                watch = store.watch(THINGS, await store.revision())
-                waiting = tasks.create_task(anext(watch, "the end"))
-                await asyncio.sleep(0)
-            assert await waiting == "the end"
-
-    asyncio.run(main())
+async def test_watch_ends_when_the_store_closes(name: str, tmp_path: Path) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        async with OPENERS[name](tmp_path) as store:
+            watch = store.watch(THINGS, await store.revision())
+            waiting = tasks.create_task(anext(watch, "the end"))
+            await asyncio.sleep(0)
+        assert await waiting == "the end"
 
 
 KEYS = st.sampled_from([ONE, TWO, OTHER])
@@ -283,7 +233,7 @@ STEPS = st.one_of(
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(STEPS, max_size=20))
-def test_all_stores_behave_the_same(
+async def test_all_stores_behave_the_same(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, Key[int], int]]
 ) -> None:
     async def play(store: MetadataStore) -> list[object]:
@@ -308,27 +258,21 @@ def test_all_stores_behave_the_same(
             answers += [last, await store.scan(THINGS), await store.revision()]
         return answers
 
-    async def main() -> None:
-        directory = tmp_path_factory.mktemp("stores")
-        played = []
-        for opener in OPENERS.values():
-            async with opener(directory) as store:
-                played.append(await play(store))
-        assert all(each == played[0] for each in played)
-
-    asyncio.run(main())
+    directory = tmp_path_factory.mktemp("stores")
+    played = []
+    for opener in OPENERS.values():
+        async with opener(directory) as store:
+            played.append(await play(store))
+    assert all(each == played[0] for each in played)
 
 
-def test_scan_in_pages_finds_every_path_once(run: Run) -> None:
-    async def promise(store: MetadataStore) -> None:
-        for number in range(7):
-            await store.put(THINGS.key(str(number)), number)
-        await store.put(OTHER, 1)
-        found, after = [], ""
-        while page := await store.scan(THINGS, after=after, limit=3):
-            assert len(page) <= 3
-            found += [stored.value for _, stored in page]
-            after = page[-1][0]
-        assert found == list(range(7))
-
-    run(promise)
+async def test_scan_in_pages_finds_every_path_once(store: MetadataStore) -> None:
+    for number in range(7):
+        await store.put(THINGS.key(str(number)), number)
+    await store.put(OTHER, 1)
+    found, after = [], ""
+    while page := await store.scan(THINGS, after=after, limit=3):
+        assert len(page) <= 3
+        found += [stored.value for _, stored in page]
+        after = page[-1][0]
+    assert found == list(range(7))

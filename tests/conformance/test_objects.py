@@ -34,26 +34,20 @@ def test_a_missing_object_cannot_be_opened(objects):
         objects.open("a/none")
 
 
-def test_names_are_found_by_prefix(objects):
-    async def run():
-        for name in ("a/b/2", "a/b/1", "a/bc/3", "d/4"):
-            await objects.put(name, b"x")
-        assert await objects.names("a/b/") == ["a/b/1", "a/b/2"]
-        assert await objects.names("a/b") == ["a/b/1", "a/b/2", "a/bc/3"]
-        assert await objects.names("") == ["a/b/1", "a/b/2", "a/bc/3", "d/4"]
-        assert await objects.names("nothing/here/") == []
-
-    asyncio.run(run())
+async def test_names_are_found_by_prefix(objects):
+    for name in ("a/b/2", "a/b/1", "a/bc/3", "d/4"):
+        await objects.put(name, b"x")
+    assert await objects.names("a/b/") == ["a/b/1", "a/b/2"]
+    assert await objects.names("a/b") == ["a/b/1", "a/b/2", "a/bc/3"]
+    assert await objects.names("") == ["a/b/1", "a/b/2", "a/bc/3", "d/4"]
+    assert await objects.names("nothing/here/") == []
 
 
-def test_a_deleted_object_is_gone_and_may_be_deleted_again(objects):
-    async def run():
-        await objects.put("a/one", b"abc")
-        await objects.delete("a/one")
-        await objects.delete("a/one")
-        assert await objects.names("") == []
-
-    asyncio.run(run())
+async def test_a_deleted_object_is_gone_and_may_be_deleted_again(objects):
+    await objects.put("a/one", b"abc")
+    await objects.delete("a/one")
+    await objects.delete("a/one")
+    assert await objects.names("") == []
 
 
 def test_an_object_has_a_url(objects):
@@ -61,30 +55,23 @@ def test_an_object_has_a_url(objects):
     assert "://" in objects.url("a/one")
 
 
-def test_an_object_may_have_the_longest_names_of_namespace_and_topic(objects):
+async def test_an_object_may_have_the_longest_names_of_namespace_and_topic(objects):
     name = f"{'n' * 255}/{'é' * 127}/{0:020d}-{1:020d}-1.parquet"
-
-    async def run():
-        await objects.put(name, b"abc")
-        assert await objects.names(name[:-20]) == [name]
-        await objects.delete(name)
-        assert await objects.names("") == []
-
-    asyncio.run(run())
+    await objects.put(name, b"abc")
+    assert await objects.names(name[:-20]) == [name]
+    await objects.delete(name)
+    assert await objects.names("") == []
 
 
 def test_prefix_that_is_too_long_has_no_objects(objects):
     assert asyncio.run(objects.names(f"default/{'é' * 255}/")) == []
 
 
-def test_an_object_has_the_time_at_which_it_was_stored(objects):
-    async def run():
-        before = time.time_ns() // 1000
-        await objects.put("a/one", b"abc")
-        # File systems round times down, by at most 10 ms.
-        assert before - 10_000 <= await objects.modified_at("a/one")
-        assert await objects.modified_at("a/one") <= time.time_ns() // 1000
-        with pytest.raises(ObjectsUnavailable):
-            await objects.modified_at("a/none")
-
-    asyncio.run(run())
+async def test_an_object_has_the_time_at_which_it_was_stored(objects):
+    before = time.time_ns() // 1000
+    await objects.put("a/one", b"abc")
+    # File systems round times down, by at most 10 ms.
+    assert before - 10_000 <= await objects.modified_at("a/one")
+    assert await objects.modified_at("a/one") <= time.time_ns() // 1000
+    with pytest.raises(ObjectsUnavailable):
+        await objects.modified_at("a/none")

@@ -298,7 +298,7 @@ def _check_all_crashes(files, objects, promises, *, stride: int = 1) -> int:
             manifests += [m for at, m in promises.manifests if at < count][-1:]
             for disk in files.crash_states(count):
                 for manifest in manifests:
-                    key = hash((repr(manifest._segments), tuple(sorted(disk.items()))))
+                    key = hash((repr(manifest.segments), tuple(sorted(disk.items()))))
                     acknowledged = [a for a in promises.acknowledged if a[0] <= count]
                     if (key, len(acknowledged)) in seen:
                         continue

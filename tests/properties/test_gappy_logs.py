@@ -1,7 +1,5 @@
 """A log with gaps is read like a dictionary of its messages, from any offset."""
 
-import asyncio
-
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -61,53 +59,49 @@ def rows_of(frame):
 
 @settings(max_examples=60, deadline=None)
 @given(logs(), st.integers(1, 60), st.integers(1, 4), st.integers(0, 80))
-def test_every_message_that_stays_is_read_once_from_any_offset(
+async def test_every_message_that_stays_is_read_once_from_any_offset(
     log_, frame_bytes, rows_max, start
 ):
     segments, tail, kept, cuts = log_
-
-    async def test():
-        world = World()
-        async with world.storage(frame_bytes=frame_bytes, cache_bytes_max=200) as store:
-            log = await fill(store, segments, tail)
-            old, begin = log.segments, 0
-            for cut in cuts:
-                group = old[begin:cut]
-                begin = cut
-                offered = await offer(
-                    world.objects, log, group, lambda at: at in kept, rows_max=rows_max
-                )
-                names = [each.object_name for each in group]
-                await store.replace_segments(1, names, [offered])
-            sealed, end = log.sealed_offset, log.end_offset
-            expected = [
-                (at, message(at)["payload"])
-                for at in range(end)
-                if at in kept or at >= sealed
-            ]
-            begin = min(start, end)
-            wanted = [row for row in expected if row[0] >= begin]
-            got, offset = [], begin
-            while offset < end:
-                frames = await log.read(offset, bytes_max=frame_bytes)
-                assert frames, "there is a message behind every gap"
-                for frame in frames:
-                    assert frame.end > offset
-                    got += [row for row in rows_of(frame) if row[0] >= offset]
-                    assert frame.end - frame.base <= FRAME_OFFSETS_MAX
-                    offset = frame.end
-            assert got == wanted
-            assert log.missing_from(0) == end - len(expected)
-            # Times rise with offsets here, so the first match is the expected one.
-            time = message(begin)["time"]
-            first = next((at for at, _ in wanted), end)
-            if begin < end and first < sealed:
-                assert await log.find_time(time) == first
-            # Merging the segments again changes nothing.
-            await compact(store, world.objects, log, lambda _: True)
-            assert log.missing_from(0) == end - len(expected)
-
-    asyncio.run(test())
+    world = World()
+    async with world.storage(frame_bytes=frame_bytes, cache_bytes_max=200) as store:
+        log = await fill(store, segments, tail)
+        old, begin = log.segments, 0
+        for cut in cuts:
+            group = old[begin:cut]
+            begin = cut
+            offered = await offer(
+                world.objects, log, group, lambda at: at in kept, rows_max=rows_max
+            )
+            names = [each.object_name for each in group]
+            await store.replace_segments(1, names, [offered])
+        sealed, end = log.sealed_offset, log.end_offset
+        expected = [
+            (at, message(at)["payload"])
+            for at in range(end)
+            if at in kept or at >= sealed
+        ]
+        begin = min(start, end)
+        wanted = [row for row in expected if row[0] >= begin]
+        got, offset = [], begin
+        while offset < end:
+            frames = await log.read(offset, bytes_max=frame_bytes)
+            assert frames, "there is a message behind every gap"
+            for frame in frames:
+                assert frame.end > offset
+                got += [row for row in rows_of(frame) if row[0] >= offset]
+                assert frame.end - frame.base <= FRAME_OFFSETS_MAX
+                offset = frame.end
+        assert got == wanted
+        assert log.missing_from(0) == end - len(expected)
+        # Times rise with offsets here, so the first match is the expected one.
+        time = message(begin)["time"]
+        first = next((at for at, _ in wanted), end)
+        if begin < end and first < sealed:
+            assert await log.find_time(time) == first
+        # Merging the segments again changes nothing.
+        await compact(store, world.objects, log, lambda _: True)
+        assert log.missing_from(0) == end - len(expected)
 
 
 @settings(max_examples=200, deadline=None)

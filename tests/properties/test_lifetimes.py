@@ -27,7 +27,7 @@ from pydanube.storage.topic_log import TopicLog
 from pydanube.wire.native.connection import StreamConnection
 from pydanube.wire.native.frames import RECEIVE_BUFFER_BYTES, header
 from pydanube.wire.native.kinds import Kind
-from support.running import TOPIC, published, with_broker
+from support.running import TOPIC, published
 
 TURNS_MAX = 1000
 
@@ -142,16 +142,13 @@ async def delete_a_topic(client):
 @pytest.mark.parametrize(
     "use", [check_health, send_half_a_frame, break_the_protocol, connect_a_client]
 )
-def test_closed_connection_leaves_no_garbage(use):
-    async def test(broker):
-        async with listen(broker.server, "127.0.0.1", 0) as port, without_collector():
-            await use(broker, port)
-            assert await until(lambda: not broker.server.connections)
-            assert await are_gone(
-                NativeConnection, StreamConnection, BrokerConnection, Client
-            )
-
-    with_broker(test)
+async def test_closed_connection_leaves_no_garbage(broker, use):
+    async with listen(broker.server, "127.0.0.1", 0) as port, without_collector():
+        await use(broker, port)
+        assert await until(lambda: not broker.server.connections)
+        assert await are_gone(
+            NativeConnection, StreamConnection, BrokerConnection, Client
+        )
 
 
 @pytest.mark.parametrize(
@@ -168,16 +165,13 @@ def test_closed_connection_leaves_no_garbage(use):
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_closed_client_objects_leave_no_garbage(use, types):
-    async def test(broker):
-        async with broker.connect() as client, without_collector():
-            await use(client)
-            assert await are_gone(*types)
-
-    with_broker(test)
+async def test_closed_client_objects_leave_no_garbage(client, use, types):
+    async with without_collector():
+        await use(client)
+        assert await are_gone(*types)
 
 
-def test_closed_sync_client_leaves_no_garbage():
+async def test_closed_sync_client_leaves_no_garbage(broker):
     def use(url):
         with sync.connect(url) as client:
             with client.producer(TOPIC) as producer:
@@ -185,11 +179,8 @@ def test_closed_sync_client_leaves_no_garbage():
             with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
                 consumer.ack(consumer.receive())
 
-    async def test(broker):
-        async with listen(broker.server, "127.0.0.1", 0) as port, without_collector():
-            await asyncio.to_thread(use, f"danube://127.0.0.1:{port}")
-            assert await are_gone(
-                Client, sync.Client, sync.Producer, sync.Consumer, NativeConnection
-            )
-
-    with_broker(test)
+    async with listen(broker.server, "127.0.0.1", 0) as port, without_collector():
+        await asyncio.to_thread(use, f"danube://127.0.0.1:{port}")
+        assert await are_gone(
+            Client, sync.Client, sync.Producer, sync.Consumer, NativeConnection
+        )

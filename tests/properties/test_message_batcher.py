@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydanube.broker.message_batcher import SingleMessage
 from pydanube.model.batch import attributes_of
 from support.batches import A_TIME
-from support.brokers import A_TOPIC, RELIABLE, BrokerWorld, Outcome, with_world
+from support.brokers import A_TOPIC, RELIABLE, BrokerWorld, Outcome
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=5)
 TIMES = st.integers(A_TIME, A_TIME + 3)
@@ -70,30 +70,26 @@ def seen_in(frame):
     turns=st.lists(st.lists(MESSAGES, max_size=8), max_size=4), is_sealed=st.booleans()
 )
 @settings(max_examples=50, deadline=None)
-def test_messages_come_out_as_they_went_in(turns, is_sealed):
-    async def test(world):
-        sent = []
-        async with world.broker() as broker:
-            topic = await broker.topics.create(A_TOPIC, RELIABLE)
-            for messages in turns:
-                for message in messages:
-                    outcome = Outcome()
-                    broker.batcher.publish(topic, message, outcome)
-                    sent.append((message, outcome))
-                await asyncio.sleep(0)
-            offsets = [await outcome.offset() for _, outcome in sent]
-            assert sorted(offsets) == list(range(len(sent)))
-            if is_sealed:
-                await broker.storage.seal(topic.topic_id)
-        async with world.broker() as broker:
-            log = (await broker.topics.get(A_TOPIC)).log
-            stored = []
-            while len(stored) < log.end_offset:
-                for frame in await log.read(len(stored), bytes_max=1 << 20):
-                    stored += seen_in(frame)
-        expected = sorted(
-            zip(offsets, (as_seen(each) for each, _ in sent), strict=True)
-        )
-        assert list(enumerate(stored)) == expected
-
-    with_world(test, BrokerWorld())
+async def test_messages_come_out_as_they_went_in(turns, is_sealed):
+    world = BrokerWorld()
+    sent = []
+    async with world.broker() as broker:
+        topic = await broker.topics.create(A_TOPIC, RELIABLE)
+        for messages in turns:
+            for message in messages:
+                outcome = Outcome()
+                broker.batcher.publish(topic, message, outcome)
+                sent.append((message, outcome))
+            await asyncio.sleep(0)
+        offsets = [await outcome.offset() for _, outcome in sent]
+        assert sorted(offsets) == list(range(len(sent)))
+        if is_sealed:
+            await broker.storage.seal(topic.topic_id)
+    async with world.broker() as broker:
+        log = (await broker.topics.get(A_TOPIC)).log
+        stored = []
+        while len(stored) < log.end_offset:
+            for frame in await log.read(len(stored), bytes_max=1 << 20):
+                stored += seen_in(frame)
+    expected = sorted(zip(offsets, (as_seen(each) for each, _ in sent), strict=True))
+    assert list(enumerate(stored)) == expected

@@ -13,7 +13,6 @@ from pydanube.servers.native.requests import REQUESTS
 from pydanube.wire.native.connection import REVISION, StreamConnection
 from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
-from support.running import with_broker
 from support.streams import hello
 
 pytestmark = pytest.mark.slow
@@ -118,28 +117,25 @@ class Peer(asyncio.BufferedProtocol):
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(requests(), min_size=20, max_size=20))
-def test_any_request_gets_its_answer_or_an_error(asked):
-    async def test(broker):
-        async with broker.connect() as client:
-            await client.create_topic("/default/t")
-            await client.create_topic("/default/p", partitions=2)
-            await client.create_namespace("ns")
-            await client.create_subscription("/default/t", "s")
-        peer = Peer()
-        PipeEnd.connect(peer, NativeConnection(broker.server))
-        message = hello()
-        message.revision = REVISION
-        await peer.ask(Kind.HELLO, message)
-        for number, (kind, message) in enumerate(asked, 1):
-            channel = number if kind in CHANNELS else 0
-            answer = await peer.ask(kind, message, channel)
-            assert not peer.is_closed
-            if answer.kind is Kind.ERROR:
-                # Any other exception is a bug.
-                assert answer.message.code != "broker_error", (message, answer.message)
-            else:
-                assert answer.kind is kind.answer
-        async with broker.connect() as client:
-            assert await client.namespaces()
-
-    with_broker(test)
+async def test_any_request_gets_its_answer_or_an_error(broker, asked):
+    async with broker.connect() as client:
+        await client.create_topic("/default/t")
+        await client.create_topic("/default/p", partitions=2)
+        await client.create_namespace("ns")
+        await client.create_subscription("/default/t", "s")
+    peer = Peer()
+    PipeEnd.connect(peer, NativeConnection(broker.server))
+    message = hello()
+    message.revision = REVISION
+    await peer.ask(Kind.HELLO, message)
+    for number, (kind, message) in enumerate(asked, 1):
+        channel = number if kind in CHANNELS else 0
+        answer = await peer.ask(kind, message, channel)
+        assert not peer.is_closed
+        if answer.kind is Kind.ERROR:
+            # Any other exception is a bug.
+            assert answer.message.code != "broker_error", (message, answer.message)
+        else:
+            assert answer.kind is kind.answer
+    async with broker.connect() as client:
+        assert await client.namespaces()

@@ -35,10 +35,8 @@ from support.brokers import (
     BrokerWorld,
     Outcome,
     Port,
-    with_bare_broker,
-    with_world,
 )
-from support.running import TOPIC, with_broker
+from support.running import TOPIC
 from support.steps import assert_constant, assert_linear, counting_steps
 from support.storages import World, open_topic, publish, until
 
@@ -47,15 +45,12 @@ PROBES = 10
 CREDIT = 1 << 20
 
 
-def run(test, **options):
+async def run(test, **options):
     """Return the results of *test* with few and with four times as many things."""
     found = []
-
-    async def measure(broker, count):
-        found.append(await test(broker, count))
-
     for count in (SMALL, LARGE):
-        with_bare_broker(lambda broker, count=count: measure(broker, count), **options)
+        async with BrokerWorld().broker(**options) as broker:
+            found.append(await test(broker, count))
     return found
 
 
@@ -67,17 +62,17 @@ async def open_producers(broker, first, count, *, topic=A_TOPIC, policy=RELIABLE
 
 
 @pytest.mark.parametrize("policy", [RELIABLE, NON_RELIABLE], ids=["stored", "direct"])
-def test_cost_of_opening_a_producer_does_not_depend_on_connected_ones(policy):
+async def test_cost_of_opening_a_producer_does_not_depend_on_connected_ones(policy):
     async def test(broker, count):
         await open_producers(broker, 0, count, policy=policy)
         with counting_steps() as steps:
             await open_producers(broker, count, PROBES, policy=policy)
         return steps.count
 
-    assert_constant(*run(test))
+    assert_constant(*await run(test))
 
 
-def test_cost_of_opening_a_producer_does_not_depend_on_idle_ones():
+async def test_cost_of_opening_a_producer_does_not_depend_on_idle_ones():
     async def test(broker, count):
         for topic, session in await open_producers(broker, 0, count):
             broker.producers.close(topic, session, forget=False)
@@ -85,10 +80,10 @@ def test_cost_of_opening_a_producer_does_not_depend_on_idle_ones():
             await open_producers(broker, count, PROBES)
         return steps.count
 
-    assert_constant(*run(test))
+    assert_constant(*await run(test))
 
 
-def test_cost_of_closing_a_producer_does_not_depend_on_others():
+async def test_cost_of_closing_a_producer_does_not_depend_on_others():
     async def test(broker, count):
         opened = await open_producers(broker, 0, count)
         with counting_steps() as steps:
@@ -96,10 +91,10 @@ def test_cost_of_closing_a_producer_does_not_depend_on_others():
                 broker.producers.close(topic, session, forget=True)
         return steps.count
 
-    assert_constant(*run(test))
+    assert_constant(*await run(test))
 
 
-def test_cost_of_creating_a_topic_does_not_depend_on_others():
+async def test_cost_of_creating_a_topic_does_not_depend_on_others():
     async def create(broker, first, count):
         for number in range(first, first + count):
             name = TopicName.parse(f"/default/t-{number}")
@@ -111,10 +106,10 @@ def test_cost_of_creating_a_topic_does_not_depend_on_others():
             await create(broker, count, PROBES)
         return steps.count
 
-    assert_constant(*run(test))
+    assert_constant(*await run(test))
 
 
-def test_cost_of_creating_a_subscription_does_not_depend_on_others():
+async def test_cost_of_creating_a_subscription_does_not_depend_on_others():
     async def create(broker, first, count):
         for number in range(first, first + count):
             await broker.subscriptions.create(
@@ -133,13 +128,13 @@ def test_cost_of_creating_a_subscription_does_not_depend_on_others():
                 )
         return steps.count
 
-    assert_constant(*run(test))
+    assert_constant(*await run(test))
 
 
 @pytest.mark.parametrize(
     "type_", [t for t in SubscriptionType if t is not SubscriptionType.EXCLUSIVE]
 )
-def test_cost_of_attaching_a_consumer_does_not_depend_on_others(type_):
+async def test_cost_of_attaching_a_consumer_does_not_depend_on_others(type_):
     async def attach(broker, first, count):
         _, subscription = await broker.subscriptions.open(
             A_TOPIC, SubscriptionName("s"), type_, Start.EARLIEST
@@ -169,7 +164,7 @@ def test_cost_of_attaching_a_consumer_does_not_depend_on_others(type_):
                 await asyncio.sleep(0)
         return steps.count
 
-    assert_constant(*run(test))
+    assert_constant(*await run(test))
 
 
 @pytest.mark.parametrize(
@@ -190,7 +185,7 @@ def test_demand_is_known_without_asking_every_consumer(type_):
     assert_constant(test(SMALL), test(LARGE))
 
 
-def test_memory_store_scans_one_prefix_without_reading_others():
+async def test_memory_store_scans_one_prefix_without_reading_others():
     things = prefix_of("/things/", int)
 
     async def measure(count):
@@ -203,14 +198,14 @@ def test_memory_store_scans_one_prefix_without_reading_others():
                 await store.put(things.within(str(number)).key("two"), number)
         return steps.count
 
-    assert_constant(*(asyncio.run(measure(count)) for count in (SMALL, LARGE)))
+    assert_constant(*[await measure(count) for count in (SMALL, LARGE)])
 
 
 class NoStorage:
     """A storage that never writes."""
 
 
-def test_cost_of_forgetting_a_cursor_does_not_depend_on_others():
+async def test_cost_of_forgetting_a_cursor_does_not_depend_on_others():
     async def measure(count):
         cursors = CursorSaver(NoStorage(), asyncio.get_running_loop())
         for number in range(count):
@@ -219,10 +214,10 @@ def test_cost_of_forgetting_a_cursor_does_not_depend_on_others():
             cursors.forget(TopicId(1), [SubscriptionName("s-0")])
         return steps.count
 
-    assert_constant(*(asyncio.run(measure(count)) for count in (SMALL, LARGE)))
+    assert_constant(*[await measure(count) for count in (SMALL, LARGE)])
 
 
-def test_sealing_visits_only_topics_with_a_tail():
+async def test_sealing_visits_only_topics_with_a_tail():
     async def measure(count):
         world = World()
         async with world.storage(seal_interval_s=0.001, seal_age_s=1e9) as storage:
@@ -234,10 +229,10 @@ def test_sealing_visits_only_topics_with_a_tail():
                     await storage._sealer._seal_next()
             return steps.count
 
-    assert_constant(*(asyncio.run(measure(count)) for count in (SMALL, LARGE)))
+    assert_constant(*[await measure(count) for count in (SMALL, LARGE)])
 
 
-def test_cost_of_sealing_is_linear_in_the_topics():
+async def test_cost_of_sealing_is_linear_in_the_topics():
     async def measure(count):
         world = World()
         async with world.storage(seal_age_s=10.0, seal_pace=0.0) as storage:
@@ -251,10 +246,10 @@ def test_cost_of_sealing_is_linear_in_the_topics():
             assert all(len(log.segments) == 1 for log in logs)
             return steps.count
 
-    assert_linear(*(asyncio.run(measure(count)) for count in (25, 100)))
+    assert_linear(*[await measure(count) for count in (25, 100)])
 
 
-def test_cost_of_a_restart_is_linear_in_the_topics():
+async def test_cost_of_a_restart_is_linear_in_the_topics():
     async def fill(world, count):
         async with world.broker() as broker:
             for number in range(count):
@@ -270,17 +265,15 @@ def test_cost_of_a_restart_is_linear_in_the_topics():
                 topic.publish(session, frame, outcome)
                 await outcome.offset()
 
-    async def measure(world, count, found):
+    async def measure(count):
+        world = BrokerWorld()
         await fill(world, count)
         with counting_steps() as steps:
             async with world.broker() as broker:
                 assert len(broker.topics.opened) == count
-        found.append(steps.count)
+        return steps.count
 
-    found = []
-    for count in (25, 100):
-        with_world(lambda world, n=count: measure(world, n, found), BrokerWorld())
-    assert_linear(*found)
+    assert_linear(*[await measure(count) for count in (25, 100)])
 
 
 # Answers about very many things.
@@ -291,41 +284,31 @@ async def three_topics(broker):
         await broker.topics.create(TopicName.parse(f"/default/{name}"), RELIABLE)
 
 
-def test_topics_are_listed_in_pages():
-    async def test(broker):
-        async with broker.connect() as client:
-            await three_topics(broker.broker)
-            first = await client.request(pb.ListTopics(limit=2))
-            after = first.topics[-1]
-            last = await client.request(pb.ListTopics(limit=2, after=after))
-            assert (list(first.topics), first.has_more) == (
-                ["/default/a", "/default/b"],
-                True,
-            )
-            assert (list(last.topics), last.has_more) == (["/default/c"], False)
-            assert await client.topics() == [*first.topics, *last.topics]
-
-    with_broker(test)
+async def test_topics_are_listed_in_pages(broker, client):
+    await three_topics(broker.broker)
+    first = await client.request(pb.ListTopics(limit=2))
+    after = first.topics[-1]
+    last = await client.request(pb.ListTopics(limit=2, after=after))
+    assert (list(first.topics), first.has_more) == (
+        ["/default/a", "/default/b"],
+        True,
+    )
+    assert (list(last.topics), last.has_more) == (["/default/c"], False)
+    assert await client.topics() == [*first.topics, *last.topics]
 
 
-def test_topic_is_described_in_pages():
-    async def test(broker):
-        async with broker.connect() as client:
-            await client.create_topic(TOPIC)
-            for name in ("a", "b", "c"):
-                await client.create_subscription(TOPIC, name)
-            asked = [
-                pb.DescribeTopic(topic=TOPIC, limit=2, first=first) for first in (0, 2)
-            ]
-            told = [await client.request(each) for each in asked]
-            names = [[s.subscription for s in each.subscriptions] for each in told]
-            assert names == [["a", "b"], ["c"]]
-            assert [each.has_more for each in told] == [True, False]
-
-    with_broker(test)
+async def test_topic_is_described_in_pages(client):
+    await client.create_topic(TOPIC)
+    for name in ("a", "b", "c"):
+        await client.create_subscription(TOPIC, name)
+    asked = [pb.DescribeTopic(topic=TOPIC, limit=2, first=first) for first in (0, 2)]
+    told = [await client.request(each) for each in asked]
+    names = [[s.subscription for s in each.subscriptions] for each in told]
+    assert names == [["a", "b"], ["c"]]
+    assert [each.has_more for each in told] == [True, False]
 
 
-def test_number_of_topics_with_own_metrics_is_bounded():
+async def test_number_of_topics_with_own_metrics_is_bounded():
     class Topics:
         """A broker with many topics, which are the same object."""
 
@@ -333,7 +316,7 @@ def test_number_of_topics_with_own_metrics_is_bounded():
             self.counts, self.topics = broker.counts, self
             self.opened = dict.fromkeys(range(count), topic)
 
-    async def test(broker):
+    async with BrokerWorld().broker() as broker:
         topic = await broker.topics.create(A_TOPIC, RELIABLE)
         topic.counts.publish(1, 10)
         count = 3 * metrics.SERIES_MAX
@@ -341,5 +324,3 @@ def test_number_of_topics_with_own_metrics_is_bounded():
         assert len(samples) < 5 * metrics.SERIES_MAX
         published = [v for m, _, v in samples if m is metrics.TOPIC_MESSAGES_IN]
         assert sum(published) == count
-
-    with_bare_broker(test)

@@ -61,3 +61,14 @@ async def seal_and_damage(broker: MemoryBroker, topic: str) -> str:
     objects = storage._cache._objects
     objects._objects[name] = damaged(objects._objects[name])
     return name
+
+
+def retry_reads_now(topic_log) -> None:
+    """Let the next attempts to read segments be due now."""
+    for error in topic_log._cache._failed.values():
+        error.retry_at = 0.0
+
+
+def forget_segments(topic_log) -> None:
+    """Let the next reader of a segment open it again."""
+    topic_log._cache._cached.clear()

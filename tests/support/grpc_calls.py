@@ -21,7 +21,7 @@ class Caller:
     """Every method of the services in our pool, by ``package.Service/Method``."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
-        self._channel = channel
+        self.channel = channel
         self._calls: dict[str, Any] = {}
 
     def __call__(self, method: str, request: Any, **options: Any) -> Any:
@@ -44,9 +44,9 @@ class Caller:
         service, _, name = method.partition("/")
         descriptor = POOL.FindServiceByName(service).methods_by_name[name]
         make = (
-            self._channel.unary_stream
+            self.channel.unary_stream
             if descriptor.server_streaming
-            else self._channel.unary_unary
+            else self.channel.unary_unary
         )
         return make(
             f"/{method}",

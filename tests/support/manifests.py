@@ -15,17 +15,17 @@ class MemoryManifest:
     """A manifest in memory."""
 
     def __init__(self) -> None:
-        self._segments: dict[TopicId, dict[int, SegmentEntry]] = {}
+        self.segments: dict[TopicId, dict[int, SegmentEntry]] = {}
 
     async def load(self, topic_id: TopicId) -> tuple[SegmentEntry, ...]:
         """See Manifest."""
-        segments = self._segments.get(topic_id, {})
+        segments = self.segments.get(topic_id, {})
         return tuple(segments[base] for base in sorted(segments))
 
     async def add(self, topic_id: TopicId, entry: SegmentEntry, epoch: int) -> None:
         """See Manifest; there is one broker, so none is fenced."""
         del epoch
-        self._segments.setdefault(topic_id, {})[entry.base] = entry
+        self.segments.setdefault(topic_id, {})[entry.base] = entry
 
     async def replace(
         self,
@@ -45,4 +45,4 @@ class MemoryManifest:
         """See Manifest."""
         del epoch
         for entry in entries:
-            self._segments.get(topic_id, {}).pop(entry.base, None)
+            self.segments.get(topic_id, {}).pop(entry.base, None)

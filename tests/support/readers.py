@@ -33,6 +33,7 @@ class Reader:
         self.got: list[Got] = []
         self.frames: list[BatchFrame] = []
         self.reason = None
+        self.consumer = None
         self._arrived = asyncio.Event()
 
     def deliver(self, frame: BatchFrame, attempt: int) -> None:
@@ -70,9 +71,14 @@ class Reader:
 def attach(subscription, name="c", messages=1000, **options):
     """A reader at *subscription*, with credit; and what it is there."""
     reader = Reader()
-    consumer = subscription.attach(name, reader, **options)
-    subscription.credit(consumer, messages, CREDIT_BYTES)
-    return reader, consumer
+    reader.consumer = subscription.attach(name, reader, **options)
+    subscription.credit(reader.consumer, messages, CREDIT_BYTES)
+    return reader, reader.consumer
+
+
+def forget_frame(subscription) -> None:
+    """Let *subscription* read its log for the next delivery."""
+    subscription._reader.keep(None)
 
 
 async def subscribe(

@@ -55,6 +55,8 @@ class RecordingFiles:
         return _RecordingFile(self, name)
 
     def map(self, name):
+        if name not in self.contents:
+            raise FileNotFoundError(name)
         return memoryview(bytes(self.contents[name]))
 
     def remove(self, name):

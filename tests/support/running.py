@@ -4,11 +4,19 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from pydanube.client.client import Client
 from pydanube.testing import MemoryBroker, memory_broker
 
 TOPIC = "/default/orders"
 TEST_TIMEOUT_S = 30
+
+
+def using(**values: Any) -> Any:
+    """Give some fixtures of a test other values than usual."""
+    parameters = pytest.param(*values.values(), id=pytest.HIDDEN_PARAM)
+    return pytest.mark.parametrize(list(values), [parameters])
 
 
 def with_client(test: Callable[[Client], Awaitable[Any]]) -> Any:

@@ -29,6 +29,8 @@ class FlakyObjects(MemoryObjects):
         """Parts of names for which put() and delete() fail."""
         self.put_count = 0
         self.open_count = 0
+        self.examined: list[str] = []
+        """The objects whose age was asked for."""
 
     async def put(self, name, data):
         self.put_count += 1
@@ -39,9 +41,18 @@ class FlakyObjects(MemoryObjects):
         self._maybe_fail(name)
         await super().delete(name)
 
+    async def modified_at(self, name):
+        self.examined.append(name)
+        return await super().modified_at(name)
+
     def open(self, name):
         self.open_count += 1
         return super().open(name)
+
+    @property
+    def stored(self):
+        """The objects by name."""
+        return self._objects
 
     def _maybe_fail(self, name):
         if any(part in name for part in self.failing):
@@ -133,3 +144,13 @@ async def until(condition):
     # There is no event to wait for.
     while not condition():  # noqa: ASYNC110
         await asyncio.sleep(0)
+
+
+def wake(storage) -> None:
+    """Let the sealer look at the clock now."""
+    storage._memory.due.set()
+
+
+def search_orphans(storage, log) -> None:
+    """Let the sealer search for orphans of *log*, as it does after opening it."""
+    storage._sealer.on_opened(log)

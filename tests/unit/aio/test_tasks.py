@@ -15,15 +15,12 @@ async def give(value, failure=None):
     return value
 
 
-def test_together_returns_results_in_order():
-    async def test():
-        assert await gather(give(n) for n in range(5)) == [0, 1, 2, 3, 4]
-        assert await gather([]) == []
-
-    asyncio.run(test())
+async def test_together_returns_results_in_order():
+    assert await gather(give(n) for n in range(5)) == [0, 1, 2, 3, 4]
+    assert await gather([]) == []
 
 
-def test_together_raises_the_first_failure_and_cancels_the_others():
+async def test_together_raises_the_first_failure_and_cancels_the_others():
     async def forever():
         try:
             await asyncio.Event().wait()
@@ -31,25 +28,18 @@ def test_together_raises_the_first_failure_and_cancels_the_others():
             ended.append(True)
 
     ended = []
-
-    async def test():
-        with pytest.raises(pydanube.TopicNotFound):
-            await gather([forever(), give(1, pydanube.TopicNotFound("gone"))])
-
-    asyncio.run(test())
+    with pytest.raises(pydanube.TopicNotFound):
+        await gather([forever(), give(1, pydanube.TopicNotFound("gone"))])
     assert ended == [True]
 
 
-def test_all_done_finishes_all_before_it_raises():
+async def test_all_done_finishes_all_before_it_raises():
     done = []
 
     async def slow():
         await asyncio.sleep(0.01)
         done.append(True)
 
-    async def test():
-        with pytest.raises(pydanube.TopicNotFound):
-            await run_all([give(None, pydanube.TopicNotFound("gone")), slow()])
-
-    asyncio.run(test())
+    with pytest.raises(pydanube.TopicNotFound):
+        await run_all([give(None, pydanube.TopicNotFound("gone")), slow()])
     assert done == [True]

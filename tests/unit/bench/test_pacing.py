@@ -20,14 +20,11 @@ def test_due_count_depends_on_time_alone(now_s, due):
     assert due_count(start + int(now_s * SECOND), start, 1000) == due
 
 
-def test_ticks_repeat():
+async def test_ticks_repeat():
     async def count():
         with ticking(time.monotonic_ns(), 100_000) as ticks:
             for _ in range(5):
                 await ticks.next()
 
-    async def bounded():
-        async with asyncio.timeout(30):
-            await count()
-
-    asyncio.run(bounded())
+    async with asyncio.timeout(30):
+        await count()

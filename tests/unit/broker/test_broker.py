@@ -9,157 +9,140 @@ from pydanube.metadata.store import ABSENT
 from pydanube.model.errors import InvalidName, MetadataUnavailable, TopicNotFound
 from pydanube.model.names import NamespaceName, TopicName
 from pydanube.model.policy import NamespacePolicy, TopicPolicy
+from pydanube.testing import memory_broker
 from support.batches import frame_of, payloads_of
-from support.brokers import A_TOPIC, RELIABLE, Outcome, with_bare_broker, with_world
-from support.running import TOPIC, published, with_broker
+from support.brokers import A_TOPIC, RELIABLE, Outcome
+from support.running import TOPIC, published
+
+
+@pytest.fixture
+async def memory():
+    """Run a broker with its native server."""
+    async with memory_broker() as memory:
+        yield memory
+
+
+@pytest.fixture
+async def client(memory):
+    async with memory.connect() as client:
+        yield client
 
 
 @pytest.mark.parametrize("reliable", [True, False])
-def test_sessions_of_idle_producers_are_bounded(monkeypatch, reliable):
+async def test_sessions_of_idle_producers_are_bounded(
+    memory, client, monkeypatch, reliable
+):
     monkeypatch.setattr(producers, "IDLE_PRODUCERS_MAX", 3)
-
-    async def test(broker):
-        async with broker.connect() as client:
-            await client.create_topic(TOPIC, reliable=reliable)
-            for number in range(10):
-                async with client.producer(TOPIC, name=f"p-{number}") as producer:
-                    await producer.send(b"x")
-            topic = await broker.broker.topics.get(TopicName.parse(TOPIC))
-            assert len(topic.sessions) <= 4
-            if reliable:
-                await broker.broker.storage.sync()
-                state = broker.broker.storage.find_state(topic.topic_id)
-                assert len(state.producers) <= 4
-                assert "p-9" in state.producers
-
-    with_broker(test)
+    await client.create_topic(TOPIC, reliable=reliable)
+    for number in range(10):
+        async with client.producer(TOPIC, name=f"p-{number}") as producer:
+            await producer.send(b"x")
+    topic = await memory.broker.topics.get(TopicName.parse(TOPIC))
+    assert len(topic.sessions) <= 4
+    if reliable:
+        await memory.broker.storage.sync()
+        state = memory.broker.storage.find_state(topic.topic_id)
+        assert len(state.producers) <= 4
+        assert "p-9" in state.producers
 
 
-def test_closed_anonymous_producer_leaves_no_session():
-    async def test(broker):
-        async with broker.connect() as client:
-            await published(client, b"x")
-            topic = await broker.broker.topics.get(TopicName.parse(TOPIC))
-            assert topic.sessions == {}
-            await broker.broker.storage.sync()
-            state = broker.broker.storage.find_state(topic.topic_id)
-            assert state.producers == {}
-
-    with_broker(test)
+async def test_closed_anonymous_producer_leaves_no_session(memory, client):
+    await published(client, b"x")
+    topic = await memory.broker.topics.get(TopicName.parse(TOPIC))
+    assert topic.sessions == {}
+    await memory.broker.storage.sync()
+    state = memory.broker.storage.find_state(topic.topic_id)
+    assert state.producers == {}
 
 
-def test_fully_sealed_topic_continues_at_its_end_offset():
-    async def test(broker):
-        async with broker.connect() as client:
-            await published(client, b"a", b"b")
-            topic = await broker.broker.topics.get(TopicName.parse(TOPIC))
-            await broker.broker.storage.seal(topic.topic_id)
-            facts = await client.describe_topic(TOPIC)
-            assert (facts.sealed_offset, facts.segment_count) == (2, 1)
-            assert facts.tail_bytes == 0
-            segments = await client.segments(TOPIC)
-            assert [(s.base, s.end, s.count) for s in segments.segments] == [(0, 2, 2)]
-            read = [p async for b in client.read(TOPIC) for p in b.payloads]
-            assert read == [b"a", b"b"]
-            await published(client, b"c")
-            async with client.consumer(
-                TOPIC, subscription="s", start="earliest"
-            ) as consumer:
-                got = [(await consumer.receive(timeout_s=5)).payload for _ in range(3)]
-            assert got == [b"a", b"b", b"c"]
-
-    with_broker(test)
+async def test_fully_sealed_topic_continues_at_its_end_offset(memory, client):
+    await published(client, b"a", b"b")
+    topic = await memory.broker.topics.get(TopicName.parse(TOPIC))
+    await memory.broker.storage.seal(topic.topic_id)
+    facts = await client.describe_topic(TOPIC)
+    assert (facts.sealed_offset, facts.segment_count) == (2, 1)
+    assert facts.tail_bytes == 0
+    segments = await client.segments(TOPIC)
+    assert [(s.base, s.end, s.count) for s in segments.segments] == [(0, 2, 2)]
+    read = [p async for b in client.read(TOPIC) for p in b.payloads]
+    assert read == [b"a", b"b"]
+    await published(client, b"c")
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
+        got = [(await consumer.receive(timeout_s=5)).payload for _ in range(3)]
+    assert got == [b"a", b"b", b"c"]
 
 
-def test_subscription_overtaken_by_retention_fails_once_and_continues():
+async def test_subscription_overtaken_by_retention_fails_once_and_continues(
+    memory, client
+):
     import pydanube
 
-    async def test(broker):
-        async with broker.connect() as client:
-            await client.create_topic(TOPIC, retention_bytes_max=1)
-            await client.create_subscription(TOPIC, "s", start="earliest")
-            topic = await broker.broker.topics.get(TopicName.parse(TOPIC))
-            storage = broker.broker.storage
-            for payload in (b"a", b"b", b"c"):
-                await published(client, payload)
-                await storage.seal(topic.topic_id)
-            await storage.apply_retention(topic.topic_id)
-            assert (await client.describe_topic(TOPIC)).base_offset == 2
-            with pytest.raises(
-                pydanube.OffsetDropped, match="next offset that exists is 2"
-            ):
-                async with client.consumer(TOPIC, subscription="s") as consumer:
-                    await consumer.receive(timeout_s=5)
-            async with client.consumer(TOPIC, subscription="s") as consumer:
-                assert (await consumer.receive(timeout_s=5)).offset == 2
-            with pytest.raises(pydanube.OffsetDropped):
-                [batch async for batch in client.read(TOPIC, start=0)]
-
-    with_broker(test)
+    await client.create_topic(TOPIC, retention_bytes_max=1)
+    await client.create_subscription(TOPIC, "s", start="earliest")
+    topic = await memory.broker.topics.get(TopicName.parse(TOPIC))
+    storage = memory.broker.storage
+    for payload in (b"a", b"b", b"c"):
+        await published(client, payload)
+        await storage.seal(topic.topic_id)
+    await storage.apply_retention(topic.topic_id)
+    assert (await client.describe_topic(TOPIC)).base_offset == 2
+    with pytest.raises(pydanube.OffsetDropped, match="next offset that exists is 2"):
+        async with client.consumer(TOPIC, subscription="s") as consumer:
+            await consumer.receive(timeout_s=5)
+    async with client.consumer(TOPIC, subscription="s") as consumer:
+        assert (await consumer.receive(timeout_s=5)).offset == 2
+    with pytest.raises(pydanube.OffsetDropped):
+        [batch async for batch in client.read(TOPIC, start=0)]
 
 
-def test_topic_policies_survive_a_restart():
-    async def test(broker):
-        policy = TopicPolicy()
-        name = TopicName.parse(TOPIC)
-        created = await broker.broker.topics.create(name, policy)
-        assert (await broker.broker.topics.get(name)) is created
-        assert created.policy == policy
-
-    with_broker(test)
+async def test_topic_policies_survive_a_restart(memory):
+    policy = TopicPolicy()
+    name = TopicName.parse(TOPIC)
+    created = await memory.broker.topics.create(name, policy)
+    assert (await memory.broker.topics.get(name)) is created
+    assert created.policy == policy
 
 
-def test_topic_opens_after_an_opening_that_failed_half_way():
-    async def test(world):
-        async with world.broker() as broker:
-            world.store.failing.add("/subscriptions/")
-            with pytest.raises(MetadataUnavailable):
-                await broker.topics.create(A_TOPIC, RELIABLE)
-            world.store.failing.clear()
-            topic = await broker.topics.get(A_TOPIC)
-            topic.publish_unchecked(frame_of([b"x"]), outcome := Outcome())
-            assert await outcome.offset() == 0
-            await broker.storage.seal(topic.topic_id)
-            await broker.topics.delete(A_TOPIC)
-
-    with_world(test)
+async def test_topic_opens_after_an_opening_that_failed_half_way(world, broker):
+    world.store.failing.add("/subscriptions/")
+    with pytest.raises(MetadataUnavailable):
+        await broker.topics.create(A_TOPIC, RELIABLE)
+    world.store.failing.clear()
+    topic = await broker.topics.get(A_TOPIC)
+    topic.publish_unchecked(frame_of([b"x"]), outcome := Outcome())
+    assert await outcome.offset() == 0
+    await broker.storage.seal(topic.topic_id)
+    await broker.topics.delete(A_TOPIC)
 
 
-def test_topic_with_too_long_name_is_not_created():
-    async def test(broker):
-        name = TopicName.parse("/default/" + "é" * 128)
-        with pytest.raises(InvalidName, match="256 bytes"):
-            await broker.topics.create(name, RELIABLE)
-        with pytest.raises(InvalidName, match="256 bytes"):
-            await broker.producers.open(name, "p", policy=RELIABLE)
-        with pytest.raises(InvalidName, match="263 bytes"):
-            await broker.topics.create_partitioned(name, 2, RELIABLE)
-        with pytest.raises(InvalidName, match="256 bytes"):
-            await broker.namespaces.create(NamespaceName("é" * 128), NamespacePolicy())
-
-    with_bare_broker(test)
+async def test_topic_with_too_long_name_is_not_created(broker):
+    name = TopicName.parse("/default/" + "é" * 128)
+    with pytest.raises(InvalidName, match="256 bytes"):
+        await broker.topics.create(name, RELIABLE)
+    with pytest.raises(InvalidName, match="256 bytes"):
+        await broker.producers.open(name, "p", policy=RELIABLE)
+    with pytest.raises(InvalidName, match="263 bytes"):
+        await broker.topics.create_partitioned(name, 2, RELIABLE)
+    with pytest.raises(InvalidName, match="256 bytes"):
+        await broker.namespaces.create(NamespaceName("é" * 128), NamespacePolicy())
 
 
-def test_older_topic_with_too_long_name_can_be_read_and_deleted(caplog):
+async def test_older_topic_with_too_long_name_can_be_read_and_deleted(world, caplog):
     name = TopicName.parse("/default/" + "é" * 255)
-
-    async def test(world):
-        async with world.broker() as broker:
-            await broker.topics.create(A_TOPIC, RELIABLE)
-            record = (await world.store.get(keys.topic(A_TOPIC))).value
-            record = msgspec.structs.replace(record, topic_id=77)
-            await world.store.put(keys.topic(name), record, expected=ABSENT)
-            topic = await broker.topics.get(name)
-            topic.publish_unchecked(frame_of([b"a"]), stored := Outcome())
-            await stored.offset()
-        async with world.broker() as broker:
-            topic = await broker.topics.get(name)
-            assert payloads_of(topic.log.read_tail(0, bytes_max=1)) == [b"a"]
-            await broker.topics.delete(name)
-            with pytest.raises(TopicNotFound):
-                await broker.topics.get(name)
-        said = [each.message for each in caplog.records]
-        assert all("has 510 bytes in UTF-8" in each for each in said)
-        assert len(said) == 2
-
-    with_world(test)
+    async with world.broker() as broker:
+        await broker.topics.create(A_TOPIC, RELIABLE)
+        record = (await world.store.get(keys.topic(A_TOPIC))).value
+        record = msgspec.structs.replace(record, topic_id=77)
+        await world.store.put(keys.topic(name), record, expected=ABSENT)
+        topic = await broker.topics.get(name)
+        topic.publish_unchecked(frame_of([b"a"]), stored := Outcome())
+        await stored.offset()
+    async with world.broker() as broker:
+        topic = await broker.topics.get(name)
+        assert payloads_of(topic.log.read_tail(0, bytes_max=1)) == [b"a"]
+        await broker.topics.delete(name)
+        with pytest.raises(TopicNotFound):
+            await broker.topics.get(name)
+    said = [each.message for each in caplog.records]
+    assert all("has 510 bytes in UTF-8" in each for each in said)
+    assert len(said) == 2

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from pydanube.broker.consumer_registry import ConsumerRegistry
 from pydanube.metadata.memory import MemoryStore
 from pydanube.metadata.records import ConsumerRecord
@@ -20,20 +18,14 @@ def record(name: str) -> ConsumerRecord:
     )
 
 
-def test_stored_consumers_survive_a_restart():
-    async def run():
-        store = MemoryStore()
-        await ConsumerRegistry(store).change({7: record("a"), 8: record("b")})
-        assert await ConsumerRegistry(store).load() == {7: record("a"), 8: record("b")}
-
-    asyncio.run(run())
+async def test_stored_consumers_survive_a_restart():
+    store = MemoryStore()
+    await ConsumerRegistry(store).change({7: record("a"), 8: record("b")})
+    assert await ConsumerRegistry(store).load() == {7: record("a"), 8: record("b")}
 
 
-def test_deleted_consumer_is_gone_and_its_number_can_be_reused():
-    async def run():
-        known = ConsumerRegistry(MemoryStore())
-        await known.change({7: record("a"), 8: record("b")})
-        await known.change({8: record("c")}, [7, 4711])
-        assert await known.load() == {8: record("c")}
-
-    asyncio.run(run())
+async def test_deleted_consumer_is_gone_and_its_number_can_be_reused():
+    known = ConsumerRegistry(MemoryStore())
+    await known.change({7: record("a"), 8: record("b")})
+    await known.change({8: record("c")}, [7, 4711])
+    assert await known.load() == {8: record("c")}

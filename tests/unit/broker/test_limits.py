@@ -18,9 +18,8 @@ from support.brokers import (
     RELIABLE,
     Outcome,
     Port,
-    with_bare_broker,
-    with_world,
 )
+from support.running import using
 
 NO_LIMITS = NamespacePolicy()
 
@@ -115,13 +114,16 @@ def test_batch_of_too_many_messages_is_refused_before_it_is_decoded(codec):
 # In a broker.
 
 
-def limited(test, policy=RELIABLE, **limits):
-    async def run(broker):
-        topic = await broker.topics.create(A_TOPIC, policy)
-        await broker.topics.set_limits(A_TOPIC, NamespacePolicy(**limits))
-        await test(broker, topic)
+@pytest.fixture
+def limits():
+    return {}
 
-    with_bare_broker(run)
+
+@pytest.fixture
+async def topic(broker, policy, limits):
+    topic = await broker.topics.create(A_TOPIC, policy)
+    await broker.topics.set_limits(A_TOPIC, NamespacePolicy(**limits))
+    return topic
 
 
 async def subscribed(broker, name, type_=SubscriptionType.SHARED):
@@ -131,115 +133,102 @@ async def subscribed(broker, name, type_=SubscriptionType.SHARED):
     return subscription
 
 
-def test_batch_with_a_large_message_is_refused_whole():
-    async def test(broker, topic):
-        topic, session = await broker.producers.open(A_TOPIC, "p", policy=None)
+@using(limits={"max_message_size": 10})
+async def test_batch_with_a_large_message_is_refused_whole(broker, topic):
+    topic, session = await broker.producers.open(A_TOPIC, "p", policy=None)
 
-        def publish(*payloads):
-            frame = frame_of(
-                payloads,
-                producer="p",
-                producer_id=session.producer_id,
-                producer_epoch=session.epoch,
-                base_sequence=session.next_sequence,
-            )
-            topic.publish(session, frame, outcome := Outcome())
-            return outcome
-
-        with pytest.raises(MessageTooLarge):
-            publish(b"a", bytes(11))
-        assert await publish(b"a", bytes(10)).offset() == 0
-        await broker.topics.set_limits(A_TOPIC, NO_LIMITS)
-        assert await publish(bytes(11)).offset() == 2
-
-    limited(test, max_message_size=10)
-
-
-@pytest.mark.parametrize("policy", [RELIABLE, NON_RELIABLE])
-def test_publish_delay_is_positive_when_a_topic_is_published_to_too_fast(policy):
-    async def test(broker, topic):
-        now = asyncio.get_running_loop().time()
-        assert topic.publish_delay_s(now) == 0.0
-        topic.publish_unchecked(frame_of([b"x"] * 310), outcome := Outcome())
-        assert await outcome.offset() == 0
-        slow = topic.publish_delay_s(now)
-        assert slow > 10.0
-        await broker.topics.set_limits(A_TOPIC, NamespacePolicy(max_publish_rate=1000))
-        assert 0.0 < topic.publish_delay_s(now) < slow / 10
-        await broker.topics.set_limits(A_TOPIC, NO_LIMITS)
-        assert topic.publish_delay_s(now) == 0.0
-
-    limited(test, policy, max_publish_rate=10)
-
-
-@pytest.mark.parametrize("policy", [RELIABLE, NON_RELIABLE])
-def test_subscription_limit_does_not_affect_existing_subscriptions(policy):
-    async def test(broker, topic):
-        await subscribed(broker, "a")
-        await subscribed(broker, "b")
-        text = "Not allowed to create the subscription for the topic: /default/orders"
-        with pytest.raises(QuotaExceeded, match=text):
-            await subscribed(broker, "c")
-        await subscribed(broker, "a")
-        await broker.topics.set_limits(
-            A_TOPIC, NamespacePolicy(max_subscriptions_per_topic=1)
+    def publish(*payloads):
+        frame = frame_of(
+            payloads,
+            producer="p",
+            producer_id=session.producer_id,
+            producer_epoch=session.epoch,
+            base_sequence=session.next_sequence,
         )
-        await subscribed(broker, "a")
-        await subscribed(broker, "b")
-        await broker.subscriptions.delete(A_TOPIC, subscription_name("a"))
-        with pytest.raises(QuotaExceeded, match="Current: 1, Limit: 1"):
-            await subscribed(broker, "c")
+        topic.publish(session, frame, outcome := Outcome())
+        return outcome
 
-    limited(test, policy, max_subscriptions_per_topic=2)
+    with pytest.raises(MessageTooLarge):
+        publish(b"a", bytes(11))
+    assert await publish(b"a", bytes(10)).offset() == 0
+    await broker.topics.set_limits(A_TOPIC, NO_LIMITS)
+    assert await publish(bytes(11)).offset() == 2
 
 
 @pytest.mark.parametrize("policy", [RELIABLE, NON_RELIABLE])
-def test_consumer_limits_of_topic_and_subscription(policy):
-    async def test(broker, topic):
-        a, b = await subscribed(broker, "a"), await subscribed(broker, "b")
-        one, _ = a.attach("one", Port()), a.attach("two", Port())
-        with pytest.raises(QuotaExceeded, match="Consumer limit per subscription"):
-            a.attach("three", Port())
-        b.attach("one", Port())
-        text = "Consumer limit per topic reached for /default/orders. Current: 3, Limit"
-        with pytest.raises(QuotaExceeded, match=text):
-            b.attach("two", Port())
-        # A producer that registers again does not count twice.
-        again = a.attach("one", Port())
-        a.detach(one)
-        assert a.consumer_count == 2
-        a.detach(again)
+@using(limits={"max_publish_rate": 10})
+async def test_publish_delay_is_positive_when_a_topic_is_published_to_too_fast(
+    broker, topic
+):
+    now = asyncio.get_running_loop().time()
+    assert topic.publish_delay_s(now) == 0.0
+    topic.publish_unchecked(frame_of([b"x"] * 310), outcome := Outcome())
+    assert await outcome.offset() == 0
+    slow = topic.publish_delay_s(now)
+    assert slow > 10.0
+    await broker.topics.set_limits(A_TOPIC, NamespacePolicy(max_publish_rate=1000))
+    assert 0.0 < topic.publish_delay_s(now) < slow / 10
+    await broker.topics.set_limits(A_TOPIC, NO_LIMITS)
+    assert topic.publish_delay_s(now) == 0.0
+
+
+@pytest.mark.parametrize("policy", [RELIABLE, NON_RELIABLE])
+@using(limits={"max_subscriptions_per_topic": 2})
+async def test_subscription_limit_does_not_affect_existing_subscriptions(broker, topic):
+    await subscribed(broker, "a")
+    await subscribed(broker, "b")
+    text = "Not allowed to create the subscription for the topic: /default/orders"
+    with pytest.raises(QuotaExceeded, match=text):
+        await subscribed(broker, "c")
+    await subscribed(broker, "a")
+    await broker.topics.set_limits(
+        A_TOPIC, NamespacePolicy(max_subscriptions_per_topic=1)
+    )
+    await subscribed(broker, "a")
+    await subscribed(broker, "b")
+    await broker.subscriptions.delete(A_TOPIC, subscription_name("a"))
+    with pytest.raises(QuotaExceeded, match="Current: 1, Limit: 1"):
+        await subscribed(broker, "c")
+
+
+@pytest.mark.parametrize("policy", [RELIABLE, NON_RELIABLE])
+@using(limits={"max_consumers_per_topic": 3, "max_consumers_per_subscription": 2})
+async def test_consumer_limits_of_topic_and_subscription(broker, topic):
+    a, b = await subscribed(broker, "a"), await subscribed(broker, "b")
+    one, _ = a.attach("one", Port()), a.attach("two", Port())
+    with pytest.raises(QuotaExceeded, match="Consumer limit per subscription"):
+        a.attach("three", Port())
+    b.attach("one", Port())
+    text = "Consumer limit per topic reached for /default/orders. Current: 3, Limit"
+    with pytest.raises(QuotaExceeded, match=text):
         b.attach("two", Port())
+    # A producer that registers again does not count twice.
+    again = a.attach("one", Port())
+    a.detach(one)
+    assert a.consumer_count == 2
+    a.detach(again)
+    b.attach("two", Port())
 
-    limited(test, policy, max_consumers_per_topic=3, max_consumers_per_subscription=2)
 
-
-def test_limits_survive_a_restart():
+async def test_limits_survive_a_restart(world):
     limits = NamespacePolicy(max_producers_per_topic=1)
-
-    async def test(world):
-        async with world.broker() as broker:
-            await broker.topics.create(A_TOPIC, RELIABLE)
-            await broker.topics.set_limits(A_TOPIC, limits)
-        async with world.broker() as broker:
-            assert (await broker.topics.get(A_TOPIC)).limits == limits
-            assert await broker.topics.limits(A_TOPIC) == limits
-
-    with_world(test)
+    async with world.broker() as broker:
+        await broker.topics.create(A_TOPIC, RELIABLE)
+        await broker.topics.set_limits(A_TOPIC, limits)
+    async with world.broker() as broker:
+        assert (await broker.topics.get(A_TOPIC)).limits == limits
+        assert await broker.topics.limits(A_TOPIC) == limits
 
 
-def test_topic_without_limits_of_its_own_has_those_of_its_namespace():
-    async def test(broker):
-        topic = await broker.topics.create(A_TOPIC, RELIABLE)
-        few = NamespacePolicy(max_message_size=5)
-        await broker.namespaces.set_policy(A_TOPIC.namespace, few)
-        assert await broker.topics.limits(A_TOPIC) is None
-        await broker.topics.set_limits(A_TOPIC, NO_LIMITS)
-        assert topic.limits == NO_LIMITS
-        assert await broker.topics.limits(A_TOPIC) == NO_LIMITS
-        await broker.topics.set_limits(A_TOPIC, None)
-        assert topic.limits == few
-        other = TopicName.parse("/default/other")
-        assert (await broker.topics.create(other, NON_RELIABLE)).limits == few
-
-    with_bare_broker(test)
+async def test_topic_without_limits_of_its_own_has_those_of_its_namespace(broker):
+    topic = await broker.topics.create(A_TOPIC, RELIABLE)
+    few = NamespacePolicy(max_message_size=5)
+    await broker.namespaces.set_policy(A_TOPIC.namespace, few)
+    assert await broker.topics.limits(A_TOPIC) is None
+    await broker.topics.set_limits(A_TOPIC, NO_LIMITS)
+    assert topic.limits == NO_LIMITS
+    assert await broker.topics.limits(A_TOPIC) == NO_LIMITS
+    await broker.topics.set_limits(A_TOPIC, None)
+    assert topic.limits == few
+    other = TopicName.parse("/default/other")
+    assert (await broker.topics.create(other, NON_RELIABLE)).limits == few

@@ -13,8 +13,6 @@ from support.brokers import (
     NON_RELIABLE,
     RELIABLE,
     BrokerWorld,
-    with_bare_broker,
-    with_world,
 )
 
 SHOP = parse_namespace("shop")
@@ -23,91 +21,68 @@ FEW = NamespacePolicy(max_producers_per_topic=3, max_message_size=1000)
 FEWER = NamespacePolicy(max_producers_per_topic=1)
 
 
-def test_new_store_has_two_namespaces():
-    async def test(broker):
-        assert await broker.namespaces.names() == ["default", "system"]
-        assert await broker.namespaces.policy("default") == NamespacePolicy()
-
-    with_bare_broker(test)
+async def test_new_store_has_two_namespaces(broker):
+    assert await broker.namespaces.names() == ["default", "system"]
+    assert await broker.namespaces.policy("default") == NamespacePolicy()
 
 
-def test_namespaces_are_listed_sorted():
-    async def test(broker):
-        await broker.namespaces.create(SHOP)
-        await broker.namespaces.create(NamespaceName("alpha"))
-        await broker.topics.create(ORDERS, RELIABLE)
-        await broker.topics.create_partitioned(
-            TopicName.parse("/shop/events"), 2, RELIABLE
-        )
-        names = await broker.namespaces.names()
-        assert names == ["alpha", "default", "shop", "system"]
-
-    with_bare_broker(test)
+async def test_namespaces_are_listed_sorted(broker):
+    await broker.namespaces.create(SHOP)
+    await broker.namespaces.create(NamespaceName("alpha"))
+    await broker.topics.create(ORDERS, RELIABLE)
+    await broker.topics.create_partitioned(TopicName.parse("/shop/events"), 2, RELIABLE)
+    names = await broker.namespaces.names()
+    assert names == ["alpha", "default", "shop", "system"]
 
 
-def test_namespace_and_policy_survive_a_restart():
-    async def test(world):
-        async with world.broker() as broker:
-            await broker.namespaces.create(SHOP, FEW)
-        async with world.broker() as broker:
-            assert await broker.namespaces.policy(SHOP) == FEW
-
-    with_world(test)
-
-
-def test_namespace_is_created_once():
-    async def test(broker):
+async def test_namespace_and_policy_survive_a_restart(world):
+    async with world.broker() as broker:
         await broker.namespaces.create(SHOP, FEW)
-        with pytest.raises(AlreadyExists, match=r"Namespace shop already exists\."):
-            await broker.namespaces.create(SHOP)
-        await broker.namespaces.create(SHOP, exist_ok=True)
+    async with world.broker() as broker:
         assert await broker.namespaces.policy(SHOP) == FEW
 
-    with_bare_broker(test)
+
+async def test_namespace_is_created_once(broker):
+    await broker.namespaces.create(SHOP, FEW)
+    with pytest.raises(AlreadyExists, match=r"Namespace shop already exists\."):
+        await broker.namespaces.create(SHOP)
+    await broker.namespaces.create(SHOP, exist_ok=True)
+    assert await broker.namespaces.policy(SHOP) == FEW
 
 
 @pytest.mark.parametrize("name", ["default", "system"])
-def test_first_namespaces_cannot_be_deleted(name):
-    async def test(broker):
-        with pytest.raises(InvalidRequest, match="cannot be deleted"):
-            await broker.namespaces.delete(NamespaceName(name))
-
-    with_bare_broker(test)
+async def test_first_namespaces_cannot_be_deleted(broker, name):
+    with pytest.raises(InvalidRequest, match="cannot be deleted"):
+        await broker.namespaces.delete(NamespaceName(name))
 
 
-def test_missing_namespace_cannot_be_deleted_or_described():
-    async def test(broker):
-        with pytest.raises(NamespaceNotFound):
-            await broker.namespaces.delete(SHOP)
-        with pytest.raises(NamespaceNotFound):
-            await broker.namespaces.policy(SHOP)
-        with pytest.raises(NamespaceNotFound):
-            await broker.namespaces.set_policy(SHOP, FEW)
-        with pytest.raises(NamespaceNotFound):
-            await broker.topics.create(ORDERS, RELIABLE)
-
-    with_bare_broker(test)
+async def test_missing_namespace_cannot_be_deleted_or_described(broker):
+    with pytest.raises(NamespaceNotFound):
+        await broker.namespaces.delete(SHOP)
+    with pytest.raises(NamespaceNotFound):
+        await broker.namespaces.policy(SHOP)
+    with pytest.raises(NamespaceNotFound):
+        await broker.namespaces.set_policy(SHOP, FEW)
+    with pytest.raises(NamespaceNotFound):
+        await broker.topics.create(ORDERS, RELIABLE)
 
 
 @pytest.mark.parametrize("partitions", [None, 2])
-def test_namespace_with_topics_cannot_be_deleted(partitions):
-    async def test(broker):
-        await broker.namespaces.create(SHOP)
-        await broker.namespaces.create(NamespaceName("shop-2"))
-        if partitions is None:
-            await broker.topics.create(ORDERS, NON_RELIABLE)
-        else:
-            await broker.topics.create_partitioned(ORDERS, partitions, RELIABLE)
-        with pytest.raises(NamespaceInUse, match="/shop/orders"):
-            await broker.namespaces.delete(SHOP)
-        await broker.namespaces.delete(NamespaceName("shop-2"))
-        await broker.topics.delete(ORDERS)
+async def test_namespace_with_topics_cannot_be_deleted(broker, partitions):
+    await broker.namespaces.create(SHOP)
+    await broker.namespaces.create(NamespaceName("shop-2"))
+    if partitions is None:
+        await broker.topics.create(ORDERS, NON_RELIABLE)
+    else:
+        await broker.topics.create_partitioned(ORDERS, partitions, RELIABLE)
+    with pytest.raises(NamespaceInUse, match="/shop/orders"):
         await broker.namespaces.delete(SHOP)
-        assert await broker.namespaces.names() == ["default", "system"]
-        with pytest.raises(NamespaceNotFound):
-            await broker.topics.create(ORDERS, RELIABLE)
-
-    with_bare_broker(test)
+    await broker.namespaces.delete(NamespaceName("shop-2"))
+    await broker.topics.delete(ORDERS)
+    await broker.namespaces.delete(SHOP)
+    assert await broker.namespaces.names() == ["default", "system"]
+    with pytest.raises(NamespaceNotFound):
+        await broker.topics.create(ORDERS, RELIABLE)
 
 
 async def create(broker, partitions):
@@ -118,68 +93,53 @@ async def create(broker, partitions):
 
 
 @pytest.mark.parametrize("partitions", [None, 2])
-def test_concurrent_topic_creation_prevents_namespace_deletion(partitions):
+async def test_concurrent_topic_creation_prevents_namespace_deletion(partitions):
     """Two brokers on one store; the other one acts just before a transaction."""
     mine = BrokerWorld()
     other = BrokerWorld(mine.store)
-
-    async def test(mine, other):
-        async with mine.broker() as broker, other.broker() as second:
-            await broker.namespaces.create(SHOP)
-            mine.store.concurrent_actions.append(lambda: create(second, partitions))
-            with pytest.raises(NamespaceInUse):
-                await broker.namespaces.delete(SHOP)
-
-    with_world(test, mine, other)
+    async with mine.broker() as broker, other.broker() as second:
+        await broker.namespaces.create(SHOP)
+        mine.store.concurrent_actions.append(lambda: create(second, partitions))
+        with pytest.raises(NamespaceInUse):
+            await broker.namespaces.delete(SHOP)
 
 
 @pytest.mark.parametrize("partitions", [None, 2])
-def test_concurrent_namespace_deletion_prevents_topic_creation(partitions):
+async def test_concurrent_namespace_deletion_prevents_topic_creation(partitions):
     mine = BrokerWorld()
     other = BrokerWorld(mine.store)
-
-    async def test(mine, other):
-        async with mine.broker() as broker, other.broker() as second:
-            await broker.namespaces.create(SHOP)
-            mine.store.concurrent_actions.append(lambda: second.namespaces.delete(SHOP))
-            with pytest.raises(NamespaceNotFound):
-                await create(broker, partitions)
-            assert await mine.store.scan(keys.topics_of(SHOP)) == []
-            assert await mine.store.scan(keys.partitioned_topics_of(SHOP)) == []
-
-    with_world(test, mine, other)
+    async with mine.broker() as broker, other.broker() as second:
+        await broker.namespaces.create(SHOP)
+        mine.store.concurrent_actions.append(lambda: second.namespaces.delete(SHOP))
+        with pytest.raises(NamespaceNotFound):
+            await create(broker, partitions)
+        assert await mine.store.scan(keys.topics_of(SHOP)) == []
+        assert await mine.store.scan(keys.partitioned_topics_of(SHOP)) == []
 
 
-def test_changed_policy_applies_to_open_topics():
-    async def test(broker):
-        await broker.namespaces.create(SHOP, FEW)
-        topic = await broker.topics.create(ORDERS, RELIABLE)
-        own = await broker.topics.create(TopicName.parse("/shop/own"), RELIABLE)
-        elsewhere = await broker.topics.create(TopicName.parse("/default/x"), RELIABLE)
-        await broker.topics.set_limits(own.name, FEW)
-        assert topic.limits == FEW
-        await broker.namespaces.set_policy(SHOP, FEWER)
-        assert topic.limits == FEWER
-        assert own.limits == FEW
-        assert elsewhere.limits == NamespacePolicy()
-        later = await broker.topics.create(TopicName.parse("/shop/later"), RELIABLE)
-        assert later.limits == FEWER
-
-    with_bare_broker(test)
+async def test_changed_policy_applies_to_open_topics(broker):
+    await broker.namespaces.create(SHOP, FEW)
+    topic = await broker.topics.create(ORDERS, RELIABLE)
+    own = await broker.topics.create(TopicName.parse("/shop/own"), RELIABLE)
+    elsewhere = await broker.topics.create(TopicName.parse("/default/x"), RELIABLE)
+    await broker.topics.set_limits(own.name, FEW)
+    assert topic.limits == FEW
+    await broker.namespaces.set_policy(SHOP, FEWER)
+    assert topic.limits == FEWER
+    assert own.limits == FEW
+    assert elsewhere.limits == NamespacePolicy()
+    later = await broker.topics.create(TopicName.parse("/shop/later"), RELIABLE)
+    assert later.limits == FEWER
 
 
 @pytest.mark.parametrize("limit", [-1, 2**32])
-def test_limits_out_of_range_are_refused(limit):
+async def test_limits_out_of_range_are_refused(broker, limit):
     policy = NamespacePolicy(max_publish_rate=limit)
-
-    async def test(broker):
-        with pytest.raises(InvalidRequest, match="max_publish_rate"):
-            await broker.namespaces.create(SHOP, policy)
-        await broker.namespaces.create(SHOP)
-        with pytest.raises(InvalidRequest):
-            await broker.namespaces.set_policy(SHOP, policy)
-        await broker.topics.create(ORDERS, RELIABLE)
-        with pytest.raises(InvalidRequest):
-            await broker.topics.set_limits(ORDERS, policy)
-
-    with_bare_broker(test)
+    with pytest.raises(InvalidRequest, match="max_publish_rate"):
+        await broker.namespaces.create(SHOP, policy)
+    await broker.namespaces.create(SHOP)
+    with pytest.raises(InvalidRequest):
+        await broker.namespaces.set_policy(SHOP, policy)
+    await broker.topics.create(ORDERS, RELIABLE)
+    with pytest.raises(InvalidRequest):
+        await broker.topics.set_limits(ORDERS, policy)

@@ -19,23 +19,11 @@ from support.brokers import (
     NON_RELIABLE,
     RELIABLE,
     Outcome,
-    with_bare_broker,
-    with_world,
 )
 from support.schemas import registered, strict
 
 BASE = TopicName.parse("/default/parts")
 LATEST = SchemaReference(subject="orders")
-
-
-def with_broker(test):
-    """Run *test*, a coroutine function, with a broker of its own."""
-
-    def run():
-        with_bare_broker(test)
-
-    run.__name__ = test.__name__
-    return run
 
 
 async def open_producer(broker, reference=None, name="p", topic=A_TOPIC):
@@ -45,7 +33,6 @@ async def open_producer(broker, reference=None, name="p", topic=A_TOPIC):
 # Binding.
 
 
-@with_broker
 async def test_topic_can_be_rebound_and_unbound(broker):
     await registered(broker)
     await registered(broker, "users")
@@ -59,7 +46,6 @@ async def test_topic_can_be_rebound_and_unbound(broker):
     assert topic.schema_validation is None
 
 
-@with_broker
 async def test_partitions_share_one_schema(broker):
     await registered(broker)
     await broker.topics.create_partitioned(BASE, 2, RELIABLE)
@@ -77,7 +63,6 @@ async def test_partitions_share_one_schema(broker):
     assert await broker.schemas.get(BASE.partition(3)) is None
 
 
-@with_broker
 async def test_partitions_are_created_with_a_schema(broker):
     await registered(broker)
     await broker.topics.create_partitioned(BASE, 2, RELIABLE, strict())
@@ -87,7 +72,6 @@ async def test_partitions_are_created_with_a_schema(broker):
     assert await broker.schemas.get(other) == strict()
 
 
-@with_broker
 async def test_missing_topics_and_subjects_cannot_be_bound(broker):
     with pytest.raises(TopicNotFound):
         await broker.schemas.bind(A_TOPIC, None)
@@ -108,7 +92,6 @@ async def test_missing_topics_and_subjects_cannot_be_bound(broker):
     assert await broker.schemas.get(A_TOPIC) is None
 
 
-@with_broker
 async def test_existing_topic_must_have_the_requested_schema(broker):
     await registered(broker)
     topic = await broker.topics.create(A_TOPIC, RELIABLE)
@@ -121,39 +104,35 @@ async def test_existing_topic_must_have_the_requested_schema(broker):
 
 
 @pytest.mark.parametrize("policy", [RELIABLE, NON_RELIABLE], ids=["stored", "passed"])
-def test_binding_survives_a_restart(policy):
-    async def test(world):
-        async with world.broker() as broker:
-            schema_id = await registered(broker)
-            await broker.topics.create(A_TOPIC, policy, strict(validates_payload=True))
-            await broker.topics.create(BASE, policy)
-            reference = SchemaReference(subject="orders", version=1)
-            await broker.producers.open(BASE, "p", policy=policy, schema=reference)
-        async with world.broker() as broker:
-            topic, session = await broker.producers.open(A_TOPIC, "p", policy=None)
-            assert topic.schema == strict(validates_payload=True)
-            outcome = Outcome()
-            frame = frame_of(
-                [b"no JSON"],
-                producer="p",
-                producer_id=session.producer_id,
-                producer_epoch=session.epoch,
-                base_sequence=session.next_sequence,
-                schema_id=schema_id,
-                schema_version=1,
-            )
-            topic.publish(session, frame, outcome)
-            assert "not JSON" in str(await outcome.error())
-            first = await broker.schemas.get(BASE)
-            assert first == TopicSchema(subject="orders")
-
-    with_world(test)
+async def test_binding_survives_a_restart(world, policy):
+    async with world.broker() as broker:
+        schema_id = await registered(broker)
+        await broker.topics.create(A_TOPIC, policy, strict(validates_payload=True))
+        await broker.topics.create(BASE, policy)
+        reference = SchemaReference(subject="orders", version=1)
+        await broker.producers.open(BASE, "p", policy=policy, schema=reference)
+    async with world.broker() as broker:
+        topic, session = await broker.producers.open(A_TOPIC, "p", policy=None)
+        assert topic.schema == strict(validates_payload=True)
+        outcome = Outcome()
+        frame = frame_of(
+            [b"no JSON"],
+            producer="p",
+            producer_id=session.producer_id,
+            producer_epoch=session.epoch,
+            base_sequence=session.next_sequence,
+            schema_id=schema_id,
+            schema_version=1,
+        )
+        topic.publish(session, frame, outcome)
+        assert "not JSON" in str(await outcome.error())
+        first = await broker.schemas.get(BASE)
+        assert first == TopicSchema(subject="orders")
 
 
 # Producers that declare a schema.
 
 
-@with_broker
 async def test_first_producer_binds_the_topic_with_policy_warn(broker):
     schema_id = await registered(broker, versions=2)
     topic, session = await open_producer(broker, LATEST)
@@ -166,7 +145,6 @@ async def test_first_producer_binds_the_topic_with_policy_warn(broker):
     assert without.registration.schema is None
 
 
-@with_broker
 async def test_producer_of_a_partition_binds_all_partitions(broker):
     await registered(broker)
     await broker.topics.create_partitioned(BASE, 2, RELIABLE)
@@ -180,7 +158,6 @@ async def test_producer_of_a_partition_binds_all_partitions(broker):
     assert len(await broker.topics.partitions_of(BASE)) == 2
 
 
-@with_broker
 async def test_producer_gets_the_requested_version(broker):
     await registered(broker, versions=3)
     for reference, version in (
@@ -197,7 +174,6 @@ async def test_producer_gets_the_requested_version(broker):
         )
 
 
-@with_broker
 async def test_producer_of_a_pinned_topic_gets_its_version(broker):
     await registered(broker, versions=3)
     await broker.topics.create(A_TOPIC, RELIABLE, strict(version=2))
@@ -209,7 +185,6 @@ async def test_producer_of_a_pinned_topic_gets_its_version(broker):
         await open_producer(broker, SchemaReference(subject="orders", version_min=3))
 
 
-@with_broker
 async def test_producer_with_another_subject_is_refused(broker):
     await registered(broker)
     await registered(broker, "users")
@@ -231,26 +206,22 @@ async def test_producer_with_another_subject_is_refused(broker):
     ],
     ids=str,
 )
-def test_unregistered_schema_is_refused_and_leaves_nothing(reference):
-    async def test(broker):
-        await registered(broker)
-        with pytest.raises(SchemaNotFound) as caught:
-            await open_producer(broker, reference)
-        said = str(caught.value)
-        assert said.startswith(
-            f"Failed to assign schema '{reference.subject}' to topic '/default/orders':"
-        )
-        assert "not found" in said
-        assert said.endswith("Ensure schema is registered first.")
-        assert await broker.topics.names() == []
-
-    with_bare_broker(test)
+async def test_unregistered_schema_is_refused_and_leaves_nothing(broker, reference):
+    await registered(broker)
+    with pytest.raises(SchemaNotFound) as caught:
+        await open_producer(broker, reference)
+    said = str(caught.value)
+    assert said.startswith(
+        f"Failed to assign schema '{reference.subject}' to topic '/default/orders':"
+    )
+    assert "not found" in said
+    assert said.endswith("Ensure schema is registered first.")
+    assert await broker.topics.names() == []
 
 
 # Deleting.
 
 
-@with_broker
 async def test_pinned_version_cannot_be_deleted(broker):
     await registered(broker, versions=3)
     await broker.topics.create(A_TOPIC, RELIABLE, strict(version=2))
@@ -263,7 +234,6 @@ async def test_pinned_version_cannot_be_deleted(broker):
         await broker.schemas.delete_version("orders", 2)
 
 
-@with_broker
 async def test_bound_subject_cannot_be_deleted(broker):
     await registered(broker)
     await broker.topics.create(A_TOPIC, RELIABLE, strict())
@@ -278,36 +248,23 @@ async def test_bound_subject_cannot_be_deleted(broker):
     assert await broker.registry.subjects() == []
 
 
-def test_concurrent_binding_prevents_subject_deletion():
-    async def test(world):
-        async with world.broker() as broker:
-            await registered(broker)
-            await broker.topics.create(A_TOPIC, RELIABLE)
-            world.store.concurrent_actions = [
-                lambda: broker.schemas.bind(A_TOPIC, strict())
-            ]
-            with pytest.raises(SchemaInUse):
-                await broker.schemas.delete_subject("orders")
-
-    with_world(test)
+async def test_concurrent_binding_prevents_subject_deletion(world, broker):
+    await registered(broker)
+    await broker.topics.create(A_TOPIC, RELIABLE)
+    world.store.concurrent_actions = [lambda: broker.schemas.bind(A_TOPIC, strict())]
+    with pytest.raises(SchemaInUse):
+        await broker.schemas.delete_subject("orders")
 
 
-def test_concurrent_subject_deletion_prevents_binding():
-    async def test(world):
-        async with world.broker() as broker:
-            await registered(broker)
-            await broker.topics.create(A_TOPIC, RELIABLE)
-            world.store.concurrent_actions = [
-                lambda: broker.schemas.delete_subject("orders")
-            ]
-            with pytest.raises(SchemaNotFound):
-                await broker.schemas.bind(A_TOPIC, strict())
-            assert await broker.schemas.get(A_TOPIC) is None
-
-    with_world(test)
+async def test_concurrent_subject_deletion_prevents_binding(world, broker):
+    await registered(broker)
+    await broker.topics.create(A_TOPIC, RELIABLE)
+    world.store.concurrent_actions = [lambda: broker.schemas.delete_subject("orders")]
+    with pytest.raises(SchemaNotFound):
+        await broker.schemas.bind(A_TOPIC, strict())
+    assert await broker.schemas.get(A_TOPIC) is None
 
 
-@with_broker
 async def test_concurrent_binding_by_another_producer_is_refused(broker):
     await registered(broker)
     await registered(broker, "users")
@@ -321,7 +278,6 @@ async def test_concurrent_binding_by_another_producer_is_refused(broker):
         await broker.schemas.bind_first(topic, users)
 
 
-@with_broker
 async def test_deleted_topic_does_not_keep_its_subject(broker):
     await registered(broker)
     await broker.topics.create(A_TOPIC, RELIABLE, strict())

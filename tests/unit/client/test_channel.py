@@ -66,43 +66,34 @@ class Recorder(Channel):
         return True
 
 
-def test_channel_that_breaks_together_with_the_answer_is_opened_again():
-    async def test():
-        working = Connection()
-        channel = Recorder(Client(Connection(is_breaking=True), working))
+async def test_channel_that_breaks_together_with_the_answer_is_opened_again():
+    working = Connection()
+    channel = Recorder(Client(Connection(is_breaking=True), working))
+    await channel.open()
+    assert channel.is_connected
+    assert channel.events == ["answer"]
+    assert channel._connection is working
+
+
+async def test_broken_channel_is_opened_again_until_there_is_a_failure():
+    refusing = Connection(error=TopicNotFound("gone"))
+    channel = Recorder(Client(Connection(), Connection(), refusing))
+    await channel.open()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(channel.run())
+        for _ in range(2):
+            await asyncio.sleep(0)
+            channel.on_closed(ConnectionLost("gone"))
+    assert channel.events == [
+        *("answer", "ConnectionLost", "answer", "ConnectionLost"),
+        "TopicNotFound",
+    ]
+    assert isinstance(channel.failure, TopicNotFound)
+    assert refusing.released == [7]
+    assert not channel.is_connected
+
+
+async def test_first_opening_raises_a_final_error():
+    channel = Recorder(Client(Connection(error=TopicNotFound("gone"))))
+    with pytest.raises(TopicNotFound):
         await channel.open()
-        assert channel.is_connected
-        assert channel.events == ["answer"]
-        assert channel._connection is working
-
-    asyncio.run(test())
-
-
-def test_broken_channel_is_opened_again_until_there_is_a_failure():
-    async def test():
-        refusing = Connection(error=TopicNotFound("gone"))
-        channel = Recorder(Client(Connection(), Connection(), refusing))
-        await channel.open()
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(channel.run())
-            for _ in range(2):
-                await asyncio.sleep(0)
-                channel.on_closed(ConnectionLost("gone"))
-        assert channel.events == [
-            *("answer", "ConnectionLost", "answer", "ConnectionLost"),
-            "TopicNotFound",
-        ]
-        assert isinstance(channel.failure, TopicNotFound)
-        assert refusing.released == [7]
-        assert not channel.is_connected
-
-    asyncio.run(test())
-
-
-def test_first_opening_raises_a_final_error():
-    async def test():
-        channel = Recorder(Client(Connection(error=TopicNotFound("gone"))))
-        with pytest.raises(TopicNotFound):
-            await channel.open()
-
-    asyncio.run(test())

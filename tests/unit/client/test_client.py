@@ -9,7 +9,7 @@ from pydanube.client.client import parse_url
 from pydanube.servers.native import connection
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
-from support.running import TOPIC, published, with_broker, with_client
+from support.running import TOPIC, published
 from support.scripted_broker import ScriptedBroker
 
 
@@ -34,7 +34,6 @@ def test_invalid_url_is_refused(url):
 
 
 def test_connection_to_an_unused_port_fails_with_a_clear_error(unused_port):
-    import asyncio
 
     async def test():
         async with pydanube.connect(f"danube://127.0.0.1:{unused_port}"):
@@ -53,172 +52,137 @@ def unused_port():
         yield listener.getsockname()[1]
 
 
-def test_topics_are_created_listed_described_and_deleted():
-    async def test(client):
+async def test_topics_are_created_listed_described_and_deleted(client):
+    await client.create_topic(TOPIC)
+    await client.create_topic("/system/audit", reliable=False)
+    assert await client.topics() == [TOPIC, "/system/audit"]
+    assert await client.topics("system") == ["/system/audit"]
+    await published(client, b"a", b"b")
+    facts = await client.describe_topic(TOPIC)
+    assert (facts.base_offset, facts.end_offset, facts.epoch) == (0, 2, 1)
+    await client.delete_topic(TOPIC)
+    with pytest.raises(pydanube.TopicNotFound):
+        await client.describe_topic(TOPIC)
+
+
+async def test_topic_is_created_once(client):
+    await client.create_topic(TOPIC)
+    await client.create_topic(TOPIC, exist_ok=True)
+    with pytest.raises(pydanube.AlreadyExists):
         await client.create_topic(TOPIC)
-        await client.create_topic("/system/audit", reliable=False)
-        assert await client.topics() == [TOPIC, "/system/audit"]
-        assert await client.topics("system") == ["/system/audit"]
-        await published(client, b"a", b"b")
-        facts = await client.describe_topic(TOPIC)
-        assert (facts.base_offset, facts.end_offset, facts.epoch) == (0, 2, 1)
-        await client.delete_topic(TOPIC)
-        with pytest.raises(pydanube.TopicNotFound):
-            await client.describe_topic(TOPIC)
-
-    with_client(test)
+    with pytest.raises(pydanube.AlreadyExists):
+        await client.create_topic(TOPIC, reliable=False, exist_ok=True)
 
 
-def test_topic_is_created_once():
-    async def test(client):
-        await client.create_topic(TOPIC)
-        await client.create_topic(TOPIC, exist_ok=True)
-        with pytest.raises(pydanube.AlreadyExists):
-            await client.create_topic(TOPIC)
-        with pytest.raises(pydanube.AlreadyExists):
-            await client.create_topic(TOPIC, reliable=False, exist_ok=True)
-
-    with_client(test)
-
-
-def test_topic_created_again_is_empty():
-    async def test(client):
-        await published(client, b"old")
-        async with client.consumer(TOPIC, subscription="s"):
-            pass
-        first = await client.describe_topic(TOPIC)
-        await client.delete_topic(TOPIC)
-        await client.create_topic(TOPIC)
-        again = await client.describe_topic(TOPIC)
-        assert again.topic_id > first.topic_id
-        assert (again.end_offset, again.subscriptions) == (0, ())
-
-    with_client(test)
+async def test_topic_created_again_is_empty(client):
+    await published(client, b"old")
+    async with client.consumer(TOPIC, subscription="s"):
+        pass
+    first = await client.describe_topic(TOPIC)
+    await client.delete_topic(TOPIC)
+    await client.create_topic(TOPIC)
+    again = await client.describe_topic(TOPIC)
+    assert again.topic_id > first.topic_id
+    assert (again.end_offset, again.subscriptions) == (0, ())
 
 
-def test_topic_needs_its_namespace():
-    async def test(client):
-        with pytest.raises(pydanube.NamespaceNotFound):
-            await client.create_topic("/nowhere/orders")
-
-    with_client(test)
+async def test_topic_needs_its_namespace(client):
+    with pytest.raises(pydanube.NamespaceNotFound):
+        await client.create_topic("/nowhere/orders")
 
 
-def test_topic_in_use_is_deleted_only_by_force():
-    async def test(client):
-        async with client.producer(TOPIC):
-            with pytest.raises(pydanube.SubscriptionInUse):
-                await client.delete_topic(TOPIC)
-
-    with_client(test)
+async def test_topic_in_use_is_deleted_only_by_force(client):
+    async with client.producer(TOPIC):
+        with pytest.raises(pydanube.SubscriptionInUse):
+            await client.delete_topic(TOPIC)
 
 
-def test_subscriptions_are_created_described_and_deleted():
-    async def test(client):
-        await published(client, b"a", b"b")
-        await client.create_subscription(TOPIC, "s", type="shared", start="earliest")
-        facts = await client.describe_subscription(TOPIC, "s")
-        assert (facts.cursor, facts.backlog, facts.type.value) == (0, 2, "shared")
-        with pytest.raises(pydanube.AlreadyExists):
-            await client.create_subscription(TOPIC, "s")
-        await client.delete_subscription(TOPIC, "s")
-        with pytest.raises(pydanube.SubscriptionNotFound):
-            await client.describe_subscription(TOPIC, "s")
-
-    with_client(test)
+async def test_subscriptions_are_created_described_and_deleted(client):
+    await published(client, b"a", b"b")
+    await client.create_subscription(TOPIC, "s", type="shared", start="earliest")
+    facts = await client.describe_subscription(TOPIC, "s")
+    assert (facts.cursor, facts.backlog, facts.type.value) == (0, 2, "shared")
+    with pytest.raises(pydanube.AlreadyExists):
+        await client.create_subscription(TOPIC, "s")
+    await client.delete_subscription(TOPIC, "s")
+    with pytest.raises(pydanube.SubscriptionNotFound):
+        await client.describe_subscription(TOPIC, "s")
 
 
-def test_reported_progress_is_shown_by_the_subscription():
-    async def test(client):
-        await published(client, *[b"x"] * 10)
-        await client.report_progress(TOPIC, "spark", 4)
-        await client.report_progress(TOPIC, "spark", 2)
-        facts = await client.describe_subscription(TOPIC, "spark")
-        assert (facts.cursor, facts.backlog) == (4, 6)
-        with pytest.raises(pydanube.InvalidRequest, match="beyond"):
-            await client.report_progress(TOPIC, "spark", 11)
-
-    with_client(test)
+async def test_reported_progress_is_shown_by_the_subscription(client):
+    await published(client, *[b"x"] * 10)
+    await client.report_progress(TOPIC, "spark", 4)
+    await client.report_progress(TOPIC, "spark", 2)
+    facts = await client.describe_subscription(TOPIC, "spark")
+    assert (facts.cursor, facts.backlog) == (4, 6)
+    with pytest.raises(pydanube.InvalidRequest, match="beyond"):
+        await client.report_progress(TOPIC, "spark", 11)
 
 
-def test_invalid_name_is_refused_without_a_request():
-    async def test(client):
-        with pytest.raises(pydanube.InvalidName, match="/namespace_name/topic_name"):
-            await client.create_topic("orders")
-
-    with_client(test)
+async def test_invalid_name_is_refused_without_a_request(client):
+    with pytest.raises(pydanube.InvalidName, match="/namespace_name/topic_name"):
+        await client.create_topic("orders")
 
 
-def test_requests_survive_a_broken_connection():
-    async def test(broker):
-        async with broker.connect() as client:
-            await client.create_topic(TOPIC)
-            broker.disconnect_all()
-            assert await client.topics() == [TOPIC]
-
-    with_broker(test)
+async def test_requests_survive_a_broken_connection(broker, client):
+    await client.create_topic(TOPIC)
+    broker.disconnect_all()
+    assert await client.topics() == [TOPIC]
 
 
-def old_broker(test, monkeypatch):
-    """Run *test* with a client of a broker older than revision 1."""
+@pytest.fixture
+def older_broker(monkeypatch):
+    """Let the broker be older than revision 1."""
     monkeypatch.setattr(connection, "REVISION", 0)
-    with_client(test)
 
 
-def test_older_broker_serves_what_it_knows(monkeypatch):
-    async def test(client):
-        await client.create_topic(TOPIC)
-        await published(client, b"a", b"b")
-        await client.create_subscription(TOPIC, "s", type="shared", start="earliest")
-        async with client.consumer(TOPIC, subscription="s", type="shared") as consumer:
-            batch = await consumer.receive_batch(timeout_s=5)
-            assert batch.payloads == [b"a", b"b"]
-            await consumer.nack(batch[0])
-            await consumer.ack(batch[1])
-            await consumer.seek("latest")
-        assert [b.payloads async for b in client.read(TOPIC)] == [[b"a", b"b"]]
-        assert await client.partitions(TOPIC) == [TOPIC]
-        await client.delete_subscription(TOPIC, "s")
-
-    old_broker(test, monkeypatch)
+@pytest.mark.usefixtures("older_broker")
+async def test_older_broker_serves_what_it_knows(client):
+    await client.create_topic(TOPIC)
+    await published(client, b"a", b"b")
+    await client.create_subscription(TOPIC, "s", type="shared", start="earliest")
+    async with client.consumer(TOPIC, subscription="s", type="shared") as consumer:
+        batch = await consumer.receive_batch(timeout_s=5)
+        assert batch.payloads == [b"a", b"b"]
+        await consumer.nack(batch[0])
+        await consumer.ack(batch[1])
+        await consumer.seek("latest")
+    assert [b.payloads async for b in client.read(TOPIC)] == [[b"a", b"b"]]
+    assert await client.partitions(TOPIC) == [TOPIC]
+    await client.delete_subscription(TOPIC, "s")
 
 
-def test_features_unknown_to_an_older_broker_are_refused(monkeypatch):
+@pytest.mark.usefixtures("older_broker")
+async def test_features_unknown_to_an_older_broker_are_refused(client):
     policy = pydanube.FailurePolicy()
     now = datetime(2026, 1, 1, tzinfo=UTC)
-
-    async def test(client):
-        async with client.producer(TOPIC) as producer:
-            await producer.send(b"m")
+    async with client.producer(TOPIC) as producer:
+        await producer.send(b"m")
+        for call in (
+            client.namespaces(),
+            client.create_topic("/default/b", partitions=2),
+            client.create_topic("/default/b", ttl_s=1),
+            client.set_failure_policy(TOPIC, "s", policy),
+            client.seek_subscription(TOPIC, "s", "latest"),
+            client.create_subscription(TOPIC, "s", start=now),
+            client.create_subscription(TOPIC, "s", type="key_shared"),
+            producer.send(b"m", ttl_s=1),
+            producer.send_batch([b"m"], deliver_after_s=1),
+            open_and_close(client.producer(TOPIC, access="exclusive")),
+            open_and_close(client.consumer(TOPIC, subscription="s", type="key_shared")),
+            open_and_close(client.consumer(TOPIC, subscription="s", priority=1)),
+            open_and_close(client.consumer(TOPIC, subscription="s", start=0)),
+        ):
+            with pytest.raises(pydanube.InvalidRequest, match="older than this"):
+                await call
+        async with client.consumer(TOPIC, subscription="s") as consumer:
             for call in (
-                client.namespaces(),
-                client.create_topic("/default/b", partitions=2),
-                client.create_topic("/default/b", ttl_s=1),
-                client.set_failure_policy(TOPIC, "s", policy),
-                client.seek_subscription(TOPIC, "s", "latest"),
-                client.create_subscription(TOPIC, "s", start=now),
-                client.create_subscription(TOPIC, "s", type="key_shared"),
-                producer.send(b"m", ttl_s=1),
-                producer.send_batch([b"m"], deliver_after_s=1),
-                open_and_close(client.producer(TOPIC, access="exclusive")),
-                open_and_close(
-                    client.consumer(TOPIC, subscription="s", type="key_shared")
-                ),
-                open_and_close(client.consumer(TOPIC, subscription="s", priority=1)),
-                open_and_close(client.consumer(TOPIC, subscription="s", start=0)),
+                consumer.seek(now),
+                consumer.nack(pydanube.MessageId(TOPIC, 0), delay_s=1),
             ):
-                with pytest.raises(pydanube.InvalidRequest, match="older than this"):
+                with pytest.raises(pydanube.InvalidRequest, match="older than"):
                     await call
-            async with client.consumer(TOPIC, subscription="s") as consumer:
-                for call in (
-                    consumer.seek(now),
-                    consumer.nack(pydanube.MessageId(TOPIC, 0), delay_s=1),
-                ):
-                    with pytest.raises(pydanube.InvalidRequest, match="older than"):
-                        await call
-        assert await client.topics() == [TOPIC]
-
-    old_broker(test, monkeypatch)
+    assert await client.topics() == [TOPIC]
 
 
 async def open_and_close(scope):
@@ -231,92 +195,70 @@ async def open_and_close(scope):
 IMPATIENT = {"close_timeout_s": 0.01}
 
 
-def test_close_timeout_of_a_producer_names_the_unacknowledged_messages():
-    async def test():
-        broker = ScriptedBroker()
-        async with broker.connect(**IMPATIENT) as client:
-            with pytest.raises(pydanube.TimedOut) as raised:
-                async with client.producer(TOPIC) as producer:
-                    pending = [producer.send_nowait(b"m") for _ in range(3)]
-            assert "did not acknowledge 3 messages to /default/orders" in str(
-                raised.value
-            )
-            with pytest.raises(pydanube.Closed):
-                await pending[0]
-        assert broker.connections[0].is_closed.is_set()
-
-    asyncio.run(test())
+async def test_close_timeout_of_a_producer_names_the_unacknowledged_messages():
+    broker = ScriptedBroker()
+    async with broker.connect(**IMPATIENT) as client:
+        with pytest.raises(pydanube.TimedOut) as raised:
+            async with client.producer(TOPIC) as producer:
+                pending = [producer.send_nowait(b"m") for _ in range(3)]
+        assert "did not acknowledge 3 messages to /default/orders" in str(raised.value)
+        with pytest.raises(pydanube.Closed):
+            await pending[0]
+    assert broker.connections[0].is_closed.is_set()
 
 
-def test_close_timeout_of_a_partitioned_producer_counts_all_partitions():
-    async def test():
-        broker = ScriptedBroker()
-        names = [f"{TOPIC}-part-{number}" for number in range(2)]
-        broker.answers[Kind.LIST_PARTITIONS] = lambda _: (
-            Kind.PARTITIONS,
-            pb.Partitions(topics=names, is_partitioned=True),
-        )
-        keys = [f"key-{n}" for n in range(20)]
-        async with broker.connect(**IMPATIENT) as client:
-            with pytest.raises(pydanube.TimedOut, match="acknowledge 20 messages"):
-                async with client.producer(TOPIC) as producer:
-                    _ = [producer.send_nowait(b"m", key=key) for key in keys]
-
-    asyncio.run(test())
+async def test_close_timeout_of_a_partitioned_producer_counts_all_partitions():
+    broker = ScriptedBroker()
+    names = [f"{TOPIC}-part-{number}" for number in range(2)]
+    broker.answers[Kind.LIST_PARTITIONS] = lambda _: (
+        Kind.PARTITIONS,
+        pb.Partitions(topics=names, is_partitioned=True),
+    )
+    keys = [f"key-{n}" for n in range(20)]
+    async with broker.connect(**IMPATIENT) as client:
+        with pytest.raises(pydanube.TimedOut, match="acknowledge 20 messages"):
+            async with client.producer(TOPIC) as producer:
+                _ = [producer.send_nowait(b"m", key=key) for key in keys]
 
 
-def test_close_timeout_without_unacknowledged_messages_is_no_error():
-    async def test():
-        broker = ScriptedBroker()
-        async with (
-            broker.connect(**IMPATIENT) as client,
-            client.producer(TOPIC),
-            client.consumer(TOPIC, subscription="s"),
-        ):
-            pass
-        [connection] = broker.connections
-        assert connection.is_closed.is_set()
-        assert Kind.CLOSE_CONSUMER in connection.received
-        # After one of them has timed out, the others do not wait.
-        assert Kind.CLOSE_PRODUCER not in connection.received
-
-    asyncio.run(test())
+async def test_close_timeout_without_unacknowledged_messages_is_no_error():
+    broker = ScriptedBroker()
+    async with (
+        broker.connect(**IMPATIENT) as client,
+        client.producer(TOPIC),
+        client.consumer(TOPIC, subscription="s"),
+    ):
+        pass
+    [connection] = broker.connections
+    assert connection.is_closed.is_set()
+    assert Kind.CLOSE_CONSUMER in connection.received
+    # After one of them has timed out, the others do not wait.
+    assert Kind.CLOSE_PRODUCER not in connection.received
 
 
-def test_close_timeout_of_a_consumer_reports_unconfirmed_acks():
-    async def test():
-        broker = ScriptedBroker()
-        async with broker.connect(**IMPATIENT) as client:
-            with pytest.raises(
-                pydanube.TimedOut, match="may deliver these messages again"
+async def test_close_timeout_of_a_consumer_reports_unconfirmed_acks():
+    broker = ScriptedBroker()
+    async with broker.connect(**IMPATIENT) as client:
+        with pytest.raises(pydanube.TimedOut, match="may deliver these messages again"):
+            async with client.consumer(TOPIC, subscription="s") as consumer:
+                await consumer.ack(pydanube.MessageId(TOPIC, 0))
+
+
+async def test_failed_body_does_not_wait_forever():
+    broker = ScriptedBroker()
+    async with broker.connect(**IMPATIENT) as client:
+        with suppress(ZeroDivisionError):
+            async with (
+                client.producer(TOPIC) as producer,
+                client.consumer(TOPIC, subscription="s"),
             ):
-                async with client.consumer(TOPIC, subscription="s") as consumer:
-                    await consumer.ack(pydanube.MessageId(TOPIC, 0))
-
-    asyncio.run(test())
-
-
-def test_failed_body_does_not_wait_forever():
-    async def test():
-        broker = ScriptedBroker()
-        async with broker.connect(**IMPATIENT) as client:
-            with suppress(ZeroDivisionError):
-                async with (
-                    client.producer(TOPIC) as producer,
-                    client.consumer(TOPIC, subscription="s"),
-                ):
-                    producer.send_nowait(b"m")
-                    raise ZeroDivisionError
-        assert broker.connections[0].is_closed.is_set()
-
-    asyncio.run(test())
+                producer.send_nowait(b"m")
+                raise ZeroDivisionError
+    assert broker.connections[0].is_closed.is_set()
 
 
 @pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
-def test_invalid_close_timeout_is_refused(seconds):
-    async def test():
-        with pytest.raises(pydanube.InvalidRequest, match="close_timeout_s"):
-            async with ScriptedBroker().connect(close_timeout_s=seconds):
-                pass
-
-    asyncio.run(test())
+async def test_invalid_close_timeout_is_refused(seconds):
+    with pytest.raises(pydanube.InvalidRequest, match="close_timeout_s"):
+        async with ScriptedBroker().connect(close_timeout_s=seconds):
+            pass

@@ -9,7 +9,7 @@ from pydanube.model.errors import ConnectionLost
 from pydanube.servers.config import ListenConfig
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
-from support.running import with_broker
+from support.running import using
 
 TURNS = 20
 
@@ -19,64 +19,49 @@ async def turns():
         await asyncio.sleep(0)
 
 
-def test_client_pings_when_it_has_nothing_else_to_send():
-    async def test(broker):
-        async with broker.connect() as client:
-            connection = await client.connection()
-            for _ in range(3 * CHECKS_PER_PING):
-                connection._check_alive()
-                await turns()
-            assert connection.pings == 3
-            assert not connection.is_lost
-
-    with_broker(test)
+async def test_client_pings_when_it_has_nothing_else_to_send(client):
+    connection = await client.connection()
+    for _ in range(3 * CHECKS_PER_PING):
+        connection._check_alive()
+        await turns()
+    assert connection.pings == 3
+    assert not connection.is_lost
 
 
-def test_client_gives_up_on_a_broker_that_answers_nothing():
-    async def test(broker):
-        async with broker.connect() as client:
-            connection = await client.connection()
+@using(broker_options={"listen": ListenConfig(idle_timeout_s=3.0)})
+async def test_client_gives_up_on_a_broker_that_answers_nothing(broker, client):
+    connection = await client.connection()
+    connection._check_alive()
+    await turns()
+    [peer] = broker.server.connections
+    peer._transport.pause_reading()
+    for _ in range(CHECKS_PER_TIMEOUT - 1):
+        connection._check_alive()
+        await turns()
+    assert not connection.is_lost
+    # Frames from before the first check may have counted for it.
+    for _ in range(2):
+        if not connection.is_lost:
             connection._check_alive()
-            await turns()
-            [peer] = broker.server.connections
-            peer._transport.pause_reading()
-            for _ in range(CHECKS_PER_TIMEOUT - 1):
-                connection._check_alive()
-                await turns()
-            assert not connection.is_lost
-            # Frames from before the first check may have counted for it.
-            for _ in range(2):
-                if not connection.is_lost:
-                    connection._check_alive()
-            with pytest.raises(ConnectionLost, match="silent for 3 s"):
-                await connection.request(pb.Ping())
-            # The client connects again.
-            assert await client.connection() is not connection
-
-    with_broker(test, listen=ListenConfig(idle_timeout_s=3.0))
+    with pytest.raises(ConnectionLost, match="silent for 3 s"):
+        await connection.request(pb.Ping())
+    # The client connects again.
+    assert await client.connection() is not connection
 
 
-def test_client_ignores_an_unexpected_pong():
-    async def test(broker):
-        async with broker.connect() as client:
-            connection = await client.connection()
-            [peer] = broker.server.connections
-            peer._write(peer._protocol.send(Kind.PONG, pb.Pong()))
-            await turns()
-            assert not connection.is_lost
-
-    with_broker(test)
+async def test_client_ignores_an_unexpected_pong(broker, client):
+    connection = await client.connection()
+    [peer] = broker.server.connections
+    peer._write(peer._protocol.send(Kind.PONG, pb.Pong()))
+    await turns()
+    assert not connection.is_lost
 
 
 @pytest.mark.parametrize("idle_timeout_s", [0.0, -1.0, float("nan"), float("inf")])
-def test_client_ignores_invalid_idle_timeouts(idle_timeout_s):
-    async def test(broker):
-        async with broker.connect() as client:
-            connection = await client.connection()
-            connection._set_idle_timeout(idle_timeout_s)
-            assert connection._idle_timeout_s == 30.0
-
-    with_broker(test)
+async def test_client_ignores_invalid_idle_timeouts(client, idle_timeout_s):
+    connection = await client.connection()
+    connection._set_idle_timeout(idle_timeout_s)
+    assert connection._idle_timeout_s == 30.0
 
 
 class FailingChannel:
@@ -87,18 +72,14 @@ class FailingChannel:
         self.reason = reason
 
 
-def test_failure_of_a_channel_ends_only_its_connection():
-    async def test(broker):
-        async with broker.connect() as client:
-            connection = await client.connection()
-            failing = FailingChannel()
-            channel = connection.new_channel(failing)
-            [peer] = broker.server.connections
-            receipt = pb.Receipt(base_sequence=[5], base_offset=[5])
-            peer._write(peer._protocol.send(Kind.RECEIPT, receipt, channel))
-            await turns()
-            assert connection.is_lost
-            assert isinstance(failing.reason, ConnectionLost)
-            await client.describe_broker()
-
-    with_broker(test)
+async def test_failure_of_a_channel_ends_only_its_connection(broker, client):
+    connection = await client.connection()
+    failing = FailingChannel()
+    channel = connection.new_channel(failing)
+    [peer] = broker.server.connections
+    receipt = pb.Receipt(base_sequence=[5], base_offset=[5])
+    peer._write(peer._protocol.send(Kind.RECEIPT, receipt, channel))
+    await turns()
+    assert connection.is_lost
+    assert isinstance(failing.reason, ConnectionLost)
+    await client.describe_broker()

@@ -11,8 +11,6 @@ from support.running import (
     nothing_comes,
     published,
     received,
-    with_broker,
-    with_client,
 )
 
 AT_ONCE = FailurePolicy(redelivery_delay_s=0.0)
@@ -23,338 +21,263 @@ def numbers(count, base=0):
     return [str(n).encode() for n in range(base, base + count)]
 
 
-def test_messages_are_iterated_in_order_and_acknowledged_one_by_one():
-    async def test(client):
-        await published(client, *numbers(100))
-        got = []
-        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-            async for message in c:
-                got.append((message.offset, message.payload))
-                await c.ack(message)
-                if len(got) == 100:
-                    break
-        assert got == list(enumerate(numbers(100)))
-        facts = await client.describe_subscription(TOPIC, "s")
-        assert (facts.cursor, facts.backlog, facts.done) == (100, 0, ())
-
-    with_client(test)
+async def test_messages_are_iterated_in_order_and_acknowledged_one_by_one(client):
+    await published(client, *numbers(100))
+    got = []
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+        async for message in c:
+            got.append((message.offset, message.payload))
+            await c.ack(message)
+            if len(got) == 100:
+                break
+    assert got == list(enumerate(numbers(100)))
+    facts = await client.describe_subscription(TOPIC, "s")
+    assert (facts.cursor, facts.backlog, facts.done) == (100, 0, ())
 
 
-def test_new_subscription_begins_at_latest_by_default():
-    async def test(client):
-        await published(client, b"before")
-        async with client.consumer(TOPIC, subscription="s") as consumer:
-            await published(client, b"after")
-            assert await received(consumer, 1) == [b"after"]
-
-    with_client(test)
+async def test_new_subscription_begins_at_latest_by_default(client):
+    await published(client, b"before")
+    async with client.consumer(TOPIC, subscription="s") as consumer:
+        await published(client, b"after")
+        assert await received(consumer, 1) == [b"after"]
 
 
-def test_batch_is_acknowledged_as_a_whole():
-    async def test(client):
-        await published(client, *numbers(50))
-        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-            batch = await c.receive_batch(max_messages=30, timeout_s=5)
-            assert (len(batch), batch.offsets) == (30, range(30))
-            assert batch.to_arrow().column("offset").to_pylist() == list(range(30))
-            await c.ack(batch)
-        assert (await client.describe_subscription(TOPIC, "s")).cursor == 30
-
-    with_client(test)
+async def test_batch_is_acknowledged_as_a_whole(client):
+    await published(client, *numbers(50))
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+        batch = await c.receive_batch(max_messages=30, timeout_s=5)
+        assert (len(batch), batch.offsets) == (30, range(30))
+        assert batch.to_arrow().column("offset").to_pylist() == list(range(30))
+        await c.ack(batch)
+    assert (await client.describe_subscription(TOPIC, "s")).cursor == 30
 
 
-def test_unacknowledged_messages_are_redelivered_to_the_next_consumer():
-    async def test(client):
-        await published(client, *numbers(5))
-        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-            messages = [await c.receive(timeout_s=5) for _ in range(5)]
-            await c.ack(messages[1])
-            await c.ack(messages[3])
-        async with client.consumer(TOPIC, subscription="s") as c:
-            again = [await c.receive(timeout_s=5) for _ in range(3)]
-            assert [m.payload for m in again] == [b"0", b"2", b"4"]
-            assert [m.attempt for m in again] == [2, 2, 2]
-
-    with_client(test)
+async def test_unacknowledged_messages_are_redelivered_to_the_next_consumer(client):
+    await published(client, *numbers(5))
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+        messages = [await c.receive(timeout_s=5) for _ in range(5)]
+        await c.ack(messages[1])
+        await c.ack(messages[3])
+    async with client.consumer(TOPIC, subscription="s") as c:
+        again = [await c.receive(timeout_s=5) for _ in range(3)]
+        assert [m.payload for m in again] == [b"0", b"2", b"4"]
+        assert [m.attempt for m in again] == [2, 2, 2]
 
 
-def test_cumulative_ack_covers_all_before_it():
-    async def test(client):
-        await published(client, *numbers(10))
-        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-            messages = [await c.receive(timeout_s=5) for _ in range(7)]
-            await c.ack_cumulative(messages[-1])
-        assert (await client.describe_subscription(TOPIC, "s")).cursor == 7
-
-    with_client(test)
+async def test_cumulative_ack_covers_all_before_it(client):
+    await published(client, *numbers(10))
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+        messages = [await c.receive(timeout_s=5) for _ in range(7)]
+        await c.ack_cumulative(messages[-1])
+    assert (await client.describe_subscription(TOPIC, "s")).cursor == 7
 
 
-def test_nacked_message_is_redelivered():
-    async def test(client):
-        await published(client, b"a", b"b")
-        await client.set_failure_policy(TOPIC, "s", AT_ONCE)
-        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-            first = await c.receive(timeout_s=5)
-            await c.nack(first)
-            rest = [await c.receive(timeout_s=5) for _ in range(2)]
-            assert sorted((m.payload, m.attempt) for m in rest) == [
-                (b"a", 2),
-                (b"b", 1),
-            ]
-
-    with_client(test)
+async def test_nacked_message_is_redelivered(client):
+    await published(client, b"a", b"b")
+    await client.set_failure_policy(TOPIC, "s", AT_ONCE)
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+        first = await c.receive(timeout_s=5)
+        await c.nack(first)
+        rest = [await c.receive(timeout_s=5) for _ in range(2)]
+        assert sorted((m.payload, m.attempt) for m in rest) == [
+            (b"a", 2),
+            (b"b", 1),
+        ]
 
 
-def test_message_is_redelivered_after_the_ack_timeout():
-    async def test(client):
-        await published(client, b"a")
-        await client.set_failure_policy(TOPIC, "s", AT_ONCE)
-        async with client.consumer(
-            TOPIC, subscription="s", start="earliest", ack_timeout_s=0.05
-        ) as consumer:
-            assert (await consumer.receive(timeout_s=5)).attempt == 1
-            assert (await consumer.receive(timeout_s=5)).attempt == 2
-
-    with_client(test)
+async def test_message_is_redelivered_after_the_ack_timeout(client):
+    await published(client, b"a")
+    await client.set_failure_policy(TOPIC, "s", AT_ONCE)
+    async with client.consumer(
+        TOPIC, subscription="s", start="earliest", ack_timeout_s=0.05
+    ) as consumer:
+        assert (await consumer.receive(timeout_s=5)).attempt == 1
+        assert (await consumer.receive(timeout_s=5)).attempt == 2
 
 
-def test_exclusive_subscription_refuses_a_second_consumer():
-    async def test(client):
-        await published(client, b"a")
-        async with client.consumer(TOPIC, subscription="s", name="one"):
-            with pytest.raises(pydanube.ConsumerBusy):
-                async with client.consumer(TOPIC, subscription="s", name="two"):
-                    pass
-
-    with_client(test)
-
-
-def test_newer_consumer_of_the_same_name_replaces_the_older():
-    async def test(broker):
-        async with broker.connect() as one, broker.connect() as two:
-            await published(one, b"a")
-            options = {"subscription": "s", "start": "earliest", "name": "me"}
-            async with one.consumer(TOPIC, **options) as older:
-                assert await received(older, 1) == [b"a"]
-                async with two.consumer(TOPIC, **options) as newer:
-                    assert await received(newer, 1) == [b"a"]
-                    with pytest.raises(pydanube.ConsumerReplaced):
-                        await older.receive(timeout_s=5)
-
-    with_broker(test)
-
-
-def test_standby_is_promoted_when_the_active_consumer_leaves():
-    async def test(client):
-        await published(client, b"a", b"b")
-        options = {"subscription": "s", "type": "failover", "start": "earliest"}
-        async with (
-            client.consumer(TOPIC, **options, name="active") as active,
-            client.consumer(TOPIC, **options, name="standby") as standby,
-        ):
-            assert await received(active, 2) == [b"a", b"b"]
-            assert await nothing_comes(standby)
-            assert not standby.is_active
-            await active.aclose()
-            assert await received(standby, 2) == [b"a", b"b"]
-            assert standby.is_active
-
-    with_client(test)
-
-
-def test_replaced_active_consumer_stays_active():
-    async def test(broker):
-        options = {"subscription": "s", "type": "failover", "start": "earliest"}
-        async with broker.connect() as one, broker.connect() as two:
-            await published(one, b"a")
-            async with (
-                one.consumer(TOPIC, **options, name="first"),
-                one.consumer(TOPIC, **options, name="second") as second,
-                two.consumer(TOPIC, **options, name="first") as again,
-            ):
-                assert await received(again, 1) == [b"a"]
-                assert await nothing_comes(second)
-
-    with_broker(test)
-
-
-def test_shared_subscription_divides_messages_about_equally():
-    async def test(client):
-        await published(client, b"made")
-        options = {"subscription": "s", "type": "shared"}
-        async with (
-            client.consumer(TOPIC, **options) as one,
-            client.consumer(TOPIC, **options) as two,
-            client.consumer(TOPIC, **options) as three,
-        ):
-            await published(client, *numbers(36))
-            got = [await received(each, 12) for each in (one, two, three)]
-        assert sorted(chain.from_iterable(got)) == sorted(numbers(36))
-
-    with_client(test)
-
-
-def test_messages_of_a_lost_shared_consumer_go_to_the_others():
-    async def test(broker):
-        async with broker.connect() as one, broker.connect() as two:
-            await published(one, *numbers(10))
-            options = {"subscription": "s", "type": "shared", "start": "earliest"}
-            async with two.consumer(TOPIC, **options) as stays:
-                async with one.consumer(TOPIC, **options) as leaves:
-                    await leaves.receive_batch(timeout_s=0.05)
-                assert sorted(await received(stays, 10)) == sorted(numbers(10))
-
-    with_broker(test)
-
-
-def test_consumer_continues_after_a_broken_connection():
-    async def test(broker):
-        async with broker.connect() as client:
-            await published(client, *numbers(50))
-            got = []
-            async with client.consumer(
-                TOPIC, subscription="s", start="earliest"
-            ) as consumer:
-                # Acknowledgements in flight may be lost; then the broker delivers
-                # their messages again.
-                while (await client.describe_subscription(TOPIC, "s")).backlog:
-                    message = await consumer.receive(timeout_s=10)
-                    got.append(message.payload)
-                    await consumer.ack(message)
-                    if len(got) in (10, 20, 30):
-                        broker.disconnect_all()
-                    elif message.offset == 49:
-                        await consumer.flush()
-            assert sorted(set(got)) == sorted(numbers(50))
-
-    with_broker(test)
-
-
-def test_seek_moves_the_subscription():
-    async def test(client):
-        await published(client, *numbers(10))
-        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-            assert await received(c, 10) == numbers(10)
-            await c.seek(7)
-            assert await received(c, 3) == numbers(3, 7)
-            await c.seek("earliest")
-            assert await received(c, 10) == numbers(10)
-            await c.seek("latest")
-            assert await nothing_comes(c)
-            with pytest.raises(pydanube.InvalidRequest, match="beyond"):
-                await c.seek(11)
-
-    with_client(test)
-
-
-def test_subscription_keeps_its_type():
-    async def test(client):
-        await published(client, b"a")
-        async with client.consumer(TOPIC, subscription="s", type="shared"):
-            with pytest.raises(pydanube.InvalidRequest, match="is shared"):
-                async with client.consumer(TOPIC, subscription="s", type="failover"):
-                    pass
-
-    with_client(test)
-
-
-def test_prefetch_limits_deliveries():
-    async def test(client):
-        await published(client, *numbers(20))
-        async with client.consumer(
-            TOPIC, subscription="s", start="earliest", prefetch_messages=3
-        ) as consumer:
-            await consumer.receive(timeout_s=5)
-            facts = await client.describe_subscription(TOPIC, "s")
-            assert facts.in_flight <= 6
-            assert await received(consumer, 19) == numbers(19, 1)
-
-    with_client(test)
-
-
-def test_topic_must_exist():
-    async def test(client):
-        with pytest.raises(pydanube.TopicNotFound):
-            async with client.consumer("/default/none", subscription="s"):
+async def test_exclusive_subscription_refuses_a_second_consumer(client):
+    await published(client, b"a")
+    async with client.consumer(TOPIC, subscription="s", name="one"):
+        with pytest.raises(pydanube.ConsumerBusy):
+            async with client.consumer(TOPIC, subscription="s", name="two"):
                 pass
 
-    with_client(test)
 
-
-def test_non_reliable_topic_delivers_to_connected_consumers():
-    async def test(client):
-        await client.create_topic(TOPIC, reliable=False)
-        async with client.producer(TOPIC) as producer:
-            await producer.send(b"nobody is here")
-            async with (
-                client.consumer(TOPIC, subscription="a") as one,
-                client.consumer(TOPIC, subscription="b") as two,
-            ):
-                await producer.send(b"x")
-                assert await received(one, 1) == [b"x"]
-                assert await received(two, 1) == [b"x"]
-
-    with_client(test)
-
-
-def test_only_slow_consumers_of_a_non_reliable_topic_lose_messages():
-    async def test(client):
-        await client.create_topic(TOPIC, reliable=False)
-        async with (
-            client.producer(TOPIC) as producer,
-            client.consumer(TOPIC, subscription="slow", prefetch_messages=5) as slow,
-            client.consumer(TOPIC, subscription="fast") as fast,
-        ):
-            for n in range(20):
-                await producer.send(str(n))
-            assert await received(fast, 20) == numbers(20)
-            assert await received(slow, 5) == numbers(5)
-            assert await nothing_comes(slow)
-        assert (await client.describe_topic(TOPIC)).dropped == 15
-
-    with_client(test)
-
-
-def test_closing_ends_the_iteration():
-    async def test(client):
+async def test_newer_consumer_of_the_same_name_replaces_the_older(broker, client):
+    async with broker.connect() as two:
         await published(client, b"a")
-        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-            async for _ in c:
-                await c.aclose()
-
-    with_client(test)
-
-
-def test_closing_flushes_acknowledgements():
-    async def test(client):
-        await published(client, *numbers(3))
-        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-            await c.ack(await c.receive_batch(timeout_s=5))
-            await c.flush()
-            assert (await client.describe_subscription(TOPIC, "s")).cursor == 3
-
-    with_client(test)
+        options = {"subscription": "s", "start": "earliest", "name": "me"}
+        async with client.consumer(TOPIC, **options) as older:
+            assert await received(older, 1) == [b"a"]
+            async with two.consumer(TOPIC, **options) as newer:
+                assert await received(newer, 1) == [b"a"]
+                with pytest.raises(pydanube.ConsumerReplaced):
+                    await older.receive(timeout_s=5)
 
 
-def test_acknowledgements_lost_with_a_connection_are_sent_again():
-    async def test(broker):
-        async with broker.connect() as client:
-            await published(client, *numbers(10))
-            async with client.consumer(
-                TOPIC, subscription="s", start="earliest"
-            ) as consumer:
-                batch = await consumer.receive_batch(timeout_s=5)
-                await consumer.ack(batch)
+async def test_standby_is_promoted_when_the_active_consumer_leaves(client):
+    await published(client, b"a", b"b")
+    options = {"subscription": "s", "type": "failover", "start": "earliest"}
+    async with (
+        client.consumer(TOPIC, **options, name="active") as active,
+        client.consumer(TOPIC, **options, name="standby") as standby,
+    ):
+        assert await received(active, 2) == [b"a", b"b"]
+        assert await nothing_comes(standby)
+        assert not standby.is_active
+        await active.aclose()
+        assert await received(standby, 2) == [b"a", b"b"]
+        assert standby.is_active
+
+
+async def test_replaced_active_consumer_stays_active(broker, client):
+    options = {"subscription": "s", "type": "failover", "start": "earliest"}
+    async with broker.connect() as two:
+        await published(client, b"a")
+        async with (
+            client.consumer(TOPIC, **options, name="first"),
+            client.consumer(TOPIC, **options, name="second") as second,
+            two.consumer(TOPIC, **options, name="first") as again,
+        ):
+            assert await received(again, 1) == [b"a"]
+            assert await nothing_comes(second)
+
+
+async def test_shared_subscription_divides_messages_about_equally(client):
+    await published(client, b"made")
+    options = {"subscription": "s", "type": "shared"}
+    async with (
+        client.consumer(TOPIC, **options) as one,
+        client.consumer(TOPIC, **options) as two,
+        client.consumer(TOPIC, **options) as three,
+    ):
+        await published(client, *numbers(36))
+        got = [await received(each, 12) for each in (one, two, three)]
+    assert sorted(chain.from_iterable(got)) == sorted(numbers(36))
+
+
+async def test_messages_of_a_lost_shared_consumer_go_to_the_others(broker, client):
+    async with broker.connect() as two:
+        await published(client, *numbers(10))
+        options = {"subscription": "s", "type": "shared", "start": "earliest"}
+        async with two.consumer(TOPIC, **options) as stays:
+            async with client.consumer(TOPIC, **options) as leaves:
+                await leaves.receive_batch(timeout_s=0.05)
+            assert sorted(await received(stays, 10)) == sorted(numbers(10))
+
+
+async def test_consumer_continues_after_a_broken_connection(broker, client):
+    await published(client, *numbers(50))
+    got = []
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
+        # Acknowledgements in flight may be lost; then the broker delivers
+        # their messages again.
+        while (await client.describe_subscription(TOPIC, "s")).backlog:
+            message = await consumer.receive(timeout_s=10)
+            got.append(message.payload)
+            await consumer.ack(message)
+            if len(got) in (10, 20, 30):
                 broker.disconnect_all()
+            elif message.offset == 49:
                 await consumer.flush()
-                facts = await client.describe_subscription(TOPIC, "s")
-                assert facts.cursor == 10
+    assert sorted(set(got)) == sorted(numbers(50))
 
-    with_broker(test)
+
+async def test_seek_moves_the_subscription(client):
+    await published(client, *numbers(10))
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+        assert await received(c, 10) == numbers(10)
+        await c.seek(7)
+        assert await received(c, 3) == numbers(3, 7)
+        await c.seek("earliest")
+        assert await received(c, 10) == numbers(10)
+        await c.seek("latest")
+        assert await nothing_comes(c)
+        with pytest.raises(pydanube.InvalidRequest, match="beyond"):
+            await c.seek(11)
+
+
+async def test_subscription_keeps_its_type(client):
+    await published(client, b"a")
+    async with client.consumer(TOPIC, subscription="s", type="shared"):
+        with pytest.raises(pydanube.InvalidRequest, match="is shared"):
+            async with client.consumer(TOPIC, subscription="s", type="failover"):
+                pass
+
+
+async def test_prefetch_limits_deliveries(client):
+    await published(client, *numbers(20))
+    async with client.consumer(
+        TOPIC, subscription="s", start="earliest", prefetch_messages=3
+    ) as consumer:
+        await consumer.receive(timeout_s=5)
+        facts = await client.describe_subscription(TOPIC, "s")
+        assert facts.in_flight <= 6
+        assert await received(consumer, 19) == numbers(19, 1)
+
+
+async def test_topic_must_exist(client):
+    with pytest.raises(pydanube.TopicNotFound):
+        async with client.consumer("/default/none", subscription="s"):
+            pass
+
+
+async def test_non_reliable_topic_delivers_to_connected_consumers(client):
+    await client.create_topic(TOPIC, reliable=False)
+    async with client.producer(TOPIC) as producer:
+        await producer.send(b"nobody is here")
+        async with (
+            client.consumer(TOPIC, subscription="a") as one,
+            client.consumer(TOPIC, subscription="b") as two,
+        ):
+            await producer.send(b"x")
+            assert await received(one, 1) == [b"x"]
+            assert await received(two, 1) == [b"x"]
+
+
+async def test_only_slow_consumers_of_a_non_reliable_topic_lose_messages(client):
+    await client.create_topic(TOPIC, reliable=False)
+    async with (
+        client.producer(TOPIC) as producer,
+        client.consumer(TOPIC, subscription="slow", prefetch_messages=5) as slow,
+        client.consumer(TOPIC, subscription="fast") as fast,
+    ):
+        for n in range(20):
+            await producer.send(str(n))
+        assert await received(fast, 20) == numbers(20)
+        assert await received(slow, 5) == numbers(5)
+        assert await nothing_comes(slow)
+    assert (await client.describe_topic(TOPIC)).dropped == 15
+
+
+async def test_closing_ends_the_iteration(client):
+    await published(client, b"a")
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+        async for _ in c:
+            await c.aclose()
+
+
+async def test_closing_flushes_acknowledgements(client):
+    await published(client, *numbers(3))
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+        await c.ack(await c.receive_batch(timeout_s=5))
+        await c.flush()
+        assert (await client.describe_subscription(TOPIC, "s")).cursor == 3
+
+
+async def test_acknowledgements_lost_with_a_connection_are_sent_again(broker, client):
+    await published(client, *numbers(10))
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
+        batch = await consumer.receive_batch(timeout_s=5)
+        await consumer.ack(batch)
+        broker.disconnect_all()
+        await consumer.flush()
+        facts = await client.describe_subscription(TOPIC, "s")
+        assert facts.cursor == 10
 
 
 @pytest.mark.slow
-def test_nack_may_delay_redelivery():
+async def test_nack_may_delay_redelivery(client):
     async def test(client):
         await client.set_failure_policy(
             TOPIC_OF_PATIENCE, "s", pydanube.FailurePolicy(redelivery_delay_s=0.0)
@@ -368,26 +291,20 @@ def test_nack_may_delay_redelivery():
             again = await consumer.receive(timeout_s=5)
             assert (again.attempt, again.redeliveries) == (2, 1)
 
-    async def prepared(client):
-        await published(client, b"m", topic=TOPIC_OF_PATIENCE)
-        await test(client)
-
-    with_client(prepared)
+    await published(client, b"m", topic=TOPIC_OF_PATIENCE)
+    await test(client)
 
 
 TOPIC_OF_PATIENCE = "/default/patience"
 
 
 @pytest.mark.parametrize("delay_s", [-1, float("nan"), float("inf")])
-def test_nack_with_an_invalid_delay_is_refused(delay_s):
-    async def test(client):
-        await published(client, b"m")
-        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-            message = await c.receive(timeout_s=5)
-            with pytest.raises(pydanube.InvalidRequest):
-                await c.nack(message, delay_s=delay_s)
-
-    with_client(test)
+async def test_nack_with_an_invalid_delay_is_refused(client, delay_s):
+    await published(client, b"m")
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+        message = await c.receive(timeout_s=5)
+        with pytest.raises(pydanube.InvalidRequest):
+            await c.nack(message, delay_s=delay_s)
 
 
 KEY_SHARED = {"subscription": "s", "type": "key_shared", "start": "earliest"}
@@ -401,76 +318,65 @@ async def keyed(client, count, keys):
         await producer.flush()
 
 
-def test_all_messages_of_a_key_go_to_one_consumer_in_their_order():
-    async def test(client):
-        await client.create_topic(TOPIC)
-        found = {}
-        async with (
-            client.consumer(TOPIC, **KEY_SHARED, name="one") as one,
-            client.consumer(TOPIC, **KEY_SHARED, name="two") as two,
-        ):
-            await keyed(client, 1000, keys=50)
-            left = 1000
-            while left:
-                for consumer in (one, two):
-                    batch = await consumer.receive_batch(timeout_s=0.05)
-                    left -= len(batch)
-                    for message in batch:
-                        owner, numbers = found.setdefault(
-                            message.key, (consumer.name, [])
-                        )
-                        assert owner == consumer.name
-                        numbers.append(int(message.payload))
-                    await consumer.ack(batch)
-        assert {owner for owner, _ in found.values()} == {"one", "two"}
-        for _, numbers in found.values():
-            assert numbers == sorted(numbers)
+async def test_all_messages_of_a_key_go_to_one_consumer_in_their_order(client):
+    await client.create_topic(TOPIC)
+    found = {}
+    async with (
+        client.consumer(TOPIC, **KEY_SHARED, name="one") as one,
+        client.consumer(TOPIC, **KEY_SHARED, name="two") as two,
+    ):
+        await keyed(client, 1000, keys=50)
+        left = 1000
+        while left:
+            for consumer in (one, two):
+                batch = await consumer.receive_batch(timeout_s=0.05)
+                left -= len(batch)
+                for message in batch:
+                    owner, numbers = found.setdefault(message.key, (consumer.name, []))
+                    assert owner == consumer.name
+                    numbers.append(int(message.payload))
+                await consumer.ack(batch)
+    assert {owner for owner, _ in found.values()} == {"one", "two"}
+    for _, numbers in found.values():
+        assert numbers == sorted(numbers)
+    facts = await client.describe_subscription(TOPIC, "s")
+    assert (facts.cursor, facts.backlog) == (1000, 0)
+
+
+async def test_messages_with_gaps_are_acknowledged_individually(client):
+    await client.create_topic(TOPIC)
+    async with (
+        client.consumer(TOPIC, **KEY_SHARED, name="one") as one,
+        client.consumer(TOPIC, **KEY_SHARED, name="two") as two,
+    ):
+        await keyed(client, 100, keys=10)
+        batch = await one.receive_batch(timeout_s=5)
+        assert list(batch.offsets) == [int(payload) for payload in batch.payloads]
+        assert batch.to_arrow().column("offset").to_pylist() == list(batch.offsets)
+        await one.ack(batch[0])
+        await one.ack(batch[1:])
+        await one.flush()
         facts = await client.describe_subscription(TOPIC, "s")
-        assert (facts.cursor, facts.backlog) == (1000, 0)
-
-    with_client(test)
-
-
-def test_messages_with_gaps_are_acknowledged_individually():
-    async def test(client):
-        await client.create_topic(TOPIC)
-        async with (
-            client.consumer(TOPIC, **KEY_SHARED, name="one") as one,
-            client.consumer(TOPIC, **KEY_SHARED, name="two") as two,
-        ):
-            await keyed(client, 100, keys=10)
-            batch = await one.receive_batch(timeout_s=5)
-            assert list(batch.offsets) == [int(payload) for payload in batch.payloads]
-            assert batch.to_arrow().column("offset").to_pylist() == list(batch.offsets)
-            await one.ack(batch[0])
-            await one.ack(batch[1:])
-            await one.flush()
-            facts = await client.describe_subscription(TOPIC, "s")
-            assert facts.backlog == 100 - len(batch)
-            await two.receive_batch(timeout_s=5)
-
-    with_client(test)
+        assert facts.backlog == 100 - len(batch)
+        await two.receive_batch(timeout_s=5)
 
 
-def test_key_shared_consumers_with_the_smallest_prefetch_get_all_messages():
-    async def test(client):
-        await keyed(client, 40, keys=7)
-        async with (
-            client.consumer(TOPIC, **KEY_SHARED, prefetch_messages=1) as one,
-            client.consumer(TOPIC, **KEY_SHARED, prefetch_messages=1) as two,
-        ):
-            seen = set()
-            while len(seen) < 40:
-                for consumer in (one, two):
-                    batch = await consumer.receive_batch(timeout_s=0.005)
-                    assert len(batch) <= 1
-                    seen |= set(batch.payloads)
-                    await consumer.ack(batch)
-
-    with_client(test)
+async def test_key_shared_consumers_with_the_smallest_prefetch_get_all_messages(client):
+    await keyed(client, 40, keys=7)
+    async with (
+        client.consumer(TOPIC, **KEY_SHARED, prefetch_messages=1) as one,
+        client.consumer(TOPIC, **KEY_SHARED, prefetch_messages=1) as two,
+    ):
+        seen = set()
+        while len(seen) < 40:
+            for consumer in (one, two):
+                batch = await consumer.receive_batch(timeout_s=0.005)
+                assert len(batch) <= 1
+                seen |= set(batch.payloads)
+                await consumer.ack(batch)
 
 
-def test_consumer_names_determine_their_keys():
+async def test_consumer_names_determine_their_keys(client):
     keys = ["alpha", "beta", "gamma", "delta", "epsilon"]
 
     async def division(client, number):
@@ -498,84 +404,63 @@ def test_consumer_names_determine_their_keys():
                 task.cancel()
         return tuple(map(owners.get, keys))
 
-    async def test(client):
-        # Consumer numbers are the same in all partitions, so they must not matter.
-        assert len({await division(client, number) for number in range(6)}) > 3
-
-    with_client(test)
+    # Consumer numbers are the same in all partitions, so they must not matter.
+    assert len({await division(client, number) for number in range(6)}) > 3
 
 
-def test_consumer_gets_only_keys_that_match_its_filters():
-    async def test(client):
-        await keyed(client, 100, keys=20)
-        async with client.consumer(
-            TOPIC, **KEY_SHARED, key_filters=["key-1?", "nothing"]
-        ) as consumer:
-            payloads = await received(consumer, 50)
-            assert {int(payload) % 20 for payload in payloads} == set(range(10, 20))
-            assert await nothing_comes(consumer)
-        for filters in ("key-*", ["a"]):
-            with pytest.raises(pydanube.InvalidRequest, match="key"):
-                client.consumer(TOPIC, subscription="t", key_filters=filters)
-
-    with_client(test)
+async def test_consumer_gets_only_keys_that_match_its_filters(client):
+    await keyed(client, 100, keys=20)
+    async with client.consumer(
+        TOPIC, **KEY_SHARED, key_filters=["key-1?", "nothing"]
+    ) as consumer:
+        payloads = await received(consumer, 50)
+        assert {int(payload) % 20 for payload in payloads} == set(range(10, 20))
+        assert await nothing_comes(consumer)
+    for filters in ("key-*", ["a"]):
+        with pytest.raises(pydanube.InvalidRequest, match="key"):
+            client.consumer(TOPIC, subscription="t", key_filters=filters)
 
 
-def test_consumers_with_a_lower_priority_number_are_served_first():
-    async def test(client):
-        options = {"subscription": "s", "type": "shared", "start": "earliest"}
-        await published(client, b"0")
-        async with (
-            client.consumer(
-                TOPIC, **options, priority=1, prefetch_messages=5
-            ) as second,
-            client.consumer(
-                TOPIC, **options, priority=-1, prefetch_messages=5
-            ) as first,
-        ):
-            await second.ack(await second.receive(timeout_s=5))
-            await published(client, *numbers(7))
-            assert await received(first, 5) == numbers(7)[:5]
-            assert len(await received(second, 1)) == 1
-
-    with_client(test)
+async def test_consumers_with_a_lower_priority_number_are_served_first(client):
+    options = {"subscription": "s", "type": "shared", "start": "earliest"}
+    await published(client, b"0")
+    async with (
+        client.consumer(TOPIC, **options, priority=1, prefetch_messages=5) as second,
+        client.consumer(TOPIC, **options, priority=-1, prefetch_messages=5) as first,
+    ):
+        await second.ack(await second.receive(timeout_s=5))
+        await published(client, *numbers(7))
+        assert await received(first, 5) == numbers(7)[:5]
+        assert len(await received(second, 1)) == 1
 
 
-def test_new_subscription_may_begin_at_an_offset():
-    async def test(client):
-        await published(client, *numbers(10))
-        async with client.consumer(TOPIC, subscription="s", start=8) as consumer:
-            assert await received(consumer, 2) == [b"8", b"9"]
-
-    with_client(test)
+async def test_new_subscription_may_begin_at_an_offset(client):
+    await published(client, *numbers(10))
+    async with client.consumer(TOPIC, subscription="s", start=8) as consumer:
+        assert await received(consumer, 2) == [b"8", b"9"]
 
 
-def test_seek_that_fails_changes_nothing():
-    async def test(client):
-        await published(client, *numbers(3))
-        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-            await c.ack(await c.receive(timeout_s=5))
-            with pytest.raises(pydanube.InvalidRequest):
-                await c.seek(7)
-            assert await received(c, 2) == [b"1", b"2"]
-        assert (await client.describe_subscription(TOPIC, "s")).cursor == 1
-
-    with_client(test)
+async def test_seek_that_fails_changes_nothing(client):
+    await published(client, *numbers(3))
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+        await c.ack(await c.receive(timeout_s=5))
+        with pytest.raises(pydanube.InvalidRequest):
+            await c.seek(7)
+        assert await received(c, 2) == [b"1", b"2"]
+    assert (await client.describe_subscription(TOPIC, "s")).cursor == 1
 
 
-def test_messages_acknowledged_before_a_seek_are_delivered_again_after_it():
-    async def test(broker):
-        async with broker.connect() as client:
-            await published(client, *numbers(3))
-            async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-                await c.ack(await c.receive_batch(timeout_s=5))
-                await c.seek("earliest")
-                # The new connection must not send the acknowledgements again.
-                for connection in list(broker.server.connections):
-                    connection.abort()
-                assert await received(c, 3) == numbers(3)
-
-    with_broker(test)
+async def test_messages_acknowledged_before_a_seek_are_delivered_again_after_it(
+    broker, client
+):
+    await published(client, *numbers(3))
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+        await c.ack(await c.receive_batch(timeout_s=5))
+        await c.seek("earliest")
+        # The new connection must not send the acknowledgements again.
+        for connection in list(broker.server.connections):
+            connection.abort()
+        assert await received(c, 3) == numbers(3)
 
 
 # Acknowledging messages of other sources.
@@ -597,220 +482,179 @@ async def cursor_of(client, topic=TOPIC, subscription="s"):
     return (await client.describe_subscription(topic, subscription)).cursor
 
 
-def test_ack_or_nack_of_a_message_of_another_topic_is_refused():
+async def test_ack_or_nack_of_a_message_of_another_topic_is_refused(client):
     other = "/default/other"
-
-    async def test(client):
-        await published(client, *numbers(2))
-        await published(client, *numbers(2), topic=other)
-        async with (
-            client.consumer(TOPIC, subscription="s", start="earliest") as mine,
-            client.consumer(other, subscription="t", start="earliest") as theirs,
-        ):
-            own = await mine.receive(timeout_s=5)
-            batch = await theirs.receive_batch(max_messages=2, timeout_s=5)
-            for foreign in (batch, batch[0], [own, batch[0]], iter([own, batch[0]])):
-                if foreign is not batch:
-                    with pytest.raises(pydanube.InvalidRequest):
-                        await mine.ack(foreign)
-                    continue
-                async for said in answers_of(mine, foreign, batch[0]):
-                    assert f"topic {TOPIC}, subscription s" in said
-                    assert f"topic {other}, subscription t" in said
-            with pytest.raises(pydanube.InvalidRequest, match=other):
-                await mine.ack(batch[0].id)
-        assert await cursor_of(client) == 0
-
-    with_client(test)
+    await published(client, *numbers(2))
+    await published(client, *numbers(2), topic=other)
+    async with (
+        client.consumer(TOPIC, subscription="s", start="earliest") as mine,
+        client.consumer(other, subscription="t", start="earliest") as theirs,
+    ):
+        own = await mine.receive(timeout_s=5)
+        batch = await theirs.receive_batch(max_messages=2, timeout_s=5)
+        for foreign in (batch, batch[0], [own, batch[0]], iter([own, batch[0]])):
+            if foreign is not batch:
+                with pytest.raises(pydanube.InvalidRequest):
+                    await mine.ack(foreign)
+                continue
+            async for said in answers_of(mine, foreign, batch[0]):
+                assert f"topic {TOPIC}, subscription s" in said
+                assert f"topic {other}, subscription t" in said
+        with pytest.raises(pydanube.InvalidRequest, match=other):
+            await mine.ack(batch[0].id)
+    assert await cursor_of(client) == 0
 
 
-def test_ack_or_nack_of_a_message_of_another_subscription_is_refused():
-    async def test(client):
-        await published(client, *numbers(2))
-        async with (
-            client.consumer(TOPIC, subscription="s", start="earliest") as mine,
-            client.consumer(TOPIC, subscription="t", start="earliest") as theirs,
-        ):
-            message = await theirs.receive(timeout_s=5)
-            async for said in answers_of(mine, [message], message):
-                assert "subscription s" in said
-                assert "subscription t" in said
-        assert await cursor_of(client) == 0
-
-    with_client(test)
+async def test_ack_or_nack_of_a_message_of_another_subscription_is_refused(client):
+    await published(client, *numbers(2))
+    async with (
+        client.consumer(TOPIC, subscription="s", start="earliest") as mine,
+        client.consumer(TOPIC, subscription="t", start="earliest") as theirs,
+    ):
+        message = await theirs.receive(timeout_s=5)
+        async for said in answers_of(mine, [message], message):
+            assert "subscription s" in said
+            assert "subscription t" in said
+    assert await cursor_of(client) == 0
 
 
-def test_consumers_of_a_subscription_may_ack_for_each_other():
-    async def test(client):
-        await published(client, *numbers(2))
-        sharing = {"subscription": "s", "type": "shared", "start": "earliest"}
-        async with (
-            client.consumer(TOPIC, **sharing, prefetch_messages=1) as one,
-            client.consumer(TOPIC, **sharing, prefetch_messages=1) as two,
-        ):
-            await two.ack(await one.receive(timeout_s=5))
-            await one.ack(await two.receive(timeout_s=5))
-        assert await cursor_of(client) == 2
-
-    with_client(test)
+async def test_consumers_of_a_subscription_may_ack_for_each_other(client):
+    await published(client, *numbers(2))
+    sharing = {"subscription": "s", "type": "shared", "start": "earliest"}
+    async with (
+        client.consumer(TOPIC, **sharing, prefetch_messages=1) as one,
+        client.consumer(TOPIC, **sharing, prefetch_messages=1) as two,
+    ):
+        await two.ack(await one.receive(timeout_s=5))
+        await one.ack(await two.receive(timeout_s=5))
+    assert await cursor_of(client) == 2
 
 
-def test_message_from_a_reader_is_acknowledged_by_its_id_only():
-    async def test(client):
-        await published(client, *numbers(2))
-        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-            [batch] = [each async for each in client.read(TOPIC)]
-            async for said in answers_of(c, batch, batch[0]):
-                assert "without a subscription" in said
-            await c.ack(message.id for message in batch)
-        assert await cursor_of(client) == 2
-
-    with_client(test)
+async def test_message_from_a_reader_is_acknowledged_by_its_id_only(client):
+    await published(client, *numbers(2))
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+        [batch] = [each async for each in client.read(TOPIC)]
+        async for said in answers_of(c, batch, batch[0]):
+            assert "without a subscription" in said
+        await c.ack(message.id for message in batch)
+    assert await cursor_of(client) == 2
 
 
-def test_ack_of_a_message_from_before_a_seek_is_refused():
-    async def test(client):
-        await published(client, *numbers(3))
-        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-            batch = await c.receive_batch(timeout_s=5)
-            await c.seek("earliest")
-            async for said in answers_of(c, batch, batch[2]):
-                assert "before a seek" in said
-            await c.ack(await c.receive(timeout_s=5))
-        assert await cursor_of(client) == 1
-
-    with_client(test)
+async def test_ack_of_a_message_from_before_a_seek_is_refused(client):
+    await published(client, *numbers(3))
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+        batch = await c.receive_batch(timeout_s=5)
+        await c.seek("earliest")
+        async for said in answers_of(c, batch, batch[2]):
+            assert "before a seek" in said
+        await c.ack(await c.receive(timeout_s=5))
+    assert await cursor_of(client) == 1
 
 
-def test_ack_during_a_seek_has_no_effect_after_it():
-    async def test(client):
-        await published(client, *numbers(3))
-        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-            batch = await c.receive_batch(timeout_s=5)
-            async with asyncio.TaskGroup() as group:
-                seeking = group.create_task(c.seek("earliest"))
-                await asyncio.sleep(0)
-                assert not seeking.done()
-                await c.ack(batch)
-            await c.flush()
-            assert await cursor_of(client) == 0
-            assert await received(c, 3) == numbers(3)
-
-    with_client(test)
-
-
-def test_ack_during_a_failed_seek_counts():
-    async def test(client):
-        await published(client, *numbers(3))
-        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-            batch = await c.receive_batch(timeout_s=5)
-
-            async def seek_too_far():
-                with pytest.raises(pydanube.InvalidRequest, match="beyond"):
-                    await c.seek(7)
-
-            async with asyncio.TaskGroup() as group:
-                group.create_task(seek_too_far())
-                await asyncio.sleep(0)
-                await c.ack(batch)
-        assert await cursor_of(client) == 3
-
-    with_client(test)
-
-
-def test_message_from_before_the_connection_broke_can_be_acknowledged():
-    async def test(broker):
-        async with broker.connect() as client:
-            await published(client, *numbers(2))
-            async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-                batch = await c.receive_batch(timeout_s=5)
-                for connection in list(broker.server.connections):
-                    connection.abort()
-                await c.receive(timeout_s=5)
-                await c.ack(batch)
-            assert await cursor_of(client) == 2
-
-    with_broker(test)
-
-
-def test_ack_on_a_closed_consumer_raises():
-    async def test(client):
-        await published(client, *numbers(2))
-        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-            message = await c.receive(timeout_s=5)
-        for answer in (c.ack, c.nack, c.ack_cumulative):
-            with pytest.raises(pydanube.Closed, match="the consumer is closed"):
-                await answer(message)
-        assert await cursor_of(client) == 0
-
-    with_client(test)
-
-
-def test_second_ack_has_no_effect():
-    async def test(client):
-        await published(client, *numbers(3))
-        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-            batch = await c.receive_batch(timeout_s=5)
-            await c.ack(batch[1])
-            await c.ack([batch[1], batch[1]])
-            await c.flush()
-            await c.ack(batch[1])
-        facts = await client.describe_subscription(TOPIC, "s")
-        assert (facts.cursor, facts.done) == (0, ((1, 2),))
-
-    with_client(test)
-
-
-def test_nack_after_an_ack_changes_nothing():
-    async def test(client):
-        await published(client, *numbers(2))
-        await client.set_failure_policy(TOPIC, "s", AT_ONCE)
-        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-            batch = await c.receive_batch(timeout_s=5)
+async def test_ack_during_a_seek_has_no_effect_after_it(client):
+    await published(client, *numbers(3))
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+        batch = await c.receive_batch(timeout_s=5)
+        async with asyncio.TaskGroup() as group:
+            seeking = group.create_task(c.seek("earliest"))
+            await asyncio.sleep(0)
+            assert not seeking.done()
             await c.ack(batch)
-            await c.nack(batch)
-            assert await nothing_comes(c)
+        await c.flush()
+        assert await cursor_of(client) == 0
+        assert await received(c, 3) == numbers(3)
+
+
+async def test_ack_during_a_failed_seek_counts(client):
+    await published(client, *numbers(3))
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+        batch = await c.receive_batch(timeout_s=5)
+
+        async def seek_too_far():
+            with pytest.raises(pydanube.InvalidRequest, match="beyond"):
+                await c.seek(7)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(seek_too_far())
+            await asyncio.sleep(0)
+            await c.ack(batch)
+    assert await cursor_of(client) == 3
+
+
+async def test_message_from_before_the_connection_broke_can_be_acknowledged(
+    broker, client
+):
+    await published(client, *numbers(2))
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+        batch = await c.receive_batch(timeout_s=5)
+        for connection in list(broker.server.connections):
+            connection.abort()
+        await c.receive(timeout_s=5)
+        await c.ack(batch)
+    assert await cursor_of(client) == 2
+
+
+async def test_ack_on_a_closed_consumer_raises(client):
+    await published(client, *numbers(2))
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+        message = await c.receive(timeout_s=5)
+    for answer in (c.ack, c.nack, c.ack_cumulative):
+        with pytest.raises(pydanube.Closed, match="the consumer is closed"):
+            await answer(message)
+    assert await cursor_of(client) == 0
+
+
+async def test_second_ack_has_no_effect(client):
+    await published(client, *numbers(3))
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+        batch = await c.receive_batch(timeout_s=5)
+        await c.ack(batch[1])
+        await c.ack([batch[1], batch[1]])
+        await c.flush()
+        await c.ack(batch[1])
+    facts = await client.describe_subscription(TOPIC, "s")
+    assert (facts.cursor, facts.done) == (0, ((1, 2),))
+
+
+async def test_nack_after_an_ack_changes_nothing(client):
+    await published(client, *numbers(2))
+    await client.set_failure_policy(TOPIC, "s", AT_ONCE)
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+        batch = await c.receive_batch(timeout_s=5)
+        await c.ack(batch)
+        await c.nack(batch)
+        assert await nothing_comes(c)
+    facts = await client.describe_subscription(TOPIC, "s")
+    assert (facts.cursor, facts.counts.nacked) == (2, 0)
+
+
+async def test_corrupt_segment_ends_a_consumer_with_an_error_that_names_it(
+    broker, client
+):
+    await published(client, b"a", b"b")
+    name = await seal_and_damage(broker, TOPIC)
+    await published(client, b"c")
+    for _ in range(3):
+        async with client.consumer(
+            TOPIC, subscription="s", start="earliest"
+        ) as consumer:
+            with pytest.raises(pydanube.CorruptSegment, match=name) as told:
+                await consumer.receive(timeout_s=10)
+            assert "offsets 0 to 2" in str(told.value)
+    facts = await client.describe_subscription(TOPIC, "s")
+    assert facts.stopped_by == str(told.value)
+    await client.seek_subscription(TOPIC, "s", 2)
+    async with client.consumer(TOPIC, subscription="s") as consumer:
+        assert await received(consumer, 1) == [b"c"]
+
+
+async def test_consumer_gets_messages_after_a_skipped_corrupt_segment(broker, client):
+    await client.create_topic(TOPIC, on_corruption="skip")
+    await published(client, b"a", b"b")
+    await seal_and_damage(broker, TOPIC)
+    await published(client, b"c")
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
+        assert await received(consumer, 1) == [b"c"]
         facts = await client.describe_subscription(TOPIC, "s")
-        assert (facts.cursor, facts.counts.nacked) == (2, 0)
-
-    with_client(test)
-
-
-def test_corrupt_segment_ends_a_consumer_with_an_error_that_names_it():
-    async def test(broker):
-        async with broker.connect() as client:
-            await published(client, b"a", b"b")
-            name = await seal_and_damage(broker, TOPIC)
-            await published(client, b"c")
-            for _ in range(3):
-                async with client.consumer(
-                    TOPIC, subscription="s", start="earliest"
-                ) as consumer:
-                    with pytest.raises(pydanube.CorruptSegment, match=name) as told:
-                        await consumer.receive(timeout_s=10)
-                    assert "offsets 0 to 2" in str(told.value)
-            facts = await client.describe_subscription(TOPIC, "s")
-            assert facts.stopped_by == str(told.value)
-            await client.seek_subscription(TOPIC, "s", 2)
-            async with client.consumer(TOPIC, subscription="s") as consumer:
-                assert await received(consumer, 1) == [b"c"]
-
-    with_broker(test)
-
-
-def test_consumer_gets_messages_after_a_skipped_corrupt_segment():
-    async def test(broker):
-        async with broker.connect() as client:
-            await client.create_topic(TOPIC, on_corruption="skip")
-            await published(client, b"a", b"b")
-            await seal_and_damage(broker, TOPIC)
-            await published(client, b"c")
-            async with client.consumer(
-                TOPIC, subscription="s", start="earliest"
-            ) as consumer:
-                assert await received(consumer, 1) == [b"c"]
-                facts = await client.describe_subscription(TOPIC, "s")
-                assert facts.skipped == ((0, 2),)
-                assert facts.counts.skipped == 2
-
-    with_broker(test)
+        assert facts.skipped == ((0, 2),)
+        assert facts.counts.skipped == 2

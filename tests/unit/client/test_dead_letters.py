@@ -6,7 +6,7 @@ import pydanube
 from pydanube.client.dead_letters import HANDLED_SUBSCRIPTION
 from pydanube.model.dead_letters import HISTORY, ORIGINAL_OFFSET, ORIGINAL_TOPIC
 from pydanube.model.policy import Backoff, FailurePolicy, PoisonPolicy
-from support.running import TOPIC, published, received, with_client
+from support.running import TOPIC, published, received
 
 DEAD = "/default/dead"
 POLICY = FailurePolicy(
@@ -42,138 +42,111 @@ async def letters_of(client, subscription="s", topic=TOPIC):
     return [letter async for letter in found.letters()]
 
 
-def test_dead_letter_has_the_message_and_its_failure():
-    async def test(client):
-        await published(client, b"before")
-        await fail(client, b"bad", reason="cannot parse")
-        [letter] = await letters_of(client)
-        assert (letter.topic, letter.offset, letter.attempt) == (TOPIC, 1, 1)
-        assert letter.reason == "cannot parse"
-        assert letter.history == ()
-        assert letter.id == pydanube.MessageId(DEAD, 0)
-        message = letter.message
-        assert (message.payload, message.key) == (b"bad", "k-bad")
-        assert message.attributes["a"] == "b"
-
-    with_client(test)
+async def test_dead_letter_has_the_message_and_its_failure(client):
+    await published(client, b"before")
+    await fail(client, b"bad", reason="cannot parse")
+    [letter] = await letters_of(client)
+    assert (letter.topic, letter.offset, letter.attempt) == (TOPIC, 1, 1)
+    assert letter.reason == "cannot parse"
+    assert letter.history == ()
+    assert letter.id == pydanube.MessageId(DEAD, 0)
+    message = letter.message
+    assert (message.payload, message.key) == (b"bad", "k-bad")
+    assert message.attributes["a"] == "b"
 
 
-def test_only_letters_of_the_subscription_are_listed():
-    async def test(client):
-        await client.create_topic(TOPIC)
-        await fail(client, b"1", subscription="one")
-        await fail(client, b"2", subscription="two")
-        await published(client, b"somebody else's", topic=DEAD)
-        [letter] = await letters_of(client, "two")
-        assert letter.message.payload == b"2"
-
-    with_client(test)
+async def test_only_letters_of_the_subscription_are_listed(client):
+    await client.create_topic(TOPIC)
+    await fail(client, b"1", subscription="one")
+    await fail(client, b"2", subscription="two")
+    await published(client, b"somebody else's", topic=DEAD)
+    [letter] = await letters_of(client, "two")
+    assert letter.message.payload == b"2"
 
 
-def test_replayed_letter_is_published_to_its_topic_and_handled():
-    async def test(client):
-        await client.create_topic(TOPIC)
-        await fail(client, b"1", b"2", b"3")
-        dead = client.dead_letters(TOPIC, "s")
-        chosen = [letter for letter in await letters_of(client) if letter.offset != 1]
-        async with client.consumer(TOPIC, subscription="t") as consumer:
-            assert await dead.replay(chosen) == 2
-            messages = [await consumer.receive(timeout_s=5) for _ in range(2)]
-        assert [m.payload for m in messages] == [b"1", b"3"]
-        assert messages[0].key == "k-1"
-        assert messages[0].attributes["a"] == "b"
-        assert messages[0].attributes[ORIGINAL_TOPIC] == TOPIC
-        assert [m.attributes[ORIGINAL_OFFSET] for m in messages] == ["0", "2"]
-        assert [letter.offset for letter in await letters_of(client)] == [1]
-
-    with_client(test)
+async def test_replayed_letter_is_published_to_its_topic_and_handled(client):
+    await client.create_topic(TOPIC)
+    await fail(client, b"1", b"2", b"3")
+    dead = client.dead_letters(TOPIC, "s")
+    chosen = [letter for letter in await letters_of(client) if letter.offset != 1]
+    async with client.consumer(TOPIC, subscription="t") as consumer:
+        assert await dead.replay(chosen) == 2
+        messages = [await consumer.receive(timeout_s=5) for _ in range(2)]
+    assert [m.payload for m in messages] == [b"1", b"3"]
+    assert messages[0].key == "k-1"
+    assert messages[0].attributes["a"] == "b"
+    assert messages[0].attributes[ORIGINAL_TOPIC] == TOPIC
+    assert [m.attributes[ORIGINAL_OFFSET] for m in messages] == ["0", "2"]
+    assert [letter.offset for letter in await letters_of(client)] == [1]
 
 
-def test_letter_of_a_second_failure_has_the_whole_history():
-    async def test(client):
-        await client.create_topic(TOPIC)
-        await fail(client, b"bad", reason="first")
-        dead = client.dead_letters(TOPIC, "s")
-        for reason in ("second", "third"):
-            async with client.consumer(TOPIC, subscription="s") as consumer:
-                await dead.replay(await letters_of(client))
-                await fail_again(client, consumer, 1, reason)
-        [letter] = await letters_of(client)
-        assert (letter.reason, letter.offset) == ("third", 2)
-        assert [each["reason"] for each in letter.history] == ["first", "second"]
-        assert [each["offset"] for each in letter.history] == ["0", "1"]
-        assert HISTORY in letter.message.attributes
-
-    with_client(test)
+async def test_letter_of_a_second_failure_has_the_whole_history(client):
+    await client.create_topic(TOPIC)
+    await fail(client, b"bad", reason="first")
+    dead = client.dead_letters(TOPIC, "s")
+    for reason in ("second", "third"):
+        async with client.consumer(TOPIC, subscription="s") as consumer:
+            await dead.replay(await letters_of(client))
+            await fail_again(client, consumer, 1, reason)
+    [letter] = await letters_of(client)
+    assert (letter.reason, letter.offset) == ("third", 2)
+    assert [each["reason"] for each in letter.history] == ["first", "second"]
+    assert [each["offset"] for each in letter.history] == ["0", "1"]
+    assert HISTORY in letter.message.attributes
 
 
-def test_dropped_letter_is_handled_and_its_message_stays():
-    async def test(client):
-        await client.create_topic(TOPIC)
-        await fail(client, b"1", b"2")
-        dead = client.dead_letters(TOPIC, "s")
-        first, second = await letters_of(client)
-        assert await dead.drop([first]) == 1
-        assert [letter.id for letter in await letters_of(client)] == [second.id]
-        assert await dead.drop([second]) == 1
-        assert await letters_of(client) == []
-        assert (await client.describe_topic(DEAD)).end_offset == 2
-        assert (
-            await client.describe_subscription(DEAD, HANDLED_SUBSCRIPTION)
-        ).backlog == 0
-
-    with_client(test)
+async def test_dropped_letter_is_handled_and_its_message_stays(client):
+    await client.create_topic(TOPIC)
+    await fail(client, b"1", b"2")
+    dead = client.dead_letters(TOPIC, "s")
+    first, second = await letters_of(client)
+    assert await dead.drop([first]) == 1
+    assert [letter.id for letter in await letters_of(client)] == [second.id]
+    assert await dead.drop([second]) == 1
+    assert await letters_of(client) == []
+    assert (await client.describe_topic(DEAD)).end_offset == 2
+    assert (await client.describe_subscription(DEAD, HANDLED_SUBSCRIPTION)).backlog == 0
 
 
-def test_letters_of_all_partitions_are_listed_and_replayed_to_their_partition():
-    async def test(client):
-        await client.create_topic(TOPIC, partitions=2)
-        parts = await client.partitions(TOPIC)
-        for name in parts:
-            await fail(client, name[-1].encode(), topic=name)
-        letters = await letters_of(client)
-        assert [letter.topic for letter in letters] == parts
-        assert [
-            letter.topic for letter in await letters_of(client, topic=parts[1])
-        ] == [parts[1]]
-        async with client.consumer(TOPIC, subscription="t") as consumer:
-            await client.dead_letters(TOPIC, "s").replay(letters)
-            got = [await consumer.receive(timeout_s=5) for _ in range(2)]
-        assert {m.topic: m.payload for m in got} == {parts[0]: b"0", parts[1]: b"1"}
-
-    with_client(test)
-
-
-def test_replay_does_not_create_a_deleted_topic():
-    async def test(client):
-        await client.create_topic(TOPIC)
-        await fail(client, b"1")
-        letters = await letters_of(client)
-        await client.delete_topic(TOPIC)
-        dead = client.dead_letters(TOPIC, "s", dead_letter_topic=DEAD)
-        with pytest.raises(pydanube.TopicNotFound):
-            await dead.replay(letters)
-        assert await client.topics() == [DEAD]
-        assert len([letter async for letter in dead.letters()]) == 1
-
-    with_client(test)
+async def test_letters_of_all_partitions_are_listed_and_replayed_to_their_partition(
+    client,
+):
+    await client.create_topic(TOPIC, partitions=2)
+    parts = await client.partitions(TOPIC)
+    for name in parts:
+        await fail(client, name[-1].encode(), topic=name)
+    letters = await letters_of(client)
+    assert [letter.topic for letter in letters] == parts
+    assert [letter.topic for letter in await letters_of(client, topic=parts[1])] == [
+        parts[1]
+    ]
+    async with client.consumer(TOPIC, subscription="t") as consumer:
+        await client.dead_letters(TOPIC, "s").replay(letters)
+        got = [await consumer.receive(timeout_s=5) for _ in range(2)]
+    assert {m.topic: m.payload for m in got} == {parts[0]: b"0", parts[1]: b"1"}
 
 
-def test_missing_dead_letter_topic_is_reported():
-    async def test(client):
-        await client.create_topic(TOPIC)
-        with pytest.raises(pydanube.InvalidRequest, match="no dead-letter topic"):
-            await letters_of(client)
+async def test_replay_does_not_create_a_deleted_topic(client):
+    await client.create_topic(TOPIC)
+    await fail(client, b"1")
+    letters = await letters_of(client)
+    await client.delete_topic(TOPIC)
+    dead = client.dead_letters(TOPIC, "s", dead_letter_topic=DEAD)
+    with pytest.raises(pydanube.TopicNotFound):
+        await dead.replay(letters)
+    assert await client.topics() == [DEAD]
+    assert len([letter async for letter in dead.letters()]) == 1
 
-    with_client(test)
+
+async def test_missing_dead_letter_topic_is_reported(client):
+    await client.create_topic(TOPIC)
+    with pytest.raises(pydanube.InvalidRequest, match="no dead-letter topic"):
+        await letters_of(client)
 
 
-def test_letters_can_be_consumed_like_any_messages():
-    async def test(client):
-        await client.create_topic(TOPIC)
-        await fail(client, b"1", b"2")
-        async with client.consumer(DEAD, subscription="alarm", start="earliest") as c:
-            assert await received(c, 2) == [b"1", b"2"]
-        assert len(await letters_of(client)) == 2
-
-    with_client(test)
+async def test_letters_can_be_consumed_like_any_messages(client):
+    await client.create_topic(TOPIC)
+    await fail(client, b"1", b"2")
+    async with client.consumer(DEAD, subscription="alarm", start="earliest") as c:
+        assert await received(c, 2) == [b"1", b"2"]
+    assert len(await letters_of(client)) == 2

@@ -4,81 +4,66 @@ import pytest
 
 import pydanube
 from pydanube.model.policy import NamespacePolicy
-from support.running import published, with_client
+from support.running import published
 
 STRICT = NamespacePolicy(max_producers_per_topic=1, max_message_size=10)
 
 
-def test_namespace_is_created_described_and_deleted():
-    async def test(client):
-        assert await client.namespaces() == ["default", "system"]
-        await client.create_namespace("shop", policy=STRICT)
-        assert await client.namespaces() == ["default", "shop", "system"]
-        await published(client, b"m", topic="/shop/orders")
-        facts = await client.describe_namespace("shop")
-        assert (facts.namespace, facts.policy, facts.topic_count) == ("shop", STRICT, 1)
-        with pytest.raises(pydanube.NamespaceInUse):
-            await client.delete_namespace("shop")
-        await client.delete_topic("/shop/orders")
+async def test_namespace_is_created_described_and_deleted(client):
+    assert await client.namespaces() == ["default", "system"]
+    await client.create_namespace("shop", policy=STRICT)
+    assert await client.namespaces() == ["default", "shop", "system"]
+    await published(client, b"m", topic="/shop/orders")
+    facts = await client.describe_namespace("shop")
+    assert (facts.namespace, facts.policy, facts.topic_count) == ("shop", STRICT, 1)
+    with pytest.raises(pydanube.NamespaceInUse):
         await client.delete_namespace("shop")
-        with pytest.raises(pydanube.NamespaceNotFound):
-            await client.describe_namespace("shop")
+    await client.delete_topic("/shop/orders")
+    await client.delete_namespace("shop")
+    with pytest.raises(pydanube.NamespaceNotFound):
+        await client.describe_namespace("shop")
 
-    with_client(test)
 
-
-def test_namespace_is_created_once():
-    async def test(client):
+async def test_namespace_is_created_once(client):
+    await client.create_namespace("shop")
+    with pytest.raises(pydanube.AlreadyExists):
         await client.create_namespace("shop")
-        with pytest.raises(pydanube.AlreadyExists):
-            await client.create_namespace("shop")
-        await client.create_namespace("shop", exist_ok=True)
-
-    with_client(test)
+    await client.create_namespace("shop", exist_ok=True)
 
 
-def test_built_in_namespaces_cannot_be_deleted():
-    async def test(client):
-        for name in ("default", "system"):
-            with pytest.raises(pydanube.InvalidRequest):
-                await client.delete_namespace(name)
-        with pytest.raises(pydanube.NamespaceNotFound):
-            await client.delete_namespace("none")
-        with pytest.raises(pydanube.InvalidName):
-            await client.create_namespace("no/slash")
-
-    with_client(test)
+async def test_built_in_namespaces_cannot_be_deleted(client):
+    for name in ("default", "system"):
+        with pytest.raises(pydanube.InvalidRequest):
+            await client.delete_namespace(name)
+    with pytest.raises(pydanube.NamespaceNotFound):
+        await client.delete_namespace("none")
+    with pytest.raises(pydanube.InvalidName):
+        await client.create_namespace("no/slash")
 
 
-def test_namespace_limit_takes_effect_at_once_and_a_topic_may_override_it():
-    async def test(client):
-        topic = "/default/orders"
+async def test_namespace_limit_takes_effect_at_once_and_a_topic_may_override_it(client):
+    topic = "/default/orders"
+    await published(client, b"x" * 20)
+    await client.set_namespace_policy("default", STRICT)
+    assert (await client.describe_namespace("default")).policy == STRICT
+    with pytest.raises(pydanube.MessageTooLarge):
         await published(client, b"x" * 20)
-        await client.set_namespace_policy("default", STRICT)
-        assert (await client.describe_namespace("default")).policy == STRICT
-        with pytest.raises(pydanube.MessageTooLarge):
-            await published(client, b"x" * 20)
-        facts = await client.describe_topic(topic)
-        assert (facts.limits, facts.own_limits) == (STRICT, None)
+    facts = await client.describe_topic(topic)
+    assert (facts.limits, facts.own_limits) == (STRICT, None)
 
-        own = NamespacePolicy(max_message_size=30)
-        await client.set_topic_limits(topic, own)
-        facts = await client.describe_topic(topic)
-        assert (facts.limits, facts.own_limits) == (own, own)
-        await published(client, b"x" * 20)
+    own = NamespacePolicy(max_message_size=30)
+    await client.set_topic_limits(topic, own)
+    facts = await client.describe_topic(topic)
+    assert (facts.limits, facts.own_limits) == (own, own)
+    await published(client, b"x" * 20)
 
-        await client.set_topic_limits(topic, None)
-        assert (await client.describe_topic(topic)).limits == STRICT
-
-    with_client(test)
+    await client.set_topic_limits(topic, None)
+    assert (await client.describe_topic(topic)).limits == STRICT
 
 
-def test_exceeded_producer_limit_is_reported():
-    async def test(client):
-        await client.set_namespace_policy("default", STRICT)
-        async with client.producer("/default/orders"):
-            with pytest.raises(pydanube.QuotaExceeded):
-                async with client.producer("/default/orders"):
-                    pass
-
-    with_client(test)
+async def test_exceeded_producer_limit_is_reported(client):
+    await client.set_namespace_policy("default", STRICT)
+    async with client.producer("/default/orders"):
+        with pytest.raises(pydanube.QuotaExceeded):
+            async with client.producer("/default/orders"):
+                pass

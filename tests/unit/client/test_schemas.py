@@ -8,7 +8,7 @@ import pytest
 import pydanube
 from pydanube import Compatibility, Schema, SchemaPolicy, SchemaType
 from pydanube.servers.native import connection, requests
-from support.running import TOPIC, published, with_client
+from support.running import TOPIC, published
 
 
 @dataclass
@@ -34,204 +34,174 @@ TWO = avro(("a", ""), ("b", ',"default":0'))
 OTHER = avro(("c", ""))
 
 
-def test_subject_is_registered_described_and_deleted():
-    async def test(client):
-        schemas = client.schemas
-        assert await schemas.subjects() == []
-        first = await schemas.register(
-            "orders", ONE, description="the first", created_by="me", tags=["x", "y"]
-        )
-        assert (first.subject, first.version, first.type) == (
-            "orders",
-            1,
-            SchemaType.AVRO,
-        )
-        assert (first.description, first.created_by, first.tags) == (
-            "the first",
-            "me",
-            ("x", "y"),
-        )
-        second = await schemas.register("orders", TWO)
-        assert (second.schema_id, second.version) == (first.schema_id, 2)
-        assert await schemas.get("orders", 1) == first
-        assert await schemas.latest("orders") == second
-        assert await schemas.by_id(first.schema_id, 1) == first
-        assert await schemas.versions("orders") == [first, second]
-        assert await schemas.subjects() == ["orders"]
-        described = await schemas.describe("orders")
-        assert described.versions == (1, 2)
-        await schemas.delete("orders", 1)
-        assert await schemas.versions("orders") == [second]
-        await schemas.delete("orders")
-        assert await schemas.subjects() == []
-
-    with_client(test)
+async def test_subject_is_registered_described_and_deleted(client):
+    schemas = client.schemas
+    assert await schemas.subjects() == []
+    first = await schemas.register(
+        "orders", ONE, description="the first", created_by="me", tags=["x", "y"]
+    )
+    assert (first.subject, first.version, first.type) == (
+        "orders",
+        1,
+        SchemaType.AVRO,
+    )
+    assert (first.description, first.created_by, first.tags) == (
+        "the first",
+        "me",
+        ("x", "y"),
+    )
+    second = await schemas.register("orders", TWO)
+    assert (second.schema_id, second.version) == (first.schema_id, 2)
+    assert await schemas.get("orders", 1) == first
+    assert await schemas.latest("orders") == second
+    assert await schemas.by_id(first.schema_id, 1) == first
+    assert await schemas.versions("orders") == [first, second]
+    assert await schemas.subjects() == ["orders"]
+    described = await schemas.describe("orders")
+    assert described.versions == (1, 2)
+    await schemas.delete("orders", 1)
+    assert await schemas.versions("orders") == [second]
+    await schemas.delete("orders")
+    assert await schemas.subjects() == []
 
 
-def test_schema_is_registered_once():
-    async def test(client):
-        one, is_new = await client.schemas.submit("orders", ONE)
-        assert is_new
-        same, is_new = await client.schemas.submit("orders", ONE)
-        assert (same, is_new) == (one, False)
-
-    with_client(test)
+async def test_schema_is_registered_once(client):
+    one, is_new = await client.schemas.submit("orders", ONE)
+    assert is_new
+    same, is_new = await client.schemas.submit("orders", ONE)
+    assert (same, is_new) == (one, False)
 
 
-def test_class_is_registered_as_it_is():
-    async def test(client):
-        await client.schemas.register("orders", Order)
-        await client.schemas.register("orders", Richer)
-        kept = await client.schemas.latest("orders")
-        assert kept.definition == Schema.of(Richer).definition
-
-    with_client(test)
+async def test_class_is_registered_as_it_is(client):
+    await client.schemas.register("orders", Order)
+    await client.schemas.register("orders", Richer)
+    kept = await client.schemas.latest("orders")
+    assert kept.definition == Schema.of(Richer).definition
 
 
-def test_incompatible_schema_is_refused_with_its_violations():
-    async def test(client):
-        schemas = client.schemas
-        await schemas.register("orders", ONE)
-        assert await schemas.compatibility("orders") is Compatibility.BACKWARD
-        with pytest.raises(pydanube.IncompatibleSchema, match="mode: Backward"):
-            await schemas.register("orders", OTHER)
-        [violation] = await schemas.check("orders", OTHER)
-        assert (violation.version, violation.direction.value) == (1, "backward")
-        assert violation.incompatibility.rule == "reader_field_missing_default"
-        assert await schemas.check("orders", OTHER, mode="none") == []
-        assert len(await schemas.check("orders", OTHER, mode=Compatibility.FULL)) == 2
-        await schemas.set_compatibility("orders", "full-transitive")
-        assert await schemas.compatibility("orders") is Compatibility.FULL_TRANSITIVE
-        await schemas.set_compatibility("orders", Compatibility.NONE)
+async def test_incompatible_schema_is_refused_with_its_violations(client):
+    schemas = client.schemas
+    await schemas.register("orders", ONE)
+    assert await schemas.compatibility("orders") is Compatibility.BACKWARD
+    with pytest.raises(pydanube.IncompatibleSchema, match="mode: Backward"):
         await schemas.register("orders", OTHER)
-        with pytest.raises(pydanube.InvalidSchema):
-            await schemas.register("orders", Schema.avro("{"))
-
-    with_client(test)
-
-
-def test_missing_subjects_and_versions_are_not_found():
-    async def test(client):
-        schemas = client.schemas
-        await schemas.register("orders", ONE)
-        for question in (
-            schemas.get("orders", 2),
-            schemas.get("others", 1),
-            schemas.latest("others"),
-            schemas.by_id(77, 1),
-            schemas.versions("others"),
-            schemas.describe("others"),
-            schemas.check("others", ONE),
-            schemas.set_compatibility("others", "full"),
-            schemas.delete("others"),
-            schemas.delete("orders", 2),
-        ):
-            with pytest.raises(pydanube.SchemaNotFound):
-                await question
-
-    with_client(test)
+    [violation] = await schemas.check("orders", OTHER)
+    assert (violation.version, violation.direction.value) == (1, "backward")
+    assert violation.incompatibility.rule == "reader_field_missing_default"
+    assert await schemas.check("orders", OTHER, mode="none") == []
+    assert len(await schemas.check("orders", OTHER, mode=Compatibility.FULL)) == 2
+    await schemas.set_compatibility("orders", "full-transitive")
+    assert await schemas.compatibility("orders") is Compatibility.FULL_TRANSITIVE
+    await schemas.set_compatibility("orders", Compatibility.NONE)
+    await schemas.register("orders", OTHER)
+    with pytest.raises(pydanube.InvalidSchema):
+        await schemas.register("orders", Schema.avro("{"))
 
 
-def test_invalid_arguments_are_refused():
-    async def test(client):
-        schemas = client.schemas
-        for question in (
-            schemas.get("orders", 0),
-            schemas.by_id(0, 1),
-            schemas.by_id(1, 0),
-            schemas.delete("orders", 0),
-            schemas.get("a/b", 1),
-            schemas.set_compatibility("orders", "sideways"),
-            schemas.bind(TOPIC, "orders", policy="perhaps"),
-        ):
-            with pytest.raises(pydanube.InvalidRequest):
-                await question
-
-    with_client(test)
-
-
-def test_long_lists_of_versions_are_paged(monkeypatch):
-    monkeypatch.setattr(requests, "VERSIONS_BYTES_MAX", 300)
-
-    async def test(client):
-        await client.schemas.register("orders", ONE)
-        await client.schemas.set_compatibility("orders", "none")
-        for n in range(8):
-            await client.schemas.register("orders", avro((f"a{n}", "")))
-        versions = await client.schemas.versions("orders")
-        assert [each.version for each in versions] == list(range(1, 10))
-
-    with_client(test)
-
-
-def test_topic_is_bound_and_unbound():
-    async def test(client):
-        schemas = client.schemas
-        await client.create_topic(TOPIC)
-        assert await schemas.topic_schema(TOPIC) is None
-        await schemas.register("orders", Order)
-        await schemas.bind(
-            TOPIC, "orders", policy="enforce", validates_payload=True, version_min=1
-        )
-        bound = await schemas.topic_schema(TOPIC)
-        assert (bound.subject, bound.policy) == ("orders", SchemaPolicy.ENFORCE)
-        assert (bound.validates_payload, bound.version, bound.version_min) == (
-            True,
-            None,
-            1,
-        )
-        assert (await client.describe_topic(TOPIC)).schema == bound
-        with pytest.raises(pydanube.SchemaInUse, match=TOPIC):
-            await schemas.delete("orders")
-        with pytest.raises(pydanube.SchemaMismatch):
-            await published(client, b"{}")
-        await schemas.bind(TOPIC, None)
-        assert await schemas.topic_schema(TOPIC) is None
-        await published(client, b"{}")
+async def test_missing_subjects_and_versions_are_not_found(client):
+    schemas = client.schemas
+    await schemas.register("orders", ONE)
+    for question in (
+        schemas.get("orders", 2),
+        schemas.get("others", 1),
+        schemas.latest("others"),
+        schemas.by_id(77, 1),
+        schemas.versions("others"),
+        schemas.describe("others"),
+        schemas.check("others", ONE),
+        schemas.set_compatibility("others", "full"),
+        schemas.delete("others"),
+        schemas.delete("orders", 2),
+    ):
         with pytest.raises(pydanube.SchemaNotFound):
-            await schemas.bind(TOPIC, "others")
-        with pytest.raises(pydanube.TopicNotFound):
-            await schemas.bind("/default/nothing", "orders")
-        with pytest.raises(pydanube.TopicNotFound):
-            await schemas.topic_schema("/default/nothing")
-        await schemas.bind(TOPIC, "orders", policy=SchemaPolicy.WARN)
-        await schemas.delete("orders", force=True)
-
-    with_client(test)
+            await question
 
 
-def test_partitions_are_bound_together():
-    async def test(client):
-        await client.create_topic(TOPIC, partitions=2)
-        await client.schemas.register("orders", Order)
-        await client.schemas.bind(TOPIC, "orders")
-        for name in (TOPIC, *await client.partitions(TOPIC)):
-            assert (await client.schemas.topic_schema(name)).subject == "orders"
+async def test_invalid_arguments_are_refused(client):
+    schemas = client.schemas
+    for question in (
+        schemas.get("orders", 0),
+        schemas.by_id(0, 1),
+        schemas.by_id(1, 0),
+        schemas.delete("orders", 0),
+        schemas.get("a/b", 1),
+        schemas.set_compatibility("orders", "sideways"),
+        schemas.bind(TOPIC, "orders", policy="perhaps"),
+    ):
+        with pytest.raises(pydanube.InvalidRequest):
+            await question
 
-    with_client(test)
+
+async def test_long_lists_of_versions_are_paged(client, monkeypatch):
+    monkeypatch.setattr(requests, "VERSIONS_BYTES_MAX", 300)
+    await client.schemas.register("orders", ONE)
+    await client.schemas.set_compatibility("orders", "none")
+    for n in range(8):
+        await client.schemas.register("orders", avro((f"a{n}", "")))
+    versions = await client.schemas.versions("orders")
+    assert [each.version for each in versions] == list(range(1, 10))
 
 
-def test_broker_without_schemas_gets_no_request(monkeypatch):
+async def test_topic_is_bound_and_unbound(client):
+    schemas = client.schemas
+    await client.create_topic(TOPIC)
+    assert await schemas.topic_schema(TOPIC) is None
+    await schemas.register("orders", Order)
+    await schemas.bind(
+        TOPIC, "orders", policy="enforce", validates_payload=True, version_min=1
+    )
+    bound = await schemas.topic_schema(TOPIC)
+    assert (bound.subject, bound.policy) == ("orders", SchemaPolicy.ENFORCE)
+    assert (bound.validates_payload, bound.version, bound.version_min) == (
+        True,
+        None,
+        1,
+    )
+    assert (await client.describe_topic(TOPIC)).schema == bound
+    with pytest.raises(pydanube.SchemaInUse, match=TOPIC):
+        await schemas.delete("orders")
+    with pytest.raises(pydanube.SchemaMismatch):
+        await published(client, b"{}")
+    await schemas.bind(TOPIC, None)
+    assert await schemas.topic_schema(TOPIC) is None
+    await published(client, b"{}")
+    with pytest.raises(pydanube.SchemaNotFound):
+        await schemas.bind(TOPIC, "others")
+    with pytest.raises(pydanube.TopicNotFound):
+        await schemas.bind("/default/nothing", "orders")
+    with pytest.raises(pydanube.TopicNotFound):
+        await schemas.topic_schema("/default/nothing")
+    await schemas.bind(TOPIC, "orders", policy=SchemaPolicy.WARN)
+    await schemas.delete("orders", force=True)
+
+
+async def test_partitions_are_bound_together(client):
+    await client.create_topic(TOPIC, partitions=2)
+    await client.schemas.register("orders", Order)
+    await client.schemas.bind(TOPIC, "orders")
+    for name in (TOPIC, *await client.partitions(TOPIC)):
+        assert (await client.schemas.topic_schema(name)).subject == "orders"
+
+
+@pytest.fixture
+def older_broker(monkeypatch):
+    """Let the broker be older than schemas."""
     monkeypatch.setattr(connection, "REVISION", 1)
 
-    async def test(client):
-        with pytest.raises(pydanube.InvalidRequest, match="older than this client"):
-            await client.schemas.register("orders", Order)
-        with pytest.raises(pydanube.InvalidRequest, match="does not know schemas"):
-            async with client.producer(TOPIC, schema=Order):
-                pass
-        await published(client, b"m")
 
-    with_client(test)
+@pytest.mark.usefixtures("older_broker")
+async def test_broker_without_schemas_gets_no_request(client):
+    with pytest.raises(pydanube.InvalidRequest, match="older than this client"):
+        await client.schemas.register("orders", Order)
+    with pytest.raises(pydanube.InvalidRequest, match="does not know schemas"):
+        async with client.producer(TOPIC, schema=Order):
+            pass
+    await published(client, b"m")
 
 
-def test_concurrent_requests_are_answered():
-    async def test(client):
-        async with asyncio.TaskGroup() as group:
-            asked = [
-                group.create_task(client.schemas.register("orders", ONE))
-                for _ in range(20)
-            ]
-        assert {task.result().version for task in asked} == {1}
-
-    with_client(test)
+async def test_concurrent_requests_are_answered(client):
+    async with asyncio.TaskGroup() as group:
+        asked = [
+            group.create_task(client.schemas.register("orders", ONE)) for _ in range(20)
+        ]
+    assert {task.result().version for task in asked} == {1}

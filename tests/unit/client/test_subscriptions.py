@@ -13,7 +13,7 @@ from pydanube.model.policy import (
     PoisonPolicy,
     SubscriptionSettings,
 )
-from support.running import TOPIC, nothing_comes, published, received, with_client
+from support.running import TOPIC, nothing_comes, published, received
 
 PARTS = [f"{TOPIC}-part-{n}" for n in range(2)]
 IMPATIENT = FailurePolicy(
@@ -36,180 +36,148 @@ async def settled(client, **expected):
             return facts
 
 
-def test_settings_are_returned_as_they_were_set():
-    async def test(client):
-        await client.create_topic(TOPIC)
-        assert await client.subscription_settings(TOPIC, "s") == SubscriptionSettings()
-        limits = DispatchLimits(unacked_messages_max=7)
-        await client.set_failure_policy(TOPIC, "s", IMPATIENT)
-        await client.set_dispatch_limits(TOPIC, "s", limits)
-        await client.pause_subscription(TOPIC, "s")
-        expected = SubscriptionSettings(
-            failure_policy=IMPATIENT, limits=limits, is_paused=True
-        )
-        assert await client.subscription_settings(TOPIC, "s") == expected
-        await client.create_subscription(TOPIC, "s")
-        facts = await client.describe_subscription(TOPIC, "s")
-        assert (facts.settings, facts.is_paused) == (expected, True)
-        await client.set_failure_policy(TOPIC, "s", None)
-        await client.set_dispatch_limits(TOPIC, "s", None)
+async def test_settings_are_returned_as_they_were_set(client):
+    await client.create_topic(TOPIC)
+    assert await client.subscription_settings(TOPIC, "s") == SubscriptionSettings()
+    limits = DispatchLimits(unacked_messages_max=7)
+    await client.set_failure_policy(TOPIC, "s", IMPATIENT)
+    await client.set_dispatch_limits(TOPIC, "s", limits)
+    await client.pause_subscription(TOPIC, "s")
+    expected = SubscriptionSettings(
+        failure_policy=IMPATIENT, limits=limits, is_paused=True
+    )
+    assert await client.subscription_settings(TOPIC, "s") == expected
+    await client.create_subscription(TOPIC, "s")
+    facts = await client.describe_subscription(TOPIC, "s")
+    assert (facts.settings, facts.is_paused) == (expected, True)
+    await client.set_failure_policy(TOPIC, "s", None)
+    await client.set_dispatch_limits(TOPIC, "s", None)
+    await client.resume_subscription(TOPIC, "s")
+    assert await client.subscription_settings(TOPIC, "s") == SubscriptionSettings()
+
+
+async def test_paused_subscription_delivers_nothing_until_it_is_resumed(client):
+    await published(client, b"a")
+    await client.pause_subscription(TOPIC, "s")
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+        assert await nothing_comes(c)
         await client.resume_subscription(TOPIC, "s")
-        assert await client.subscription_settings(TOPIC, "s") == SubscriptionSettings()
-
-    with_client(test)
+        assert await received(c, 1) == [b"a"]
 
 
-def test_paused_subscription_delivers_nothing_until_it_is_resumed():
-    async def test(client):
-        await published(client, b"a")
-        await client.pause_subscription(TOPIC, "s")
-        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-            assert await nothing_comes(c)
-            await client.resume_subscription(TOPIC, "s")
-            assert await received(c, 1) == [b"a"]
-
-    with_client(test)
-
-
-def test_subscription_is_moved_without_a_consumer():
-    async def test(client):
-        await published(client, *numbers(10))
-        async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-            assert await received(c, 10) == numbers(10)
-            await client.seek_subscription(TOPIC, "s", 7)
-            assert await received(c, 3) == numbers(10)[7:]
-            await client.seek_subscription(TOPIC, "s", "earliest")
-            assert await received(c, 10) == numbers(10)
-        await client.seek_subscription(TOPIC, "s", "latest")
-        assert (await client.describe_subscription(TOPIC, "s")).backlog == 0
-
-    with_client(test)
-
-
-def test_subscription_is_moved_to_a_time():
-    async def test(client):
-        times = [datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in range(5)]
-        async with client.producer(TOPIC) as producer:
-            await producer.send_batch(
-                pa.table({"payload": numbers(5), "publish_time": times})
-            )
-        await client.create_subscription(TOPIC, "s", start=times[3])
-        assert (await client.describe_subscription(TOPIC, "s")).cursor == 3
-        between = datetime(2026, 1, 1, 0, 30, tzinfo=UTC)
-        await client.seek_subscription(TOPIC, "s", between)
-        assert (await client.describe_subscription(TOPIC, "s")).cursor == 1
-        async with client.consumer(TOPIC, subscription="t", start=times[4]) as c:
-            assert await received(c, 1) == [b"4"]
-            await c.seek(times[2])
-            assert await received(c, 3) == [b"2", b"3", b"4"]
-        payloads = [b.payloads async for b in client.read(TOPIC, start=between)]
-        assert payloads == [numbers(5)[1:]]
-
-    with_client(test)
-
-
-def test_messages_are_skipped_by_number():
-    async def test(client):
-        await published(client, *numbers(10))
-        await client.create_subscription(TOPIC, "s", start="earliest")
-        ids = [pydanube.MessageId(TOPIC, n) for n in (1, 2)]
-        await client.mark_done(TOPIC, "s", ids)
-        await client.skip(TOPIC, "s", 3)
-        facts = await client.describe_subscription(TOPIC, "s")
-        assert (facts.cursor, facts.backlog) == (5, 5)
-        with pytest.raises(pydanube.InvalidRequest):
-            await client.skip(TOPIC, "s", 0)
-
-    with_client(test)
-
-
-def test_mark_done_of_the_blocking_message_unblocks_the_subscription():
-    async def test(client):
-        await published(client, b"poison")
-        await client.set_failure_policy(TOPIC, "s", IMPATIENT)
-        async with client.consumer(
-            TOPIC, subscription="s", start="earliest"
-        ) as consumer:
-            for _ in range(2):
-                await consumer.nack(await consumer.receive(timeout_s=5), reason="no")
-            await settled(client, blocked=((0, 1),))
-            await published(client, b"good")
-            assert await nothing_comes(consumer)
-            await client.mark_done(TOPIC, "s", pydanube.MessageId(TOPIC, 0))
-            assert await received(consumer, 1) == [b"good"]
-        facts = await client.describe_subscription(TOPIC, "s")
-        assert (facts.cursor, facts.blocked) == (1, ())
-        assert facts.counts.nacked == 2
-
-    with_client(test)
-
-
-def test_only_messages_of_the_topic_are_marked():
-    async def test(client):
-        await published(client, b"m")
-        await client.create_subscription(TOPIC, "s")
-        with pytest.raises(
-            pydanube.InvalidRequest, match="cannot acknowledge a message of"
-        ):
-            await client.mark_done(TOPIC, "s", pydanube.MessageId("/default/b", 0))
-        with pytest.raises(pydanube.SubscriptionNotFound):
-            await client.mark_done(TOPIC, "none", pydanube.MessageId(TOPIC, 0))
-
-    with_client(test)
-
-
-def test_operations_on_a_partitioned_topic_apply_to_all_partitions():
-    async def test(client):
-        await client.create_topic(TOPIC, partitions=2)
-        await client.create_subscription(TOPIC, "s", type="shared", start="earliest")
-        await client.set_failure_policy(TOPIC, "s", IMPATIENT)
-        await client.pause_subscription(TOPIC, "s")
-        for name in PARTS:
-            await published(client, *numbers(4), topic=name)
-            facts = await client.describe_subscription(name, "s")
-            assert (facts.is_paused, facts.backlog) == (True, 4)
-            assert facts.settings.failure_policy == IMPATIENT
-        assert (await client.subscription_settings(TOPIC, "s")).is_paused
-        await client.seek_subscription(TOPIC, "s", "latest")
-        for name in PARTS:
-            assert (await client.describe_subscription(name, "s")).backlog == 0
+async def test_subscription_is_moved_without_a_consumer(client):
+    await published(client, *numbers(10))
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
+        assert await received(c, 10) == numbers(10)
+        await client.seek_subscription(TOPIC, "s", 7)
+        assert await received(c, 3) == numbers(10)[7:]
         await client.seek_subscription(TOPIC, "s", "earliest")
-        await client.mark_done(TOPIC, "s", [pydanube.MessageId(p, 0) for p in PARTS])
-        for name in PARTS:
-            assert (await client.describe_subscription(name, "s")).backlog == 3
-        for call in (
-            client.seek_subscription(TOPIC, "s", 1),
-            client.skip(TOPIC, "s", 1),
-        ):
-            with pytest.raises(pydanube.InvalidRequest, match="name it"):
-                await call
-        await client.skip(PARTS[1], "s", 3)
-        assert (await client.describe_subscription(PARTS[1], "s")).backlog == 0
-        await client.delete_subscription(TOPIC, "s")
-        with pytest.raises(pydanube.SubscriptionNotFound):
-            await client.describe_subscription(PARTS[1], "s")
-
-    with_client(test)
+        assert await received(c, 10) == numbers(10)
+    await client.seek_subscription(TOPIC, "s", "latest")
+    assert (await client.describe_subscription(TOPIC, "s")).backlog == 0
 
 
-def test_operations_of_reliable_topics_are_refused_on_others():
-    async def test(client):
-        await client.create_topic(TOPIC, reliable=False)
-        for call in (
-            client.set_failure_policy(TOPIC, "s", IMPATIENT),
-            client.pause_subscription(TOPIC, "s"),
-        ):
-            with pytest.raises(pydanube.InvalidRequest, match="reliable"):
-                await call
+async def test_subscription_is_moved_to_a_time(client):
+    times = [datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in range(5)]
+    async with client.producer(TOPIC) as producer:
+        await producer.send_batch(
+            pa.table({"payload": numbers(5), "publish_time": times})
+        )
+    await client.create_subscription(TOPIC, "s", start=times[3])
+    assert (await client.describe_subscription(TOPIC, "s")).cursor == 3
+    between = datetime(2026, 1, 1, 0, 30, tzinfo=UTC)
+    await client.seek_subscription(TOPIC, "s", between)
+    assert (await client.describe_subscription(TOPIC, "s")).cursor == 1
+    async with client.consumer(TOPIC, subscription="t", start=times[4]) as c:
+        assert await received(c, 1) == [b"4"]
+        await c.seek(times[2])
+        assert await received(c, 3) == [b"2", b"3", b"4"]
+    payloads = [b.payloads async for b in client.read(TOPIC, start=between)]
+    assert payloads == [numbers(5)[1:]]
 
-    with_client(test)
+
+async def test_messages_are_skipped_by_number(client):
+    await published(client, *numbers(10))
+    await client.create_subscription(TOPIC, "s", start="earliest")
+    ids = [pydanube.MessageId(TOPIC, n) for n in (1, 2)]
+    await client.mark_done(TOPIC, "s", ids)
+    await client.skip(TOPIC, "s", 3)
+    facts = await client.describe_subscription(TOPIC, "s")
+    assert (facts.cursor, facts.backlog) == (5, 5)
+    with pytest.raises(pydanube.InvalidRequest):
+        await client.skip(TOPIC, "s", 0)
 
 
-def test_start_that_does_not_exist_is_refused():
-    async def test(client):
-        await published(client, b"m")
-        with pytest.raises(pydanube.InvalidRequest):
-            await client.create_subscription(TOPIC, "s", start=7)
-        await client.create_subscription(TOPIC, "s", start=1)
+async def test_mark_done_of_the_blocking_message_unblocks_the_subscription(client):
+    await published(client, b"poison")
+    await client.set_failure_policy(TOPIC, "s", IMPATIENT)
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
+        for _ in range(2):
+            await consumer.nack(await consumer.receive(timeout_s=5), reason="no")
+        await settled(client, blocked=((0, 1),))
+        await published(client, b"good")
+        assert await nothing_comes(consumer)
+        await client.mark_done(TOPIC, "s", pydanube.MessageId(TOPIC, 0))
+        assert await received(consumer, 1) == [b"good"]
+    facts = await client.describe_subscription(TOPIC, "s")
+    assert (facts.cursor, facts.blocked) == (1, ())
+    assert facts.counts.nacked == 2
 
-    with_client(test)
+
+async def test_only_messages_of_the_topic_are_marked(client):
+    await published(client, b"m")
+    await client.create_subscription(TOPIC, "s")
+    with pytest.raises(
+        pydanube.InvalidRequest, match="cannot acknowledge a message of"
+    ):
+        await client.mark_done(TOPIC, "s", pydanube.MessageId("/default/b", 0))
+    with pytest.raises(pydanube.SubscriptionNotFound):
+        await client.mark_done(TOPIC, "none", pydanube.MessageId(TOPIC, 0))
+
+
+async def test_operations_on_a_partitioned_topic_apply_to_all_partitions(client):
+    await client.create_topic(TOPIC, partitions=2)
+    await client.create_subscription(TOPIC, "s", type="shared", start="earliest")
+    await client.set_failure_policy(TOPIC, "s", IMPATIENT)
+    await client.pause_subscription(TOPIC, "s")
+    for name in PARTS:
+        await published(client, *numbers(4), topic=name)
+        facts = await client.describe_subscription(name, "s")
+        assert (facts.is_paused, facts.backlog) == (True, 4)
+        assert facts.settings.failure_policy == IMPATIENT
+    assert (await client.subscription_settings(TOPIC, "s")).is_paused
+    await client.seek_subscription(TOPIC, "s", "latest")
+    for name in PARTS:
+        assert (await client.describe_subscription(name, "s")).backlog == 0
+    await client.seek_subscription(TOPIC, "s", "earliest")
+    await client.mark_done(TOPIC, "s", [pydanube.MessageId(p, 0) for p in PARTS])
+    for name in PARTS:
+        assert (await client.describe_subscription(name, "s")).backlog == 3
+    for call in (
+        client.seek_subscription(TOPIC, "s", 1),
+        client.skip(TOPIC, "s", 1),
+    ):
+        with pytest.raises(pydanube.InvalidRequest, match="name it"):
+            await call
+    await client.skip(PARTS[1], "s", 3)
+    assert (await client.describe_subscription(PARTS[1], "s")).backlog == 0
+    await client.delete_subscription(TOPIC, "s")
+    with pytest.raises(pydanube.SubscriptionNotFound):
+        await client.describe_subscription(PARTS[1], "s")
+
+
+async def test_operations_of_reliable_topics_are_refused_on_others(client):
+    await client.create_topic(TOPIC, reliable=False)
+    for call in (
+        client.set_failure_policy(TOPIC, "s", IMPATIENT),
+        client.pause_subscription(TOPIC, "s"),
+    ):
+        with pytest.raises(pydanube.InvalidRequest, match="reliable"):
+            await call
+
+
+async def test_start_that_does_not_exist_is_refused(client):
+    await published(client, b"m")
+    with pytest.raises(pydanube.InvalidRequest):
+        await client.create_subscription(TOPIC, "s", start=7)
+    await client.create_subscription(TOPIC, "s", start=1)

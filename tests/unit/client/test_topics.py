@@ -1,6 +1,5 @@
 """Managing topics and partitions."""
 
-import asyncio
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -11,165 +10,127 @@ from pydanube.model.errors import InvalidRequest, ProtocolViolation, TopicNotFou
 from pydanube.model.policy import CorruptionPolicy, NamespacePolicy
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
-from support.running import TOPIC, published, with_client
+from support.running import TOPIC, published
 from support.scripted_broker import ScriptedBroker
 
 PARTS = [f"{TOPIC}-part-{n}" for n in range(3)]
 
 
-def test_partitioned_topic_is_created_described_and_deleted():
-    async def test(client):
-        await client.create_topic(TOPIC, partitions=2, ttl_s=60, retention_age_s=3600)
-        assert await client.partitions(TOPIC) == PARTS[:2]
-        assert await client.topics() == PARTS[:2]
-        await client.add_partitions(TOPIC, 3)
-        assert await client.partitions(TOPIC) == PARTS
-        policies = [(await client.describe_topic(p)).policy for p in PARTS]
-        assert [each.ttl_s for each in policies] == [60.0] * 3
-        assert policies[0] == policies[2]
-        await client.delete_topic(TOPIC)
-        assert await client.topics() == []
-        assert await client.partitions(TOPIC) == []
-
-    with_client(test)
+async def test_partitioned_topic_is_created_described_and_deleted(client):
+    await client.create_topic(TOPIC, partitions=2, ttl_s=60, retention_age_s=3600)
+    assert await client.partitions(TOPIC) == PARTS[:2]
+    assert await client.topics() == PARTS[:2]
+    await client.add_partitions(TOPIC, 3)
+    assert await client.partitions(TOPIC) == PARTS
+    policies = [(await client.describe_topic(p)).policy for p in PARTS]
+    assert [each.ttl_s for each in policies] == [60.0] * 3
+    assert policies[0] == policies[2]
+    await client.delete_topic(TOPIC)
+    assert await client.topics() == []
+    assert await client.partitions(TOPIC) == []
 
 
-def test_partitions_are_listed_by_number():
-    async def test(client):
-        await client.create_topic(TOPIC, partitions=12)
-        assert await client.partitions(TOPIC) == [
-            f"{TOPIC}-part-{n}" for n in range(12)
-        ]
-
-    with_client(test)
+async def test_partitions_are_listed_by_number(client):
+    await client.create_topic(TOPIC, partitions=12)
+    assert await client.partitions(TOPIC) == [f"{TOPIC}-part-{n}" for n in range(12)]
 
 
-def test_partitioned_topic_is_created_once():
-    async def test(client):
+async def test_partitioned_topic_is_created_once(client):
+    await client.create_topic(TOPIC, partitions=2)
+    with pytest.raises(pydanube.AlreadyExists):
         await client.create_topic(TOPIC, partitions=2)
-        with pytest.raises(pydanube.AlreadyExists):
-            await client.create_topic(TOPIC, partitions=2)
-        await client.create_topic(TOPIC, partitions=2, exist_ok=True)
-        with pytest.raises(pydanube.AlreadyExists):
-            await client.create_topic(TOPIC, partitions=3, exist_ok=True)
-        with pytest.raises(pydanube.AlreadyExists):
-            await client.create_topic(TOPIC)
-
-    with_client(test)
-
-
-def test_number_of_partitions_only_rises():
-    async def test(client):
-        await client.create_topic(TOPIC, partitions=2)
-        for number in (1, 2):
-            with pytest.raises(pydanube.InvalidRequest):
-                await client.add_partitions(TOPIC, number)
-        with pytest.raises(pydanube.InvalidRequest):
-            await client.create_topic("/default/none", partitions=0)
-        await client.create_topic("/default/plain")
-        with pytest.raises(pydanube.BrokerError):
-            await client.add_partitions("/default/plain", 2)
-
-    with_client(test)
-
-
-def test_partition_is_not_deleted_alone_and_the_base_name_is_no_topic():
-    async def test(client):
-        await client.create_topic(TOPIC, partitions=2)
-        with pytest.raises(pydanube.InvalidRequest, match="partition"):
-            await client.delete_topic(PARTS[0])
-        with pytest.raises(pydanube.TopicNotFound):
-            await client.describe_topic(TOPIC)
-
-    with_client(test)
-
-
-def test_limits_of_a_partitioned_topic_apply_to_every_partition():
-    async def test(client):
-        await client.create_topic(TOPIC, partitions=2)
-        limits = NamespacePolicy(max_message_size=3)
-        await client.set_topic_limits(TOPIC, limits)
-        await client.add_partitions(TOPIC, 3)
-        for name in PARTS:
-            assert (await client.describe_topic(name)).limits == limits
-
-    with_client(test)
-
-
-def test_on_corruption_is_set_at_creation_and_later():
-    async def test(client):
-        await client.create_topic(TOPIC, partitions=2)
-        before = (await client.describe_topic(PARTS[0])).policy.on_corruption
-        assert before is CorruptionPolicy.STOP
-        await client.set_on_corruption(TOPIC, "skip")
-        await client.add_partitions(TOPIC, 3)
-        for name in PARTS:
-            policy = (await client.describe_topic(name)).policy
-            assert policy.on_corruption is CorruptionPolicy.SKIP
-        # on_corruption may change, so exist_ok does not compare it.
+    await client.create_topic(TOPIC, partitions=2, exist_ok=True)
+    with pytest.raises(pydanube.AlreadyExists):
         await client.create_topic(TOPIC, partitions=3, exist_ok=True)
-        with pytest.raises(InvalidRequest, match="on_corruption"):
-            await client.set_on_corruption(TOPIC, "ignore")
-        with pytest.raises(TopicNotFound):
-            await client.set_on_corruption("/default/none", "skip")
-
-    with_client(test)
+    with pytest.raises(pydanube.AlreadyExists):
+        await client.create_topic(TOPIC)
 
 
-def test_time_to_live_is_a_positive_number():
-    async def test(client):
-        for ttl_s in (0, -1):
-            with pytest.raises(pydanube.InvalidRequest):
-                await client.create_topic(TOPIC, ttl_s=ttl_s)
-
-    with_client(test)
-
-
-def test_one_partition_needs_a_name_with_one_topic():
-    async def test(client):
-        await published(client, b"m")
-        assert await client.existing_partitions(TOPIC) == [TOPIC]
-        assert await client.one_partition(TOPIC, "this") == TOPIC
-        with pytest.raises(pydanube.TopicNotFound):
-            await client.existing_partitions("/default/none")
-        await client.create_topic("/default/many", partitions=2)
-        with pytest.raises(pydanube.InvalidRequest, match="this needs one: name it"):
-            await client.one_partition("/default/many", "this")
-
-    with_client(test)
+async def test_number_of_partitions_only_rises(client):
+    await client.create_topic(TOPIC, partitions=2)
+    for number in (1, 2):
+        with pytest.raises(pydanube.InvalidRequest):
+            await client.add_partitions(TOPIC, number)
+    with pytest.raises(pydanube.InvalidRequest):
+        await client.create_topic("/default/none", partitions=0)
+    await client.create_topic("/default/plain")
+    with pytest.raises(pydanube.BrokerError):
+        await client.add_partitions("/default/plain", 2)
 
 
-def test_find_offsets_returns_the_first_message_published_then_or_later():
-    async def test(client):
-        await published_at(client, [100, 300, 200, 400])
-        times = [datetime.fromtimestamp(200, UTC), 0, 250, 400.0, 401, 1e30, -1e30]
-        found = await client.find_offsets(TOPIC, times)
-        assert found == [1, 0, 1, 3, None, None, 0]
-        assert await client.find_offsets(TOPIC, []) == []
-
-    with_client(test)
+async def test_partition_is_not_deleted_alone_and_the_base_name_is_no_topic(client):
+    await client.create_topic(TOPIC, partitions=2)
+    with pytest.raises(pydanube.InvalidRequest, match="partition"):
+        await client.delete_topic(PARTS[0])
+    with pytest.raises(pydanube.TopicNotFound):
+        await client.describe_topic(TOPIC)
 
 
-def test_find_offsets_needs_a_reliable_topic():
-    async def test(client):
-        await client.create_topic(TOPIC, reliable=False)
-        with pytest.raises(InvalidRequest):
-            await client.find_offsets(TOPIC, [0])
-        with pytest.raises(TopicNotFound):
-            await client.find_offsets("/default/nowhere", [0])
-
-    with_client(test)
+async def test_limits_of_a_partitioned_topic_apply_to_every_partition(client):
+    await client.create_topic(TOPIC, partitions=2)
+    limits = NamespacePolicy(max_message_size=3)
+    await client.set_topic_limits(TOPIC, limits)
+    await client.add_partitions(TOPIC, 3)
+    for name in PARTS:
+        assert (await client.describe_topic(name)).limits == limits
 
 
-def test_find_offsets_refuses_naive_and_too_many_times():
-    async def test(client):
-        await published(client, b"0")
-        with pytest.raises(InvalidRequest, match="time zone"):
-            await client.find_offsets(TOPIC, [datetime(2026, 1, 1)])  # noqa: DTZ001
-        with pytest.raises(InvalidRequest, match="ask for 1000 at most"):
-            await client.find_offsets(TOPIC, [0] * 1001)
+async def test_on_corruption_is_set_at_creation_and_later(client):
+    await client.create_topic(TOPIC, partitions=2)
+    before = (await client.describe_topic(PARTS[0])).policy.on_corruption
+    assert before is CorruptionPolicy.STOP
+    await client.set_on_corruption(TOPIC, "skip")
+    await client.add_partitions(TOPIC, 3)
+    for name in PARTS:
+        policy = (await client.describe_topic(name)).policy
+        assert policy.on_corruption is CorruptionPolicy.SKIP
+    # on_corruption may change, so exist_ok does not compare it.
+    await client.create_topic(TOPIC, partitions=3, exist_ok=True)
+    with pytest.raises(InvalidRequest, match="on_corruption"):
+        await client.set_on_corruption(TOPIC, "ignore")
+    with pytest.raises(TopicNotFound):
+        await client.set_on_corruption("/default/none", "skip")
 
-    with_client(test)
+
+async def test_time_to_live_is_a_positive_number(client):
+    for ttl_s in (0, -1):
+        with pytest.raises(pydanube.InvalidRequest):
+            await client.create_topic(TOPIC, ttl_s=ttl_s)
+
+
+async def test_one_partition_needs_a_name_with_one_topic(client):
+    await published(client, b"m")
+    assert await client.existing_partitions(TOPIC) == [TOPIC]
+    assert await client.one_partition(TOPIC, "this") == TOPIC
+    with pytest.raises(pydanube.TopicNotFound):
+        await client.existing_partitions("/default/none")
+    await client.create_topic("/default/many", partitions=2)
+    with pytest.raises(pydanube.InvalidRequest, match="this needs one: name it"):
+        await client.one_partition("/default/many", "this")
+
+
+async def test_find_offsets_returns_the_first_message_published_then_or_later(client):
+    await published_at(client, [100, 300, 200, 400])
+    times = [datetime.fromtimestamp(200, UTC), 0, 250, 400.0, 401, 1e30, -1e30]
+    found = await client.find_offsets(TOPIC, times)
+    assert found == [1, 0, 1, 3, None, None, 0]
+    assert await client.find_offsets(TOPIC, []) == []
+
+
+async def test_find_offsets_needs_a_reliable_topic(client):
+    await client.create_topic(TOPIC, reliable=False)
+    with pytest.raises(InvalidRequest):
+        await client.find_offsets(TOPIC, [0])
+    with pytest.raises(TopicNotFound):
+        await client.find_offsets("/default/nowhere", [0])
+
+
+async def test_find_offsets_refuses_naive_and_too_many_times(client):
+    await published(client, b"0")
+    with pytest.raises(InvalidRequest, match="time zone"):
+        await client.find_offsets(TOPIC, [datetime(2026, 1, 1)])  # noqa: DTZ001
+    with pytest.raises(InvalidRequest, match="ask for 1000 at most"):
+        await client.find_offsets(TOPIC, [0] * 1001)
 
 
 async def published_at(client, seconds):
@@ -184,16 +145,13 @@ async def published_at(client, seconds):
         await producer.send_batch(batch)
 
 
-def test_partitioned_topic_without_partitions_is_a_protocol_violation():
-    async def run():
-        broker = ScriptedBroker()
-        broker.answers[Kind.LIST_PARTITIONS] = lambda _: (
-            Kind.PARTITIONS,
-            pb.Partitions(is_partitioned=True),
-        )
-        async with broker.connect() as client:
-            with pytest.raises(ProtocolViolation, match="has no partitions"):
-                async with client.producer("/default/empty"):
-                    pass
-
-    asyncio.run(run())
+async def test_partitioned_topic_without_partitions_is_a_protocol_violation():
+    broker = ScriptedBroker()
+    broker.answers[Kind.LIST_PARTITIONS] = lambda _: (
+        Kind.PARTITIONS,
+        pb.Partitions(is_partitioned=True),
+    )
+    async with broker.connect() as client:
+        with pytest.raises(ProtocolViolation, match="has no partitions"):
+            async with client.producer("/default/empty"):
+                pass

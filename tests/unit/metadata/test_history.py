@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from pydanube.metadata.history import History
@@ -41,26 +39,20 @@ def test_partly_removed_transaction_is_not_returned() -> None:
         history.later_than(Revision(0))
 
 
-def test_slow_watcher_keeps_only_its_position() -> None:
-    async def main() -> None:
-        history = History(Revision(0), changes_max=3)
-        watch = history.watch(THINGS, Revision(0))
-        history.record([change(1)])
-        assert (await anext(watch)).value == 1
-        for revision in range(2, 10):
-            history.record([change(revision)])
-        with pytest.raises(RevisionConflict):
-            await anext(watch)
-
-    asyncio.run(main())
+async def test_slow_watcher_keeps_only_its_position() -> None:
+    history = History(Revision(0), changes_max=3)
+    watch = history.watch(THINGS, Revision(0))
+    history.record([change(1)])
+    assert (await anext(watch)).value == 1
+    for revision in range(2, 10):
+        history.record([change(revision)])
+    with pytest.raises(RevisionConflict):
+        await anext(watch)
 
 
-def test_dropped_watcher_is_collected() -> None:
-    async def main() -> None:
-        history = History(Revision(0))
-        watch = history.watch(THINGS, Revision(0))
-        assert len(history._waiting) == 1
-        del watch
-        assert len(history._waiting) == 0
-
-    asyncio.run(main())
+async def test_dropped_watcher_is_collected() -> None:
+    history = History(Revision(0))
+    watch = history.watch(THINGS, Revision(0))
+    assert len(history._waiting) == 1
+    del watch
+    assert len(history._waiting) == 0

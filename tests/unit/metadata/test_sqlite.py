@@ -135,7 +135,7 @@ def test_full_disk_refuses_writes_and_allows_reads(path: Path) -> None:
     in_store(path, work)
 
 
-def test_change_is_retried_if_room_was_made(path: Path) -> None:
+async def test_change_is_retried_if_room_was_made(path: Path) -> None:
     made: list[int] = []
 
     def make_room() -> bool:
@@ -145,21 +145,17 @@ def test_change_is_retried_if_room_was_made(path: Path) -> None:
         return True
 
     stores: list[Any] = []
-
-    async def work() -> None:
-        async with open_sqlite(path, make_room=make_room) as store:
-            stores.append(store)
-            await store.put(ONE, 1)
-            await store._run(
-                lambda: store._file._connection.execute("PRAGMA max_page_count = 3")
-            )
-            await store.transaction(
-                [], [Put(THINGS.key(f"{at:05}"), at) for at in range(1000)]
-            )
-            assert len(await store.scan(THINGS)) == 1001
-            assert await store.revision() == 2
-
-    asyncio.run(work())
+    async with open_sqlite(path, make_room=make_room) as store:
+        stores.append(store)
+        await store.put(ONE, 1)
+        await store._run(
+            lambda: store._file._connection.execute("PRAGMA max_page_count = 3")
+        )
+        await store.transaction(
+            [], [Put(THINGS.key(f"{at:05}"), at) for at in range(1000)]
+        )
+        assert len(await store.scan(THINGS)) == 1001
+        assert await store.revision() == 2
     assert made == [1]
 
 
@@ -197,11 +193,8 @@ def test_changes_are_made_in_the_order_of_the_calls(path: Path) -> None:
     assert in_store(path, work) == 19
 
 
-def test_closed_store_raises_closed(path: Path) -> None:
-    async def main() -> None:
-        async with open_sqlite(path) as store:
-            pass
-        with pytest.raises(Closed):
-            await store.get(ONE)
-
-    asyncio.run(main())
+async def test_closed_store_raises_closed(path: Path) -> None:
+    async with open_sqlite(path) as store:
+        pass
+    with pytest.raises(Closed):
+        await store.get(ONE)

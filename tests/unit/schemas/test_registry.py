@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
 
 import pytest
@@ -30,22 +29,15 @@ def record(*fields, doc=""):
     return NewSchema(type=SchemaType.AVRO, definition=text)
 
 
-def with_registry(test):
-    """Run the coroutine function *test* with a registry on a new store."""
-
-    @functools.wraps(test)
-    def run():
-        asyncio.run(test(registry_of(MemoryStore())))
-
-    del run.__wrapped__  # Otherwise pytest takes the argument for a fixture.
-    return run
-
-
 def registry_of(store):
     return SchemaRegistry(store, lambda: 1_000_000)
 
 
-@with_registry
+@pytest.fixture
+def registry():
+    return registry_of(MemoryStore())
+
+
 async def test_versions_count_from_one_and_share_the_subjects_id(registry):
     first, is_new = await registry.register("orders", record("a"))
     assert (first.schema_id, first.version, is_new) == (1, 1, True)
@@ -60,7 +52,6 @@ async def test_versions_count_from_one_and_share_the_subjects_id(registry):
     assert await registry.by_id(1) == second
 
 
-@with_registry
 async def test_equal_schema_is_registered_once(registry):
     await registry.register("orders", record("a"))
     await registry.register("orders", record("a", "B"))
@@ -69,7 +60,6 @@ async def test_equal_schema_is_registered_once(registry):
     assert again.definition == record("a").definition
 
 
-@with_registry
 async def test_incompatible_schema_is_refused_with_path_and_rule(registry):
     await registry.register("orders", record("a"))
     with pytest.raises(IncompatibleSchema) as caught:
@@ -81,7 +71,6 @@ async def test_incompatible_schema_is_refused_with_path_and_rule(registry):
     assert (await registry.describe("orders")).versions == (1,)
 
 
-@with_registry
 async def test_the_mode_can_be_changed_and_tried(registry):
     await registry.register("orders", record("a"))
     candidate = record("a", "b")
@@ -93,7 +82,6 @@ async def test_the_mode_can_be_changed_and_tried(registry):
     assert version.version == 2
 
 
-@with_registry
 async def test_transitive_modes_look_at_every_version(registry):
     await registry.register("orders", record("a"))
     await registry.set_compatibility("orders", Compatibility.NONE)
@@ -105,7 +93,6 @@ async def test_transitive_modes_look_at_every_version(registry):
     await registry.register("orders", record("a", "b", "C"))
 
 
-@with_registry
 async def test_type_changes_only_with_mode_none(registry):
     await registry.register("orders", record("a"))
     text = NewSchema(type=SchemaType.STRING, definition="")
@@ -119,7 +106,6 @@ async def test_type_changes_only_with_mode_none(registry):
     ]
 
 
-@with_registry
 async def test_ids_of_deleted_versions_and_subjects_are_not_reused(
     registry,
 ):
@@ -140,7 +126,6 @@ async def test_ids_of_deleted_versions_and_subjects_are_not_reused(
     assert (fresh.schema_id, fresh.version) == (2, 1)
 
 
-@with_registry
 async def test_subject_without_versions_accepts_any_schema(registry):
     await registry.register("orders", record("a"))
     await registry.delete_version("orders", 1)
@@ -151,7 +136,6 @@ async def test_subject_without_versions_accepts_any_schema(registry):
     assert version.version == 2
 
 
-@with_registry
 async def test_unknown_subjects_and_versions_are_not_found(registry):
     for asked in (
         registry.latest("orders"),
@@ -165,7 +149,6 @@ async def test_unknown_subjects_and_versions_are_not_found(registry):
             await asked
 
 
-@with_registry
 async def test_bad_names_texts_and_definitions_are_refused_before_anything_changes(
     registry,
 ):
@@ -269,7 +252,6 @@ def alternatives(least):
 
 
 @pytest.mark.slow
-@with_registry
 async def test_slow_comparison_delays_only_its_subject(registry):
     await registry.register("slow", alternatives(0))
     await registry.register("orders", record("a"))
@@ -287,7 +269,6 @@ async def test_slow_comparison_delays_only_its_subject(registry):
         slow.cancel()
 
 
-@with_registry
 async def test_parsed_schemas_in_memory_are_bounded_by_their_length(registry):
     versions = []
     for number in range(6):

@@ -130,27 +130,21 @@ def test_process_metrics_are_exposed() -> None:
     assert "process_cpu_seconds_total" in get("/metrics").text
 
 
-def test_port_0_is_a_free_port() -> None:
-    async def main() -> None:
-        async with open_http("127.0.0.1", 0, State()) as port:
-            async with httpx.AsyncClient() as client:
-                answer = await client.get(f"http://127.0.0.1:{port}/healthz")
-            assert answer.json() == {"alive": True}
-        with pytest.raises(ConnectionRefusedError):
-            await asyncio.open_connection("127.0.0.1", port)
-
-    asyncio.run(main())
+async def test_port_0_is_a_free_port() -> None:
+    async with open_http("127.0.0.1", 0, State()) as port:
+        async with httpx.AsyncClient() as client:
+            answer = await client.get(f"http://127.0.0.1:{port}/healthz")
+        assert answer.json() == {"alive": True}
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)
 
 
-def test_port_in_use_is_an_error() -> None:
-    async def main() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
-            with pytest.raises(InvalidConfig, match=f"127.0.0.1:{port} .*in use"):
-                async with open_http("127.0.0.1", port, State()):
-                    pass
-
-    asyncio.run(main())
+async def test_port_in_use_is_an_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(InvalidConfig, match=f"127.0.0.1:{port} .*in use"):
+            async with open_http("127.0.0.1", port, State()):
+                pass
 
 
 def test_server_does_not_handle_signals() -> None:
@@ -164,17 +158,14 @@ def test_server_does_not_handle_signals() -> None:
     assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == before
 
 
-def test_idle_connection_does_not_delay_the_end() -> None:
-    async def main() -> None:
-        async with asyncio.timeout(20):
-            async with open_http("127.0.0.1", 0, State()) as port:
-                reader, writer = await asyncio.open_connection("127.0.0.1", port)
-                writer.write(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
-                assert (await reader.readline()).startswith(b"HTTP/1.1 200")
-            assert (await reader.read()).endswith(b'{"alive":true}')
-            writer.close()
-
-    asyncio.run(main())
+async def test_idle_connection_does_not_delay_the_end() -> None:
+    async with asyncio.timeout(20):
+        async with open_http("127.0.0.1", 0, State()) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        assert (await reader.read()).endswith(b'{"alive":true}')
+        writer.close()
 
 
 def test_error_of_the_body_closes_the_server() -> None:

@@ -203,9 +203,9 @@ def test_interrupted_first_start_is_completed(directories):
     shutil.rmtree(new / "objects")
     change_metadata(new, "DELETE FROM entries WHERE path != '/cluster'")
 
-    async def run():
+    async def publish_first():
         async with serving(new) as client:
             assert await publish(client, TOPIC, b"0") == [0]
 
-    asyncio.run(run())
+    asyncio.run(publish_first())
     assert start(new) == 1

@@ -40,28 +40,21 @@ def test_full_collections_run_when_idle_or_overdue(passed_s, load, is_due):
     assert Schedule().is_collection_due(passed_s, load) == is_due
 
 
-def test_a_reference_cycle_is_collected():
-    async def run():
-        async with memory_upkeep(EAGER), asyncio.timeout(30):
-            node = Node()
-            gone = weakref.ref(node)
-            gc.collect(1)
-            del node
-            while gone() is not None:  # noqa: ASYNC110  # No event marks a collection.
-                await asyncio.sleep(0.01)
-
-    asyncio.run(run())
+async def test_a_reference_cycle_is_collected():
+    async with memory_upkeep(EAGER), asyncio.timeout(30):
+        node = Node()
+        gone = weakref.ref(node)
+        gc.collect(1)
+        del node
+        while gone() is not None:  # noqa: ASYNC110  # No event marks a collection.
+            await asyncio.sleep(0.01)
 
 
-def test_the_collector_is_restored_afterwards():
-    async def run():
-        async with memory_upkeep():
-            assert gc.get_freeze_count() > 0
-            assert gc.get_threshold() != before
-
+async def test_the_collector_is_restored_afterwards():
     before = gc.get_threshold()
-
-    asyncio.run(run())
+    async with memory_upkeep():
+        assert gc.get_freeze_count() > 0
+        assert gc.get_threshold() != before
 
     assert gc.get_threshold() == before
     assert gc.get_freeze_count() == 0

@@ -7,7 +7,17 @@ from pydanube.model.policy import Retention, TopicPolicy
 from pydanube.storage.config import JournalConfig, StorageConfig
 from pydanube.storage.sealing import SealCandidate, plan_seals
 from support.batches import frame_of, payloads_of
-from support.storages import A_NOW_US, World, open_topic, publish, read_all, until
+from support.running import using
+from support.storages import (
+    A_NOW_US,
+    World,
+    open_topic,
+    publish,
+    read_all,
+    search_orphans,
+    until,
+    wake,
+)
 
 CONFIG = StorageConfig(
     seal_bytes=100, seal_age_s=10, tail_bytes_max=1000, journal_bytes_max=5000
@@ -57,129 +67,105 @@ def test_long_journal_seals_topics_that_pin_its_oldest_file():
     assert plan((2, 5, 0.0, True), journal_bytes=5000).topics == ()
 
 
-def run(test, world=None, **config):
-    world = world or World()
-
-    async def inner():
-        async with world.storage(**config) as storage:
-            await test(world, storage)
-
-    asyncio.run(inner())
-
-
-def test_a_large_tail_is_sealed_by_itself():
-    async def test(world, storage):
-        log = await open_topic(storage)
-        for at in range(20):
-            await publish(log, b"%d" % at * 100)
-        await until(lambda: log.tail_bytes < 2000)
-        assert len(log.segments) > 1
-        assert payloads_of(await read_all(log)) == [
-            b"%d" % at * 100 for at in range(20)
-        ]
-
-    run(test, seal_bytes=2000)
+@using(storage_config={"seal_bytes": 2000})
+async def test_a_large_tail_is_sealed_by_itself(storage):
+    log = await open_topic(storage)
+    for at in range(20):
+        await publish(log, b"%d" % at * 100)
+    await until(lambda: log.tail_bytes < 2000)
+    assert len(log.segments) > 1
+    assert payloads_of(await read_all(log)) == [b"%d" % at * 100 for at in range(20)]
 
 
-def test_an_old_tail_is_sealed_by_itself():
-    async def test(world, storage):
-        log = await open_topic(storage)
-        await publish(log, b"a")
-        world.now = 599.0
-        storage._memory.due.set()
-        await asyncio.sleep(0)
-        assert log.sealed_offset == 0
-        world.now = 600.0
-        storage._memory.due.set()
-        await until(lambda: log.sealed_offset == 1)
-
-    run(test)
+async def test_an_old_tail_is_sealed_by_itself(world, storage):
+    log = await open_topic(storage)
+    await publish(log, b"a")
+    world.now = 599.0
+    wake(storage)
+    await asyncio.sleep(0)
+    assert log.sealed_offset == 0
+    world.now = 600.0
+    wake(storage)
+    await until(lambda: log.sealed_offset == 1)
 
 
-def test_publishers_wait_for_memory_until_a_topic_is_sealed():
-    async def test(world, storage):
-        log = await open_topic(storage)
-        # Sealing is slow.
-        async with log.maintenance:
-            for _ in range(10):
-                await publish(log, b"x" * 1000)
-            assert not storage.has_room
-            assert storage.problems[0].startswith("publishing waits: unsealed messages")
-        await storage.room()
-        assert storage.has_room
-        assert storage.problems == []
-        assert log.end_offset == 10
-
-    run(test, tail_bytes_max=5000)
+@using(storage_config={"tail_bytes_max": 5000})
+async def test_publishers_wait_for_memory_until_a_topic_is_sealed(storage):
+    log = await open_topic(storage)
+    # Sealing is slow.
+    async with log.maintenance:
+        for _ in range(10):
+            await publish(log, b"x" * 1000)
+        assert not storage.has_room
+        assert storage.problems[0].startswith("publishing waits: unsealed messages")
+    await storage.room()
+    assert storage.has_room
+    assert storage.problems == []
+    assert log.end_offset == 10
 
 
-def test_journal_files_are_removed_when_all_is_sealed():
-    async def test(world, storage):
+@using(storage_config={"journal": JournalConfig(file_bytes_max=1024)})
+async def test_journal_files_are_removed_when_all_is_sealed(world, storage):
+    log = await open_topic(storage)
+    for _ in range(20):
+        await publish(log, b"x" * 500)
+    before = storage.stats.journal_file_count
+    assert before > 5
+    await storage.seal(1)
+    assert storage.stats.journal_file_count == 1
+    assert len(world.files.names()) == 1
+
+
+async def test_journal_files_of_a_deleted_topic_are_removed():
+    world = World()
+    journal = JournalConfig(file_bytes_max=1024)
+    async with world.storage(journal=journal) as storage:
         log = await open_topic(storage)
         for _ in range(20):
             await publish(log, b"x" * 500)
-        before = storage.stats.journal_file_count
-        assert before > 5
-        await storage.seal(1)
-        assert storage.stats.journal_file_count == 1
-        assert len(world.files.names()) == 1
-
-    run(test, journal=JournalConfig(file_bytes_max=1024))
+    async with world.storage(journal=journal) as storage:
+        assert storage.stats.journal_file_count > 5
+        await storage.delete_topic(1)
+        wake(storage)
+        await until(lambda: storage.stats.journal_file_count == 1)
 
 
-def test_journal_files_of_a_deleted_topic_are_removed():
-    world = World()
-    journal = JournalConfig(file_bytes_max=1024)
-
-    async def inner():
-        async with world.storage(journal=journal) as storage:
-            log = await open_topic(storage)
-            for _ in range(20):
-                await publish(log, b"x" * 500)
-        async with world.storage(journal=journal) as storage:
-            assert storage.stats.journal_file_count > 5
-            await storage.delete_topic(1)
-            storage._memory.due.set()
-            await until(lambda: storage.stats.journal_file_count == 1)
-
-    asyncio.run(inner())
+@using(
+    storage_config={
+        "journal": JournalConfig(file_bytes_max=1024),
+        "journal_bytes_max": 10_000,
+    }
+)
+async def test_a_quiet_topic_does_not_pin_the_journal_for_ever(storage):
+    quiet, busy = await open_topic(storage, 1), await open_topic(storage, 2)
+    await publish(quiet, b"once")
+    for _ in range(40):
+        await publish(busy, b"x" * 500)
+    wake(storage)
+    await until(lambda: quiet.sealed_offset == 1)
+    await until(lambda: storage.stats.journal_bytes < 20_000)
 
 
-def test_a_quiet_topic_does_not_pin_the_journal_for_ever():
-    async def test(world, storage):
-        quiet, busy = await open_topic(storage, 1), await open_topic(storage, 2)
-        await publish(quiet, b"once")
-        for _ in range(40):
-            await publish(busy, b"x" * 500)
-        storage._memory.due.set()
-        await until(lambda: quiet.sealed_offset == 1)
-        await until(lambda: storage.stats.journal_bytes < 20_000)
-
-    run(test, journal=JournalConfig(file_bytes_max=1024), journal_bytes_max=10_000)
-
-
-def test_failing_topic_does_not_prevent_sealing_others():
-    async def test(world, storage):
-        sick, healthy = await open_topic(storage, 1), await open_topic(storage, 2)
-        world.objects.failing.add("t1")
-        for _ in range(3):
-            await publish(sick, b"x" * 1000)
-            await publish(healthy, b"y" * 1000)
-        await until(lambda: healthy.sealed_offset > 0)
-        assert sick.sealed_offset == 0
-        # It is retried after growing pauses.
-        for _ in range(3):
-            failures = storage.stats.seal_failure_count
-            world.now += 100
-            storage._memory.due.set()
-            await until(lambda f=failures: storage.stats.seal_failure_count > f)
-        world.objects.failing.clear()
+@using(storage_config={"seal_bytes": 2000})
+async def test_failing_topic_does_not_prevent_sealing_others(world, storage):
+    sick, healthy = await open_topic(storage, 1), await open_topic(storage, 2)
+    world.objects.failing.add("t1")
+    for _ in range(3):
+        await publish(sick, b"x" * 1000)
+        await publish(healthy, b"y" * 1000)
+    await until(lambda: healthy.sealed_offset > 0)
+    assert sick.sealed_offset == 0
+    # It is retried after growing pauses.
+    for _ in range(3):
+        failures = storage.stats.seal_failure_count
         world.now += 100
-        storage._memory.due.set()
-        await until(lambda: sick.sealed_offset > 0)
-        assert payloads_of(await read_all(sick)) == [b"x" * 1000] * 3
-
-    run(test, seal_bytes=2000)
+        wake(storage)
+        await until(lambda f=failures: storage.stats.seal_failure_count > f)
+    world.objects.failing.clear()
+    world.now += 100
+    wake(storage)
+    await until(lambda: sick.sealed_offset > 0)
+    assert payloads_of(await read_all(sick)) == [b"x" * 1000] * 3
 
 
 async def publish_often(log):
@@ -187,212 +173,186 @@ async def publish_often(log):
         await publish(log, b"x" * 1000)
 
 
-def test_unsealable_topic_gets_a_share_of_memory():
-    async def test(world, storage):
-        sick = await open_topic(storage)
-        world.objects.failing.add("t1")
-        await publish(sick, b"x" * 6000)
-        await until(lambda: storage.stats.failing_topic_count)
-        with pytest.raises(Overloaded, match=r"/default/t1 .* sealing .* on purpose"):
-            await publish_often(sick)
-        assert storage.has_room
-        # The share is a quarter of tail_bytes_max, and one batch more.
-        assert 25_000 <= sick.tail_memory_bytes <= 27_000
-        healthy = await open_topic(storage, 2)
-        for _ in range(200):
-            await publish(healthy, b"x" * 1000)
-            await storage.room()
-        assert storage.stats.tail_memory_bytes <= 100_000 + 2000
-        assert healthy.sealed_offset > 0
-        assert sick.end_offset * 1000 <= sick.tail_memory_bytes
+@using(storage_config={"seal_bytes": 5000, "tail_bytes_max": 100_000})
+async def test_unsealable_topic_gets_a_share_of_memory(world, storage):
+    sick = await open_topic(storage)
+    world.objects.failing.add("t1")
+    await publish(sick, b"x" * 6000)
+    await until(lambda: storage.stats.failing_topic_count)
+    with pytest.raises(Overloaded, match=r"/default/t1 .* sealing .* on purpose"):
+        await publish_often(sick)
+    assert storage.has_room
+    # The share is a quarter of tail_bytes_max, and one batch more.
+    assert 25_000 <= sick.tail_memory_bytes <= 27_000
+    healthy = await open_topic(storage, 2)
+    for _ in range(200):
+        await publish(healthy, b"x" * 1000)
+        await storage.room()
+    assert storage.stats.tail_memory_bytes <= 100_000 + 2000
+    assert healthy.sealed_offset > 0
+    assert sick.end_offset * 1000 <= sick.tail_memory_bytes
 
-        world.objects.failing.clear()
-        world.now += 100
-        storage._memory.due.set()
-        await until(lambda: not storage.stats.failing_topic_count)
-        await publish(sick, b"again")
-        assert storage.problems == []
-
-    run(test, seal_bytes=5000, tail_bytes_max=100_000)
+    world.objects.failing.clear()
+    world.now += 100
+    wake(storage)
+    await until(lambda: not storage.stats.failing_topic_count)
+    await publish(sick, b"again")
+    assert storage.problems == []
 
 
-def test_topics_that_cannot_be_sealed_share_half_of_the_memory():
-    async def test(world, storage):
-        world.objects.failing.add("/t")
-        logs = [await open_topic(storage, number) for number in range(1, 9)]
-        for log in logs:
-            await publish(log, b"x" * 3000)
-        await until(lambda: storage.stats.failing_topic_count == len(logs))
-        for log in logs:
-            with pytest.raises(Overloaded):
-                await publish_often(log)
-        assert storage.stats.tail_memory_bytes <= 50_000 + 2000
-        assert storage.has_room
-
-    run(test, seal_bytes=2000, tail_bytes_max=100_000)
-
-
-def test_problems_name_the_topic_that_cannot_be_sealed_since_when_and_why(caplog):
-    async def test(world, storage):
-        log = await open_topic(storage)
-        assert storage.problems == []
-        world.objects.failing.add("t1")
+@using(storage_config={"seal_bytes": 2000, "tail_bytes_max": 100_000})
+async def test_topics_that_cannot_be_sealed_share_half_of_the_memory(world, storage):
+    world.objects.failing.add("/t")
+    logs = [await open_topic(storage, number) for number in range(1, 9)]
+    for log in logs:
         await publish(log, b"x" * 3000)
-        await until(lambda: storage.problems)
-        said = "sealing /default/t1 fails since 2023-11-14T22:13:20+00:00: "
-        assert storage.problems[0].startswith(said)
-        assert storage.stats.failing_topic_count == 1
-        # It is retried often, but logged rarely.
-        for _ in range(5):
-            failures = storage.stats.seal_failure_count
-            world.now += 60
-            storage._memory.due.set()
-            await until(lambda f=failures: storage.stats.seal_failure_count > f)
-            for _ in range(3):
-                storage._memory.due.set()
-                await asyncio.sleep(0)
-        world.wall += 10**9
-        assert storage.problems[0].startswith(said)
-        assert len(caplog.records) == storage.stats.seal_failure_count == 6
-
-    run(test, seal_bytes=2000)
+    await until(lambda: storage.stats.failing_topic_count == len(logs))
+    for log in logs:
+        with pytest.raises(Overloaded):
+            await publish_often(log)
+    assert storage.stats.tail_memory_bytes <= 50_000 + 2000
+    assert storage.has_room
 
 
-def test_failures_of_many_topics_are_one_line_of_the_log(caplog):
-    async def test(world, storage):
-        world.objects.failing.add("/t")
-        for number in range(1, 21):
-            await publish(await open_topic(storage, number), b"x" * 3000)
-        await until(lambda: storage.stats.failing_topic_count == 20)
-        assert len(caplog.records) == 1
-        assert len(storage.problems) == 11
-
-    run(test, seal_bytes=2000)
-
-
-def test_fenced_topic_accepts_no_batches():
-    async def test(world, storage):
-        log = await open_topic(storage)
-        await publish(log, b"a")
-        world.manifest.epochs[1] = 2
-        with pytest.raises(TopicFenced):
-            await storage.seal(1)
-        with pytest.raises(TopicFenced):
-            log.append_nowait(frame_of([b"b"]), lambda error: None)
-        assert payloads_of(log.read_tail(0, bytes_max=1)) == [b"a"]
-        assert log.segments == ()
-        with pytest.raises(TopicFenced):
-            await storage.seal(1)
-
-    run(test)
-
-
-def test_manual_sealing_raises_the_error():
-    async def test(world, storage):
-        log = await open_topic(storage)
-        await publish(log, b"a")
-        world.objects.failing.add("t1")
-        with pytest.raises(ObjectsUnavailable):
-            await storage.seal(1)
-        world.objects.failing.clear()
-        await storage.seal(1)
-        assert log.sealed_offset == 1
-        (entry,) = log.segments
-        assert (entry.base, entry.end, entry.count, entry.epoch) == (0, 1, 1, 1)
-        assert entry.sealed_at == A_NOW_US
-        assert await world.manifest.load(1) == log.segments
-
-    run(test)
-
-
-def test_a_long_tail_becomes_several_segments():
-    async def test(world, storage):
-        log = await open_topic(storage)
-        world.objects.failing.add("t1")
-        for _ in range(10):
-            await publish(log, b"x" * 1000)
-        await until(lambda: storage.stats.seal_failure_count)
-        world.objects.failing.clear()
-        await storage.seal(1)
-        assert len(log.segments) == 5
-        assert [s.base for s in log.segments[1:]] == [s.end for s in log.segments[:-1]]
-
-    run(test, seal_bytes=3000)
-
-
-def test_orphans_are_deleted_when_the_topic_is_opened():
-    async def test(world, storage):
-        log = await open_topic(storage, epoch=2)
-        orphan = "default/t1/00000000000000000000-00000000000000000009-1.parquet"
-        newer = "default/t1/00000000000000000000-00000000000000000009-3.parquet"
-        other = "default/t11/00000000000000000000-00000000000000000009-1.parquet"
-        await publish(log, b"a")
-        await storage.seal(1)
-        for name in (orphan, newer, other, "default/t1/notes.txt"):
-            await world.objects.put(name, b"x")
-        storage._sealer.on_opened(log)
-        await until(lambda: orphan not in world.objects._objects)
-        kept = set(await world.objects.names(""))
-        assert kept == {
-            newer,
-            other,
-            "default/t1/notes.txt",
-            log.segments[0].object_name,
-        }
-
-    run(test, orphan_keep_s=0)
-
-
-def test_orphans_are_kept_for_a_week_and_logged_when_they_are_deleted(caplog):
-    week_us = 7 * 24 * 3600 * 1_000_000
-
-    async def test(world, storage):
-        log = await open_topic(storage, epoch=2)
-        orphan = "default/t1/00000000000000000000-00000000000000000009-1.parquet"
-        await world.objects.put(orphan, b"x")
-        world.wall = A_NOW_US + week_us - 1
-        storage._sealer.on_opened(log)
-        await until(lambda: storage._sealer._searches)
-        assert await world.objects.names("") == [orphan]
-        world.wall += 1
-        world.now += 1
-        storage._memory.due.set()
-        with caplog.at_level("INFO"):
-            await until(lambda: orphan not in world.objects._objects)
-        assert f"deleting the orphan {orphan}" in caplog.text
-
-    run(test)
-
-
-def test_retention_drops_whole_segments():
-    policy = TopicPolicy(retention=Retention(age_s=60))
-
-    async def test(world, storage):
-        log = await open_topic(storage, policy=policy)
-        for at in range(3):
-            await publish(log, b"a", time=A_NOW_US + at * 60_000_000)
-            await storage.seal(1)
-        await storage.apply_retention(1)
-        assert log.base_offset == 0
-        world.wall = A_NOW_US + 121_000_000
-        await storage.apply_retention(1)
-        assert log.base_offset == 2
-        assert await world.manifest.load(1) == log.segments
-        assert await world.objects.names("") == [log.segments[0].object_name]
-
-    run(test)
-
-
-def test_retention_is_applied_periodically():
-    policy = TopicPolicy(retention=Retention(bytes_max=1))
-
-    async def test(world, storage):
-        log = await open_topic(storage, policy=policy)
+@using(storage_config={"seal_bytes": 2000})
+async def test_problems_name_the_topic_that_cannot_be_sealed_since_when_and_why(
+    world, storage, caplog
+):
+    log = await open_topic(storage)
+    assert storage.problems == []
+    world.objects.failing.add("t1")
+    await publish(log, b"x" * 3000)
+    await until(lambda: storage.problems)
+    said = "sealing /default/t1 fails since 2023-11-14T22:13:20+00:00: "
+    assert storage.problems[0].startswith(said)
+    assert storage.stats.failing_topic_count == 1
+    # It is retried often, but logged rarely.
+    for _ in range(5):
+        failures = storage.stats.seal_failure_count
+        world.now += 60
+        wake(storage)
+        await until(lambda f=failures: storage.stats.seal_failure_count > f)
         for _ in range(3):
-            await publish(log, b"a")
-            await storage.seal(1)
-        world.now = 61.0
-        storage._memory.due.set()
-        await until(lambda: log.base_offset == 2)
+            wake(storage)
+            await asyncio.sleep(0)
+    world.wall += 10**9
+    assert storage.problems[0].startswith(said)
+    assert len(caplog.records) == storage.stats.seal_failure_count == 6
 
-    run(test)
+
+@using(storage_config={"seal_bytes": 2000})
+async def test_failures_of_many_topics_are_one_line_of_the_log(world, storage, caplog):
+    world.objects.failing.add("/t")
+    for number in range(1, 21):
+        await publish(await open_topic(storage, number), b"x" * 3000)
+    await until(lambda: storage.stats.failing_topic_count == 20)
+    assert len(caplog.records) == 1
+    assert len(storage.problems) == 11
+
+
+async def test_fenced_topic_accepts_no_batches(world, storage):
+    log = await open_topic(storage)
+    await publish(log, b"a")
+    world.manifest.epochs[1] = 2
+    with pytest.raises(TopicFenced):
+        await storage.seal(1)
+    with pytest.raises(TopicFenced):
+        log.append_nowait(frame_of([b"b"]), lambda error: None)
+    assert payloads_of(log.read_tail(0, bytes_max=1)) == [b"a"]
+    assert log.segments == ()
+    with pytest.raises(TopicFenced):
+        await storage.seal(1)
+
+
+async def test_manual_sealing_raises_the_error(world, storage):
+    log = await open_topic(storage)
+    await publish(log, b"a")
+    world.objects.failing.add("t1")
+    with pytest.raises(ObjectsUnavailable):
+        await storage.seal(1)
+    world.objects.failing.clear()
+    await storage.seal(1)
+    assert log.sealed_offset == 1
+    (entry,) = log.segments
+    assert (entry.base, entry.end, entry.count, entry.epoch) == (0, 1, 1, 1)
+    assert entry.sealed_at == A_NOW_US
+    assert await world.manifest.load(1) == log.segments
+
+
+@using(storage_config={"seal_bytes": 3000})
+async def test_a_long_tail_becomes_several_segments(world, storage):
+    log = await open_topic(storage)
+    world.objects.failing.add("t1")
+    for _ in range(10):
+        await publish(log, b"x" * 1000)
+    await until(lambda: storage.stats.seal_failure_count)
+    world.objects.failing.clear()
+    await storage.seal(1)
+    assert len(log.segments) == 5
+    assert [s.base for s in log.segments[1:]] == [s.end for s in log.segments[:-1]]
+
+
+@using(storage_config={"orphan_keep_s": 0})
+async def test_orphans_are_deleted_when_the_topic_is_opened(world, storage):
+    log = await open_topic(storage, epoch=2)
+    orphan = "default/t1/00000000000000000000-00000000000000000009-1.parquet"
+    newer = "default/t1/00000000000000000000-00000000000000000009-3.parquet"
+    other = "default/t11/00000000000000000000-00000000000000000009-1.parquet"
+    await publish(log, b"a")
+    await storage.seal(1)
+    for name in (orphan, newer, other, "default/t1/notes.txt"):
+        await world.objects.put(name, b"x")
+    search_orphans(storage, log)
+    await until(lambda: orphan not in world.objects.stored)
+    kept = set(await world.objects.names(""))
+    assert kept == {
+        newer,
+        other,
+        "default/t1/notes.txt",
+        log.segments[0].object_name,
+    }
+
+
+async def test_orphans_are_kept_for_a_week_and_logged_when_they_are_deleted(
+    world, storage, caplog
+):
+    week_us = 7 * 24 * 3600 * 1_000_000
+    log = await open_topic(storage, epoch=2)
+    orphan = "default/t1/00000000000000000000-00000000000000000009-1.parquet"
+    await world.objects.put(orphan, b"x")
+    world.wall = A_NOW_US + week_us - 1
+    search_orphans(storage, log)
+    await until(lambda: orphan in world.objects.examined)
+    assert await world.objects.names("") == [orphan]
+    world.wall += 1
+    world.now += 1
+    wake(storage)
+    with caplog.at_level("INFO"):
+        await until(lambda: orphan not in world.objects.stored)
+    assert f"deleting the orphan {orphan}" in caplog.text
+
+
+async def test_retention_drops_whole_segments(world, storage):
+    policy = TopicPolicy(retention=Retention(age_s=60))
+    log = await open_topic(storage, policy=policy)
+    for at in range(3):
+        await publish(log, b"a", time=A_NOW_US + at * 60_000_000)
+        await storage.seal(1)
+    await storage.apply_retention(1)
+    assert log.base_offset == 0
+    world.wall = A_NOW_US + 121_000_000
+    await storage.apply_retention(1)
+    assert log.base_offset == 2
+    assert await world.manifest.load(1) == log.segments
+    assert await world.objects.names("") == [log.segments[0].object_name]
+
+
+async def test_retention_is_applied_periodically(world, storage):
+    policy = TopicPolicy(retention=Retention(bytes_max=1))
+    log = await open_topic(storage, policy=policy)
+    for _ in range(3):
+        await publish(log, b"a")
+        await storage.seal(1)
+    world.now = 61.0
+    wake(storage)
+    await until(lambda: log.base_offset == 2)

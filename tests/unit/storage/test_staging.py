@@ -197,13 +197,13 @@ def test_dropped_part_accepts_no_batches():
 
 
 def test_missing_or_incomplete_part_is_corrupt():
-    files = MemoryFiles()
+    files = RecordingFiles()
 
     async def test(parts):
         with pytest.raises(CorruptStage, match="cannot be read"):
             await parts.verify(1)
         number = await write_part(parts, [b"1"], [b"2"])
-        content = files._contents[file_name(number)]
+        content = files.contents[file_name(number)]
         del content[-1]
         with pytest.raises(CorruptStage):
             await parts.verify(number)

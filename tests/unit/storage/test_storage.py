@@ -20,212 +20,173 @@ from support.small_disk import SmallDisk
 from support.storages import World, open_topic, publish, read_all, until
 
 
-def test_reopened_log_continues_at_its_end():
+async def test_reopened_log_continues_at_its_end():
     world = World()
+    async with world.storage() as storage:
+        log = await open_topic(storage)
+        await publish(log, b"a", b"b")
+        await storage.seal(1)
+        await publish(log, b"c")
+    async with world.storage() as storage:
+        assert storage.recovered == [(1, "/default/t1")]
+        log = await open_topic(storage, epoch=2)
+        assert (log.base_offset, log.sealed_offset, log.end_offset) == (0, 2, 3)
+        assert await publish(log, b"d") == 3
+        assert payloads_of(await read_all(log)) == [b"a", b"b", b"c", b"d"]
+        assert storage.find_state(1).epoch == 2
 
-    async def run():
-        async with world.storage() as storage:
-            log = await open_topic(storage)
-            await publish(log, b"a", b"b")
+
+async def test_cursors_and_producers_are_remembered():
+    world = World()
+    async with world.storage() as storage:
+        log = await open_topic(storage)
+        told = []
+        storage.save_producer(1, "p", 7, 1, told.append)
+        storage.save_cursor(
+            1, "billing", CursorState(1, RangeSet([(3, 5)])), told.append
+        )
+        storage.save_cursor(1, "audit", CursorState(9))
+        storage.save_producer(1, "q", 8, 1)
+        await publish(log, b"a", b"b", producer="p", producer_id=7)
+        storage.delete_cursor(1, "audit")
+        storage.delete_producer(1, "q")
+        assert told == [None, None]
+    async with world.storage() as storage:
+        state = storage.find_state(1)
+        assert state.cursors == {"billing": CursorState(1, RangeSet([(3, 5)]))}
+        assert list(state.producers) == ["p"]
+        assert state.producers["p"].next_sequence == 2
+
+
+async def test_a_cursor_of_an_unknown_topic_is_refused():
+    async with World().storage() as storage:
+        told = []
+        storage.save_cursor(1, "billing", CursorState(1), told.append)
+        assert told == []
+        await storage.sync()
+        assert [type(error) for error in told] == [TopicNotFound]
+
+
+async def test_a_deleted_topic_leaves_nothing():
+    world = World()
+    async with world.storage() as storage:
+        log = await open_topic(storage)
+        await open_topic(storage, 2)
+        await publish(log, b"a")
+        await storage.seal(1)
+        await publish(log, b"b")
+        await storage.delete_topic(1)
+        assert storage.find_state(1) is None
+        assert await world.manifest.load(1) == ()
+        assert await world.objects.names("") == []
+        assert storage.stats.tail_bytes == 0
+        with pytest.raises(TopicNotFound):
             await storage.seal(1)
-            await publish(log, b"c")
-        async with world.storage() as storage:
-            assert storage.recovered == [(1, "/default/t1")]
-            log = await open_topic(storage, epoch=2)
-            assert (log.base_offset, log.sealed_offset, log.end_offset) == (0, 2, 3)
-            assert await publish(log, b"d") == 3
-            assert payloads_of(await read_all(log)) == [b"a", b"b", b"c", b"d"]
-            assert storage.find_state(1).epoch == 2
-
-    asyncio.run(run())
+    async with world.storage() as storage:
+        assert storage.recovered == [(2, "/default/t2")]
 
 
-def test_cursors_and_producers_are_remembered():
+async def test_a_recovered_topic_can_be_deleted_without_being_opened():
     world = World()
-
-    async def run():
-        async with world.storage() as storage:
-            log = await open_topic(storage)
-            told = []
-            storage.save_producer(1, "p", 7, 1, told.append)
-            storage.save_cursor(
-                1, "billing", CursorState(1, RangeSet([(3, 5)])), told.append
-            )
-            storage.save_cursor(1, "audit", CursorState(9))
-            storage.save_producer(1, "q", 8, 1)
-            await publish(log, b"a", b"b", producer="p", producer_id=7)
-            storage.delete_cursor(1, "audit")
-            storage.delete_producer(1, "q")
-            assert told == [None, None]
-        async with world.storage() as storage:
-            state = storage.find_state(1)
-            assert state.cursors == {"billing": CursorState(1, RangeSet([(3, 5)]))}
-            assert list(state.producers) == ["p"]
-            assert state.producers["p"].next_sequence == 2
-
-    asyncio.run(run())
+    async with world.storage() as storage:
+        log = await open_topic(storage)
+        await publish(log, b"a")
+        await storage.seal(1)
+        await publish(log, b"b")
+    # Its metadata is deleted already, so only the files name their topic.
+    world.manifest.segments.clear()
+    async with world.storage() as storage:
+        again = await open_topic(storage, 5, name="/default/t1")
+        await publish(again, b"new")
+        await storage.seal(5)
+        await storage.delete_topic(1)
+        assert payloads_of(await read_all(again)) == [b"new"]
+        assert await world.objects.names("") == [again.segments[0].object_name]
+    async with world.storage() as storage:
+        assert storage.recovered == [(5, "/default/t1")]
 
 
-def test_a_cursor_of_an_unknown_topic_is_refused():
-    async def run():
-        async with World().storage() as storage:
-            told = []
-            storage.save_cursor(1, "billing", CursorState(1), told.append)
-            assert told == []
-            await storage.sync()
-            assert [type(error) for error in told] == [TopicNotFound]
-
-    asyncio.run(run())
-
-
-def test_a_deleted_topic_leaves_nothing():
+async def test_a_topic_is_deleted_again_if_that_failed():
     world = World()
-
-    async def run():
-        async with world.storage() as storage:
-            log = await open_topic(storage)
-            await open_topic(storage, 2)
-            await publish(log, b"a")
-            await storage.seal(1)
-            await publish(log, b"b")
+    async with world.storage() as storage:
+        log = await open_topic(storage)
+        await publish(log, b"a")
+        await storage.seal(1)
+        world.objects.failing.add("t1")
+        with pytest.raises(ObjectsUnavailable):
             await storage.delete_topic(1)
-            assert storage.find_state(1) is None
-            assert await world.manifest.load(1) == ()
-            assert await world.objects.names("") == []
-            assert storage.stats.tail_bytes == 0
-            with pytest.raises(TopicNotFound):
-                await storage.seal(1)
-        async with world.storage() as storage:
-            assert storage.recovered == [(2, "/default/t2")]
-
-    asyncio.run(run())
+        with pytest.raises(TopicNotFound):
+            log.append_nowait(frame_of([b"b"]), lambda error: None)
+    world.objects.failing.clear()
+    async with world.storage() as storage:
+        assert storage.recovered == [(1, "/default/t1")]
+        await storage.delete_topic(1)
+        assert await world.objects.names("") == []
 
 
-def test_a_recovered_topic_can_be_deleted_without_being_opened():
+async def test_a_topic_of_another_broker_is_not_deleted():
     world = World()
-
-    async def run():
-        async with world.storage() as storage:
-            log = await open_topic(storage)
-            await publish(log, b"a")
-            await storage.seal(1)
-            await publish(log, b"b")
-        # Its metadata is deleted already, so only the files name their topic.
-        world.manifest._segments.clear()
-        async with world.storage() as storage:
-            again = await open_topic(storage, 5, name="/default/t1")
-            await publish(again, b"new")
-            await storage.seal(5)
+    async with world.storage() as storage:
+        log = await open_topic(storage)
+        await publish(log, b"a")
+        await storage.seal(1)
+        world.manifest.epochs[1] = 2
+        with pytest.raises(TopicFenced):
             await storage.delete_topic(1)
-            assert payloads_of(await read_all(again)) == [b"new"]
-            assert await world.objects.names("") == [again.segments[0].object_name]
-        async with world.storage() as storage:
-            assert storage.recovered == [(5, "/default/t1")]
-
-    asyncio.run(run())
+        assert await world.objects.names("") == [log.segments[0].object_name]
 
 
-def test_a_topic_is_deleted_again_if_that_failed():
+async def test_manifest_decides_what_is_sealed():
     world = World()
-
-    async def run():
-        async with world.storage() as storage:
-            log = await open_topic(storage)
-            await publish(log, b"a")
-            await storage.seal(1)
-            world.objects.failing.add("t1")
-            with pytest.raises(ObjectsUnavailable):
-                await storage.delete_topic(1)
-            with pytest.raises(TopicNotFound):
-                log.append_nowait(frame_of([b"b"]), lambda error: None)
-        world.objects.failing.clear()
-        async with world.storage() as storage:
-            assert storage.recovered == [(1, "/default/t1")]
-            await storage.delete_topic(1)
-            assert await world.objects.names("") == []
-
-    asyncio.run(run())
+    async with world.storage() as storage:
+        log = await open_topic(storage)
+        await publish(log, b"a")
+        await publish(log, b"b")
+        before = world.copy()
+        await storage.seal(1)
+    # The crash came between the manifest and the journal.
+    world.files = before.files
+    async with world.storage() as storage:
+        log = await open_topic(storage, epoch=2)
+        assert (log.sealed_offset, log.end_offset, log.tail_bytes) == (2, 2, 0)
+        assert payloads_of(await read_all(log)) == [b"a", b"b"]
+        assert await publish(log, b"c") == 2
 
 
-def test_a_topic_of_another_broker_is_not_deleted():
+async def test_topic_of_another_broker_continues_after_its_segments():
     world = World()
-
-    async def run():
-        async with world.storage() as storage:
-            log = await open_topic(storage)
-            await publish(log, b"a")
-            await storage.seal(1)
-            world.manifest.epochs[1] = 2
-            with pytest.raises(TopicFenced):
-                await storage.delete_topic(1)
-            assert await world.objects.names("") == [log.segments[0].object_name]
-
-    asyncio.run(run())
-
-
-def test_manifest_decides_what_is_sealed():
-    world = World()
-
-    async def run():
-        async with world.storage() as storage:
-            log = await open_topic(storage)
-            await publish(log, b"a")
-            await publish(log, b"b")
-            before = world.copy()
-            await storage.seal(1)
-        # The crash came between the manifest and the journal.
-        world.files = before.files
-        async with world.storage() as storage:
-            log = await open_topic(storage, epoch=2)
-            assert (log.sealed_offset, log.end_offset, log.tail_bytes) == (2, 2, 0)
-            assert payloads_of(await read_all(log)) == [b"a", b"b"]
-            assert await publish(log, b"c") == 2
-
-    asyncio.run(run())
+    async with world.storage() as storage:
+        log = await open_topic(storage)
+        await publish(log, b"a")
+        state = world.files
+    # Meanwhile another broker has served it, from the end of the segments.
+    world.files = type(state)()
+    async with world.storage() as storage:
+        log = await open_topic(storage, epoch=2)
+        for payload in (b"x", b"y", b"z"):
+            await publish(log, payload)
+        await storage.seal(1)
+    world.files = state
+    async with world.storage() as storage:
+        log = await open_topic(storage, epoch=3)
+        assert payloads_of(await read_all(log)) == [b"x", b"y", b"z"]
+        assert await publish(log, b"d") == 3
+    async with world.storage() as storage:
+        log = await open_topic(storage, epoch=4)
+        assert payloads_of(await read_all(log)) == [b"x", b"y", b"z", b"d"]
 
 
-def test_topic_of_another_broker_continues_after_its_segments():
-    world = World()
-
-    async def run():
-        async with world.storage() as storage:
-            log = await open_topic(storage)
-            await publish(log, b"a")
-            state = world.files
-        # Meanwhile another broker has served it, from the end of the segments.
-        world.files = type(state)()
-        async with world.storage() as storage:
-            log = await open_topic(storage, epoch=2)
-            for payload in (b"x", b"y", b"z"):
-                await publish(log, payload)
-            await storage.seal(1)
-        world.files = state
-        async with world.storage() as storage:
-            log = await open_topic(storage, epoch=3)
-            assert payloads_of(await read_all(log)) == [b"x", b"y", b"z"]
-            assert await publish(log, b"d") == 3
-        async with world.storage() as storage:
-            log = await open_topic(storage, epoch=4)
-            assert payloads_of(await read_all(log)) == [b"x", b"y", b"z", b"d"]
-
-    asyncio.run(run())
-
-
-def test_missing_messages_are_reported():
+async def test_missing_messages_are_reported():
     world = World()
     journal = JournalConfig(file_bytes_max=1024)
-
-    async def run():
-        async with world.storage(journal=journal) as storage:
-            log = await open_topic(storage)
-            for _ in range(10):
-                await publish(log, b"x" * 500)
-        world.files.remove(world.files.names()[0])
-        async with world.storage(journal=journal) as storage:
-            with pytest.raises(CorruptJournal, match="messages 0 to 2 are neither"):
-                await open_topic(storage, epoch=2)
-
-    asyncio.run(run())
+    async with world.storage(journal=journal) as storage:
+        log = await open_topic(storage)
+        for _ in range(10):
+            await publish(log, b"x" * 500)
+    world.files.remove(world.files.names()[0])
+    async with world.storage(journal=journal) as storage:
+        with pytest.raises(CorruptJournal, match="messages 0 to 2 are neither"):
+            await open_topic(storage, epoch=2)
 
 
 def test_error_of_the_body_is_raised_unchanged():
@@ -237,114 +198,95 @@ def test_error_of_the_body_is_raised_unchanged():
         asyncio.run(run())
 
 
-def test_storage_has_statistics():
-    async def run():
-        async with World().storage() as storage:
-            log = await open_topic(storage)
-            await publish(log, b"a", b"b")
-            assert storage.stats.tail_bytes == log.tail_bytes > 0
-            await storage.seal(1)
-            stats = storage.stats
-            assert (stats.topic_count, stats.segment_count, stats.tail_bytes) == (
-                1,
-                1,
-                0,
-            )
-            assert (stats.sealed_count, stats.sealed_messages) == (1, 2)
-            assert stats.segment_bytes == log.segments[0].byte_count
-            assert storage.segment_url(log.segments[0]).startswith("memory:///default")
-
-    asyncio.run(run())
+async def test_storage_has_statistics():
+    async with World().storage() as storage:
+        log = await open_topic(storage)
+        await publish(log, b"a", b"b")
+        assert storage.stats.tail_bytes == log.tail_bytes > 0
+        await storage.seal(1)
+        stats = storage.stats
+        assert (stats.topic_count, stats.segment_count, stats.tail_bytes) == (
+            1,
+            1,
+            0,
+        )
+        assert (stats.sealed_count, stats.sealed_messages) == (1, 2)
+        assert stats.segment_bytes == log.segments[0].byte_count
+        assert storage.segment_url(log.segments[0]).startswith("memory:///default")
 
 
-def test_a_topic_with_later_messages_in_the_object_store_is_refused():
+async def test_a_topic_with_later_messages_in_the_object_store_is_refused():
     world = World()
-
-    async def run():
-        async with world.storage() as storage:
-            await publish(await open_topic(storage), b"a")
-        older = world.copy()
-        async with world.storage() as storage:
-            log = await open_topic(storage, epoch=2)
-            await publish(log, b"b")
-            await storage.seal(1)
-        older.objects = world.objects
-        async with older.storage() as storage:
-            with pytest.raises(InconsistentDirectory, match="up to offset 2"):
-                await open_topic(storage, epoch=2)
-            # The object belongs to a topic of the same name with another number.
-            await open_topic(storage, topic_id=2, name="/default/t1")
-
-    asyncio.run(run())
+    async with world.storage() as storage:
+        await publish(await open_topic(storage), b"a")
+    older = world.copy()
+    async with world.storage() as storage:
+        log = await open_topic(storage, epoch=2)
+        await publish(log, b"b")
+        await storage.seal(1)
+    older.objects = world.objects
+    async with older.storage() as storage:
+        with pytest.raises(InconsistentDirectory, match="up to offset 2"):
+            await open_topic(storage, epoch=2)
+        # The object belongs to a topic of the same name with another number.
+        await open_topic(storage, topic_id=2, name="/default/t1")
 
 
-def test_a_topic_whose_journal_files_are_missing_is_opened_at_the_start():
+async def test_a_topic_whose_journal_files_are_missing_is_opened_at_the_start():
     world = World()
-
-    async def run():
-        async with world.storage(journal=JournalConfig(file_bytes_max=1024)) as storage:
-            log = await open_topic(storage)
-            for _ in range(20):
-                await publish(log, b"x" * 100)
-        while len(world.files.names()) > 1:
-            world.files.remove(world.files.names()[0])
-        async with world.storage() as storage:
-            assert storage.has_recovered(1)
-            with pytest.raises(CorruptJournal, match="begins with 0000000000000000"):
-                await open_topic(storage, epoch=2)
-
-    asyncio.run(run())
+    async with world.storage(journal=JournalConfig(file_bytes_max=1024)) as storage:
+        log = await open_topic(storage)
+        for _ in range(20):
+            await publish(log, b"x" * 100)
+    while len(world.files.names()) > 1:
+        world.files.remove(world.files.names()[0])
+    async with world.storage() as storage:
+        assert storage.has_recovered(1)
+        with pytest.raises(CorruptJournal, match="begins with 0000000000000000"):
+            await open_topic(storage, epoch=2)
 
 
-def test_the_journal_remembers_the_highest_metadata_revision():
+async def test_the_journal_remembers_the_highest_metadata_revision():
     world = World()
-
-    async def run():
-        async with world.storage(journal=JournalConfig(file_bytes_max=1024)) as storage:
-            storage.note_metadata_revision(7)
-            storage.note_metadata_revision(5)
-            log = await open_topic(storage)
-            for _ in range(20):
-                await publish(log, b"x" * 100)
-        while len(world.files.names()) > 1:
-            world.files.remove(world.files.names()[0])
-        async with world.storage() as storage:
-            assert storage._journal.state.metadata_revision == 7
-
-    asyncio.run(run())
+    async with world.storage(journal=JournalConfig(file_bytes_max=1024)) as storage:
+        storage.note_metadata_revision(7)
+        storage.note_metadata_revision(5)
+        log = await open_topic(storage)
+        for _ in range(20):
+            await publish(log, b"x" * 100)
+    while len(world.files.names()) > 1:
+        world.files.remove(world.files.names()[0])
+    async with world.storage() as storage:
+        assert storage._journal.state.metadata_revision == 7
 
 
 @pytest.mark.parametrize("is_pinned", [False, True])
-def test_a_full_disk_can_be_emptied_by_deleting_topics(is_pinned):
+async def test_a_full_disk_can_be_emptied_by_deleting_topics(is_pinned):
     disk = SmallDisk(4 * MIB)
     reserve = Reserve(disk, MIB)
     world = World(files=disk.files, reserve=reserve)
-
-    async def run():
-        reserve.open()
-        async with world.storage(seal_interval_s=0.001) as storage:
-            big, small = await open_topic(storage), await open_topic(storage, 2)
-            if is_pinned:
-                # It is in the same file of the journal, and in no segment.
-                await publish(small, b"before")
-            while not reserve.is_released:
-                with suppress(DiskFull):
-                    await publish(big, b"x" * 100_000)
-            for log in (big, small):
-                with pytest.raises(DiskFull, match="delete topics"):
-                    await publish(log, b"refused")
-            told = []
-            for offset in range(20):
-                storage.save_cursor(2, "s", CursorState(offset), told.append)
-                await storage.sync()
-            assert told == [None] * 20
-            await storage.delete_topic(1)
-            await until(lambda: not reserve.is_released)
-            assert disk.occupied == MIB
-            await publish(small, b"after")
-            kept = [b"before", b"after"] if is_pinned else [b"after"]
-            assert payloads_of(await read_all(small)) == kept
-        async with world.storage() as storage:
-            assert [topic for topic, _ in storage.recovered] == [2]
-
-    asyncio.run(run())
+    reserve.open()
+    async with world.storage(seal_interval_s=0.001) as storage:
+        big, small = await open_topic(storage), await open_topic(storage, 2)
+        if is_pinned:
+            # It is in the same file of the journal, and in no segment.
+            await publish(small, b"before")
+        while not reserve.is_released:
+            with suppress(DiskFull):
+                await publish(big, b"x" * 100_000)
+        for log in (big, small):
+            with pytest.raises(DiskFull, match="delete topics"):
+                await publish(log, b"refused")
+        told = []
+        for offset in range(20):
+            storage.save_cursor(2, "s", CursorState(offset), told.append)
+            await storage.sync()
+        assert told == [None] * 20
+        await storage.delete_topic(1)
+        await until(lambda: not reserve.is_released)
+        assert disk.occupied == MIB
+        await publish(small, b"after")
+        kept = [b"before", b"after"] if is_pinned else [b"after"]
+        assert payloads_of(await read_all(small)) == kept
+    async with world.storage() as storage:
+        assert [topic for topic, _ in storage.recovered] == [2]

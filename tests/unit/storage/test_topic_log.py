@@ -11,106 +11,82 @@ from pydanube.model.errors import (
 )
 from pydanube.model.policy import Durability, TopicPolicy
 from support.batches import frame_of, offsets_of, payloads_of
+from support.corrupt_objects import retry_reads_now
 from support.recording_files import RecordingFiles
 from support.storages import World, open_topic, publish, read_all
 
 
-def with_log(test, world=None, policy=None, **config):
-    """Run *test* with a storage and its only log."""
-
-    async def run():
-        async with (world or World()).storage(**config) as storage:
-            await test(storage, await open_topic(storage, policy=policy))
-
-    asyncio.run(run())
-
-
-def test_a_batch_gets_its_offset_at_once_and_is_seen_when_committed():
-    async def test(storage, log):
-        told = []
-        assert log.append_nowait(frame_of([b"a", b"b"]), told.append) == 0
-        assert log.append_nowait(frame_of([b"c"]), told.append) == 2
-        assert (log.next_offset, log.end_offset, told) == (3, 0, [])
-        assert log.read_tail(0, bytes_max=100) == []
-        await storage.sync()
-        assert (log.next_offset, log.end_offset, told) == (3, 3, [None, None])
-        assert payloads_of(log.read_tail(0, bytes_max=10**6)) == [b"a", b"b", b"c"]
-
-    with_log(test)
+async def test_a_batch_gets_its_offset_at_once_and_is_seen_when_committed(storage, log):
+    told = []
+    assert log.append_nowait(frame_of([b"a", b"b"]), told.append) == 0
+    assert log.append_nowait(frame_of([b"c"]), told.append) == 2
+    assert (log.next_offset, log.end_offset, told) == (3, 0, [])
+    assert log.read_tail(0, bytes_max=100) == []
+    await storage.sync()
+    assert (log.next_offset, log.end_offset, told) == (3, 3, [None, None])
+    assert payloads_of(log.read_tail(0, bytes_max=10**6)) == [b"a", b"b", b"c"]
 
 
-def test_the_frame_itself_is_kept():
-    async def test(storage, log):
-        frame = frame_of([b"a"])
-        log.append_nowait(frame, lambda error: None)
-        await storage.sync()
-        assert log.read_tail(0, bytes_max=1)[0] is frame
-        assert frame.header.epoch == 1
-
-    with_log(test)
+async def test_the_frame_itself_is_kept(storage, log):
+    frame = frame_of([b"a"])
+    log.append_nowait(frame, lambda error: None)
+    await storage.sync()
+    assert log.read_tail(0, bytes_max=1)[0] is frame
+    assert frame.header.epoch == 1
 
 
-def test_done_is_called_before_watchers():
-    async def test(storage, log):
-        seen = []
-        log.watch(lambda: seen.append("watcher"))
-        log.append_nowait(
-            frame_of([b"a"]), lambda error: seen.append(("done", log.end_offset))
-        )
-        await storage.sync()
-        assert seen == [("done", 1), "watcher"]
-
-    with_log(test)
+async def test_done_is_called_before_watchers(storage, log):
+    seen = []
+    log.watch(lambda: seen.append("watcher"))
+    log.append_nowait(
+        frame_of([b"a"]), lambda error: seen.append(("done", log.end_offset))
+    )
+    await storage.sync()
+    assert seen == [("done", 1), "watcher"]
 
 
-def test_ended_watch_is_not_called():
-    async def test(storage, log):
-        seen = []
-        unwatch = log.watch(lambda: seen.append(1))
-        await publish(log, b"a")
-        unwatch()
-        unwatch()
-        await publish(log, b"b")
-        assert seen == [1]
-
-    with_log(test)
+async def test_ended_watch_is_not_called(log):
+    seen = []
+    unwatch = log.watch(lambda: seen.append(1))
+    await publish(log, b"a")
+    unwatch()
+    unwatch()
+    await publish(log, b"b")
+    assert seen == [1]
 
 
-def test_topic_with_written_durability_does_not_sync():
+async def test_topic_with_written_durability_does_not_sync():
     files = RecordingFiles()
-
-    async def test(storage, log):
+    async with World(files=files).storage() as storage:
+        log = await open_topic(
+            storage, policy=TopicPolicy(durability=Durability.WRITTEN)
+        )
         begun = len(files.operations)
         await publish(log, b"a")
         assert [each.kind for each in files.operations[begun:]] == ["write"]
 
-    with_log(test, World(files=files), TopicPolicy(durability=Durability.WRITTEN))
+
+async def test_messages_are_read_from_segment_and_tail(storage, log):
+    for at in range(10):
+        await publish(log, b"%d" % at, b"x")
+    await storage.seal(1)
+    await publish(log, b"10", b"x")
+    assert log.sealed_offset == 20
+    assert log.read_tail(19, bytes_max=1) is None
+    frames = await log.read(7, bytes_max=10**6)
+    assert frames[0].base <= 7
+    assert payloads_of(await read_all(log))[::2] == [b"%d" % at for at in range(11)]
+    assert offsets_of(await read_all(log)) == list(range(22))
+    assert await log.read(22, bytes_max=1) == []
 
 
-def test_messages_are_read_from_segment_and_tail():
-    async def test(storage, log):
-        for at in range(10):
-            await publish(log, b"%d" % at, b"x")
-        await storage.seal(1)
-        await publish(log, b"10", b"x")
-        assert log.sealed_offset == 20
-        assert log.read_tail(19, bytes_max=1) is None
-        frames = await log.read(7, bytes_max=10**6)
-        assert frames[0].base <= 7
-        assert payloads_of(await read_all(log))[::2] == [b"%d" % at for at in range(11)]
-        assert offsets_of(await read_all(log)) == list(range(22))
-        assert await log.read(22, bytes_max=1) == []
-
-    with_log(test)
-
-
-def test_full_disk_takes_offsets_back_before_callbacks():
+async def test_full_disk_takes_offsets_back_before_callbacks():
     full = []
     files = RecordingFiles(
         fail=lambda op: OSError(28, "full") if full and op.kind == "write" else None
     )
-
-    async def test(storage, log):
+    async with World(files=files).storage() as storage:
+        log = await open_topic(storage)
         await publish(log, b"a")
         other = await open_topic(storage, 2)
         full.append(True)
@@ -134,16 +110,14 @@ def test_full_disk_takes_offsets_back_before_callbacks():
         assert (log.end_offset, other.end_offset) == (2, 1)
         assert payloads_of(await read_all(log)) == [b"a", b"again"]
 
-    with_log(test, World(files=files))
 
-
-def test_a_failed_journal_refuses_batches_and_reading_goes_on():
+async def test_a_failed_journal_refuses_batches_and_reading_goes_on():
     broken = []
     files = RecordingFiles(
         fail=lambda op: OSError(5, "broken") if broken and op.kind == "sync" else None
     )
-
-    async def test(storage, log):
+    async with World(files=files).storage() as storage:
+        log = await open_topic(storage)
         await publish(log, b"a")
         broken.append(True)
         with pytest.raises(JournalFailed):
@@ -156,27 +130,22 @@ def test_a_failed_journal_refuses_batches_and_reading_goes_on():
         await storage.seal(1)
         assert payloads_of(await log.read(0, bytes_max=1)) == [b"a"]
 
-    with_log(test, World(files=files))
+
+async def test_read_of_a_dropped_offset_names_the_next_one(storage, log):
+    for at in range(3):
+        await publish(log, b"%d" % at)
+        await storage.seal(1)
+    log.on_dropped(2)
+    assert log.base_offset == 2
+    with pytest.raises(OffsetDropped, match="the next offset that exists is 2"):
+        await log.read(0, bytes_max=1)
+    assert offsets_of(await log.read(2, bytes_max=1)) == [2]
 
 
-def test_read_of_a_dropped_offset_names_the_next_one():
-    async def test(storage, log):
-        for at in range(3):
-            await publish(log, b"%d" % at)
-            await storage.seal(1)
-        log.on_dropped(2)
-        assert log.base_offset == 2
-        with pytest.raises(OffsetDropped, match="the next offset that exists is 2"):
-            await log.read(0, bytes_max=1)
-        assert offsets_of(await log.read(2, bytes_max=1)) == [2]
-
-    with_log(test)
-
-
-def test_a_missing_object_is_reported():
+async def test_a_missing_object_is_reported():
     world = World()
-
-    async def test(storage, log):
+    async with world.storage() as storage:
+        log = await open_topic(storage)
         await publish(log, b"a")
         await storage.seal(1)
         await world.objects.delete(log.segments[0].object_name)
@@ -185,55 +154,41 @@ def test_a_missing_object_is_reported():
         ):
             await log.read(0, bytes_max=1)
 
-    with_log(test, world)
+
+async def test_a_deleted_topic_takes_nothing(storage, log):
+    await storage.delete_topic(1)
+    with pytest.raises(TopicNotFound):
+        log.append_nowait(frame_of([b"a"]), lambda error: None)
 
 
-def test_a_deleted_topic_takes_nothing():
-    async def test(storage, log):
-        await storage.delete_topic(1)
-        with pytest.raises(TopicNotFound):
-            log.append_nowait(frame_of([b"a"]), lambda error: None)
-
-    with_log(test)
-
-
-def test_a_time_leads_to_the_first_message_that_is_not_older():
-    async def test(storage, log):
-        for at in range(0, 40, 10):
-            await publish(log, b"a", b"b", b"c", publish_times=[at, at + 4, at + 8])
-            if at != 30:
-                await storage.seal(1)
-        found = [await log.find_time(time) for time in (-5, 0, 1, 9, 24, 30, 35, 38)]
-        assert found == [0, 0, 1, 3, 7, 9, 11, 11]
-        assert await log.find_time(39) == log.end_offset == 12
-
-    with_log(test)
+async def test_a_time_leads_to_the_first_message_that_is_not_older(storage, log):
+    for at in range(0, 40, 10):
+        await publish(log, b"a", b"b", b"c", publish_times=[at, at + 4, at + 8])
+        if at != 30:
+            await storage.seal(1)
+    found = [await log.find_time(time) for time in (-5, 0, 1, 9, 24, 30, 35, 38)]
+    assert found == [0, 0, 1, 3, 7, 9, 11, 11]
+    assert await log.find_time(39) == log.end_offset == 12
 
 
-def test_a_time_leads_to_the_lowest_offset_when_producers_disagree():
-    async def test(storage, log):
-        await publish(log, b"a", b"late", b"c", publish_times=[1, 90, 2])
-        await storage.seal(1)
-        await publish(log, b"d", b"e", publish_times=[50, 3])
-        await publish(log, b"f", time=50)
-        assert [await log.find_time(time) for time in (2, 50, 51, 91)] == [1, 1, 1, 6]
-
-    with_log(test)
+async def test_a_time_leads_to_the_lowest_offset_when_producers_disagree(storage, log):
+    await publish(log, b"a", b"late", b"c", publish_times=[1, 90, 2])
+    await storage.seal(1)
+    await publish(log, b"d", b"e", publish_times=[50, 3])
+    await publish(log, b"f", time=50)
+    assert [await log.find_time(time) for time in (2, 50, 51, 91)] == [1, 1, 1, 6]
 
 
-def test_a_time_in_a_batch_without_times_of_its_own_is_the_batchs():
-    async def test(storage, log):
-        await publish(log, b"a", b"b", time=10)
-        await publish(log, b"c", b"d", time=20)
-        assert [await log.find_time(time) for time in (10, 11, 21)] == [0, 2, 4]
-
-    with_log(test)
+async def test_a_time_in_a_batch_without_times_of_its_own_is_the_batchs(log):
+    await publish(log, b"a", b"b", time=10)
+    await publish(log, b"c", b"d", time=20)
+    assert [await log.find_time(time) for time in (10, 11, 21)] == [0, 2, 4]
 
 
-def test_a_search_for_a_time_reads_one_column_of_one_row_group():
+async def test_a_search_for_a_time_reads_one_column_of_one_row_group():
     world = World()
-
-    async def test(storage, log):
+    async with world.storage(row_group_bytes=4000) as storage:
+        log = await open_topic(storage)
         for at in range(20):
             await publish(log, bytes(1000), time=at)
         await storage.seal(1)
@@ -243,13 +198,11 @@ def test_a_search_for_a_time_reads_one_column_of_one_row_group():
         assert world.objects.open_count == 2
         assert storage.stats.cache_bytes < 1000 * 20 + 100_000
 
-    with_log(test, world, row_group_bytes=4000)
 
-
-def test_a_search_for_a_time_survives_that_the_segment_is_dropped():
+async def test_a_search_for_a_time_survives_that_the_segment_is_dropped():
     world = World()
-
-    async def test(storage, log):
+    async with world.storage() as storage:
+        log = await open_topic(storage)
         await publish(log, b"a", time=1)
         await storage.seal(1)
         await publish(log, b"b", time=2)
@@ -257,20 +210,17 @@ def test_a_search_for_a_time_survives_that_the_segment_is_dropped():
         await world.objects.delete(log.segments[0].object_name)
         with pytest.raises(CorruptSegment):
             await log.find_time(1)
-        for error in log._cache._failed.values():
-            error.retry_at = 0.0
+        retry_reads_now(log)
         searching = asyncio.get_running_loop().create_task(log.find_time(1))
         await asyncio.sleep(0)
         log.on_dropped(1)
         assert await searching == 1
 
-    with_log(test, world)
 
-
-def test_what_is_left_to_read_is_estimated_without_reading():
+async def test_what_is_left_to_read_is_estimated_without_reading():
     world = World()
-
-    async def test(storage, log):
+    async with world.storage() as storage:
+        log = await open_topic(storage)
         for at in range(10):
             await publish(log, bytes(100), time=1000 + at)
         await storage.seal(1)
@@ -285,20 +235,15 @@ def test_what_is_left_to_read_is_estimated_without_reading():
         assert log.estimate_time(12) is None
         assert world.objects.open_count == 0
 
-    with_log(test, world)
 
-
-def test_missing_offsets_between_segments_are_reported_and_counted():
-    async def test(storage, log):
-        for at in range(4):
-            await publish(log, b"%d" % at)
-            await storage.seal(1)
-        log.segments = (log.segments[0], log.segments[3])
-        assert payloads_of(await log.read(0, bytes_max=10**6)) == [b"0"]
-        for offset in (1, 2):
-            with pytest.raises(OffsetDropped, match="the next offset that exists is 3"):
-                await log.read(offset, bytes_max=10**6)
-        assert [log.next_kept(offset) for offset in range(5)] == [0, 3, 3, 3, 4]
-        assert [log.missing_from(offset) for offset in range(5)] == [2, 2, 1, 0, 0]
-
-    with_log(test)
+async def test_missing_offsets_between_segments_are_reported_and_counted(storage, log):
+    for at in range(4):
+        await publish(log, b"%d" % at)
+        await storage.seal(1)
+    log.segments = (log.segments[0], log.segments[3])
+    assert payloads_of(await log.read(0, bytes_max=10**6)) == [b"0"]
+    for offset in (1, 2):
+        with pytest.raises(OffsetDropped, match="the next offset that exists is 3"):
+            await log.read(offset, bytes_max=10**6)
+    assert [log.next_kept(offset) for offset in range(5)] == [0, 3, 3, 3, 4]
+    assert [log.missing_from(offset) for offset in range(5)] == [2, 2, 1, 0, 0]

@@ -503,7 +503,7 @@ class GrpcProtocol(asyncio.Protocol):
 
     def _start_keepalive(self) -> None:
         self._keepalive = self._loop.call_later(
-            self._server.keepalive_s, self._on_keepalive
+            self._server.keepalive_s, self.on_keepalive
         )
 
     def _cancel_keepalive(self) -> None:
@@ -511,7 +511,7 @@ class GrpcProtocol(asyncio.Protocol):
             self._keepalive.cancel()
             self._keepalive = None
 
-    def _on_keepalive(self) -> None:
+    def on_keepalive(self) -> None:
         http2 = self._grpc.http2
         http2.allowance.refill()
         sent_bytes = self._written_bytes - self._transport.get_write_buffer_size()

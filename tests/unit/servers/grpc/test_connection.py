@@ -34,6 +34,7 @@ from support.http2_frames import (
     reset,
     seen,
 )
+from support.running import using
 from support.transports import RecordingTransport
 
 CONSUMER = pb.DESCRIPTOR.services_by_name["ConsumerService"]
@@ -100,157 +101,132 @@ class World:
         raise AssertionError("it did not come about")
 
 
-def with_world(test, **options):
-    async def run():
-        service = Consumers()
-        async with asyncio.timeout(30), task_scope() as tasks:
-            server = GrpcServer([Service(CONSUMER, service)], tasks, **options)
-            listener = await asyncio.get_running_loop().create_server(
-                server.new_connection, "127.0.0.1", 0
-            )
-            port = listener.sockets[0].getsockname()[1]
-            try:
-                async with grpc.aio.insecure_channel(
-                    f"127.0.0.1:{port}", [("grpc.use_local_subchannel_pool", 1)]
-                ) as channel:
-                    await test(World(service, server, port), Caller(channel))
-            finally:
-                listener.close()
-                await server.close(0.0)
-
-    asyncio.run(run())
+@pytest.fixture
+def server_options():
+    return {}
 
 
-def test_concurrent_calls_are_answered_separately():
-    async def test(world, call):
-        world.service.may_answer.set()
-        asked = [call(ACK, pb.AckRequest(request_id=number)) for number in range(200)]
-        assert [(await each).request_id for each in asked] == list(range(200))
-
-    with_world(test)
-
-
-def test_context_has_the_peer():
-    async def test(world, call):
-        answer = await call("danube.ConsumerService/Subscribe", pb.ConsumerRequest())
-        assert answer.consumer_name.startswith("127.0.0.1:")
-
-    with_world(test)
-
-
-def test_unknown_method_is_unimplemented():
-    async def test(world, call):
-        request = reflection_v1_pb2.ServerReflectionRequest()
-        method = call._channel.unary_unary(
-            "/danube.Nothing/Do", request_serializer=type(request).SerializeToString
+@pytest.fixture
+async def world(server_options):
+    service = Consumers()
+    async with task_scope() as tasks:
+        server = GrpcServer([Service(CONSUMER, service)], tasks, **server_options)
+        listener = await asyncio.get_running_loop().create_server(
+            server.new_connection, "127.0.0.1", 0
         )
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await method(request)
-        assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
-        assert "/danube.Nothing/Do" in caught.value.details()
-
-    with_world(test)
-
-
-def test_malformed_request_is_refused():
-    async def test(world, call):
-        method = call._channel.unary_unary(f"/{ACK}")
-        with pytest.raises(grpc.aio.AioRpcError, match="malformed") as caught:
-            await method(b"\xff\xff")
-        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-
-    with_world(test)
+        try:
+            yield World(service, server, listener.sockets[0].getsockname()[1])
+        finally:
+            listener.close()
+            await server.close(0.0)
 
 
-def test_call_ends_at_its_deadline():
-    async def test(world, call):
-        # The client gives up, and the server must cancel the method.
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await call(ACK, pb.AckRequest(), timeout=0.05)
-        assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-        await world.until(lambda: world.service.ended == ["cancelled"])
-        assert world.calls == 0
-
-    with_world(test)
+@pytest.fixture
+async def call(world):
+    async with grpc.aio.insecure_channel(
+        f"127.0.0.1:{world.port}", [("grpc.use_local_subchannel_pool", 1)]
+    ) as channel:
+        yield Caller(channel)
 
 
-def test_cancelled_call_cancels_its_method():
-    async def test(world, call):
-        asked = call(ACK, pb.AckRequest())
-        await world.service.asked.wait()
-        asked.cancel()
-        await world.until(lambda: world.service.ended == ["cancelled"])
-        assert world.calls == 0
-
-    with_world(test)
+async def test_concurrent_calls_are_answered_separately(world, call):
+    world.service.may_answer.set()
+    asked = [call(ACK, pb.AckRequest(request_id=number)) for number in range(200)]
+    assert [(await each).request_id for each in asked] == list(range(200))
 
 
-def test_stream_ends_when_its_client_disconnects():
-    async def test(world, call):
-        stream = call(RECEIVE, pb.ReceiveRequest(request_id=1, consumer_id=1))
+async def test_context_has_the_peer(call):
+    answer = await call("danube.ConsumerService/Subscribe", pb.ConsumerRequest())
+    assert answer.consumer_name.startswith("127.0.0.1:")
+
+
+async def test_unknown_method_is_unimplemented(call):
+    request = reflection_v1_pb2.ServerReflectionRequest()
+    method = call.channel.unary_unary(
+        "/danube.Nothing/Do", request_serializer=type(request).SerializeToString
+    )
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await method(request)
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert "/danube.Nothing/Do" in caught.value.details()
+
+
+async def test_malformed_request_is_refused(call):
+    method = call.channel.unary_unary(f"/{ACK}")
+    with pytest.raises(grpc.aio.AioRpcError, match="malformed") as caught:
+        await method(b"\xff\xff")
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_call_ends_at_its_deadline(world, call):
+    # The client gives up, and the server must cancel the method.
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call(ACK, pb.AckRequest(), timeout=0.05)
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    await world.until(lambda: world.service.ended == ["cancelled"])
+    assert world.calls == 0
+
+
+async def test_cancelled_call_cancels_its_method(world, call):
+    asked = call(ACK, pb.AckRequest())
+    await world.service.asked.wait()
+    asked.cancel()
+    await world.until(lambda: world.service.ended == ["cancelled"])
+    assert world.calls == 0
+
+
+async def test_stream_ends_when_its_client_disconnects(world, call):
+    stream = call(RECEIVE, pb.ReceiveRequest(request_id=1, consumer_id=1))
+    await stream.read()
+    await call.channel.close()
+    await world.until(lambda: world.service.ended == ["cancelled"])
+
+
+@pytest.mark.slow
+async def test_messages_of_a_stream_arrive_in_order(call):
+    stream = call(RECEIVE, pb.ReceiveRequest(consumer_id=5000))
+    received = [message.request_id async for message in stream]
+    assert received == list(range(5000))
+
+
+@pytest.mark.slow
+async def test_unread_stream_does_not_block_other_calls(world, call):
+    stream = call(RECEIVE, pb.ReceiveRequest(consumer_id=100_000))
+    await stream.read()
+    before = -1
+    while before != world.service.written:
+        before = world.service.written
+        await asyncio.sleep(0.02)
+    assert before < 100_000
+    world.service.may_answer.set()
+    await call(ACK, pb.AckRequest())
+    for _ in range(before + 1):
         await stream.read()
-        await call._channel.close()
-        await world.until(lambda: world.service.ended == ["cancelled"])
-
-    with_world(test)
 
 
 @pytest.mark.slow
-def test_messages_of_a_stream_arrive_in_order():
-    async def test(world, call):
-        stream = call(RECEIVE, pb.ReceiveRequest(consumer_id=5000))
-        received = [message.request_id async for message in stream]
-        assert received == list(range(5000))
-
-    with_world(test)
-
-
-@pytest.mark.slow
-def test_unread_stream_does_not_block_other_calls():
-    async def test(world, call):
-        stream = call(RECEIVE, pb.ReceiveRequest(consumer_id=100_000))
-        await stream.read()
-        before = -1
-        while before != world.service.written:
-            before = world.service.written
-            await asyncio.sleep(0.02)
-        assert before < 100_000
-        world.service.may_answer.set()
-        await call(ACK, pb.AckRequest())
-        for _ in range(before + 1):
-            await stream.read()
-
-    with_world(test)
-
-
-@pytest.mark.slow
-def test_connection_with_unread_answers_is_not_read():
-    async def test(world, call):
-        _, writer = await asyncio.open_connection("127.0.0.1", world.port)
-        writer.write(handshake(window=2**31 - 1))
-        writer.write(
-            frame(FrameType.WINDOW_UPDATE, 0, 0, (2**31 - 1 - 65_535).to_bytes(4))
-        )
-        path = (b":path", f"/{RECEIVE}".encode())
-        headers = [(b":method", b"POST"), (b":scheme", b"http"), path]
-        headers.append((b"content-type", b"application/grpc"))
-        body = pb.ReceiveRequest(consumer_id=1_000_000).SerializeToString()
-        writer.write(request(1, headers=headers))
-        writer.write(data(1, b"\0" + len(body).to_bytes(4) + body, ends=True))
-        await world.until(lambda: world.service.written)
-        before = -1
-        while before != world.service.written:
-            before = world.service.written
-            await asyncio.sleep(0.05)
-        # All buffers are full, so no more answers are made.
-        [connection] = [each for each in world.server.connections if each.calls]
-        waiting = connection._transport.get_write_buffer_size()
-        assert waiting < 2 * WRITE_BUFFER_BYTES
-        assert before < 100_000
-        writer.close()
-        await world.until(lambda: world.service.ended == ["cancelled"])
-
-    with_world(test)
+async def test_connection_with_unread_answers_is_not_read(world, call):
+    _, writer = await asyncio.open_connection("127.0.0.1", world.port)
+    writer.write(handshake(window=2**31 - 1))
+    writer.write(frame(FrameType.WINDOW_UPDATE, 0, 0, (2**31 - 1 - 65_535).to_bytes(4)))
+    path = (b":path", f"/{RECEIVE}".encode())
+    headers = [(b":method", b"POST"), (b":scheme", b"http"), path]
+    headers.append((b"content-type", b"application/grpc"))
+    body = pb.ReceiveRequest(consumer_id=1_000_000).SerializeToString()
+    writer.write(request(1, headers=headers))
+    writer.write(data(1, b"\0" + len(body).to_bytes(4) + body, ends=True))
+    await world.until(lambda: world.service.written)
+    before = -1
+    while before != world.service.written:
+        before = world.service.written
+        await asyncio.sleep(0.05)
+    # All buffers are full, so no more answers are made.
+    [connection] = [each for each in world.server.connections if each.calls]
+    waiting = connection._transport.get_write_buffer_size()
+    assert waiting < 2 * WRITE_BUFFER_BYTES
+    assert before < 100_000
+    writer.close()
+    await world.until(lambda: world.service.ended == ["cancelled"])
 
 
 def has_settled(http2):
@@ -258,79 +234,67 @@ def has_settled(http2):
     return http2.has_preface and http2.has_settings_ack
 
 
-def test_client_that_does_not_answer_ping_is_disconnected():
-    async def test(world, call):
-        reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
-        writer.write(handshake() + frame(FrameType.SETTINGS, 1))
-        await world.until(
-            lambda: any(
-                has_settled(each._grpc.http2) for each in world.server.connections
-            )
-        )
-        [connection] = world.server.connections
-        received = await reader.read(1000)
-        # The preface may arrive in pieces; when nothing more arrives, a PING is sent.
-        while FrameType.PING not in [each.kind for each in seen([received])]:
-            connection._on_keepalive()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(0.05):
-                    received += await reader.read(1000)
-        # The client has not answered.
-        connection._on_keepalive()
-        with suppress(ConnectionResetError):
-            assert await reader.read() == b""
-        await world.until(lambda: not world.server.connections)
-        writer.close()
-
-    with_world(test, keepalive_s=3600.0)
+@using(server_options={"keepalive_s": 3600.0})
+async def test_client_that_does_not_answer_ping_is_disconnected(world, call):
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+    writer.write(handshake() + frame(FrameType.SETTINGS, 1))
+    await world.until(
+        lambda: any(has_settled(each._grpc.http2) for each in world.server.connections)
+    )
+    [connection] = world.server.connections
+    received = await reader.read(1000)
+    # The preface may arrive in pieces; when nothing more arrives, a PING is sent.
+    while FrameType.PING not in [each.kind for each in seen([received])]:
+        connection.on_keepalive()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.05):
+                received += await reader.read(1000)
+    # The client has not answered.
+    connection.on_keepalive()
+    with suppress(ConnectionResetError):
+        assert await reader.read() == b""
+    await world.until(lambda: not world.server.connections)
+    writer.close()
 
 
-def test_client_that_answers_ping_stays_connected():
-    async def test(world, call):
-        stream = call(RECEIVE, pb.ReceiveRequest(request_id=1, consumer_id=1))
-        await stream.read()
-        [connection] = world.server.connections
-        for _ in range(6):
-            connection._on_keepalive()
-            if connection._was_silent:
-                # The client answers the PING.
-                await world.until(lambda: connection._has_received)
-        assert world.calls == 1
-
-    with_world(test, keepalive_s=3600.0)
+@using(server_options={"keepalive_s": 3600.0})
+async def test_client_that_answers_ping_stays_connected(world, call):
+    stream = call(RECEIVE, pb.ReceiveRequest(request_id=1, consumer_id=1))
+    await stream.read()
+    [connection] = world.server.connections
+    for _ in range(6):
+        connection.on_keepalive()
+        if connection._was_silent:
+            # The client answers the PING.
+            await world.until(lambda: connection._has_received)
+    assert world.calls == 1
 
 
-def test_other_protocol_is_answered_with_goaway():
-    async def test(world, call):
-        reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
-        writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
-        received = await reader.read()
-        assert [each.kind for each in seen([received])][-1] is FrameType.GOAWAY
-        writer.close()
-
-    with_world(test)
+async def test_other_protocol_is_answered_with_goaway(world, call):
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+    writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+    received = await reader.read()
+    assert [each.kind for each in seen([received])][-1] is FrameType.GOAWAY
+    writer.close()
 
 
-def test_second_request_of_a_unary_call_is_refused():
-    async def test(world, call):
-        reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
-        headers = [(b":method", b"POST"), (b":scheme", b"http")]
-        headers += [
-            (b":path", f"/{ACK}".encode()),
-            (b"content-type", b"application/grpc"),
-        ]
-        message = b"\0" + (0).to_bytes(4)
-        writer.write(handshake() + request(1, headers=headers))
-        writer.write(data(1, message + message, ends=True))
-        received = b""
-        while b"grpc-status" not in received:
-            received += await reader.read(1000)
-        answer = headers_of([each for each in seen([received]) if each.stream == 1])
-        assert answer["grpc-status"] == "3"
-        assert answer["grpc-message"] == "2 requests where there must be one"
-        writer.close()
-
-    with_world(test)
+async def test_second_request_of_a_unary_call_is_refused(world, call):
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+    headers = [(b":method", b"POST"), (b":scheme", b"http")]
+    headers += [
+        (b":path", f"/{ACK}".encode()),
+        (b"content-type", b"application/grpc"),
+    ]
+    message = b"\0" + (0).to_bytes(4)
+    writer.write(handshake() + request(1, headers=headers))
+    writer.write(data(1, message + message, ends=True))
+    received = b""
+    while b"grpc-status" not in received:
+        received += await reader.read(1000)
+    answer = headers_of([each for each in seen([received]) if each.stream == 1])
+    assert answer["grpc-status"] == "3"
+    assert answer["grpc-message"] == "2 requests where there must be one"
+    writer.close()
 
 
 # One connection beside others.
@@ -353,18 +317,21 @@ def connected_by_hand(server) -> tuple[GrpcProtocol, RecordingTransport]:
     return connection, transport
 
 
-def by_hand(test, service=None, **options):
-    """Run *test* with a server and without sockets."""
+@pytest.fixture
+def service_type():
+    return Consumers
 
-    async def run():
-        async with asyncio.timeout(30), task_scope() as tasks:
-            services = [Service(CONSUMER, service or Consumers())]
-            server = GrpcServer(services, tasks, **options)
-            await test(server)
-            for each in list(server.connections):
-                each.connection_lost(None)
 
-    asyncio.run(run())
+@pytest.fixture
+async def server(service_type, server_options):
+    """Run a server without sockets."""
+    async with task_scope() as tasks:
+        server = GrpcServer(
+            [Service(CONSUMER, service_type())], tasks, **server_options
+        )
+        yield server
+        for each in list(server.connections):
+            each.connection_lost(None)
 
 
 def call_of(stream: int, method: str, message: pb.AckRequest) -> bytes:
@@ -378,39 +345,33 @@ def call_of(stream: int, method: str, message: pb.AckRequest) -> bytes:
     return request(stream, headers=headers) + data(stream, body, ends=True)
 
 
-def test_connection_has_a_bounded_share_of_a_turn():
-    async def test(server):
-        connection, transport = connected_by_hand(server)
+async def test_connection_has_a_bounded_share_of_a_turn(server):
+    connection, transport = connected_by_hand(server)
+    await asyncio.sleep(0)
+    http2 = connection._grpc.http2
+    before = http2.work
+    connection.data_received(PING * (10 * WORK_PER_TURN))
+    turns = 0
+    while http2.has_backlog:
+        assert http2.work - before <= WORK_PER_TURN * (turns // 2 + 1)
+        assert not transport.is_reading_now
         await asyncio.sleep(0)
-        http2 = connection._grpc.http2
-        before = http2.work
-        connection.data_received(PING * (10 * WORK_PER_TURN))
-        turns = 0
-        while http2.has_backlog:
-            assert http2.work - before <= WORK_PER_TURN * (turns // 2 + 1)
-            assert not transport.is_reading_now
-            await asyncio.sleep(0)
-            turns += 1
-        assert transport.is_reading_now
-        assert http2.work - before == 10 * WORK_PER_TURN
-
-    by_hand(test)
+        turns += 1
+    assert transport.is_reading_now
+    assert http2.work - before == 10 * WORK_PER_TURN
 
 
-def test_other_connections_are_served_between_the_turns_of_one():
-    async def test(server):
-        hostile, _ = connected_by_hand(server)
-        good, transport = connected_by_hand(server)
-        await asyncio.sleep(0)
-        before = hostile._grpc.http2.work
-        hostile.data_received(PING * (30 * WORK_PER_TURN))
-        nack = call_of(1, "danube.ConsumerService/Nack", pb.NackRequest())
-        good.data_received(nack)
-        await turns_until(lambda: "grpc-status" in answer_in(transport))
-        assert hostile._grpc.http2.has_backlog
-        assert hostile._grpc.http2.work - before <= 4 * WORK_PER_TURN
-
-    by_hand(test)
+async def test_other_connections_are_served_between_the_turns_of_one(server):
+    hostile, _ = connected_by_hand(server)
+    good, transport = connected_by_hand(server)
+    await asyncio.sleep(0)
+    before = hostile._grpc.http2.work
+    hostile.data_received(PING * (30 * WORK_PER_TURN))
+    nack = call_of(1, "danube.ConsumerService/Nack", pb.NackRequest())
+    good.data_received(nack)
+    await turns_until(lambda: "grpc-status" in answer_in(transport))
+    assert hostile._grpc.http2.has_backlog
+    assert hostile._grpc.http2.work - before <= 4 * WORK_PER_TURN
 
 
 def answer_in(transport) -> dict[str, str]:
@@ -427,68 +388,58 @@ async def turns_until(condition) -> None:
     raise AssertionError("it did not come about")
 
 
-def test_connection_that_is_not_read_from_processes_nothing():
-    async def test(server):
-        connection, _ = connected_by_hand(server)
+async def test_connection_that_is_not_read_from_processes_nothing(server):
+    connection, _ = connected_by_hand(server)
+    await asyncio.sleep(0)
+    http2 = connection._grpc.http2
+    connection.data_received(PING * (3 * WORK_PER_TURN))
+    connection.pause_writing()
+    before = http2.work
+    for _ in range(10):
         await asyncio.sleep(0)
-        http2 = connection._grpc.http2
-        connection.data_received(PING * (3 * WORK_PER_TURN))
-        connection.pause_writing()
-        before = http2.work
-        for _ in range(10):
-            await asyncio.sleep(0)
-        assert http2.work == before
-        connection.resume_writing()
-        await turns_until(lambda: not http2.has_backlog)
-        assert http2.work > before
-
-    by_hand(test)
+    assert http2.work == before
+    connection.resume_writing()
+    await turns_until(lambda: not http2.has_backlog)
+    assert http2.work > before
 
 
-def test_flood_closes_its_connection():
-    async def test(server):
-        connection, transport = connected_by_hand(server)
-        while not transport.is_closed:
-            connection.data_received(PING * 1000)
-            await asyncio.sleep(0)
-        *_, last = seen([bytes(transport.written)])
-        assert last.kind is FrameType.GOAWAY
-        # Later frames have no effect.
-        connection.data_received(PING)
-
-    by_hand(test)
+async def test_flood_closes_its_connection(server):
+    connection, transport = connected_by_hand(server)
+    while not transport.is_closed:
+        connection.data_received(PING * 1000)
+        await asyncio.sleep(0)
+    *_, last = seen([bytes(transport.written)])
+    assert last.kind is FrameType.GOAWAY
+    # Later frames have no effect.
+    connection.data_received(PING)
 
 
-def test_connections_beyond_the_maximum_are_closed():
-    async def test(server):
-        connected_by_hand(server)
-        refused, transport = server.new_connection(), RecordingTransport()
-        refused.connection_made(transport)
-        assert transport.is_aborted
-        refused.data_received(handshake())
-        refused.connection_lost(None)
-        assert (server.counts.refused_total, server.counts.open_count) == (1, 1)
-        assert len(server.connections) == 1
-
-    by_hand(test, counts=ConnectionCounts(listener="grpc", connections_max=1))
+@using(server_options={"counts": ConnectionCounts(listener="grpc", connections_max=1)})
+async def test_connections_beyond_the_maximum_are_closed(server):
+    connected_by_hand(server)
+    refused, transport = server.new_connection(), RecordingTransport()
+    refused.connection_made(transport)
+    assert transport.is_aborted
+    refused.data_received(handshake())
+    refused.connection_lost(None)
+    assert (server.counts.refused_total, server.counts.open_count) == (1, 1)
+    assert len(server.connections) == 1
 
 
-def test_connection_that_holds_most_is_closed_when_memory_runs_out():
-    async def test(server):
-        small, transport = connected_by_hand(server)
-        small.data_received(half_a_call(1, 1000))
-        hog, hogs_transport = connected_by_hand(server)
-        for stream in range(1, 25, 2):
-            hog.data_received(half_a_call(stream, 10_000))
-            await asyncio.sleep(0)
-        assert hogs_transport.is_closed
-        assert not transport.is_closed
-        assert server.counts.abusive_total == 1
-        *_, last = seen([bytes(hogs_transport.written)])
-        assert last.kind is FrameType.GOAWAY
-        assert server.held_bytes == small.held_bytes == 1005
-
-    by_hand(test, receive_bytes_max=100_000)
+@using(server_options={"receive_bytes_max": 100_000})
+async def test_connection_that_holds_most_is_closed_when_memory_runs_out(server):
+    small, transport = connected_by_hand(server)
+    small.data_received(half_a_call(1, 1000))
+    hog, hogs_transport = connected_by_hand(server)
+    for stream in range(1, 25, 2):
+        hog.data_received(half_a_call(stream, 10_000))
+        await asyncio.sleep(0)
+    assert hogs_transport.is_closed
+    assert not transport.is_closed
+    assert server.counts.abusive_total == 1
+    *_, last = seen([bytes(hogs_transport.written)])
+    assert last.kind is FrameType.GOAWAY
+    assert server.held_bytes == small.held_bytes == 1005
 
 
 def half_a_call(stream: int, byte_count: int) -> bytes:
@@ -500,31 +451,25 @@ def half_a_call(stream: int, byte_count: int) -> bytes:
     )
 
 
-def test_answered_requests_hold_no_memory():
-    async def test(server):
-        connection, transport = connected_by_hand(server)
-        nack = pb.NackRequest(reason="x" * 5000)
-        connection.data_received(call_of(1, "danube.ConsumerService/Nack", nack))
-        connection._flush()
-        assert server.held_bytes > 5000
-        await turns_until(lambda: "grpc-status" in answer_in(transport))
-        await asyncio.sleep(0)
-        assert server.held_bytes == 0
-
-    by_hand(test)
+async def test_answered_requests_hold_no_memory(server):
+    connection, transport = connected_by_hand(server)
+    nack = pb.NackRequest(reason="x" * 5000)
+    connection.data_received(call_of(1, "danube.ConsumerService/Nack", nack))
+    connection._flush()
+    assert server.held_bytes > 5000
+    await turns_until(lambda: "grpc-status" in answer_in(transport))
+    await asyncio.sleep(0)
+    assert server.held_bytes == 0
 
 
-def test_call_that_is_reset_before_it_begins_is_forgotten():
-    async def test(server):
-        connection, _ = connected_by_hand(server)
-        nack = call_of(1, "danube.ConsumerService/Nack", pb.NackRequest())
-        connection.data_received(nack + reset(1))
-        assert not connection.calls
-
-    by_hand(test)
+async def test_call_that_is_reset_before_it_begins_is_forgotten(server):
+    connection, _ = connected_by_hand(server)
+    nack = call_of(1, "danube.ConsumerService/Nack", pb.NackRequest())
+    connection.data_received(nack + reset(1))
+    assert not connection.calls
 
 
-def test_closed_connection_is_freed_without_the_garbage_collector():
+async def test_closed_connection_is_freed_without_the_garbage_collector(server):
     async def use(server):
         connection, transport = connected_by_hand(server)
         ack = call_of(1, ACK, pb.AckRequest())
@@ -535,73 +480,58 @@ def test_closed_connection_is_freed_without_the_garbage_collector():
         connection.connection_lost(None)
         return weakref.ref(connection)
 
-    async def test(server):
-        gc.disable()
-        try:
-            found = await use(server)
-            for _ in range(5):
-                await asyncio.sleep(0)
-            assert found() is None
-        finally:
-            gc.enable()
-
-    by_hand(test)
+    gc.disable()
+    try:
+        found = await use(server)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert found() is None
+    finally:
+        gc.enable()
 
 
 # Connections that nobody uses.
 
 
-def test_missing_preface_closes_the_connection():
-    async def test(server):
-        connection, transport = server.new_connection(), RecordingTransport()
-        connection.connection_made(transport)
-        connection.data_received(handshake()[:20])
-        connection._on_keepalive()
-        assert transport.is_aborted
-
-    by_hand(test)
+async def test_missing_preface_closes_the_connection(server):
+    connection, transport = server.new_connection(), RecordingTransport()
+    connection.connection_made(transport)
+    connection.data_received(handshake()[:20])
+    connection.on_keepalive()
+    assert transport.is_aborted
 
 
-def test_missing_settings_ack_closes_the_connection():
-    async def test(server):
-        connection, transport = server.new_connection(), RecordingTransport()
-        connection.connection_made(transport)
-        connection.data_received(handshake())
-        connection._on_keepalive()
-        assert not transport.is_aborted
-        connection.data_received(PING)
-        connection._on_keepalive()
-        assert transport.is_aborted
-
-    by_hand(test)
+async def test_missing_settings_ack_closes_the_connection(server):
+    connection, transport = server.new_connection(), RecordingTransport()
+    connection.connection_made(transport)
+    connection.data_received(handshake())
+    connection.on_keepalive()
+    assert not transport.is_aborted
+    connection.data_received(PING)
+    connection.on_keepalive()
+    assert transport.is_aborted
 
 
-def test_client_that_does_not_read_is_disconnected():
-    async def test(server):
-        connection, transport = connected_by_hand(server)
-        connection._on_keepalive()
-        connection.pause_writing()
-        transport.unsent_bytes = len(transport.written)
-        connection._on_keepalive()
-        assert not transport.is_aborted
-        connection._on_keepalive()
-        assert transport.is_aborted
-
-    by_hand(test)
+async def test_client_that_does_not_read_is_disconnected(server):
+    connection, transport = connected_by_hand(server)
+    connection.on_keepalive()
+    connection.pause_writing()
+    transport.unsent_bytes = len(transport.written)
+    connection.on_keepalive()
+    assert not transport.is_aborted
+    connection.on_keepalive()
+    assert transport.is_aborted
 
 
-def test_client_that_reads_slowly_stays_connected():
-    async def test(server):
-        connection, transport = connected_by_hand(server)
-        connection._on_keepalive()
-        connection.pause_writing()
-        transport.unsent_bytes = len(transport.written)
-        for _ in range(5):
-            transport.unsent_bytes -= 1
-            connection._on_keepalive()
-        assert not transport.is_aborted
-
-    by_hand(test)
+async def test_client_that_reads_slowly_stays_connected(server):
+    connection, transport = connected_by_hand(server)
+    connection.on_keepalive()
+    connection.pause_writing()
+    transport.unsent_bytes = len(transport.written)
+    for _ in range(5):
+        transport.unsent_bytes -= 1
+        connection.on_keepalive()
+    assert not transport.is_aborted
 
 
 # Answers without a task.
@@ -654,83 +584,73 @@ def statuses_of(transport):
 WHOLE = [FrameType.HEADERS, FrameType.DATA, FrameType.HEADERS]
 
 
-def test_call_that_does_not_wait_is_answered_without_a_task():
-    async def test(server):
-        connection, transport = connected_by_hand(server)
-        service = server.methods[f"/{NACK}"].call.__self__
-        await turn()
-        transport.written.clear()
-        connection.data_received(nack_of(1) + nack_of(3, "cannot"))
-        assert len(connection.calls) == 1
-        await turn()
-        assert service.waited == 1
-        assert statuses_of(transport) == [(s, kind) for s in (1, 3) for kind in WHOLE]
-
-    by_hand(test, service=Nowait())
+@using(service_type=Nowait)
+async def test_call_that_does_not_wait_is_answered_without_a_task(server):
+    connection, transport = connected_by_hand(server)
+    service = server.methods[f"/{NACK}"].call.__self__
+    await turn()
+    transport.written.clear()
+    connection.data_received(nack_of(1) + nack_of(3, "cannot"))
+    assert len(connection.calls) == 1
+    await turn()
+    assert service.waited == 1
+    assert statuses_of(transport) == [(s, kind) for s in (1, 3) for kind in WHOLE]
 
 
-def test_error_without_a_task_is_sent_and_counted():
-    async def test(server):
-        connection, transport = connected_by_hand(server)
-        await turn()
-        transport.written.clear()
-        connection.data_received(nack_of(1, "refused"))
-        await turn()
-        assert statuses_of(transport) == [(1, FrameType.HEADERS)]
-        errors = server.methods[f"/{NACK}"].service.errors
-        assert errors == {InvalidRequest.code: 1}
-
-    by_hand(test, service=Nowait())
+@using(service_type=Nowait)
+async def test_error_without_a_task_is_sent_and_counted(server):
+    connection, transport = connected_by_hand(server)
+    await turn()
+    transport.written.clear()
+    connection.data_received(nack_of(1, "refused"))
+    await turn()
+    assert statuses_of(transport) == [(1, FrameType.HEADERS)]
+    errors = server.methods[f"/{NACK}"].service.errors
+    assert errors == {InvalidRequest.code: 1}
 
 
-def test_cancelled_call_without_a_task_is_not_answered():
-    async def test(server):
-        connection, transport = connected_by_hand(server)
-        service = server.methods[f"/{NACK}"].call.__self__
-        await turn()
-        transport.written.clear()
-        connection.data_received(nack_of(1, "later"))
-        assert connection.is_answering
-        connection.data_received(frame(FrameType.RST_STREAM, 0, 1, bytes(4)))
-        assert not connection.is_answering
-        service.answers[0]()
-        await turn()
-        assert statuses_of(transport) == []
-
-    by_hand(test, service=Nowait())
+@using(service_type=Nowait)
+async def test_cancelled_call_without_a_task_is_not_answered(server):
+    connection, transport = connected_by_hand(server)
+    service = server.methods[f"/{NACK}"].call.__self__
+    await turn()
+    transport.written.clear()
+    connection.data_received(nack_of(1, "later"))
+    assert connection.is_answering
+    connection.data_received(frame(FrameType.RST_STREAM, 0, 1, bytes(4)))
+    assert not connection.is_answering
+    service.answers[0]()
+    await turn()
+    assert statuses_of(transport) == []
 
 
-def test_close_waits_for_calls_without_tasks():
-    async def test(server):
-        connection, transport = connected_by_hand(server)
-        service = server.methods[f"/{NACK}"].call.__self__
-        connection.data_received(nack_of(1, "later"))
-        await turn()
-        transport.written.clear()
-        ending = server.run(server.close(30.0))
-        await turn()
-        assert not ending.done()
-        service.answers[0]()
-        await ending
-        assert statuses_of(transport) == [(1, kind) for kind in WHOLE]
-
-    by_hand(test, service=Nowait())
+@using(service_type=Nowait)
+async def test_close_waits_for_calls_without_tasks(server):
+    connection, transport = connected_by_hand(server)
+    service = server.methods[f"/{NACK}"].call.__self__
+    connection.data_received(nack_of(1, "later"))
+    await turn()
+    transport.written.clear()
+    ending = server.run(server.close(30.0))
+    await turn()
+    assert not ending.done()
+    service.answers[0]()
+    await ending
+    assert statuses_of(transport) == [(1, kind) for kind in WHOLE]
 
 
-def test_ping_ack_is_sent_with_the_answer_to_a_call():
-    async def test(server):
-        connection, transport = connected_by_hand(server)
-        service = server.methods[f"/{NACK}"].call.__self__
-        await turn()
-        transport.written.clear()
-        connection.data_received(PING + nack_of(1, "later"))
-        await turn()
-        assert not transport.written
-        before = transport.write_count
-        service.answers[0]()
-        await turn()
-        assert transport.write_count == before + 1
-        frames = seen([bytes(transport.written)])
-        assert [each.kind for each in frames] == [FrameType.PING, *WHOLE]
-
-    by_hand(test, service=Nowait())
+@using(service_type=Nowait)
+async def test_ping_ack_is_sent_with_the_answer_to_a_call(server):
+    connection, transport = connected_by_hand(server)
+    service = server.methods[f"/{NACK}"].call.__self__
+    await turn()
+    transport.written.clear()
+    connection.data_received(PING + nack_of(1, "later"))
+    await turn()
+    assert not transport.written
+    before = transport.write_count
+    service.answers[0]()
+    await turn()
+    assert transport.write_count == before + 1
+    frames = seen([bytes(transport.written)])
+    assert [each.kind for each in frames] == [FrameType.PING, *WHOLE]

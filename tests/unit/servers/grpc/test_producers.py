@@ -15,7 +15,6 @@ from pydanube.servers.grpc.producers import (
     Producers,
 )
 from pydanube.servers.grpc.services import StatusError
-from pydanube.testing import memory_broker
 from pydanube.wire.pb import danube_api_pb2 as pb
 from support.grpc_contexts import Clock
 
@@ -55,135 +54,105 @@ class World:
         return list(self.broker.topics.opened[NAME].registrations)
 
 
-def with_world(test):
-    async def run():
-        async with asyncio.timeout(30), memory_broker() as memory:
-            await test(World(memory.broker))
-
-    asyncio.run(run())
+@pytest.fixture
+async def world(broker):
+    return World(broker.broker)
 
 
-def test_silent_producer_is_detached():
-    async def test(world):
-        await world.create("one")
-        two = await world.create("two")
-        world.wait(GONE_AFTER_S - 1)
-        assert world.producers.is_healthy(two)
-        world.wait(1)
-        assert world.names == ["two"]
-        await world.send(two)
-        world.wait(GONE_AFTER_S - 1)
-        assert world.names == ["two"]
-
-    with_world(test)
+async def test_silent_producer_is_detached(world):
+    await world.create("one")
+    two = await world.create("two")
+    world.wait(GONE_AFTER_S - 1)
+    assert world.producers.is_healthy(two)
+    world.wait(1)
+    assert world.names == ["two"]
+    await world.send(two)
+    world.wait(GONE_AFTER_S - 1)
+    assert world.names == ["two"]
 
 
-def test_detached_producer_may_send_again():
-    async def test(world):
-        number = await world.create()
-        world.wait(GONE_AFTER_S)
-        assert world.names == []
-        assert world.producers.is_healthy(number)
-        await world.send(number)
-        assert world.names == ["p"]
-        assert world.broker.topics.opened[NAME].end_offset == 1
-
-    with_world(test)
+async def test_detached_producer_may_send_again(world):
+    number = await world.create()
+    world.wait(GONE_AFTER_S)
+    assert world.names == []
+    assert world.producers.is_healthy(number)
+    await world.send(number)
+    assert world.names == ["p"]
+    assert world.broker.topics.opened[NAME].end_offset == 1
 
 
-def test_detached_producer_may_have_been_replaced():
-    async def test(world):
-        limit = NamespacePolicy(max_producers_per_topic=1)
-        await world.broker.namespaces.set_policy(NamespaceName("default"), limit)
-        one = await world.create("one")
-        with pytest.raises(QuotaExceeded):
-            await world.create("two")
-        world.wait(GONE_AFTER_S)
+async def test_detached_producer_may_have_been_replaced(world):
+    limit = NamespacePolicy(max_producers_per_topic=1)
+    await world.broker.namespaces.set_policy(NamespaceName("default"), limit)
+    one = await world.create("one")
+    with pytest.raises(QuotaExceeded):
         await world.create("two")
-        with pytest.raises(StatusError, match="limit") as caught:
-            await world.send(one)
-        assert caught.value.status.name == "RESOURCE_EXHAUSTED"
+    world.wait(GONE_AFTER_S)
+    await world.create("two")
+    with pytest.raises(StatusError, match="limit") as caught:
+        await world.send(one)
+    assert caught.value.status.name == "RESOURCE_EXHAUSTED"
 
-    with_world(test)
 
-
-def test_forgotten_producer_has_to_be_created_again():
-    async def test(world):
-        number = await world.create()
-        world.wait(FORGOTTEN_AFTER_S)
-        assert not world.producers.is_healthy(number)
-        with pytest.raises(Unavailable, match="does not exist"):
-            await world.send(number)
-        assert await world.create() == number
+async def test_forgotten_producer_has_to_be_created_again(world):
+    number = await world.create()
+    world.wait(FORGOTTEN_AFTER_S)
+    assert not world.producers.is_healthy(number)
+    with pytest.raises(Unavailable, match="does not exist"):
         await world.send(number)
-
-    with_world(test)
-
-
-def test_fenced_producer_gets_a_status_without_retry():
-    async def test(world):
-        number = await world.create()
-        await world.broker.producers.open(
-            NAME,
-            "native",
-            policy=TopicPolicy(),
-            access=ProducerAccess.EXCLUSIVE_FENCE,
-        )
-        assert not world.producers.is_healthy(number)
-        with pytest.raises(StatusError, match="has exclusive access") as caught:
-            await world.send(number)
-        assert caught.value.status.name == "INVALID_ARGUMENT"
-        with pytest.raises(StatusError, match="exclusive") as caught:
-            await world.create()
-        assert caught.value.status.name == "PERMISSION_DENIED"
-
-    with_world(test)
+    assert await world.create() == number
+    await world.send(number)
 
 
-def test_cancelled_send_does_not_fail_other_messages():
-    async def test(world):
-        number = await world.create()
-        async with asyncio.TaskGroup() as tasks:
-            impatient = tasks.create_task(world.send(number))
-            await asyncio.sleep(0)
-            impatient.cancel()
+async def test_fenced_producer_gets_a_status_without_retry(world):
+    number = await world.create()
+    await world.broker.producers.open(
+        NAME,
+        "native",
+        policy=TopicPolicy(),
+        access=ProducerAccess.EXCLUSIVE_FENCE,
+    )
+    assert not world.producers.is_healthy(number)
+    with pytest.raises(StatusError, match="has exclusive access") as caught:
         await world.send(number)
-        # The message of a cancelled call may be stored.
-        assert world.broker.topics.opened[NAME].end_offset == 2
-
-    with_world(test)
-
-
-def test_messages_of_one_turn_are_stored_together():
-    async def test(world):
-        one, two = await world.create("one"), await world.create("two")
-        commits = world.broker.storage.stats.journal_commit_count
-        async with asyncio.TaskGroup() as tasks:
-            for number in range(50):
-                tasks.create_task(world.send(one if number % 2 else two))
-        assert world.broker.topics.opened[NAME].end_offset == 50
-        assert world.broker.storage.stats.journal_commit_count == commits + 1
-
-    with_world(test)
+    assert caught.value.status.name == "INVALID_ARGUMENT"
+    with pytest.raises(StatusError, match="exclusive") as caught:
+        await world.create()
+    assert caught.value.status.name == "PERMISSION_DENIED"
 
 
-def test_producer_cannot_send_to_another_topic():
-    async def test(world):
-        number = await world.create()
-        message = pb.StreamMessage(
-            msg_id=pb.MsgID(producer_id=number, topic_name="/default/others")
-        )
-        with pytest.raises(InvalidRequest, match="belongs to /default/orders"):
-            await world.producers.send_message(message)
+async def test_cancelled_send_does_not_fail_other_messages(world):
+    number = await world.create()
+    async with asyncio.TaskGroup() as tasks:
+        impatient = tasks.create_task(world.send(number))
+        await asyncio.sleep(0)
+        impatient.cancel()
+    await world.send(number)
+    # The message of a cancelled call may be stored.
+    assert world.broker.topics.opened[NAME].end_offset == 2
 
-    with_world(test)
+
+async def test_messages_of_one_turn_are_stored_together(world):
+    one, two = await world.create("one"), await world.create("two")
+    commits = world.broker.storage.stats.journal_commit_count
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(50):
+            tasks.create_task(world.send(one if number % 2 else two))
+    assert world.broker.topics.opened[NAME].end_offset == 50
+    assert world.broker.storage.stats.journal_commit_count == commits + 1
 
 
-def test_close_detaches_all_producers():
-    async def test(world):
-        await world.create("one")
-        await world.create("two")
-        world.producers.close()
-        assert world.names == []
+async def test_producer_cannot_send_to_another_topic(world):
+    number = await world.create()
+    message = pb.StreamMessage(
+        msg_id=pb.MsgID(producer_id=number, topic_name="/default/others")
+    )
+    with pytest.raises(InvalidRequest, match="belongs to /default/orders"):
+        await world.producers.send_message(message)
 
-    with_world(test)
+
+async def test_close_detaches_all_producers(world):
+    await world.create("one")
+    await world.create("two")
+    world.producers.close()
+    assert world.names == []

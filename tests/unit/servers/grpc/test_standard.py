@@ -22,52 +22,43 @@ class Silent:
     async def topic_partitions(self, request): ...
 
 
-def test_health_check_answers_for_the_server_and_each_service():
-    async def run():
-        async with (
-            open_grpc_server(
-                *("127.0.0.1", 0, [Service(DISCOVERY, Silent())]),
-                name="tests",
-                flag="--x",
-            ) as port,
-            connected(port) as call,
-        ):
-            check = "grpc.health.v1.Health/Check"
-            for name in ("", "danube.Discovery", "grpc.health.v1.Health"):
-                request = health_pb2.HealthCheckRequest(service=name)
-                assert (await call(check, request)).status == SERVING
-            request = health_pb2.HealthCheckRequest(service="danube.Nothing")
-            status, _ = await call.refusal(check, request)
-            assert status == "NOT_FOUND"
-
-    asyncio.run(run())
-
-
-def test_health_watch_reports_that_the_server_stops():
-    async def run():
-        health = Health(["danube.Discovery"])
-        context = CallContext()
-        async with asyncio.TaskGroup() as tasks:
-            request = health_pb2.HealthCheckRequest(service="danube.Discovery")
-            tasks.create_task(health.watch(request, context))
-            await context.until_written(1)
-            health.close()
-        assert [each.status for each in context.written] == [SERVING, NOT_SERVING]
-
-    asyncio.run(run())
-
-
-def test_health_watch_of_an_unknown_service_reports_service_unknown():
-    async def run():
-        health = Health([])
-        health.close()
-        context = CallContext()
+async def test_health_check_answers_for_the_server_and_each_service():
+    async with (
+        open_grpc_server(
+            *("127.0.0.1", 0, [Service(DISCOVERY, Silent())]),
+            name="tests",
+            flag="--x",
+        ) as port,
+        connected(port) as call,
+    ):
+        check = "grpc.health.v1.Health/Check"
+        for name in ("", "danube.Discovery", "grpc.health.v1.Health"):
+            request = health_pb2.HealthCheckRequest(service=name)
+            assert (await call(check, request)).status == SERVING
         request = health_pb2.HealthCheckRequest(service="danube.Nothing")
-        await health.watch(request, context)
-        unknown = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
-        assert [each.status for each in context.written] == [unknown]
+        status, _ = await call.refusal(check, request)
+        assert status == "NOT_FOUND"
 
-    asyncio.run(run())
+
+async def test_health_watch_reports_that_the_server_stops():
+    health = Health(["danube.Discovery"])
+    context = CallContext()
+    async with asyncio.TaskGroup() as tasks:
+        request = health_pb2.HealthCheckRequest(service="danube.Discovery")
+        tasks.create_task(health.watch(request, context))
+        await context.until_written(1)
+        health.close()
+    assert [each.status for each in context.written] == [SERVING, NOT_SERVING]
+
+
+async def test_health_watch_of_an_unknown_service_reports_service_unknown():
+    health = Health([])
+    health.close()
+    context = CallContext()
+    request = health_pb2.HealthCheckRequest(service="danube.Nothing")
+    await health.watch(request, context)
+    unknown = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+    assert [each.status for each in context.written] == [unknown]
 
 
 def test_reflection_describes_the_services():

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from pydanube.servers.http.app import ENDPOINTS
 from pydanube.servers.http.endpoints import BODY_BYTES_MAX
-from support.http_api import State, http_of, with_api
+from support.http_api import State, http_of
 
 NO_LIMITS = {
     "max_producers_per_topic": 0,
@@ -21,302 +19,250 @@ NO_LIMITS = {
 }
 
 
-def test_topics_are_listed_by_pages():
-    async def test(api):
-        names = [f"/default/{each}" for each in "abc"]
-        for name in names:
-            await api.post("/topics", {"name": name})
-        first = await api.get("/topics?limit=2")
-        assert [each["name"] for each in first["topics"]] == names[:2]
-        assert first["next"] == names[1]
-        last = await api.get(f"/topics?limit=2&after={first['next']}")
-        assert [each["name"] for each in last["topics"]] == names[2:]
-        assert "next" not in last
-        for limit in ("0", "-1", "x"):
-            await api.get(f"/topics?limit={limit}", 400)
-
-    with_api(test)
+async def test_topics_are_listed_by_pages(api):
+    names = [f"/default/{each}" for each in "abc"]
+    for name in names:
+        await api.post("/topics", {"name": name})
+    first = await api.get("/topics?limit=2")
+    assert [each["name"] for each in first["topics"]] == names[:2]
+    assert first["next"] == names[1]
+    last = await api.get(f"/topics?limit=2&after={first['next']}")
+    assert [each["name"] for each in last["topics"]] == names[2:]
+    assert "next" not in last
+    for limit in ("0", "-1", "x"):
+        await api.get(f"/topics?limit={limit}", 400)
 
 
 # Namespaces.
 
 
-def test_namespaces_are_created_listed_and_deleted():
-    async def test(api):
-        created = await api.post("/namespaces", {"name": "shop"})
-        assert created == {"name": "shop", "policy": NO_LIMITS}
-        listed = await api.get("/namespaces")
-        assert listed == {"namespaces": ["default", "shop", "system"]}
-        assert await api.get("/namespaces/shop") == created
-        assert await api.delete("/namespaces/shop") is None
-        error = await api.get("/namespaces/shop", 404)
-        assert error["code"] == "namespace_not_found"
-
-    with_api(test)
+async def test_namespaces_are_created_listed_and_deleted(api):
+    created = await api.post("/namespaces", {"name": "shop"})
+    assert created == {"name": "shop", "policy": NO_LIMITS}
+    listed = await api.get("/namespaces")
+    assert listed == {"namespaces": ["default", "shop", "system"]}
+    assert await api.get("/namespaces/shop") == created
+    assert await api.delete("/namespaces/shop") is None
+    error = await api.get("/namespaces/shop", 404)
+    assert error["code"] == "namespace_not_found"
 
 
-def test_namespace_in_use_cannot_be_created_or_deleted():
-    async def test(api):
-        await api.post("/namespaces", {"name": "shop"})
-        error = await api.post("/namespaces", {"name": "shop"}, 409)
-        assert error == {
-            "code": "already_exists",
-            "message": "Namespace shop already exists.",
-        }
-        await api.post("/topics", {"name": "/shop/orders"})
-        error = await api.delete("/namespaces/shop", 409)
-        assert error["code"] == "namespace_in_use"
-
-    with_api(test)
+async def test_namespace_in_use_cannot_be_created_or_deleted(api):
+    await api.post("/namespaces", {"name": "shop"})
+    error = await api.post("/namespaces", {"name": "shop"}, 409)
+    assert error == {
+        "code": "already_exists",
+        "message": "Namespace shop already exists.",
+    }
+    await api.post("/topics", {"name": "/shop/orders"})
+    error = await api.delete("/namespaces/shop", 409)
+    assert error["code"] == "namespace_in_use"
 
 
-def test_namespace_policy_is_replaced_and_applies_at_once():
-    async def test(api):
-        await api.published("/default/orders", b"four")
-        path = "/namespaces/default/policy"
-        small = NO_LIMITS | {"max_message_size": 4}
-        assert await api.put(path, {"max_message_size": 4}) == small
-        assert await api.get(path) == small
-        with pytest.raises(Exception, match="exceeds maximum allowed 4"):
-            await api.published("/default/orders", b"five!")
-        assert await api.put(path, {}) == NO_LIMITS
+async def test_namespace_policy_is_replaced_and_applies_at_once(api):
+    await api.published("/default/orders", b"four")
+    path = "/namespaces/default/policy"
+    small = NO_LIMITS | {"max_message_size": 4}
+    assert await api.put(path, {"max_message_size": 4}) == small
+    assert await api.get(path) == small
+    with pytest.raises(Exception, match="exceeds maximum allowed 4"):
         await api.published("/default/orders", b"five!")
-
-    with_api(test)
+    assert await api.put(path, {}) == NO_LIMITS
+    await api.published("/default/orders", b"five!")
 
 
 # Topics.
 
 
-def test_topic_is_created_with_its_policy_and_limits():
-    async def test(api):
-        policy = {
-            "dispatch": "reliable",
-            "durability": "written",
-            "retention": {"age_s": 60, "bytes_max": None},
-            "ttl_s": 5.5,
-            "on_corruption": "skip",
-        }
-        created = await api.post(
-            "/topics",
-            {
-                "name": "/default/orders",
-                "policy": policy,
-                "limits": {"max_publish_rate": 9},
-            },
-        )
-        assert created == {
+async def test_topic_is_created_with_its_policy_and_limits(api):
+    policy = {
+        "dispatch": "reliable",
+        "durability": "written",
+        "retention": {"age_s": 60, "bytes_max": None},
+        "ttl_s": 5.5,
+        "on_corruption": "skip",
+    }
+    created = await api.post(
+        "/topics",
+        {
             "name": "/default/orders",
-            "partitions": None,
-            "topics": ["/default/orders"],
-        }
-        described = await api.get("/topics/default/orders")
-        assert described["policy"] == policy
-        assert described["limits"]["max_publish_rate"] == 9
-        assert await api.get("/topics?namespace=default") == {
-            "topics": [{"name": "/default/orders", "policy": policy}],
-            "partitioned_topics": [],
-        }
-        assert (await api.get("/topics?namespace=system"))["topics"] == []
-        await api.get("/topics?namespace=nobody", 404)
-
-    with_api(test)
-
-
-def test_partitions_are_created_added_and_deleted():
-    async def test(api):
-        await api.post("/topics", {"name": "/default/clicks", "partitions": 2})
-        grown = await api.put("/topics/default/clicks/partitions", {"count": 3})
-        names = [f"/default/clicks-part-{number}" for number in range(3)]
-        assert grown == {"name": "/default/clicks", "partitions": 3, "topics": names}
-        assert await api.get("/topics/default/clicks/partitions") == grown
-        listed = await api.get("/topics")
-        assert [each["name"] for each in listed["topics"]] == names
-        assert listed["partitioned_topics"] == [
-            {"name": "/default/clicks", "partitions": 3}
-        ]
-        await api.put("/topics/default/clicks/partitions", {"count": 3}, 400)
-        error = await api.get("/topics/default/clicks", 404)
-        assert "3 partitions" in error["message"]
-        await api.delete("/topics/default/clicks-part-0", 400)
-        await api.delete("/topics/default/clicks")
-        assert (await api.get("/topics"))["topics"] == []
-
-    with_api(test)
+            "policy": policy,
+            "limits": {"max_publish_rate": 9},
+        },
+    )
+    assert created == {
+        "name": "/default/orders",
+        "partitions": None,
+        "topics": ["/default/orders"],
+    }
+    described = await api.get("/topics/default/orders")
+    assert described["policy"] == policy
+    assert described["limits"]["max_publish_rate"] == 9
+    assert await api.get("/topics?namespace=default") == {
+        "topics": [{"name": "/default/orders", "policy": policy}],
+        "partitioned_topics": [],
+    }
+    assert (await api.get("/topics?namespace=system"))["topics"] == []
+    await api.get("/topics?namespace=nobody", 404)
 
 
-def test_topic_in_use_is_deleted_only_by_force():
-    async def test(api):
-        await api.post("/topics", {"name": "/default/orders"})
-        async with api.client.producer("/default/orders"):
-            error = await api.delete("/topics/default/orders", 409)
-            assert error["code"] == "subscription_in_use"
-            await api.delete("/topics/default/orders?force=true")
-        error = await api.delete("/topics/default/orders", 404)
-        assert error["code"] == "topic_not_found"
-
-    with_api(test)
-
-
-def test_topic_limits_override_those_of_the_namespace():
-    async def test(api):
-        await api.put("/namespaces/default/policy", {"max_message_size": 4})
-        await api.post("/topics", {"name": "/default/orders"})
-        path = "/topics/default/orders/limits"
-        small = NO_LIMITS | {"max_message_size": 4}
-        assert await api.get(path) == {"limits": small, "own": None}
-        fast = NO_LIMITS | {"max_publish_rate": 7}
-        answer = await api.put(path, {"max_publish_rate": 7})
-        assert answer == {"limits": fast, "own": fast}
-        cleared = await api.ask("DELETE", path)
-        assert cleared == {"limits": small, "own": None}
-        await api.put(path, {"max_publish_rate": -7}, 400)
-        await api.put("/topics/default/nothing/limits", {}, 404)
-
-    with_api(test)
+async def test_partitions_are_created_added_and_deleted(api):
+    await api.post("/topics", {"name": "/default/clicks", "partitions": 2})
+    grown = await api.put("/topics/default/clicks/partitions", {"count": 3})
+    names = [f"/default/clicks-part-{number}" for number in range(3)]
+    assert grown == {"name": "/default/clicks", "partitions": 3, "topics": names}
+    assert await api.get("/topics/default/clicks/partitions") == grown
+    listed = await api.get("/topics")
+    assert [each["name"] for each in listed["topics"]] == names
+    assert listed["partitioned_topics"] == [
+        {"name": "/default/clicks", "partitions": 3}
+    ]
+    await api.put("/topics/default/clicks/partitions", {"count": 3}, 400)
+    error = await api.get("/topics/default/clicks", 404)
+    assert "3 partitions" in error["message"]
+    await api.delete("/topics/default/clicks-part-0", 400)
+    await api.delete("/topics/default/clicks")
+    assert (await api.get("/topics"))["topics"] == []
 
 
-def test_on_corruption_is_set_and_described():
-    async def test(api):
-        policy = {"on_corruption": "skip"}
-        await api.post("/topics", {"name": "/default/a", "policy": policy})
-        described = await api.get("/topics/default/a")
-        assert described["policy"]["on_corruption"] == "skip"
-        path = "/topics/default/a/on-corruption"
-        assert await api.put(path, {"on_corruption": "stop"}) == {
-            "on_corruption": "stop"
-        }
-        described = await api.get("/topics/default/a")
-        assert described["policy"]["on_corruption"] == "stop"
-        await api.put(path, {"on_corruption": "ignore"}, 400)
-        await api.put("/topics/default/none/on-corruption", policy, 404)
+async def test_topic_in_use_is_deleted_only_by_force(api):
+    await api.post("/topics", {"name": "/default/orders"})
+    async with api.client.producer("/default/orders"):
+        error = await api.delete("/topics/default/orders", 409)
+        assert error["code"] == "subscription_in_use"
+        await api.delete("/topics/default/orders?force=true")
+    error = await api.delete("/topics/default/orders", 404)
+    assert error["code"] == "topic_not_found"
 
-    with_api(test)
+
+async def test_topic_limits_override_those_of_the_namespace(api):
+    await api.put("/namespaces/default/policy", {"max_message_size": 4})
+    await api.post("/topics", {"name": "/default/orders"})
+    path = "/topics/default/orders/limits"
+    small = NO_LIMITS | {"max_message_size": 4}
+    assert await api.get(path) == {"limits": small, "own": None}
+    fast = NO_LIMITS | {"max_publish_rate": 7}
+    answer = await api.put(path, {"max_publish_rate": 7})
+    assert answer == {"limits": fast, "own": fast}
+    cleared = await api.ask("DELETE", path)
+    assert cleared == {"limits": small, "own": None}
+    await api.put(path, {"max_publish_rate": -7}, 400)
+    await api.put("/topics/default/nothing/limits", {}, 404)
+
+
+async def test_on_corruption_is_set_and_described(api):
+    policy = {"on_corruption": "skip"}
+    await api.post("/topics", {"name": "/default/a", "policy": policy})
+    described = await api.get("/topics/default/a")
+    assert described["policy"]["on_corruption"] == "skip"
+    path = "/topics/default/a/on-corruption"
+    assert await api.put(path, {"on_corruption": "stop"}) == {"on_corruption": "stop"}
+    described = await api.get("/topics/default/a")
+    assert described["policy"]["on_corruption"] == "stop"
+    await api.put(path, {"on_corruption": "ignore"}, 400)
+    await api.put("/topics/default/none/on-corruption", policy, 404)
 
 
 # Subscriptions.
 
 
-def test_subscriptions_are_created_described_and_deleted():
-    async def test(api):
-        await api.published("/default/orders", b"1", b"2")
-        path = "/topics/default/orders/subscriptions"
-        new = {"name": "billing", "type": "shared", "start": "earliest"}
-        created = await api.post(path, new)
-        assert created == {"name": "billing", "topics": ["/default/orders"]}
-        described = await api.get(f"{path}/billing")
-        assert (described["type"], described["backlog"]) == ("shared", 2)
-        listed = await api.get(path)
-        assert listed == {"subscriptions": [described]}
-        error = await api.post(path, new, 409)
-        assert error["code"] == "already_exists"
-        await api.delete(f"{path}/billing")
-        error = await api.get(f"{path}/billing", 404)
-        assert error["code"] == "subscription_not_found"
-
-    with_api(test)
+async def test_subscriptions_are_created_described_and_deleted(api):
+    await api.published("/default/orders", b"1", b"2")
+    path = "/topics/default/orders/subscriptions"
+    new = {"name": "billing", "type": "shared", "start": "earliest"}
+    created = await api.post(path, new)
+    assert created == {"name": "billing", "topics": ["/default/orders"]}
+    described = await api.get(f"{path}/billing")
+    assert (described["type"], described["backlog"]) == ("shared", 2)
+    listed = await api.get(path)
+    assert listed == {"subscriptions": [described]}
+    error = await api.post(path, new, 409)
+    assert error["code"] == "already_exists"
+    await api.delete(f"{path}/billing")
+    error = await api.get(f"{path}/billing", 404)
+    assert error["code"] == "subscription_not_found"
 
 
-def test_subscription_with_consumers_is_deleted_only_by_force():
-    async def test(api):
-        await api.post("/topics", {"name": "/default/orders"})
-        path = "/topics/default/orders/subscriptions/billing"
-        async with api.client.consumer("/default/orders", subscription="billing"):
-            await api.delete(path, 409)
-            await api.delete(f"{path}?force=true")
-
-    with_api(test)
+async def test_subscription_with_consumers_is_deleted_only_by_force(api):
+    await api.post("/topics", {"name": "/default/orders"})
+    path = "/topics/default/orders/subscriptions/billing"
+    async with api.client.consumer("/default/orders", subscription="billing"):
+        await api.delete(path, 409)
+        await api.delete(f"{path}?force=true")
 
 
-def test_changes_of_a_partitioned_topic_apply_to_all_partitions():
-    async def test(api):
-        await api.post("/topics", {"name": "/default/clicks", "partitions": 2})
-        path = "/topics/default/clicks/subscriptions"
-        created = await api.post(path, {"name": "billing"})
-        names = ["/default/clicks-part-0", "/default/clicks-part-1"]
-        assert created["topics"] == names
-        await api.post(f"{path}/billing/pause", {}, 204)
-        for name in names:
-            described = await api.get(f"/topics{name}/subscriptions/billing")
-            assert described["is_paused"]
-        await api.get(f"{path}/billing", 404)
-        await api.delete(f"{path}/billing")
-        assert await api.get(f"/topics{names[1]}/subscriptions") == {
-            "subscriptions": []
-        }
-
-    with_api(test)
+async def test_changes_of_a_partitioned_topic_apply_to_all_partitions(api):
+    await api.post("/topics", {"name": "/default/clicks", "partitions": 2})
+    path = "/topics/default/clicks/subscriptions"
+    created = await api.post(path, {"name": "billing"})
+    names = ["/default/clicks-part-0", "/default/clicks-part-1"]
+    assert created["topics"] == names
+    await api.post(f"{path}/billing/pause", {}, 204)
+    for name in names:
+        described = await api.get(f"/topics{name}/subscriptions/billing")
+        assert described["is_paused"]
+    await api.get(f"{path}/billing", 404)
+    await api.delete(f"{path}/billing")
+    assert await api.get(f"/topics{names[1]}/subscriptions") == {"subscriptions": []}
 
 
-def test_subscription_settings_are_replaced_as_a_whole():
-    async def test(api):
-        await api.post("/topics", {"name": "/default/orders"})
-        path = "/topics/default/orders/subscriptions/later/settings"
-        usual = {"failure_policy": None, "limits": None, "is_paused": False}
-        assert await api.get(path) == usual
-        wanted = {
-            "failure_policy": {"redeliveries_max": 3, "poison": "drop"},
-            "limits": {"unacked_messages_max": 5},
-        }
-        answer = await api.put(path, wanted)
-        assert answer == await api.get(path)
-        assert answer["failure_policy"]["redeliveries_max"] == 3
-        assert answer["failure_policy"]["ack_timeout_s"] == 30.0
-        assert answer["limits"]["unacked_messages_max"] == 5
-        assert await api.put(path, {}) == usual
-        assert await api.get(path) == usual
-
-    with_api(test)
+async def test_subscription_settings_are_replaced_as_a_whole(api):
+    await api.post("/topics", {"name": "/default/orders"})
+    path = "/topics/default/orders/subscriptions/later/settings"
+    usual = {"failure_policy": None, "limits": None, "is_paused": False}
+    assert await api.get(path) == usual
+    wanted = {
+        "failure_policy": {"redeliveries_max": 3, "poison": "drop"},
+        "limits": {"unacked_messages_max": 5},
+    }
+    answer = await api.put(path, wanted)
+    assert answer == await api.get(path)
+    assert answer["failure_policy"]["redeliveries_max"] == 3
+    assert answer["failure_policy"]["ack_timeout_s"] == 30.0
+    assert answer["limits"]["unacked_messages_max"] == 5
+    assert await api.put(path, {}) == usual
+    assert await api.get(path) == usual
 
 
-def test_pause_keeps_other_settings():
-    async def test(api):
-        await api.post("/topics", {"name": "/default/orders"})
-        path = "/topics/default/orders/subscriptions/billing"
-        limits = {"limits": {"unacked_messages_max": 5}}
-        await api.put(f"{path}/settings", limits)
-        for action, is_paused in (("pause", True), ("resume", False)):
-            await api.post(f"{path}/{action}", {}, 204)
-            settings = await api.get(f"{path}/settings")
-            assert settings["is_paused"] is is_paused
-            assert settings["limits"]["unacked_messages_max"] == 5
-
-    with_api(test)
+async def test_pause_keeps_other_settings(api):
+    await api.post("/topics", {"name": "/default/orders"})
+    path = "/topics/default/orders/subscriptions/billing"
+    limits = {"limits": {"unacked_messages_max": 5}}
+    await api.put(f"{path}/settings", limits)
+    for action, is_paused in (("pause", True), ("resume", False)):
+        await api.post(f"{path}/{action}", {}, 204)
+        settings = await api.get(f"{path}/settings")
+        assert settings["is_paused"] is is_paused
+        assert settings["limits"]["unacked_messages_max"] == 5
 
 
-def test_seek_and_skip_move_the_cursor():
-    async def test(api):
-        await api.published("/default/orders", b"1", b"2", b"3")
-        path = "/topics/default/orders/subscriptions"
-        await api.post(path, {"name": "billing", "start": 1})
-        assert (await api.get(f"{path}/billing"))["cursor"] == 1
+async def test_seek_and_skip_move_the_cursor(api):
+    await api.published("/default/orders", b"1", b"2", b"3")
+    path = "/topics/default/orders/subscriptions"
+    await api.post(path, {"name": "billing", "start": 1})
+    assert (await api.get(f"{path}/billing"))["cursor"] == 1
 
-        async def cursor_after(action, body):
-            answer = await api.post(f"{path}/billing/{action}", body, 200)
-            return answer["cursor"]
+    async def cursor_after(action, body):
+        answer = await api.post(f"{path}/billing/{action}", body, 200)
+        return answer["cursor"]
 
-        assert await cursor_after("seek", {"to": "latest"}) == 3
-        assert await cursor_after("seek", {"to": 0}) == 0
-        assert await cursor_after("skip", {"count": 2}) == 2
-        assert await cursor_after("seek", {"to": "2001-01-01T00:00:00Z"}) == 0
-        assert await cursor_after("seek", {"to": "2200-01-01T00:00:00Z"}) == 3
-        await api.post(f"{path}/billing/seek", {"to": 9}, 400)
-        await api.post(f"{path}/billing/seek", {"to": "newest"}, 400)
-        await api.post(f"{path}/billing/seek", {"to": "2001-13-01"}, 400)
-        await api.post(f"{path}/nobody/seek", {"to": 0}, 404)
-
-    with_api(test)
+    assert await cursor_after("seek", {"to": "latest"}) == 3
+    assert await cursor_after("seek", {"to": 0}) == 0
+    assert await cursor_after("skip", {"count": 2}) == 2
+    assert await cursor_after("seek", {"to": "2001-01-01T00:00:00Z"}) == 0
+    assert await cursor_after("seek", {"to": "2200-01-01T00:00:00Z"}) == 3
+    await api.post(f"{path}/billing/seek", {"to": 9}, 400)
+    await api.post(f"{path}/billing/seek", {"to": "newest"}, 400)
+    await api.post(f"{path}/billing/seek", {"to": "2001-13-01"}, 400)
+    await api.post(f"{path}/nobody/seek", {"to": 0}, 404)
 
 
-def test_subscriptions_of_non_reliable_topics_have_no_settings():
-    async def test(api):
-        policy = {"dispatch": "non_reliable"}
-        await api.post("/topics", {"name": "/default/ticks", "policy": policy})
-        path = "/topics/default/ticks/subscriptions/billing/settings"
-        error = await api.put(path, {"failure_policy": {"poison": "drop"}}, 400)
-        assert "reliable topics" in error["message"]
-
-    with_api(test)
+async def test_subscriptions_of_non_reliable_topics_have_no_settings(api):
+    policy = {"dispatch": "non_reliable"}
+    await api.post("/topics", {"name": "/default/ticks", "policy": policy})
+    path = "/topics/default/ticks/subscriptions/billing/settings"
+    error = await api.put(path, {"failure_policy": {"poison": "drop"}}, 400)
+    assert "reliable topics" in error["message"]
 
 
 # Every request.
@@ -340,114 +286,87 @@ def test_subscriptions_of_non_reliable_topics_have_no_settings():
         ("/topics", {"name": "/default/x", "partitions": 0}, "1 to 4096"),
     ],
 )
-def test_invalid_body_is_refused_with_the_field(path, body, said):
-    async def test(api):
-        error = await api.post(path, body, 400)
-        assert error["code"] in {"invalid_request", "invalid_name"}
-        assert said in error["message"]
-
-    with_api(test)
+async def test_invalid_body_is_refused_with_the_field(api, path, body, said):
+    error = await api.post(path, body, 400)
+    assert error["code"] in {"invalid_request", "invalid_name"}
+    assert said in error["message"]
 
 
 @pytest.mark.parametrize(
     "content",
     [b"", b"{", b"\xff", b'{"name": "\xc3("}', b'{"name": "\\ud800"}', b"[" * 100_000],
 )
-def test_body_that_is_not_json_is_refused(content):
-    async def test(api):
-        headers = {"content-type": "application/json; charset=utf-8"}
-        await api.ask("POST", "/topics", status=400, content=content, headers=headers)
-
-    with_api(test)
+async def test_body_that_is_not_json_is_refused(api, content):
+    headers = {"content-type": "application/json; charset=utf-8"}
+    await api.ask("POST", "/topics", status=400, content=content, headers=headers)
 
 
-def test_request_with_another_content_type_is_refused():
-    async def test(api):
-        for kind in ("text/plain", "application/x-www-form-urlencoded"):
-            error = await api.ask(
-                "POST",
-                "/topics",
-                status=400,
-                content=b'{"name": "/default/orders"}',
-                headers={"content-type": kind},
-            )
-            assert "application/json" in error["message"]
-        path = "/topics/default/orders/subscriptions/billing"
-        for action in ("pause", "resume"):
-            await api.ask("POST", f"{path}/{action}", status=400)
-        assert (await api.get("/topics"))["topics"] == []
-
-    with_api(test)
+async def test_request_with_another_content_type_is_refused(api):
+    for kind in ("text/plain", "application/x-www-form-urlencoded"):
+        error = await api.ask(
+            "POST",
+            "/topics",
+            status=400,
+            content=b'{"name": "/default/orders"}',
+            headers={"content-type": kind},
+        )
+        assert "application/json" in error["message"]
+    path = "/topics/default/orders/subscriptions/billing"
+    for action in ("pause", "resume"):
+        await api.ask("POST", f"{path}/{action}", status=400)
+    assert (await api.get("/topics"))["topics"] == []
 
 
-def test_too_long_request_is_refused():
-    async def test(api):
-        error = await api.post("/namespaces", {"name": "x" * BODY_BYTES_MAX}, 413)
-        assert error["code"] == "message_too_large"
-
-    with_api(test)
+async def test_too_long_request_is_refused(api):
+    error = await api.post("/namespaces", {"name": "x" * BODY_BYTES_MAX}, 413)
+    assert error["code"] == "message_too_large"
 
 
-def test_unknown_paths_and_methods_are_answered_with_json():
-    async def test(api):
-        assert (await api.get("/nothing", 404))["code"] == "not_found"
-        assert (await api.put("/topics", {}, 405))["code"] == "invalid_request"
-
-    with_api(test)
+async def test_unknown_paths_and_methods_are_answered_with_json(api):
+    assert (await api.get("/nothing", 404))["code"] == "not_found"
+    assert (await api.put("/topics", {}, 405))["code"] == "invalid_request"
 
 
-def test_names_with_special_characters_are_quoted_in_paths():
-    async def test(api):
-        await api.post("/topics", {"name": "/default/Łódź"})
-        path = "/topics/default/%C5%81%C3%B3d%C5%BA/subscriptions"
-        await api.post(path, {"name": "50 % ?"})
-        assert (await api.get(f"{path}/50%20%25%20%3F"))["subscription"] == "50 % ?"
-
-    with_api(test)
+async def test_names_with_special_characters_are_quoted_in_paths(api):
+    await api.post("/topics", {"name": "/default/Łódź"})
+    path = "/topics/default/%C5%81%C3%B3d%C5%BA/subscriptions"
+    await api.post(path, {"name": "50 % ?"})
+    assert (await api.get(f"{path}/50%20%25%20%3F"))["subscription"] == "50 % ?"
 
 
-def test_requests_are_unavailable_while_the_broker_starts():
-    async def main():
-        async with http_of(State()) as http:
-            answer = await http.get("/api/v1/namespaces")
-        assert answer.status_code == 503
-        assert answer.json() == {
-            "code": "unavailable",
-            "message": "the broker is starting",
-        }
-
-    asyncio.run(main())
+async def test_requests_are_unavailable_while_the_broker_starts():
+    async with http_of(State()) as http:
+        answer = await http.get("/api/v1/namespaces")
+    assert answer.status_code == 503
+    assert answer.json() == {
+        "code": "unavailable",
+        "message": "the broker is starting",
+    }
 
 
-def test_bug_fails_only_one_request():
+async def test_bug_fails_only_one_request():
     class Broken:
         async def namespace_names(self):
             raise RuntimeError("oops")
 
-    async def main():
-        async with http_of(State(Broken())) as http:
-            answer = await http.get("/api/v1/namespaces")
-        assert answer.status_code == 500
-        assert answer.json()["code"] == "broker_error"
-
-    asyncio.run(main())
+    async with http_of(State(Broken())) as http:
+        answer = await http.get("/api/v1/namespaces")
+    assert answer.status_code == 500
+    assert answer.json()["code"] == "broker_error"
 
 
-def test_openapi_document_describes_every_endpoint():
-    async def test(api):
-        document = await api.get("/openapi.json")
-        described = {
-            (method.upper(), path)
-            for path, operations in document["paths"].items()
-            for method in operations
-        }
-        assert described == {(each.method, each.path) for each in ENDPOINTS}
-        create = document["paths"]["/topics"]["post"]
-        assert create["summary"] == "Create a topic or a partitioned topic."
-        assert create["x-permission"] == "admin"
-        assert list(create["responses"]) == ["201", "default"]
-        body = create["requestBody"]["content"]["application/json"]["schema"]
-        name = body["$ref"].removeprefix("#/components/schemas/")
-        assert "partitions" in document["components"]["schemas"][name]["properties"]
-
-    with_api(test)
+async def test_openapi_document_describes_every_endpoint(api):
+    document = await api.get("/openapi.json")
+    described = {
+        (method.upper(), path)
+        for path, operations in document["paths"].items()
+        for method in operations
+    }
+    assert described == {(each.method, each.path) for each in ENDPOINTS}
+    create = document["paths"]["/topics"]["post"]
+    assert create["summary"] == "Create a topic or a partitioned topic."
+    assert create["x-permission"] == "admin"
+    assert list(create["responses"]) == ["201", "default"]
+    body = create["requestBody"]["content"]["application/json"]["schema"]
+    name = body["$ref"].removeprefix("#/components/schemas/")
+    assert "partitions" in document["components"]["schemas"][name]["properties"]

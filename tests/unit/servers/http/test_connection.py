@@ -6,6 +6,7 @@ import asyncio
 import gc
 import weakref
 
+import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
@@ -17,6 +18,7 @@ from pydanube.servers.http.connection import (
     HttpConnection,
 )
 from support.http_api import State
+from support.running import using
 from support.transports import RecordingTransport
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
@@ -25,7 +27,7 @@ GET = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 class World:
     """Connections without sockets."""
 
-    def __init__(self, connections_max: int = 10) -> None:
+    def __init__(self, connections_max: int) -> None:
         self.counts = ConnectionCounts(listener="http", connections_max=connections_max)
         self._config = uvicorn.Config(
             make_app(State()),
@@ -55,115 +57,93 @@ class World:
         raise AssertionError("it did not come about")
 
 
-def run(test, **options) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(30):
-            await test(World(**options))
-
-    asyncio.run(main())
+@pytest.fixture
+def connections_max():
+    return 10
 
 
-def test_request_that_is_not_complete_in_time_ends_its_connection():
-    async def test(world):
-        for part in (b"G", b"GET / HTT", GET[:-2], b"POST / HTTP/1.1\r\n"):
-            connection, transport = world.connect()
-            connection.data_received(part)
-            connection.expect_answer()
-            assert transport.is_aborted
-            connection.connection_lost(None)
-        assert world.counts.silent_total == 4
-        assert world.counts.open_count == 0
-
-    run(test)
+@pytest.fixture
+async def world(connections_max):
+    return World(connections_max)
 
 
-def test_connection_with_answers_stays_open():
-    async def test(world):
+async def test_request_that_is_not_complete_in_time_ends_its_connection(world):
+    for part in (b"G", b"GET / HTT", GET[:-2], b"POST / HTTP/1.1\r\n"):
         connection, transport = world.connect()
-        for _ in range(3):
-            transport.written.clear()
-            connection.data_received(GET)
-            await world.until(lambda: b"200 OK" in transport.written)
-            connection.expect_answer()
-            assert not transport.is_aborted
+        connection.data_received(part)
         connection.expect_answer()
         assert transport.is_aborted
         connection.connection_lost(None)
+    assert world.counts.silent_total == 4
+    assert world.counts.open_count == 0
 
-    run(test)
 
-
-def test_connections_beyond_the_maximum_are_closed():
-    async def test(world):
-        kept = [world.connect() for _ in range(2)]
-        more, transport = world.connect()
-        assert transport.is_aborted
-        more.connection_lost(None)
-        assert world.counts.refused_total == 1
-        kept.pop()[0].connection_lost(None)
-        _, transport = world.connect()
+async def test_connection_with_answers_stays_open(world):
+    connection, transport = world.connect()
+    for _ in range(3):
+        transport.written.clear()
+        connection.data_received(GET)
+        await world.until(lambda: b"200 OK" in transport.written)
+        connection.expect_answer()
         assert not transport.is_aborted
-
-    run(test, connections_max=2)
-
-
-def test_long_header_is_refused_in_json():
-    async def test(world):
-        connection, transport = world.connect()
-        connection.data_received(b"GET / HTTP/1.1\r\nx: " + b"y" * HEAD_BYTES_MAX)
-        await world.until(lambda: transport.is_closed)
-        assert transport.written.startswith(b"HTTP/1.1 400 ")
-        assert b'{"code":"invalid_request"' in transport.written
-        assert world.counts.abusive_total == 1
-
-    run(test)
+    connection.expect_answer()
+    assert transport.is_aborted
+    connection.connection_lost(None)
 
 
-def test_garbage_after_an_answer_closes_the_connection():
-    async def test(world):
-        connection, transport = world.connect()
-        connection.data_received(
-            GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
-        )
-        connection.data_received(b"\0\1\2\r\n\r\n")
-        await world.until(lambda: transport.is_closed)
+@using(connections_max=2)
+async def test_connections_beyond_the_maximum_are_closed(world):
+    kept = [world.connect() for _ in range(2)]
+    more, transport = world.connect()
+    assert transport.is_aborted
+    more.connection_lost(None)
+    assert world.counts.refused_total == 1
+    kept.pop()[0].connection_lost(None)
+    _, transport = world.connect()
+    assert not transport.is_aborted
 
-    run(test)
+
+async def test_long_header_is_refused_in_json(world):
+    connection, transport = world.connect()
+    connection.data_received(b"GET / HTTP/1.1\r\nx: " + b"y" * HEAD_BYTES_MAX)
+    await world.until(lambda: transport.is_closed)
+    assert transport.written.startswith(b"HTTP/1.1 400 ")
+    assert b'{"code":"invalid_request"' in transport.written
+    assert world.counts.abusive_total == 1
 
 
-def test_truncated_body_is_not_logged_as_a_failure(caplog):
-    async def test(world):
-        connection, transport = world.connect()
-        head = b"POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n"
-        connection.data_received(head + b"Content-Type: application/json\r\n\r\n{")
-        await asyncio.sleep(0)
-        connection.connection_lost(None)
-        await world.until(lambda: not connection.tasks)
-        assert not transport.written
+async def test_garbage_after_an_answer_closes_the_connection(world):
+    connection, transport = world.connect()
+    connection.data_received(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+    connection.data_received(b"\0\1\2\r\n\r\n")
+    await world.until(lambda: transport.is_closed)
 
-    run(test)
+
+async def test_truncated_body_is_not_logged_as_a_failure(world, caplog):
+    connection, transport = world.connect()
+    head = b"POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n"
+    connection.data_received(head + b"Content-Type: application/json\r\n\r\n{")
+    await asyncio.sleep(0)
+    connection.connection_lost(None)
+    await world.until(lambda: not connection.tasks)
+    assert not transport.written
     assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 
-def test_bytes_that_are_parsed_in_a_turn_are_bounded():
-    async def test(world):
-        connection, transport = world.connect()
-        chunks = b"1\r\nx\r\n" * PARSED_BYTES_PER_TURN
-        head = (
-            b"POST /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
-        )
-        connection.data_received(head + chunks + b"0\r\n\r\n")
-        turns = 0
-        while not transport.is_reading_now:
-            await asyncio.sleep(0)
-            turns += 1
-        assert turns >= len(chunks) // PARSED_BYTES_PER_TURN
-        await world.until(lambda: b"405" in transport.written)
-
-    run(test)
+async def test_bytes_that_are_parsed_in_a_turn_are_bounded(world):
+    connection, transport = world.connect()
+    chunks = b"1\r\nx\r\n" * PARSED_BYTES_PER_TURN
+    head = b"POST /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    connection.data_received(head + chunks + b"0\r\n\r\n")
+    turns = 0
+    while not transport.is_reading_now:
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= len(chunks) // PARSED_BYTES_PER_TURN
+    await world.until(lambda: b"405" in transport.written)
 
 
-def test_closed_connection_is_freed_without_the_garbage_collector():
+async def test_closed_connection_is_freed_without_the_garbage_collector(world):
     async def ask(world):
         connection, transport = world.connect()
         connection.data_received(GET)
@@ -171,13 +151,10 @@ def test_closed_connection_is_freed_without_the_garbage_collector():
         connection.connection_lost(None)
         return weakref.ref(connection)
 
-    async def test(world):
-        gc.disable()
-        try:
-            found = await ask(world)
-            await asyncio.sleep(0)
-            assert found() is None
-        finally:
-            gc.enable()
-
-    run(test)
+    gc.disable()
+    try:
+        found = await ask(world)
+        await asyncio.sleep(0)
+        assert found() is None
+    finally:
+        gc.enable()

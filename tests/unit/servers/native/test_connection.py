@@ -22,32 +22,26 @@ from pydanube.wire.native.messages import RANGES_MAX
 from pydanube.wire.pb import stream_pb2 as pb
 from support.batches import empty_messages, frame_of
 from support.brokers import Outcome
-from support.running import TOPIC, published, with_broker
+from support.running import TOPIC, published
 from support.stream_peer import Peer, connected
 from support.streams import batch_frame, hello
 
 
-def test_unsupported_version_is_refused():
-    async def test(broker):
-        peer = await connected(broker, greet=False)
-        answer = await peer.ask(Kind.HELLO, pb.Hello(version_min=7, version_max=9))
-        assert answer.message.code == "protocol_violation"
-        assert "version 1" in answer.message.message
-        await peer.is_closed.wait()
-
-    with_broker(test)
+async def test_unsupported_version_is_refused(broker):
+    peer = await connected(broker, greet=False)
+    answer = await peer.ask(Kind.HELLO, pb.Hello(version_min=7, version_max=9))
+    assert answer.message.code == "protocol_violation"
+    assert "version 1" in answer.message.message
+    await peer.is_closed.wait()
 
 
-def test_violation_is_answered_and_closes_the_connection():
-    async def test(broker):
-        peer = await connected(broker)
-        peer.transport.write(header(Kind.RECEIPT, 1, 0, 0))
-        answer = await peer.received.get()
-        assert answer.message.code == "protocol_violation"
-        await peer.is_closed.wait()
-        assert not broker.server.connections
-
-    with_broker(test)
+async def test_violation_is_answered_and_closes_the_connection(broker):
+    peer = await connected(broker)
+    peer.transport.write(header(Kind.RECEIPT, 1, 0, 0))
+    answer = await peer.received.get()
+    assert answer.message.code == "protocol_violation"
+    await peer.is_closed.wait()
+    assert not broker.server.connections
 
 
 @pytest.mark.parametrize(
@@ -58,108 +52,88 @@ def test_violation_is_answered_and_closes_the_connection():
         ({"producer_epoch": 9}, "producer_fenced"),
     ],
 )
-def test_invalid_batch_closes_its_channel_and_stores_nothing(change, code):
-    async def test(broker):
-        peer = await connected(broker)
-        opened = await peer.ask(
-            Kind.OPEN_PRODUCER,
-            pb.OpenProducer(
-                topic=TOPIC, name="p", policy=pb.TopicPolicy(reliable=True)
-            ),
-            1,
-        )
-        right = {
-            "producer": "p",
-            "producer_id": opened.message.producer_id,
-            "producer_epoch": opened.message.producer_epoch,
-        }
-        batch = batch_frame(b"m", **(right | change))
-        peer.transport.writelines(peer.machine.send_batch(Kind.PUBLISH, batch, 1))
-        answer = await peer.received.get()
-        assert (answer.kind, answer.channel) == (Kind.ERROR, 1)
-        assert answer.message.code == code
-        described = await peer.ask(Kind.DESCRIBE_TOPIC, pb.DescribeTopic(topic=TOPIC))
-        assert described.message.end_offset == 0
-
-    with_broker(test)
+async def test_invalid_batch_closes_its_channel_and_stores_nothing(
+    broker, change, code
+):
+    peer = await connected(broker)
+    opened = await peer.ask(
+        Kind.OPEN_PRODUCER,
+        pb.OpenProducer(topic=TOPIC, name="p", policy=pb.TopicPolicy(reliable=True)),
+        1,
+    )
+    right = {
+        "producer": "p",
+        "producer_id": opened.message.producer_id,
+        "producer_epoch": opened.message.producer_epoch,
+    }
+    batch = batch_frame(b"m", **(right | change))
+    peer.transport.writelines(peer.machine.send_batch(Kind.PUBLISH, batch, 1))
+    answer = await peer.received.get()
+    assert (answer.kind, answer.channel) == (Kind.ERROR, 1)
+    assert answer.message.code == code
+    described = await peer.ask(Kind.DESCRIBE_TOPIC, pb.DescribeTopic(topic=TOPIC))
+    assert described.message.end_offset == 0
 
 
-def test_damaged_batch_is_refused():
-    async def test(broker):
-        peer = await connected(broker)
-        opened = await peer.ask(
-            Kind.OPEN_PRODUCER,
-            pb.OpenProducer(
-                topic=TOPIC, name="p", policy=pb.TopicPolicy(reliable=True)
-            ),
-            1,
-        )
+async def test_damaged_batch_is_refused(broker):
+    peer = await connected(broker)
+    opened = await peer.ask(
+        Kind.OPEN_PRODUCER,
+        pb.OpenProducer(topic=TOPIC, name="p", policy=pb.TopicPolicy(reliable=True)),
+        1,
+    )
+    batch = batch_frame(
+        b"message", producer="p", producer_id=opened.message.producer_id
+    )
+    batch.buffer[-3] ^= 1
+    peer.transport.writelines(peer.machine.send_batch(Kind.PUBLISH, batch, 1))
+    answer = await peer.received.get()
+    assert answer.message.code == "invalid_request"
+    assert "checksum" in answer.message.message
+
+
+async def test_several_batches_get_one_receipt(broker):
+    peer = await connected(broker)
+    opened = await peer.ask(
+        Kind.OPEN_PRODUCER,
+        pb.OpenProducer(topic=TOPIC, name="p", policy=pb.TopicPolicy(reliable=True)),
+        1,
+    )
+    for sequence in (0, 1, 2):
         batch = batch_frame(
-            b"message", producer="p", producer_id=opened.message.producer_id
+            b"m",
+            producer="p",
+            producer_id=opened.message.producer_id,
+            producer_epoch=opened.message.producer_epoch,
+            base_sequence=sequence,
         )
-        batch.buffer[-3] ^= 1
         peer.transport.writelines(peer.machine.send_batch(Kind.PUBLISH, batch, 1))
-        answer = await peer.received.get()
-        assert answer.message.code == "invalid_request"
-        assert "checksum" in answer.message.message
-
-    with_broker(test)
+    receipt = await peer.received.get()
+    assert list(receipt.message.base_sequence) == [0, 1, 2]
+    assert list(receipt.message.base_offset) == [0, 1, 2]
 
 
-def test_several_batches_get_one_receipt():
-    async def test(broker):
+async def test_draining_broker_refuses_messages(broker, client):
+    async with client.producer(TOPIC) as producer:
+        await producer.send(b"before")
         peer = await connected(broker)
-        opened = await peer.ask(
-            Kind.OPEN_PRODUCER,
-            pb.OpenProducer(
-                topic=TOPIC, name="p", policy=pb.TopicPolicy(reliable=True)
-            ),
-            1,
+        await broker.broker.drain()
+        answer = await peer.ask(
+            Kind.OPEN_PRODUCER, pb.OpenProducer(topic=TOPIC, name="p"), 1
         )
-        for sequence in (0, 1, 2):
-            batch = batch_frame(
-                b"m",
-                producer="p",
-                producer_id=opened.message.producer_id,
-                producer_epoch=opened.message.producer_epoch,
-                base_sequence=sequence,
-            )
-            peer.transport.writelines(peer.machine.send_batch(Kind.PUBLISH, batch, 1))
-        receipt = await peer.received.get()
-        assert list(receipt.message.base_sequence) == [0, 1, 2]
-        assert list(receipt.message.base_offset) == [0, 1, 2]
-
-    with_broker(test)
+        assert answer.message.code == "draining"
+        # The client would wait for another broker.
+        pending = producer.send_nowait(b"after")
+        producer.abandon()
+        with pytest.raises(pydanube.Closed):
+            await pending
 
 
-def test_draining_broker_refuses_messages():
-    async def test(broker):
-        async with broker.connect() as client, client.producer(TOPIC) as producer:
-            await producer.send(b"before")
-            peer = await connected(broker)
-            await broker.broker.drain()
-            answer = await peer.ask(
-                Kind.OPEN_PRODUCER, pb.OpenProducer(topic=TOPIC, name="p"), 1
-            )
-            assert answer.message.code == "draining"
-            # The client would wait for another broker.
-            pending = producer.send_nowait(b"after")
-            producer.abandon()
-            with pytest.raises(pydanube.Closed):
-                await pending
-
-    with_broker(test)
-
-
-def test_unexpected_exception_fails_only_one_request():
-    async def test(broker):
-        async with broker.connect() as client:
-            broker.broker.topics.page = None
-            with pytest.raises(pydanube.BrokerError, match="log says why"):
-                await client.topics()
-            await client.create_topic(TOPIC)
-
-    with_broker(test)
+async def test_unexpected_exception_fails_only_one_request(broker, client):
+    broker.broker.topics.page = None
+    with pytest.raises(pydanube.BrokerError, match="log says why"):
+        await client.topics()
+    await client.create_topic(TOPIC)
 
 
 async def opened_consumer(peer):
@@ -193,92 +167,81 @@ INVALID_RANGES = [
 @pytest.mark.parametrize(
     ("kind", "message"), [(Kind.ACK, pb.Ack), (Kind.NACK, pb.Nack)]
 )
-def test_frame_with_invalid_ranges_closes_its_channel(kind, message, ranges):
-    async def test(broker):
-        async with broker.connect() as client:
-            await published(client, b"a", b"b")
-        peer = await connected(broker)
-        await opened_consumer(peer)
-        peer.transport.write(peer.machine.send(kind, message(ranges=ranges), 1))
-        answer = await peer.received.get()
-        assert (answer.kind, answer.channel) == (Kind.ERROR, 1)
-        assert answer.message.code == "invalid_request"
-        async with broker.connect() as client:
-            assert (await client.describe_subscription(TOPIC, "s")).cursor == 0
-
-    with_broker(test)
+async def test_frame_with_invalid_ranges_closes_its_channel(
+    broker, kind, message, ranges
+):
+    async with broker.connect() as client:
+        await published(client, b"a", b"b")
+    peer = await connected(broker)
+    await opened_consumer(peer)
+    peer.transport.write(peer.machine.send(kind, message(ranges=ranges), 1))
+    answer = await peer.received.get()
+    assert (answer.kind, answer.channel) == (Kind.ERROR, 1)
+    assert answer.message.code == "invalid_request"
+    async with broker.connect() as client:
+        assert (await client.describe_subscription(TOPIC, "s")).cursor == 0
 
 
 @pytest.mark.parametrize("ranges", INVALID_RANGES)
-def test_request_with_invalid_ranges_is_refused(ranges):
-    async def test(broker):
-        async with broker.connect() as client:
-            await published(client, b"a", b"b")
-        peer = await connected(broker)
-        await opened_consumer(peer)
-        for request, channel in (
-            ((Kind.ACK, pb.Ack(ranges=ranges)), 1),
+async def test_request_with_invalid_ranges_is_refused(broker, ranges):
+    async with broker.connect() as client:
+        await published(client, b"a", b"b")
+    peer = await connected(broker)
+    await opened_consumer(peer)
+    for request, channel in (
+        ((Kind.ACK, pb.Ack(ranges=ranges)), 1),
+        (
             (
-                (
-                    Kind.MARK_DONE,
-                    pb.MarkDone(topic=TOPIC, subscription="s", ranges=ranges),
-                ),
-                0,
+                Kind.MARK_DONE,
+                pb.MarkDone(topic=TOPIC, subscription="s", ranges=ranges),
             ),
-        ):
-            answer = await peer.ask(*request, channel)
-            assert answer.kind is Kind.ERROR
-            assert answer.message.code == "invalid_request"
-        assert await kinds_that_come(peer) == []
-
-    with_broker(test)
-
-
-def test_client_that_does_not_read_is_sent_nothing():
-    async def test(broker):
-        async with broker.connect() as client:
-            await published(client, b"a", b"b")
-        peer = await connected(broker)
-        await opened_consumer(peer)
-        [connection] = broker.server.connections
-        connection.pause_writing()
-        give_credit(peer, 10, 1000)
-        assert await kinds_that_come(peer) == []
-        connection.resume_writing()
-        assert await kinds_that_come(peer) == [Kind.DELIVERY]
-
-    with_broker(test)
+            0,
+        ),
+    ):
+        answer = await peer.ask(*request, channel)
+        assert answer.kind is Kind.ERROR
+        assert answer.message.code == "invalid_request"
+    assert await kinds_that_come(peer) == []
 
 
-def test_unlimited_credit_is_granted_in_parts(monkeypatch):
+async def test_client_that_does_not_read_is_sent_nothing(broker):
+    async with broker.connect() as client:
+        await published(client, b"a", b"b")
+    peer = await connected(broker)
+    await opened_consumer(peer)
+    [connection] = broker.server.connections
+    connection.pause_writing()
+    give_credit(peer, 10, 1000)
+    assert await kinds_that_come(peer) == []
+    connection.resume_writing()
+    assert await kinds_that_come(peer) == [Kind.DELIVERY]
+
+
+async def test_unlimited_credit_is_granted_in_parts(broker, monkeypatch):
     monkeypatch.setattr(consumers, "CREDIT_BYTES_MAX", 1000)
+    async with broker.connect() as client, client.producer(TOPIC) as producer:
+        for _ in range(20):
+            await producer.send(bytes(100))
+    peer = await connected(broker)
+    await opened_consumer(peer)
+    [connection] = broker.server.connections
+    sent = []
+    deliver = connection.deliver
 
-    async def test(broker):
-        async with broker.connect() as client, client.producer(TOPIC) as producer:
-            for _ in range(20):
-                await producer.send(bytes(100))
-        peer = await connected(broker)
-        await opened_consumer(peer)
-        [connection] = broker.server.connections
-        sent = []
-        deliver = connection.deliver
+    def note(channel, frame, attempt):
+        deliver(channel, frame, attempt)
+        sent.append(frame.count)
+        if len(sent) == 2:
+            connection.pause_writing()
 
-        def note(channel, frame, attempt):
-            deliver(channel, frame, attempt)
-            sent.append(frame.count)
-            if len(sent) == 2:
-                connection.pause_writing()
-
-        monkeypatch.setattr(connection, "deliver", note)
-        give_credit(peer, 2**32 - 1, 2**63)
-        await kinds_that_come(peer)
-        # Only the credit that was passed on.
-        assert 2 <= len(sent) <= 4
-        connection.resume_writing()
-        await kinds_that_come(peer)
-        assert len(sent) == 20
-
-    with_broker(test)
+    monkeypatch.setattr(connection, "deliver", note)
+    give_credit(peer, 2**32 - 1, 2**63)
+    await kinds_that_come(peer)
+    # Only the credit that was passed on.
+    assert 2 <= len(sent) <= 4
+    connection.resume_writing()
+    await kinds_that_come(peer)
+    assert len(sent) == 20
 
 
 async def opened_producer(peer, channel=1, **options):
@@ -307,115 +270,95 @@ def publish(peer, opened, sequence, *payloads, channel=1):
     peer.transport.writelines(peer.machine.send_batch(Kind.PUBLISH, batch, channel))
 
 
-def test_publish_rate_limit_delays_and_loses_nothing():
-    async def test(broker):
-        async with broker.connect() as client, client.producer(TOPIC) as producer:
-            await client.set_topic_limits(TOPIC, NamespacePolicy(max_publish_rate=200))
-            async with asyncio.timeout(10):
-                for n in range(50):
-                    await producer.send_batch([str(n)])
-            payloads = [p async for b in client.read(TOPIC) for p in b.payloads]
-            assert payloads == [str(n).encode() for n in range(50)]
-
-    with_broker(test)
+async def test_publish_rate_limit_delays_and_loses_nothing(client):
+    async with client.producer(TOPIC) as producer:
+        await client.set_topic_limits(TOPIC, NamespacePolicy(max_publish_rate=200))
+        async with asyncio.timeout(10):
+            for n in range(50):
+                await producer.send_batch([str(n)])
+        payloads = [p async for b in client.read(TOPIC) for p in b.payloads]
+        assert payloads == [str(n).encode() for n in range(50)]
 
 
-def test_delayed_producer_does_not_block_its_connection(monkeypatch):
+async def test_delayed_producer_does_not_block_its_connection(broker, monkeypatch):
     monkeypatch.setattr(producers, "KEEPALIVE_INTERVAL_S", 0.01)
-
-    async def test(broker):
-        async with broker.connect() as client:
-            await client.create_topic(TOPIC)
-            await client.set_topic_limits(TOPIC, NamespacePolicy(max_publish_rate=1))
-        peer = await connected(broker)
-        opened = await opened_producer(peer)
-        # The first batch may have any size; later ones wait long.
-        publish(peer, opened, 0, *[b"x"] * 1000)
-        for sequence in range(1000, 1003):
-            publish(peer, opened, sequence, b"y")
-        receipt = await peer.received.get()
-        assert list(receipt.message.base_sequence) == [0]
-        # Empty receipts keep the connection alive.
-        for _ in range(3):
-            sign = await peer.received.get()
-            assert (sign.kind, len(sign.message.base_sequence)) == (Kind.RECEIPT, 0)
-        peer.transport.write(peer.machine.request(Kind.PING, pb.Ping())[1])
-        while (await peer.received.get()).kind is not Kind.PONG:
-            pass
-        # Closing drops held batches.
-        peer.transport.write(
-            peer.machine.request(Kind.CLOSE_PRODUCER, pb.CloseProducer(), 1)[1]
-        )
-        while (await peer.received.get()).kind is not Kind.OK:
-            pass
-        described = await peer.ask(Kind.DESCRIBE_TOPIC, pb.DescribeTopic(topic=TOPIC))
-        assert described.message.end_offset == 1000
-
-    with_broker(test)
+    async with broker.connect() as client:
+        await client.create_topic(TOPIC)
+        await client.set_topic_limits(TOPIC, NamespacePolicy(max_publish_rate=1))
+    peer = await connected(broker)
+    opened = await opened_producer(peer)
+    # The first batch may have any size; later ones wait long.
+    publish(peer, opened, 0, *[b"x"] * 1000)
+    for sequence in range(1000, 1003):
+        publish(peer, opened, sequence, b"y")
+    receipt = await peer.received.get()
+    assert list(receipt.message.base_sequence) == [0]
+    # Empty receipts keep the connection alive.
+    for _ in range(3):
+        sign = await peer.received.get()
+        assert (sign.kind, len(sign.message.base_sequence)) == (Kind.RECEIPT, 0)
+    peer.transport.write(peer.machine.request(Kind.PING, pb.Ping())[1])
+    while (await peer.received.get()).kind is not Kind.PONG:
+        pass
+    # Closing drops held batches.
+    peer.transport.write(
+        peer.machine.request(Kind.CLOSE_PRODUCER, pb.CloseProducer(), 1)[1]
+    )
+    while (await peer.received.get()).kind is not Kind.OK:
+        pass
+    described = await peer.ask(Kind.DESCRIBE_TOPIC, pb.DescribeTopic(topic=TOPIC))
+    assert described.message.end_offset == 1000
 
 
-def test_connection_with_many_held_bytes_is_not_read(monkeypatch):
+async def test_connection_with_many_held_bytes_is_not_read(broker, monkeypatch):
     monkeypatch.setattr(producers, "HELD_BYTES_MAX", 1000)
-
-    async def test(broker):
-        async with broker.connect() as client:
-            await client.create_topic(TOPIC)
-            await client.set_topic_limits(TOPIC, NamespacePolicy(max_publish_rate=20))
-        peer = await connected(broker)
-        opened = await opened_producer(peer)
-        [connection] = broker.server.connections
-        for sequence in range(10):
-            publish(peer, opened, sequence, bytes(200))
-        acknowledged = []
-        while len(acknowledged) < 10:
-            assert connection.held_bytes < 1000 + 10 * 600
-            receipt = await peer.received.get()
-            acknowledged += receipt.message.base_sequence
-        assert acknowledged == list(range(10))
-        assert connection.held_bytes == 0
-
-    with_broker(test)
+    async with broker.connect() as client:
+        await client.create_topic(TOPIC)
+        await client.set_topic_limits(TOPIC, NamespacePolicy(max_publish_rate=20))
+    peer = await connected(broker)
+    opened = await opened_producer(peer)
+    [connection] = broker.server.connections
+    for sequence in range(10):
+        publish(peer, opened, sequence, bytes(200))
+    acknowledged = []
+    while len(acknowledged) < 10:
+        assert connection.held_bytes < 1000 + 10 * 600
+        receipt = await peer.received.get()
+        acknowledged += receipt.message.base_sequence
+    assert acknowledged == list(range(10))
+    assert connection.held_bytes == 0
 
 
-def test_waiting_opening_can_be_cancelled():
-    async def test(broker):
-        peer = await connected(broker)
-        first = await opened_producer(peer)
-        open_second = pb.OpenProducer(
-            topic=TOPIC, name="second", access=pb.ACCESS_EXCLUSIVE_WAIT
-        )
-        peer.transport.write(
-            peer.machine.request(Kind.OPEN_PRODUCER, open_second, 2)[1]
-        )
-        assert await kinds_that_come(peer) == []
-        refused = await peer.ask(Kind.CLOSE_PRODUCER, pb.CloseProducer(), 2)
-        assert (refused.kind, refused.message.code) == (Kind.ERROR, "closed")
-        assert (await peer.received.get()).kind is Kind.OK
-        # The channel is free, and the first producer is not affected.
-        publish(peer, first, 0, b"m")
-        assert (await peer.received.get()).kind is Kind.RECEIPT
-        await peer.ask(Kind.CLOSE_PRODUCER, pb.CloseProducer(), 1)
-        opened = await peer.ask(Kind.OPEN_PRODUCER, open_second, 2)
-        assert opened.kind is Kind.PRODUCER_OPENED
-
-    with_broker(test)
+async def test_waiting_opening_can_be_cancelled(broker):
+    peer = await connected(broker)
+    first = await opened_producer(peer)
+    open_second = pb.OpenProducer(
+        topic=TOPIC, name="second", access=pb.ACCESS_EXCLUSIVE_WAIT
+    )
+    peer.transport.write(peer.machine.request(Kind.OPEN_PRODUCER, open_second, 2)[1])
+    assert await kinds_that_come(peer) == []
+    refused = await peer.ask(Kind.CLOSE_PRODUCER, pb.CloseProducer(), 2)
+    assert (refused.kind, refused.message.code) == (Kind.ERROR, "closed")
+    assert (await peer.received.get()).kind is Kind.OK
+    # The channel is free, and the first producer is not affected.
+    publish(peer, first, 0, b"m")
+    assert (await peer.received.get()).kind is Kind.RECEIPT
+    await peer.ask(Kind.CLOSE_PRODUCER, pb.CloseProducer(), 1)
+    opened = await peer.ask(Kind.OPEN_PRODUCER, open_second, 2)
+    assert opened.kind is Kind.PRODUCER_OPENED
 
 
-def test_consumer_closed_while_opening_is_detached():
-    async def test(broker):
-        async with broker.connect() as client:
-            await published(client, b"m")
-            peer = await connected(broker)
-            opening = pb.OpenConsumer(topic=TOPIC, subscription="s", name="c")
-            asked = peer.machine.request(Kind.OPEN_CONSUMER, opening, 1)[1]
-            closed = peer.machine.request(Kind.CLOSE_CONSUMER, pb.CloseConsumer(), 1)[1]
-            peer.transport.write(asked + closed)
-            assert (await peer.received.get()).kind is Kind.CONSUMER_OPENED
-            assert (await peer.received.get()).kind is Kind.OK
-            facts = await client.describe_subscription(TOPIC, "s")
-            assert facts.consumers == ()
-
-    with_broker(test)
+async def test_consumer_closed_while_opening_is_detached(broker, client):
+    await published(client, b"m")
+    peer = await connected(broker)
+    opening = pb.OpenConsumer(topic=TOPIC, subscription="s", name="c")
+    asked = peer.machine.request(Kind.OPEN_CONSUMER, opening, 1)[1]
+    closed = peer.machine.request(Kind.CLOSE_CONSUMER, pb.CloseConsumer(), 1)[1]
+    peer.transport.write(asked + closed)
+    assert (await peer.received.get()).kind is Kind.CONSUMER_OPENED
+    assert (await peer.received.get()).kind is Kind.OK
+    facts = await client.describe_subscription(TOPIC, "s")
+    assert facts.consumers == ()
 
 
 @pytest.mark.parametrize(
@@ -433,64 +376,53 @@ def test_consumer_closed_while_opening_is_detached():
         ),
     ],
 )
-def test_unknown_enum_number_is_refused(kind, message, channel):
-    async def test(broker):
-        async with broker.connect() as client:
-            await client.create_topic(TOPIC)
-        peer = await connected(broker)
-        sent = type(message)()
-        sent.CopyFrom(message)
-        sent.topic = TOPIC
-        for field in ("subscription", "name"):
-            if field in sent.DESCRIPTOR.fields_by_name:
-                setattr(sent, field, "n")
-        answer = await peer.ask(kind, sent, channel)
-        assert answer.kind is Kind.ERROR
-        assert answer.message.code == "invalid_request"
-
-    with_broker(test)
+async def test_unknown_enum_number_is_refused(broker, kind, message, channel):
+    async with broker.connect() as client:
+        await client.create_topic(TOPIC)
+    peer = await connected(broker)
+    sent = type(message)()
+    sent.CopyFrom(message)
+    sent.topic = TOPIC
+    for field in ("subscription", "name"):
+        if field in sent.DESCRIPTOR.fields_by_name:
+            setattr(sent, field, "n")
+    answer = await peer.ask(kind, sent, channel)
+    assert answer.kind is Kind.ERROR
+    assert answer.message.code == "invalid_request"
 
 
-def test_older_client_gets_batches_without_new_columns():
-    async def test(broker):
-        async with broker.connect() as client, client.producer(TOPIC) as producer:
-            await producer.send(b"m", ttl_s=3600, key="k")
-        for revision, names in ((0, ["key", "payload"]), (1, None)):
-            peer = Peer()
-            PipeEnd.connect(peer, NativeConnection(broker.server))
-            message = hello()
-            message.revision = revision
-            await peer.ask(Kind.HELLO, message)
-            name = f"s{revision}"
-            opening = pb.OpenConsumer(
-                topic=TOPIC, subscription=name, name="c", start=pb.EARLIEST
-            )
-            await peer.ask(Kind.OPEN_CONSUMER, opening, 1)
-            give_credit(peer, 1, 1000)
-            delivered = (await peer.received.get()).batch
-            fetched = (await peer.ask(Kind.FETCH, pb.Fetch(topic=TOPIC))).batch
-            expected = names or ["key", "payload", "expires_at"]
-            assert delivered.check().schema.names == expected
-            assert fetched.check().schema.names == expected
-
-    with_broker(test)
-
-
-def test_fenced_producer_is_closed_at_once():
-    async def test(broker):
-        peer = await connected(broker)
-        opened = await opened_producer(peer)
-        publish(peer, opened, 0, b"m")
-        assert (await peer.received.get()).kind is Kind.RECEIPT
-        other = pb.OpenProducer(
-            topic=TOPIC, name="other", access=pb.ACCESS_EXCLUSIVE_FENCE
+async def test_older_client_gets_batches_without_new_columns(broker):
+    async with broker.connect() as client, client.producer(TOPIC) as producer:
+        await producer.send(b"m", ttl_s=3600, key="k")
+    for revision, names in ((0, ["key", "payload"]), (1, None)):
+        peer = Peer()
+        PipeEnd.connect(peer, NativeConnection(broker.server))
+        message = hello()
+        message.revision = revision
+        await peer.ask(Kind.HELLO, message)
+        name = f"s{revision}"
+        opening = pb.OpenConsumer(
+            topic=TOPIC, subscription=name, name="c", start=pb.EARLIEST
         )
-        told = await peer.ask(Kind.OPEN_PRODUCER, other, 2)
-        assert (told.kind, told.channel) == (Kind.ERROR, 1)
-        assert told.message.code == "producer_fenced"
-        assert (await peer.received.get()).kind is Kind.PRODUCER_OPENED
+        await peer.ask(Kind.OPEN_CONSUMER, opening, 1)
+        give_credit(peer, 1, 1000)
+        delivered = (await peer.received.get()).batch
+        fetched = (await peer.ask(Kind.FETCH, pb.Fetch(topic=TOPIC))).batch
+        expected = names or ["key", "payload", "expires_at"]
+        assert delivered.check().schema.names == expected
+        assert fetched.check().schema.names == expected
 
-    with_broker(test)
+
+async def test_fenced_producer_is_closed_at_once(broker):
+    peer = await connected(broker)
+    opened = await opened_producer(peer)
+    publish(peer, opened, 0, b"m")
+    assert (await peer.received.get()).kind is Kind.RECEIPT
+    other = pb.OpenProducer(topic=TOPIC, name="other", access=pb.ACCESS_EXCLUSIVE_FENCE)
+    told = await peer.ask(Kind.OPEN_PRODUCER, other, 2)
+    assert (told.kind, told.channel) == (Kind.ERROR, 1)
+    assert told.message.code == "producer_fenced"
+    assert (await peer.received.get()).kind is Kind.PRODUCER_OPENED
 
 
 # Batches that are much larger than their frames.
@@ -539,44 +471,36 @@ async def created(broker):
         await client.create_topic(TOPIC)
 
 
-def test_batch_of_too_many_messages_closes_its_channel():
-    async def test(broker):
-        peer = await connected(broker)
-        fields = await fields_of_producer(peer)
-        publish_frame(
-            peer, empty_messages(BATCH_MESSAGES_MAX + 1, Codec.ZSTD, **fields)
-        )
-        error = (await peer.received.get()).message
-        assert error.code == "invalid_request"
-        assert "65537 messages" in error.message
-        assert "at most 65536" in error.message
-
-    with_broker(test)
+async def test_batch_of_too_many_messages_closes_its_channel(broker):
+    peer = await connected(broker)
+    fields = await fields_of_producer(peer)
+    publish_frame(peer, empty_messages(BATCH_MESSAGES_MAX + 1, Codec.ZSTD, **fields))
+    error = (await peer.received.get()).message
+    assert error.code == "invalid_request"
+    assert "65537 messages" in error.message
+    assert "at most 65536" in error.message
 
 
-def test_large_batch_delays_only_its_producer():
-    async def test(broker):
-        peer = await connected(broker)
-        fields = await fields_of_producer(peer)
-        others = await fields_of_producer(peer, channel=2, name="q")
-        publish_frame(peer, compressed(LARGE, **fields))
-        publish_frame(peer, compressed(b"behind", **fields, base_sequence=1))
-        publish_frame(peer, compressed(b"beside", **others), channel=2)
-        told = []
-        while sum(told_of(receipt) for receipt in told) < 3:
-            told.append(await peer.received.get())
-        # The other producer's batch was not behind the large one.
-        assert told[0].channel == 2
-        assert list(told[0].message.base_offset) == [0]
-        behind = [
-            offset
-            for each in told
-            if each.channel == 1
-            for offset in each.message.base_offset
-        ]
-        assert behind == [1, 2]
-
-    with_broker(test)
+async def test_large_batch_delays_only_its_producer(broker):
+    peer = await connected(broker)
+    fields = await fields_of_producer(peer)
+    others = await fields_of_producer(peer, channel=2, name="q")
+    publish_frame(peer, compressed(LARGE, **fields))
+    publish_frame(peer, compressed(b"behind", **fields, base_sequence=1))
+    publish_frame(peer, compressed(b"beside", **others), channel=2)
+    told = []
+    while sum(told_of(receipt) for receipt in told) < 3:
+        told.append(await peer.received.get())
+    # The other producer's batch was not behind the large one.
+    assert told[0].channel == 2
+    assert list(told[0].message.base_offset) == [0]
+    behind = [
+        offset
+        for each in told
+        if each.channel == 1
+        for offset in each.message.base_offset
+    ]
+    assert behind == [1, 2]
 
 
 def told_of(receipt):
@@ -584,20 +508,17 @@ def told_of(receipt):
     return len(receipt.message.base_offset)
 
 
-def test_large_batch_that_is_damaged_is_refused():
-    async def test(broker):
-        peer = await connected(broker)
-        fields = await fields_of_producer(peer)
-        frame = compressed(LARGE, **fields)
-        frame.buffer[-3] ^= 1
-        publish_frame(peer, frame)
-        publish_frame(peer, compressed(b"behind", **fields, base_sequence=1))
-        error = (await peer.received.get()).message
-        assert (error.code, "checksum" in error.message) == ("invalid_request", True)
-        described = await peer.ask(Kind.DESCRIBE_TOPIC, pb.DescribeTopic(topic=TOPIC))
-        assert described.message.end_offset == 0
-
-    with_broker(test)
+async def test_large_batch_that_is_damaged_is_refused(broker):
+    peer = await connected(broker)
+    fields = await fields_of_producer(peer)
+    frame = compressed(LARGE, **fields)
+    frame.buffer[-3] ^= 1
+    publish_frame(peer, frame)
+    publish_frame(peer, compressed(b"behind", **fields, base_sequence=1))
+    error = (await peer.received.get()).message
+    assert (error.code, "checksum" in error.message) == ("invalid_request", True)
+    described = await peer.ask(Kind.DESCRIBE_TOPIC, pb.DescribeTopic(topic=TOPIC))
+    assert described.message.end_offset == 0
 
 
 async def batches_that_come(peer):
@@ -619,59 +540,50 @@ async def delivered_of(peer, byte_count):
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_credit_bounds_what_a_consumer_decodes(codec):
-    async def test(broker):
-        await created(broker)
-        payload = bytes(100_000)
-        frames = [frame_of([payload], codec=codec) for _ in range(20)]
-        await stored(broker, *frames)
-        peer = await connected_as(broker, CREDIT_REVISION)
-        came = await delivered_of(peer, 300_000)
-        assert sum(frame.plain_bytes for frame in came) <= 300_000 + 101_000
-        assert len(came) in (3, 4)
-
-    with_broker(test)
+async def test_credit_bounds_what_a_consumer_decodes(broker, codec):
+    await created(broker)
+    payload = bytes(100_000)
+    frames = [frame_of([payload], codec=codec) for _ in range(20)]
+    await stored(broker, *frames)
+    peer = await connected_as(broker, CREDIT_REVISION)
+    came = await delivered_of(peer, 300_000)
+    assert sum(frame.plain_bytes for frame in came) <= 300_000 + 101_000
+    assert len(came) in (3, 4)
 
 
-def test_client_that_counts_compressed_bytes_gets_all_messages():
-    async def test(broker):
-        await created(broker)
-        frames = [compressed(bytes(100_000)) for _ in range(20)]
-        await stored(broker, *frames)
-        peer = await connected_as(broker, CREDIT_REVISION - 1)
-        came = await delivered_of(peer, frames[0].byte_count * 4)
-        left = 20 - len(came)
-        while left:
-            assert came, f"{left} messages did not come"
-            credit = pb.Credit(
-                messages=len(came), bytes=sum(frame.byte_count for frame in came)
-            )
-            peer.transport.write(peer.machine.send(Kind.CREDIT, credit, 1))
-            came = await batches_that_come(peer)
-            left -= len(came)
-
-    with_broker(test)
+async def test_client_that_counts_compressed_bytes_gets_all_messages(broker):
+    await created(broker)
+    frames = [compressed(bytes(100_000)) for _ in range(20)]
+    await stored(broker, *frames)
+    peer = await connected_as(broker, CREDIT_REVISION - 1)
+    came = await delivered_of(peer, frames[0].byte_count * 4)
+    left = 20 - len(came)
+    while left:
+        assert came, f"{left} messages did not come"
+        credit = pb.Credit(
+            messages=len(came), bytes=sum(frame.byte_count for frame in came)
+        )
+        peer.transport.write(peer.machine.send(Kind.CREDIT, credit, 1))
+        came = await batches_that_come(peer)
+        left -= len(came)
 
 
-def test_batch_above_the_limit_is_delivered_in_parts():
-    async def test(broker):
-        await created(broker)
-        await stored(broker, empty_messages(2 * BATCH_MESSAGES_MAX + 1, Codec.ZSTD))
-        async with broker.connect() as client:
-            consumer = client.consumer(
-                TOPIC, subscription="s", start="earliest", prefetch_messages=200_000
-            )
-            async with consumer as messages:
-                count = 0
-                while count < 2 * BATCH_MESSAGES_MAX + 1:
-                    batch = await messages.receive_batch(max_messages=10**6)
-                    count += len(batch)
+async def test_batch_above_the_limit_is_delivered_in_parts(broker):
+    await created(broker)
+    await stored(broker, empty_messages(2 * BATCH_MESSAGES_MAX + 1, Codec.ZSTD))
+    async with broker.connect() as client:
+        consumer = client.consumer(
+            TOPIC, subscription="s", start="earliest", prefetch_messages=200_000
+        )
+        async with consumer as messages:
             count = 0
-            async for batch in client.read(TOPIC):
+            while count < 2 * BATCH_MESSAGES_MAX + 1:
+                batch = await messages.receive_batch(max_messages=10**6)
                 count += len(batch)
-            assert count == 2 * BATCH_MESSAGES_MAX + 1
-
-    with_broker(test)
+        count = 0
+        async for batch in client.read(TOPIC):
+            count += len(batch)
+        assert count == 2 * BATCH_MESSAGES_MAX + 1
 
 
 async def failing_consumer(broker, send, *, count=1, prefetch_messages=10):
@@ -689,34 +601,28 @@ async def failing_consumer(broker, send, *, count=1, prefetch_messages=10):
             return await messages.receive(timeout_s=10)
 
 
-def test_client_refuses_messages_beyond_its_credit():
+async def test_client_refuses_messages_beyond_its_credit(broker):
     def send(connection, channel):
         for offset in range(11):
             frame = compressed(b"x")
             frame.stamp(offset, 1)
             connection.deliver(channel, frame, 1)
 
-    async def test(broker):
-        with pytest.raises(ProtocolViolation, match=r"1 messages .* more than"):
-            await failing_consumer(broker, send, count=12)
-
-    with_broker(test)
+    with pytest.raises(ProtocolViolation, match=r"1 messages .* more than"):
+        await failing_consumer(broker, send, count=12)
 
 
-def test_client_refuses_a_batch_of_too_many_messages():
+async def test_client_refuses_a_batch_of_too_many_messages(broker):
     def send(connection, channel):
         frame = empty_messages(BATCH_MESSAGES_MAX + 1, Codec.ZSTD)
         data = connection._protocol.send_batch(Kind.DELIVERY, frame, channel)
         connection._write_buffer.writelines(data)
 
-    async def test(broker):
-        with pytest.raises(ProtocolViolation, match="65537 messages"):
-            await failing_consumer(broker, send)
-
-    with_broker(test)
+    with pytest.raises(ProtocolViolation, match="65537 messages"):
+        await failing_consumer(broker, send)
 
 
-def test_client_refuses_wrong_offsets():
+async def test_client_refuses_wrong_offsets(broker):
     frame = frame_of([b"abc"] * 300)
     body = bytearray(frame.buffer)
     # The end of the first payload lies far behind all of them.
@@ -727,9 +633,6 @@ def test_client_refuses_wrong_offsets():
     def send(connection, channel):
         connection.deliver(channel, decode(body), 1)
 
-    async def test(broker):
-        message = await failing_consumer(broker, send, prefetch_messages=1000)
-        with pytest.raises(CorruptBatch):
-            assert message.payload
-
-    with_broker(test)
+    message = await failing_consumer(broker, send, prefetch_messages=1000)
+    with pytest.raises(CorruptBatch):
+        assert message.payload
