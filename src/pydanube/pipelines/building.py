@@ -8,24 +8,14 @@ mistake is reported once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from pydanube.model.dead_letters import ORIGINAL_OFFSET, ORIGINAL_TOPIC, REASON
 from pydanube.model.errors import BrokerError
-from pydanube.pipelines import dead_letters
-from pydanube.pipelines.functions import (
-    NoSuchFunction,
-    load_function,
-    parse_function,
-)
-from pydanube.pipelines.options import (
-    format_of,
-    read_of,
-    resolve,
-    sink_options,
-    source_options,
-)
+from pydanube.pipelines.functions import NoSuchFunction, load_function
+from pydanube.pipelines.options import resolve, sink_options, source_options
 from pydanube.pipelines.rules import DEAD_LETTERS
 from pydanube.pipelines.spark_errors import (
     SPARK_ERRORS,
@@ -34,10 +24,10 @@ from pydanube.pipelines.spark_errors import (
     location_in,
     parameters_of,
 )
-from pydanube.pipelines.spec import Read
+from pydanube.pipelines.spec import Source, Step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -45,7 +35,13 @@ if TYPE_CHECKING:
     from pydanube.pipelines.loading import Pipeline
     from pydanube.pipelines.problems import Path as SpecPath
     from pydanube.pipelines.problems import Problems
-    from pydanube.pipelines.spec import Sink, Source, Step, Trigger, Watermark
+    from pydanube.pipelines.spec import Sink, Trigger, Watermark
+
+P = TypeVar("P", Source, Step)
+
+_ERROR = "_error"
+_VALUE = "value"
+_OURS = (ORIGINAL_TOPIC, ORIGINAL_OFFSET, REASON)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +67,16 @@ class Query:
         return self.sink.python or self.sink.format_name
 
 
-@dataclass(slots=True)
-class Plan:
-    """All DataFrames of a pipeline."""
+class _Failed(Exception):
+    """A source or step cannot be built; without a text, its input has failed."""
 
-    tables: dict[str, DataFrame] = field(default_factory=dict)
-    """Sources and steps, by name."""
-    dead_letters: dict[str, DataFrame] = field(default_factory=dict)
-    """The dead letters of each source, by its name."""
-    queries: list[Query] = field(default_factory=list)
+    def __init__(self, path: SpecPath, text: str = "") -> None:
+        super().__init__(text)
+        self.path = path
 
 
 class Builder:
-    """Builds the plan of one pipeline in one session."""
+    """Builds the queries of one pipeline in one session."""
 
     def __init__(
         self,
@@ -98,126 +91,94 @@ class Builder:
         self._problems = problems
         self._starts = starts or {}
         self._failed: set[str] = set()
-        self._plan = Plan()
+        self._tables: dict[str, DataFrame] = {}
+        self._queries: list[Query] = []
 
-    def build(self, unusable: set[str] | None = None) -> Plan:
+    def build(self, unusable: set[str]) -> list[Query]:
         """Build everything but the sources *unusable* and what depends on them."""
-        self._failed = set(unusable or ())
+        self._failed = set(unusable)
         spec = self._pipeline.spec
         for name, source in spec.sources.items():
             if name not in self._failed:
-                self._catch(
-                    name, ("sources", name), partial(self._source, name, source)
-                )
+                self._build(name, ("sources", name), source, self._source)
         for name, step in spec.steps.items():
-            self._catch(name, ("steps", name), partial(self._step, name, step))
+            self._build(name, ("steps", name), step, self._step)
         for name, sink in spec.sinks.items():
             if sink.input not in self._failed:
-                frame = self._plan.tables[sink.input]
+                frame = self._tables[sink.input]
                 self._add(name, ("sinks", name), frame, sink)
         # Dead letters start first, so that they have what the other queries skip.
-        self._plan.queries.sort(key=lambda query: "." not in query.name)
-        return self._plan
+        return sorted(self._queries, key=lambda query: "." not in query.name)
 
-    def _catch(
-        self, name: str, path: SpecPath, build: Callable[[], DataFrame | None]
+    def _build(
+        self,
+        name: str,
+        path: SpecPath,
+        part: P,
+        build: Callable[[P, SpecPath], DataFrame],
     ) -> None:
         try:
-            frame = build()
-        except NoSuchFunction as error:
-            self._problems.add((*path, "python"), str(error))
-            frame = None
+            frame = build(part, path)
+            if part.watermark is not None:
+                frame = _watermarked(frame, part.watermark, (*path, "watermark"))
+        except _Failed as error:
+            if str(error):
+                self._problems.add(error.path, str(error))
+            self._failed.add(name)
         except BrokerError as error:
             self._problems.add(path, str(error))
-            frame = None
-        if frame is None:
             self._failed.add(name)
-            return
-        self._plan.tables[name] = frame
-        frame.createOrReplaceTempView(name)
+        else:
+            self._tables[name] = frame
+            frame.createOrReplaceTempView(name)
 
-    def _source(self, name: str, source: Source) -> DataFrame | None:
-        path: SpecPath = ("sources", name)
-        frame = self._load(name, source, source.schema)
-        if frame is None:
-            return None
-        if source.dead_letters is not None:
-            # Dead letters have all columns, whatever the schema selects.
-            whole = frame if source.schema is None else self._load(name, source, None)
-            frame = dead_letters.decoded(frame)
-            sink, at = source.dead_letters, (*path, DEAD_LETTERS)
-            if whole is not None:
-                is_topic = sink.format_name == "danube"
-                found = dead_letters.undecodable(whole, for_topic=is_topic)
-                self._plan.dead_letters[name] = found
-                self._add(f"{name}.{DEAD_LETTERS}", at, found, sink)
-        return self._watermarked(frame, source.watermark, path)
+    def _source(self, source: Source, path: SpecPath) -> DataFrame:
+        frame = self._load(source, path, source.schema)
+        if source.dead_letters is None:
+            return frame
+        # Dead letters have all columns, whatever the schema selects.
+        whole = frame if source.schema is None else self._load(source, path, None)
+        sink, name = source.dead_letters, str(path[-1])
+        is_topic = sink.format_name == "danube"
+        found = _undecodable(whole, for_topic=is_topic)
+        self._add(f"{name}.{DEAD_LETTERS}", (*path, DEAD_LETTERS), found, sink)
+        return _decoded(frame)
 
-    def _load(self, name: str, source: Source, schema: str | None) -> DataFrame | None:
-        path: SpecPath = ("sources", name)
+    def _load(self, source: Source, path: SpecPath, schema: str | None) -> DataFrame:
         options = source_options(source, self._pipeline.broker)
-        if name in self._starts:
-            options["startingOffsets"] = self._starts[name]
-        is_stream = read_of(source) is Read.STREAM
-        reader: Any = self._spark.readStream if is_stream else self._spark.read
-        reader = reader.format(format_of(source)).options(**options)
+        start = self._starts.get(str(path[-1]))
+        if start is not None:
+            options["startingOffsets"] = start
+        reader: Any = self._spark.readStream if source.is_stream else self._spark.read
+        reader = reader.format(source.format_name).options(**options)
         if schema is not None:
-            if source.dead_letters is not None and dead_letters.ERROR not in schema:
-                schema += f", {dead_letters.ERROR} string"
-            try:
+            if source.dead_letters is not None and _ERROR not in schema:
+                schema += f", {_ERROR} string"
+            with _spark_errors_at((*path, "schema")):
                 reader = reader.schema(schema)
-            except SPARK_ERRORS as error:
-                self._problems.add((*path, "schema"), error_message(error))
-                return None
         try:
             if source.files is not None:
                 files = resolve(self._pipeline.directory, source.files)
-                frame = reader.load(files)
-            else:
-                frame = reader.load()
-            # Spark Connect analyses the query only now.
-            frame.schema  # noqa: B018
+                return _analysed(reader.load(files))
+            return _analysed(reader.load())
         except SPARK_ERRORS as error:
-            self._problems.add(
-                self._locate(source, path, error_message(error)), error_message(error)
-            )
-            return None
-        return frame
+            text = error_message(error)
+            raise _Failed(_locate(source, path, text), text) from error
 
-    def _locate(self, source: Source, path: SpecPath, text: str) -> SpecPath:
-        """Return the path of the option or field that Spark's message is about."""
-        for option in source.options:
-            if option.lower() in text.lower():
-                return (*path, "options", option)
-        word = next(
-            (each for each in ("files", "jdbc", "format") if getattr(source, each)),
-            None,
-        )
-        return path if word is None else (*path, word)
-
-    def _step(self, name: str, step: Step) -> DataFrame | None:
-        path: SpecPath = ("steps", name)
+    def _step(self, step: Step, path: SpecPath) -> DataFrame:
         if step.python is not None:
-            frame = self._call(step, path)
-        else:
-            frame = self._sql(step, path)
-        return None if frame is None else self._watermarked(frame, step.watermark, path)
-
-    def _sql(self, step: Step, path: SpecPath) -> DataFrame | None:
+            return self._call(step.python, step, path)
         word, text = "sql", step.sql or ""
         if step.sql_file is not None:
             word = "sql_file"
             text = (self._pipeline.directory / step.sql_file).read_text("utf-8")
         try:
-            frame = self._spark.sql(text.strip().removesuffix(";"))
-            frame.schema  # noqa: B018
+            return _analysed(self._spark.sql(text.strip().removesuffix(";")))
         except SPARK_ERRORS as error:
             missing = _missing_table(error)
-            # If the table failed to build, its problem is already reported.
-            if missing not in self._failed:
-                self._problems.add((*path, word), self._sql_problem(error, missing))
-            return None
-        return frame
+            is_reported = missing in self._failed
+            found = "" if is_reported else self._sql_problem(error, missing)
+            raise _Failed((*path, word), found) from error
 
     def _sql_problem(self, error: Exception, missing: str) -> str:
         if not missing:
@@ -225,69 +186,44 @@ class Builder:
         later = self._pipeline.spec.steps
         if missing in later:
             return f"the step {missing} is defined later; move it up"
-        known = ", ".join(self._plan.tables)
+        known = ", ".join(self._tables)
         return f"there is no table {missing}; the sources and steps so far are: {known}"
 
-    def _call(self, step: Step, path: SpecPath) -> DataFrame | None:
+    def _call(self, text: str, step: Step, path: SpecPath) -> DataFrame:
         from pyspark.sql import DataFrame  # noqa: PLC0415  # It takes a while.
 
         inputs = step.inputs or []
+        path = (*path, "python")
         if self._failed & set(inputs):
-            return None
-        assert step.python is not None
-        name = parse_function(step.python)
-        function = load_function(name, self._pipeline.directory)
+            raise _Failed(path)
+        function = self._function(text, path)
         try:
-            frame = function(
-                *(self._plan.tables[each] for each in inputs), **step.arguments
-            )
+            frame = function(*(self._tables[each] for each in inputs), **step.arguments)
             if isinstance(frame, DataFrame):
-                frame.schema  # noqa: B018
-        except Exception as error:  # noqa: BLE001  # User code.
-            where = _where(error, self._pipeline.directory / name.path)
+                return _analysed(frame)
+        except Exception as error:  # User code.
+            file = self._pipeline.directory / text.rpartition(":")[0]
             kind = "" if condition_of(error) else f"{type(error).__name__}: "
-            self._problems.add(
-                (*path, "python"), f"{kind}{error_message(error)}{where}"
-            )
-            return None
-        if not isinstance(frame, DataFrame):
-            found = type(frame).__name__
-            self._problems.add(
-                (*path, "python"), f"must return a DataFrame, and returned a {found}"
-            )
-            return None
-        return frame
+            found = f"{kind}{error_message(error)}{_where(error, file)}"
+            raise _Failed(path, found) from error
+        found = type(frame).__name__
+        raise _Failed(path, f"must return a DataFrame, and returned a {found}")
 
-    def _watermarked(
-        self, frame: DataFrame, watermark: Watermark | None, path: SpecPath
-    ) -> DataFrame | None:
-        if watermark is None:
-            return frame
-        path = (*path, "watermark")
-        if watermark.column not in frame.columns:
-            known = ", ".join(frame.columns)
-            found = f"there is no column {watermark.column}; there are: {known}"
-            self._problems.add((*path, "column"), found)
-            return None
+    def _function(self, text: str, path: SpecPath) -> Callable[..., Any]:
         try:
-            frame = frame.withWatermark(watermark.column, watermark.delay)
-            frame.schema  # noqa: B018
-        except SPARK_ERRORS as error:
-            self._problems.add(path, error_message(error))
-            return None
-        return frame
+            return load_function(text, self._pipeline.directory)
+        except NoSuchFunction as error:
+            raise _Failed(path, str(error)) from error
 
     def _add(self, name: str, path: SpecPath, frame: DataFrame, sink: Sink) -> None:
         function = None
         if sink.python is not None:
             try:
-                function = load_function(
-                    parse_function(sink.python), self._pipeline.directory
-                )
-            except NoSuchFunction as error:
-                self._problems.add((*path, "python"), str(error))
+                function = self._function(sink.python, (*path, "python"))
+            except _Failed as error:
+                self._problems.add(error.path, str(error))
                 return
-        self._plan.queries.append(
+        self._queries.append(
             Query(
                 name=name,
                 path=path,
@@ -300,6 +236,66 @@ class Builder:
                 function=function,
             )
         )
+
+
+def _analysed(frame: DataFrame) -> DataFrame:
+    """Return *frame*; Spark Connect analyses it only when its schema is needed."""
+    frame.schema  # noqa: B018
+    return frame
+
+
+@contextmanager
+def _spark_errors_at(path: SpecPath) -> Iterator[None]:
+    try:
+        yield
+    except SPARK_ERRORS as error:
+        raise _Failed(path, error_message(error)) from error
+
+
+def _watermarked(frame: DataFrame, watermark: Watermark, path: SpecPath) -> DataFrame:
+    if watermark.column not in frame.columns:
+        known = ", ".join(frame.columns)
+        found = f"there is no column {watermark.column}; there are: {known}"
+        raise _Failed((*path, "column"), found)
+    with _spark_errors_at(path):
+        return _analysed(frame.withWatermark(watermark.column, watermark.delay))
+
+
+def _locate(source: Source, path: SpecPath, text: str) -> SpecPath:
+    """Return the path of the option or field that Spark's message is about."""
+    for option in source.options:
+        if option.lower() in text.lower():
+            return (*path, "options", option)
+    for word in ("files", "jdbc", "format"):
+        if getattr(source, word):
+            return (*path, word)
+    return path
+
+
+def _decoded(frame: DataFrame) -> DataFrame:
+    """Return the decoded messages of *frame*, without the error column."""
+    return frame.where(f"{_ERROR} IS NULL").drop(_ERROR)
+
+
+def _undecodable(frame: DataFrame, *, for_topic: bool) -> DataFrame:
+    """
+    Return the messages of *frame* that could not be decoded, as they are written.
+
+    In a topic, a dead letter is the message with attributes for its origin and the
+    reason, named as those of a subscription's dead letters.  In a table these are
+    columns.
+    """
+    bad = frame.where(f"{_ERROR} IS NOT NULL")
+    if not for_topic:
+        return bad.drop(_VALUE).withColumnRenamed(_ERROR, "error")
+    ours = ", ".join(f"'{name}'" for name in _OURS)
+    # If the message is a dead letter itself, the new attributes replace the old ones.
+    kept = f"map_filter(coalesce(attributes, map()), (k, v) -> k NOT IN ({ours}))"
+    new = (
+        f"map('{ORIGINAL_TOPIC}', topic, '{ORIGINAL_OFFSET}', "
+        f"CAST(offset AS STRING), '{REASON}', {_ERROR})"
+    )
+    return bad.selectExpr("payload", "key", f"map_concat({kept}, {new}) AS attributes")
 
 
 def _missing_table(error: Exception) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
-from typing import TYPE_CHECKING, Any, Protocol
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from rich import box
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import TextIO
 
-    from pydanube.pipelines.parameters import Secrets
     from pydanube.pipelines.progress import QueryProgress
 
 NOTHING = "\u2013"
@@ -36,41 +35,25 @@ COLUMNS = (
 )
 
 
-class Display(Protocol):
+class Display(ABC):
     """Shows the messages and the progress of a run."""
 
-    def begin(self) -> None:
+    def begin(self) -> None:  # noqa: B027  # Most displays need neither.
         """Start the display."""
-        ...
 
+    def end(self) -> None:  # noqa: B027
+        """End the display."""
+
+    @abstractmethod
     def say(self, text: str) -> None:
         """Show a message."""
-        ...
 
+    @abstractmethod
     def show(self, queries: Sequence[QueryProgress]) -> None:
         """Show the current progress of the queries."""
-        ...
-
-    def end(self) -> None:
-        """End the display."""
-        ...
 
 
-class RedactingDisplay:
-    """A display that redacts secrets."""
-
-    def __init__(self, display: Display, secrets: Secrets) -> None:
-        self._display = display
-        self._secrets = secrets
-        self.begin = display.begin
-        self.show = display.show
-        self.end = display.end
-
-    def say(self, text: str) -> None:
-        self._display.say(self._secrets.redact(text))
-
-
-class LiveTable:
+class LiveTable(Display):
     """A table on a terminal that is redrawn with each change."""
 
     def __init__(self, console: Console | None = None) -> None:
@@ -79,6 +62,9 @@ class LiveTable:
 
     def begin(self) -> None:
         self._live.start()
+
+    def end(self) -> None:
+        self._live.stop()
 
     def say(self, text: str) -> None:
         self._console.print(Text(text))
@@ -92,61 +78,40 @@ class LiveTable:
             table.add_row(*(Text(cell) for cell in cells_of(query)))
         self._live.update(table, refresh=True)
 
-    def end(self) -> None:
-        self._live.stop()
 
-
-class LineDisplay:
+class LineDisplay(Display):
     """One line of text for each change, for output that is not a terminal."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream or sys.stdout
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
         self._shown: dict[str, str] = {}
 
-    def begin(self) -> None:
-        """Do nothing."""
-
     def say(self, text: str) -> None:
-        self._stream.write(text + "\n")
-        self._stream.flush()
+        self._write(text)
 
     def show(self, queries: Sequence[QueryProgress]) -> None:
         for query in queries:
-            line = line_of(query)
+            line = self._line_of(query)
             if self._shown.get(query.name) != line:
                 self._shown[query.name] = line
-                self.say(line)
+                self._write(line)
 
-    def end(self) -> None:
-        """Do nothing."""
+    def _line_of(self, query: QueryProgress) -> str:
+        return line_of(query)
+
+    def _write(self, line: str) -> None:
+        self._stream.write(line + "\n")
+        self._stream.flush()
 
 
-class JsonDisplay:
+class JsonDisplay(LineDisplay):
     """One JSON object per line, whose ``event`` is ``message`` or ``query``."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream or sys.stdout
-        self._shown: dict[str, Any] = {}
-
-    def begin(self) -> None:
-        """Do nothing."""
-
     def say(self, text: str) -> None:
-        self._write({"event": "message", "text": text})
+        self._write(_json({"event": "message", "text": text}))
 
-    def show(self, queries: Sequence[QueryProgress]) -> None:
-        for query in queries:
-            facts = msgspec.to_builtins(query)
-            if self._shown.get(query.name) != facts:
-                self._shown[query.name] = facts
-                self._write({"event": "query", **facts})
-
-    def end(self) -> None:
-        """Do nothing."""
-
-    def _write(self, value: dict[str, Any]) -> None:
-        self._stream.write(json.dumps(value, ensure_ascii=False) + "\n")
-        self._stream.flush()
+    def _line_of(self, query: QueryProgress) -> str:
+        return _json({"event": "query", **msgspec.to_builtins(query)})
 
 
 def cells_of(query: QueryProgress) -> tuple[str, ...]:
@@ -191,3 +156,7 @@ def display_for(kind: str, stream: TextIO) -> Display:
 
 def _number(value: float | None) -> str:
     return NOTHING if value is None else f"{value:,.0f}"
+
+
+def _json(value: dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -12,7 +12,6 @@ import importlib
 import importlib.util
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,49 +21,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-class NoSuchFunction(Exception):
+class NoSuchFunction(ValueError):
     """A function that a pipeline names does not exist."""
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionName:
-    """The name of a function and of the file or module that defines it."""
-
-    path: str
-    """A file that ends in ``.py``, or a module."""
-    name: str
-
-    @property
-    def is_file(self) -> bool:
-        return self.path.endswith(".py")
-
-
-def parse_function(text: str) -> FunctionName:
+def check_function(text: str, directory: Path) -> None:
     """
-    Parse the name of a function.
+    Check that the function that *text* names exists, without running its file.
 
     Raises:
-        NoSuchFunction: *text* is malformed.
+        NoSuchFunction: *text* is malformed, or the file is missing, is not Python, or
+            lacks the function.
     """
-    path, colon, name = text.rpartition(":")
-    if not colon or not path or not name.isidentifier():
-        raise NoSuchFunction(
-            f"{text!r} must be FILE.py:FUNCTION or MODULE:FUNCTION, such as "
-            "functions.py:enrich"
-        )
-    return FunctionName(path, name)
-
-
-def check_function(function: FunctionName, directory: Path) -> None:
-    """
-    Check that *function* exists, without running its file.
-
-    Raises:
-        NoSuchFunction: The file is missing, is not Python, or lacks the function.
-    """
-    if not function.is_file:
+    module, name = _parse(text)
+    if not module.endswith(".py"):
         return
-    path = directory / function.path
+    path = directory / module
     try:
         tree = ast.parse(path.read_bytes(), filename=str(path))
     except OSError as error:
@@ -72,42 +44,51 @@ def check_function(function: FunctionName, directory: Path) -> None:
     except (SyntaxError, ValueError) as error:
         raise NoSuchFunction(f"{path} is not Python: {error}") from error
     names = list(_defined(tree))
-    if function.name not in names:
-        raise NoSuchFunction(
-            f"{path} has no function {function.name}"
-            + did_you_mean(function.name, names)
-        )
+    if name not in names:
+        near = did_you_mean(name, names)
+        raise NoSuchFunction(f"{path} has no function {name}{near}")
 
 
-def load_function(function: FunctionName, directory: Path) -> Callable[..., Any]:
+def load_function(text: str, directory: Path) -> Callable[..., Any]:
     """
-    Import the file or module of *function* and return the function.
+    Import the file or module that *text* names and return the function.
 
     Raises:
-        NoSuchFunction: The import fails, or the function is missing.
+        NoSuchFunction: *text* is malformed, the import fails, or the function is
+            missing.
     """
+    path, name = _parse(text)
     before = set(sys.modules)
     try:
-        module = _import(function, directory)
+        module = _import(path, directory)
     except Exception as error:  # User code.
         reason = f"{type(error).__name__}: {error}"
-        raise NoSuchFunction(f"{function.path} cannot be imported: {reason}") from error
-    if function.is_file:
+        raise NoSuchFunction(f"{path} cannot be imported: {reason}") from error
+    if path.endswith(".py"):
         _send_by_value(directory, before)
-    found = getattr(module, function.name, None)
+    found = getattr(module, name, None)
     if not callable(found):
-        names = [name for name in vars(module) if not name.startswith("_")]
-        raise NoSuchFunction(
-            f"{function.path} has no function {function.name}"
-            f"{did_you_mean(function.name, names)}"
-        )
+        known = [each for each in vars(module) if not each.startswith("_")]
+        near = did_you_mean(name, known)
+        raise NoSuchFunction(f"{path} has no function {name}{near}")
     return found  # type: ignore[no-any-return]
 
 
-def _import(function: FunctionName, directory: Path) -> Any:
-    if not function.is_file:
-        return importlib.import_module(function.path)
-    path = (directory / function.path).resolve()
+def _parse(text: str) -> tuple[str, str]:
+    """Return the file or module in *text*, and the name of the function."""
+    path, colon, name = text.rpartition(":")
+    if not colon or not path or not name.isidentifier():
+        raise NoSuchFunction(
+            f"{text!r} must be FILE.py:FUNCTION or MODULE:FUNCTION, such as "
+            "functions.py:enrich"
+        )
+    return path, name
+
+
+def _import(module_path: str, directory: Path) -> Any:
+    if not module_path.endswith(".py"):
+        return importlib.import_module(module_path)
+    path = (directory / module_path).resolve()
     # The name is unique because files of two pipelines may have the same name.
     name = f"danube_pipeline_{abs(hash(str(path))):x}_{path.stem}"
     if name in sys.modules:

@@ -53,27 +53,10 @@ class Pipeline:
         """Return the trigger of *sink*."""
         return self.trigger if sink.trigger is None else parse_trigger(sink.trigger)
 
-    def with_trigger(self, trigger: Trigger) -> Pipeline:
-        """Return the pipeline with *trigger* for sinks that do not set their own."""
-        return replace(self, trigger=trigger)
-
     def on_spark(self, *, master: str | None, remote: str | None) -> Pipeline:
         """Return the pipeline with another Spark."""
         spark = structs.replace(self.spec.spark, master=master, remote=remote)
         return replace(self, spec=structs.replace(self.spec, spark=spark))
-
-    def problems(self) -> Problems:
-        """Return an empty collector of problems with this file."""
-        return Problems(self.document.line_of)
-
-    def refuse(self, problems: Problems) -> None:
-        """
-        Raise if there are *problems*.
-
-        Raises:
-            InvalidPipeline: There are problems.
-        """
-        _refuse(self.file, problems, self.secrets)
 
 
 def load(
@@ -98,11 +81,11 @@ def load(
     tree = substitution.substitute(document.tree)
     spec = parse_spec(tree, problems)
     if spec is None:
-        _refuse(file, problems, substitution.secrets)
+        problems.refuse(file, substitution.secrets.redact)
     assert spec is not None
     broker = spec.broker or environment.get(BROKER_VARIABLE) or URL_DEFAULT
     Rules(spec, broker, file.parent, problems).check()
-    _refuse(file, problems, substitution.secrets)
+    problems.refuse(file, substitution.secrets.redact)
     trigger = parse_trigger(spec.trigger)
     return Pipeline(file, spec, broker, substitution.secrets, document, trigger)
 
@@ -130,7 +113,7 @@ def locate(
     if not isinstance(name, str) or not name:
         problems.add(("name",), "is missing")
     if any("${" in str(each) for each in (tree.get("name"), own)) or not name:
-        _refuse(file, problems, substitution.secrets)
+        problems.refuse(file, substitution.secrets.redact)
     return str(name), _state_directory(file, str(name), path)
 
 
@@ -147,15 +130,3 @@ def _state_directory(file: Path, name: str, own: str | None) -> Path:
     if own is not None:
         return file.parent / own
     return file.parent / ".danube" / "pipelines" / name
-
-
-def _refuse(file: Path, problems: Problems, secrets: Secrets) -> None:
-    if not problems.found:
-        return
-    raise InvalidPipeline(
-        str(file),
-        [
-            replace(each, message=secrets.redact(each.message))
-            for each in problems.found
-        ],
-    )

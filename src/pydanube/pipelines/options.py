@@ -2,57 +2,62 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from pydanube.pipelines.spec import Read, Scalar, option_text
+from pydanube.pipelines.spec import Scalar, option_text
+from pydanube.reader.read_options import Mode, parse_read_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from pydanube.pipelines.spec import Sink, Source
-
-
-def read_of(source: Source) -> Read:
-    """Return how *source* is read."""
-    if source.read is not None:
-        return source.read
-    is_stream = source.is_topic or source.files is not None
-    return Read.STREAM if is_stream else Read.TABLE
-
-
-def format_of(source: Source) -> str:
-    """Return Spark's format for *source*."""
-    if source.is_topic:
-        return "danube"
-    return "jdbc" if source.jdbc is not None else source.format or ""
+    from pydanube.reader.read_options import ReadOptions
 
 
 def source_options(source: Source, broker: str) -> dict[str, str]:
     """Return the options for reading *source*; its own options take precedence."""
-    found: dict[str, Scalar] = {}
+    found: dict[str, Scalar | None] = {}
     if source.is_topic:
-        found = _topic_options(source, broker)
+        topics = source.topics if source.topic is None else [source.topic]
+        start = source.start
+        if isinstance(start, dict):
+            start = msgspec.json.encode(start).decode()
+        found = {
+            "url": source.broker or broker,
+            "subscribe": None if topics is None else ",".join(topics),
+            "subscribePattern": source.pattern,
+            "startingOffsets": start or "earliest",
+            "decode": source.decode or None,
+            "onUndecodable": None if source.dead_letters is None else "null",
+        }
     elif source.jdbc is not None:
-        found["url"] = source.jdbc
-        if source.table is not None:
-            found["dbtable"] = source.table
-        if source.query is not None:
-            found["query"] = source.query
+        found = {"url": source.jdbc, "dbtable": source.table, "query": source.query}
     return _texts(found, source.options)
+
+
+def topic_options(source: Source, broker: str) -> ReadOptions:
+    """
+    Return the parsed options for reading *source*, which reads topics.
+
+    Raises:
+        InvalidConfig: An option is invalid, or contradicts another.
+        InvalidName: The name of a topic is malformed.
+    """
+    mode = Mode.STREAM if source.is_stream else Mode.BATCH
+    return parse_read_options(source_options(source, broker), mode)
 
 
 def sink_options(sink: Sink, broker: str, directory: Path) -> dict[str, str]:
     """Return the options for writing *sink*; its own options take precedence."""
-    found: dict[str, Scalar] = {}
-    if sink.format_name == "danube":
-        found["url"] = sink.broker or broker
-    if sink.topic is not None:
-        found["topic"] = sink.topic
-    if sink.path is not None:
-        found["path"] = resolve(directory, sink.path)
+    is_topic = sink.format_name == "danube"
+    found: dict[str, Scalar | None] = {
+        "url": (sink.broker or broker) if is_topic else None,
+        "topic": sink.topic,
+        "path": None if sink.path is None else resolve(directory, sink.path),
+    }
     return _texts(found, sink.options)
 
 
@@ -61,31 +66,14 @@ def resolve(directory: Path, text: str) -> str:
     return text if "://" in text else str(directory / text)
 
 
-def _topic_options(source: Source, broker: str) -> dict[str, Scalar]:
-    found: dict[str, Scalar] = {"url": source.broker or broker}
-    topics = source.topics if source.topic is None else [source.topic]
-    if topics is not None:
-        found["subscribe"] = ",".join(topics)
-    if source.pattern is not None:
-        found["subscribePattern"] = source.pattern
-    found["startingOffsets"] = _starting(source.start)
-    if source.decode:
-        found["decode"] = True
-    if source.dead_letters is not None:
-        found["onUndecodable"] = "null"
-    return found
-
-
-def _starting(start: str | dict[str, Any] | None) -> str:
-    if isinstance(start, dict):
-        return msgspec.json.encode(start).decode()
-    return start or "earliest"
-
-
 def _texts(
-    found: Mapping[str, Scalar], options: Mapping[str, Scalar]
+    found: Mapping[str, Scalar | None], options: Mapping[str, Scalar]
 ) -> dict[str, str]:
     """Return both as text; *options* take precedence, and names ignore case."""
     own = {name.lower() for name in options}
-    kept = {name: value for name, value in found.items() if name.lower() not in own}
+    kept = {
+        name: value
+        for name, value in found.items()
+        if value is not None and name.lower() not in own
+    }
     return {name: option_text(value) for name, value in (kept | dict(options)).items()}

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 from pydanube.model.redaction import mask
 from pydanube.model.suggestions import did_you_mean
 from pydanube.pipelines.problems import Path, Problems
+from pydanube.pipelines.spec import option_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 PARAMETERS = "parameters"
 
@@ -84,12 +85,7 @@ class Substitution:
         if whole is not None and whole[1] is not None:
             # A placeholder by itself keeps its type.
             return self._value(whole[1].strip(), path)
-        return _PLACEHOLDER.sub(
-            lambda found: (
-                "${" if found[1] is None else _text(self._value(found[1].strip(), path))
-            ),
-            text,
-        )
+        return _expand(text, lambda name: self._value(name, path))
 
     def _value(self, name: str, path: Path) -> Any:
         if name.startswith("env:"):
@@ -155,15 +151,13 @@ class Substitution:
     def _default(self, text: str, path: Path) -> str:
         """Substitute secrets in a default; parameters cannot refer to others."""
 
-        def put(found: re.Match[str]) -> str:
-            if found[1] is None:
-                return "${"
-            if found[1].strip().startswith("env:"):
-                return self._secret(found[1].strip().removeprefix("env:"), path)
+        def value_of(name: str) -> Any:
+            if name.startswith("env:"):
+                return self._value(name, path)
             self._problems.add(path, "a default cannot refer to parameters")
             return ""
 
-        return _PLACEHOLDER.sub(put, text)
+        return _expand(text, value_of)
 
     def _parse(self, text: str, default: Any, path: Path) -> Any:
         """Parse a value of --set as the type of the default."""
@@ -205,7 +199,11 @@ def _in_url(text: str) -> str:
     )
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value)
+def _expand(text: str, value_of: Callable[[str], Any]) -> str:
+    """Return *text* with placeholders replaced by the values of their names."""
+    return _PLACEHOLDER.sub(
+        lambda found: (
+            "${" if found[1] is None else option_text(value_of(found[1].strip()))
+        ),
+        text,
+    )

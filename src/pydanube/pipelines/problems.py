@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pydanube.model.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path as FilePath
 
 Path = tuple[str | int, ...]
 """A path in the file, such as ``("sinks", "orders", "options")``."""
@@ -61,6 +62,19 @@ class Problems:
             each == name or each.startswith((f"{name}.", f"{name}["))
             for each in self._found
         )
+
+    def refuse(self, file: FilePath, redact: Callable[[str], str]) -> None:
+        """
+        Raise if there are problems with *file*; *redact* removes secrets from a text.
+
+        Raises:
+            InvalidPipeline: There are problems.
+        """
+        if self._found:
+            raise InvalidPipeline(
+                str(file),
+                [replace(each, message=redact(each.message)) for each in self.found],
+            )
 
     @property
     def found(self) -> list[Problem]:

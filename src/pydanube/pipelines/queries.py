@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812
@@ -27,28 +27,6 @@ if TYPE_CHECKING:
 
     from pydanube.model.retry import RetryPolicy
     from pydanube.pipelines.building import Query
-
-
-class RunningQuery(Protocol):
-    """One query of a run."""
-
-    progress: QueryProgress
-
-    def start(self) -> None:
-        """Start the query, or resume it from its checkpoint."""
-        ...
-
-    def poll(self, now: float) -> None:
-        """Update the progress; restart the query if a retry is due."""
-        ...
-
-    def request_stop(self) -> None:
-        """Request a stop after the running micro-batch; ``poll`` performs it."""
-        ...
-
-    def stop(self) -> None:
-        """Stop the query immediately."""
-        ...
 
 
 class StreamQuery:
@@ -77,6 +55,7 @@ class StreamQuery:
         """Whether the micro-batch that ran at the stop request may still be running."""
 
     def start(self) -> None:
+        """Start the query, or resume it from its checkpoint."""
         self.progress.state = QueryState.RUNNING
         self._retry_at = None
         try:
@@ -85,6 +64,7 @@ class StreamQuery:
             self._on_failure(error, None)
 
     def poll(self, now: float) -> None:
+        """Update the progress; restart the query if a retry is due."""
         if self.progress.state is QueryState.RETRYING:
             self._retry_if_due(now)
         if self.progress.state is not QueryState.RUNNING or self._handle is None:
@@ -99,11 +79,13 @@ class StreamQuery:
             self.stop()
 
     def request_stop(self) -> None:
+        """Request a stop after the running micro-batch; ``poll`` performs it."""
         if not self._is_stop_requested and self._handle is not None:
             self._is_unfinished = True
         self._is_stop_requested = True
 
     def stop(self) -> None:
+        """Stop the query immediately."""
         if self.progress.state.is_over:
             return
         if self._handle is not None:
@@ -229,6 +211,10 @@ class TableWrite:
             self.progress.rows = self._observed.get["rows"]
         except Exception as error:  # noqa: BLE001  # This query fails alone.
             self._error = error
+
+
+RunningQuery = StreamQuery | TableWrite
+"""One query of a run."""
 
 
 def _write_each(

@@ -76,8 +76,7 @@ class _Reader:
     def value(self, node: yaml.Node, path: Path) -> Any:
         self._count += 1
         if self._count > VALUES_MAX or len(path) > 50:
-            found = Problem(dotted(path[:3]), "too large or too deep", _line(node))
-            raise InvalidPipeline(self._file, [found])
+            raise self._refused(path[:3], "too large or too deep", node)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
@@ -94,10 +93,7 @@ class _Reader:
             # Merged keys come first, and the mapping's own keys override them.
             is_own = id(value_node) in merged
             if is_own and key in own:
-                problem = Problem(
-                    dotted((*path, key)), "duplicate key", _line(key_node)
-                )
-                raise InvalidPipeline(self._file, [problem])
+                raise self._refused((*path, key), "duplicate key", key_node)
             if is_own:
                 own.add(key)
             self.lines[(*path, key)] = _line(key_node)
@@ -106,8 +102,7 @@ class _Reader:
 
     def _key(self, node: yaml.Node, path: Path) -> str:
         if not isinstance(node, yaml.ScalarNode):
-            problem = Problem(dotted(path), "a key must be a string", _line(node))
-            raise InvalidPipeline(self._file, [problem])
+            raise self._refused(path, "a key must be a string", node)
         return str(node.value)
 
     def _sequence(self, node: yaml.SequenceNode, path: Path) -> list[Any]:
@@ -123,6 +118,9 @@ class _Reader:
             if node.tag in _KEPT
             else str(node.value)
         )
+
+    def _refused(self, path: Path, reason: str, node: yaml.Node) -> InvalidPipeline:
+        return InvalidPipeline(self._file, [Problem(dotted(path), reason, _line(node))])
 
 
 def _line(node: yaml.Node) -> int:

@@ -7,21 +7,20 @@ All problems are reported, not just the first one.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from pydanube.model.errors import BrokerError
 from pydanube.model.names import TopicName
 from pydanube.model.suggestions import did_you_mean
 from pydanube.pipelines import formats
-from pydanube.pipelines.functions import NoSuchFunction, check_function, parse_function
-from pydanube.pipelines.options import read_of, sink_options, source_options
+from pydanube.pipelines.functions import check_function
+from pydanube.pipelines.options import sink_options, topic_options
 from pydanube.pipelines.problems import listed
-from pydanube.pipelines.spec import Mode, Read, parse_duration, parse_trigger
-from pydanube.reader.read_options import Mode as SourceMode
-from pydanube.reader.read_options import parse_read_options
+from pydanube.pipelines.spec import Mode, parse_duration, parse_trigger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from pydanube.pipelines.problems import Path as SpecPath
@@ -96,7 +95,7 @@ class Rules:
             self._check_topics(source, path)
         else:
             self._check_table_or_files(source, path)
-        if source.watermark is not None and read_of(source) is Read.TABLE:
+        if source.watermark is not None and not source.is_stream:
             self._problems.add((*path, "watermark"), "only streams have a watermark")
 
     def _check_topics(self, source: Source, path: SpecPath) -> None:
@@ -104,19 +103,15 @@ class Rules:
             if name is not None:
                 word = "topic" if source.topic is not None else "topics"
                 self._catch(TopicName.parse, name, (*path, word))
-        for word in ("table", "query"):
-            if getattr(source, word) is not None:
-                self._problems.add((*path, word), "only valid with 'jdbc'")
+        self._refuse_fields(source, ("table", "query"), "only valid with 'jdbc'", path)
         if source.format not in (None, "danube"):
             self._problems.add((*path, "format"), "the format of topics is danube")
         if source.dead_letters is not None:
             self._check_dead_letters(source, (*path, DEAD_LETTERS))
         if self._problems.under(path):
             return
-        is_stream = read_of(source) is Read.STREAM
-        mode = SourceMode.STREAM if is_stream else SourceMode.BATCH
         try:
-            parse_read_options(source_options(source, self._broker), mode)
+            topic_options(source, self._broker)
         except BrokerError as error:
             self._problems.add(self._locate(source, path, str(error)), str(error))
 
@@ -136,7 +131,7 @@ class Rules:
         assert sink is not None
         if not source.decode:
             self._problems.add(path, "dead letters need 'decode: true'")
-        if read_of(source) is Read.TABLE:
+        if not source.is_stream:
             self._problems.add(path, "dead letters need a stream")
         if sink.input:
             self._problems.add((*path, "input"), "omit it: the input is the source")
@@ -145,15 +140,13 @@ class Rules:
         self._check_sink(sink, path)
 
     def _check_table_or_files(self, source: Source, path: SpecPath) -> None:
-        for word in _ONLY_TOPICS:
-            if getattr(source, word) not in (None, False):
-                self._problems.add((*path, word), "only valid for topics")
-        given = [word for word in ("table", "query") if getattr(source, word)]
-        if source.jdbc is None and given:
-            self._problems.add((*path, given[0]), "only valid with 'jdbc'")
-        if source.jdbc is not None and len(given) != 1:
+        self._refuse_fields(source, _ONLY_TOPICS, "only valid for topics", path)
+        words = ("table", "query")
+        if source.jdbc is None:
+            self._refuse_fields(source, words, "only valid with 'jdbc'", path)
+        elif len([word for word in words if getattr(source, word)]) != 1:
             self._problems.add(path, "'jdbc' needs either a table or a query")
-        if source.jdbc is not None and read_of(source) is Read.STREAM:
+        if source.jdbc is not None and source.is_stream:
             self._problems.add(
                 (*path, "read"), "a database can only be read as a table"
             )
@@ -165,7 +158,7 @@ class Rules:
             known = listed(sorted(formats.FILE_FORMATS | formats.SCHEMALESS))
             self._problems.add(path, f"set the format of the files: {known}")
         elif (
-            read_of(source) is Read.STREAM
+            source.is_stream
             and source.schema is None
             and source.format.lower() not in formats.SCHEMALESS
         ):
@@ -188,9 +181,8 @@ class Rules:
             if not file.is_file():
                 self._problems.add((*path, "sql_file"), f"there is no file {file}")
         if step.python is None:
-            for word in ("inputs", "arguments"):
-                if getattr(step, word):
-                    self._problems.add((*path, word), "only valid for a python step")
+            reason = "only valid for a python step"
+            self._refuse_fields(step, ("inputs", "arguments"), reason, path)
             return
         self._check_function(step.python, (*path, "python"))
         if not step.inputs:
@@ -214,10 +206,7 @@ class Rules:
         self._problems.add(path, what)
 
     def _check_function(self, text: str, path: SpecPath) -> None:
-        try:
-            check_function(parse_function(text), self._directory)
-        except NoSuchFunction as error:
-            self._problems.add(path, str(error))
+        self._catch(partial(check_function, directory=self._directory), text, path)
 
     def _check_sink(self, sink: Sink, path: SpecPath) -> None:
         if self._problems.under(path):
@@ -233,17 +222,16 @@ class Rules:
         if not name:
             self._problems.add(path, "has no target; set topic, format or python")
             return
-        if sink.topic is not None and name != "danube":
-            self._problems.add((*path, "topic"), "only valid for the format danube")
+        if name != "danube":
+            reason = "only valid for the format danube"
+            self._refuse_fields(sink, ("topic", "broker"), reason, path)
         elif sink.topic is not None:
             self._catch(TopicName.parse, sink.topic, (*path, "topic"))
-        if name in formats.BATCH_ONLY | formats.OURS and sink.partition_by:
-            self._problems.add(
-                (*path, "partition_by"),
-                "only valid for Spark's file formats; other formats may have an option",
+        if name in formats.BATCH_ONLY | formats.OURS:
+            reason = (
+                "only valid for Spark's file formats; other formats may have an option"
             )
-        if sink.broker is not None and name != "danube":
-            self._problems.add((*path, "broker"), "only valid for the format danube")
+            self._refuse_fields(sink, ("partition_by",), reason, path)
         self._check_needs(sink, name, path)
         self._check_mode(sink, name, (*path, "mode"))
 
@@ -279,13 +267,18 @@ class Rules:
                 path, "is the name of a directory: use letters, digits, _ and -"
             )
 
+    def _refuse_fields(
+        self, part: object, names: Iterable[str], reason: str, path: SpecPath
+    ) -> None:
+        """Report those of the fields *names* that *part* has."""
+        for name in names:
+            if getattr(part, name) not in (None, False, [], {}):
+                self._problems.add((*path, name), reason)
+
     def _catch(
-        self,
-        parse: Callable[[str], object] | Callable[[object], object],
-        value: object,
-        path: SpecPath,
+        self, parse: Callable[[Any], object], value: Any, path: SpecPath
     ) -> None:
         try:
-            parse(value)  # type: ignore[arg-type]
+            parse(value)
         except (BrokerError, ValueError) as error:
             self._problems.add(path, str(error))

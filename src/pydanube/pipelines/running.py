@@ -18,7 +18,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pydanube.model.errors import Conflict
-from pydanube.pipelines.display import RedactingDisplay
 from pydanube.pipelines.progress import QueryState, RunState, RunStatus
 from pydanube.pipelines.queries import StreamQuery, TableWrite
 from pydanube.pipelines.starting_offsets import (
@@ -90,7 +89,7 @@ class PipelineRun:
         self._spark = spark
         self._pipeline = pipeline
         self._state = state
-        self._display = RedactingDisplay(display, pipeline.secrets)
+        self._display = display
         self._stop_request = stop_request or StopRequest()
         self._clock = clock
         self._wait = wait
@@ -112,11 +111,11 @@ class PipelineRun:
         try:
             self._save_status(RunState.STARTING)
             known = read_starting_offsets(state.checkpoints)
-            plan = validate(self._spark, self._pipeline, known)
+            queries = validate(self._spark, self._pipeline, known)
             starts = fix_latest_offsets(self._pipeline, state.checkpoints)
             if starts != known:
-                plan = validate(self._spark, self._pipeline, starts)
-            self._queries = [self._running(query) for query in plan.queries]
+                queries = validate(self._spark, self._pipeline, starts)
+            self._queries = [self._running(query) for query in queries]
             self._display.begin()
             try:
                 return self._watch()

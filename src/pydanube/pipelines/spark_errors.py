@@ -59,19 +59,14 @@ def parameters_of(error: BaseException) -> dict[str, str]:
 def _raised_in_python(text: str) -> str | None:
     if "Traceback (most recent call last)" not in text:
         return None
-    found = None
     for line in text.rpartition("Traceback (most recent call last)")[2].splitlines():
         match = _RAISED.match(line.strip())
         # The first line after the frames; its message may have more lines.
         if match and not line.startswith(" "):
-            found = match[2] if _is_ours(line) else f"{match[1]}: {match[2]}"
-            break
-    return found
-
-
-def _is_ours(line: str) -> bool:
-    """Return whether the exception is one of ours, whose type is not shown."""
-    return line.startswith("pydanube.")
+            # The type of an exception of ours is not shown.
+            is_ours = line.startswith("pydanube.")
+            return match[2] if is_ours else f"{match[1]}: {match[2]}"
+    return None
 
 
 def _short(text: str) -> str:

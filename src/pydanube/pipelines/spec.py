@@ -108,6 +108,20 @@ class Source(Section, frozen=True):
         return bool(self.topic_fields) or self.format == "danube"
 
     @property
+    def is_stream(self) -> bool:
+        """Return whether it is read as a stream, by default if topics or files are."""
+        if self.read is not None:
+            return self.read is Read.STREAM
+        return self.is_topic or self.files is not None
+
+    @property
+    def format_name(self) -> str:
+        """Return the name of Spark's format."""
+        if self.is_topic:
+            return "danube"
+        return "jdbc" if self.jdbc is not None else self.format or ""
+
+    @property
     def topic_fields(self) -> list[str]:
         """Return the fields naming topics that it uses."""
         names = ("topic", "topics", "pattern")
@@ -302,9 +316,7 @@ def _struct_in(kind: Any) -> type[Any] | None:
 
 
 def _message(error: Exception, value: object, kind: Any) -> str:
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return _choice(value, kind)
-    for each in get_args(kind):
+    for each in (kind, *get_args(kind)):
         if isinstance(each, type) and issubclass(each, Enum):
             return _choice(value, each)
     return str(error).replace("`", "'").replace(" - at '$", " - at '")

@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pydanube.model.names import TopicName
-from pydanube.pipelines.options import read_of, source_options
-from pydanube.pipelines.spec import Read
+from pydanube.pipelines.options import source_options, topic_options
 from pydanube.reader.catalog import process_client
-from pydanube.reader.read_options import Mode, parse_read_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,10 +49,9 @@ def fix_latest_offsets(pipeline: Pipeline, checkpoints: Path) -> dict[str, str]:
     found = {
         name: msgspec.json.encode(_ends(options.url, options.topics, options.pattern))
         for name, source in pipeline.spec.sources.items()
-        if source.is_topic and read_of(source) is Read.STREAM and name not in starts
-        for given in [source_options(source, pipeline.broker)]
-        if given.get("startingOffsets") == "latest"
-        for options in [parse_read_options(given, Mode.STREAM)]
+        if source.is_topic and source.is_stream and name not in starts
+        if source_options(source, pipeline.broker).get("startingOffsets") == "latest"
+        for options in [topic_options(source, pipeline.broker)]
     }
     if not found:
         return starts

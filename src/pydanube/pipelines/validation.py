@@ -16,13 +16,11 @@ from pydanube.model.errors import BrokerError, ConnectionLost
 from pydanube.model.suggestions import did_you_mean
 from pydanube.pipelines import formats
 from pydanube.pipelines.building import Builder
-from pydanube.pipelines.options import read_of, source_options
-from pydanube.pipelines.problems import listed
+from pydanube.pipelines.options import topic_options
+from pydanube.pipelines.problems import Problems, listed
 from pydanube.pipelines.spark_errors import SPARK_ERRORS, error_message
-from pydanube.pipelines.spec import Mode, Read
+from pydanube.pipelines.spec import Mode
 from pydanube.reader.catalog import process_client
-from pydanube.reader.read_options import Mode as SourceMode
-from pydanube.reader.read_options import parse_read_options
 from pydanube.spark.formats import check_sink
 
 if TYPE_CHECKING:
@@ -30,44 +28,42 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from pydanube.pipelines.building import Plan, Query
+    from pydanube.pipelines.building import Query
     from pydanube.pipelines.loading import Pipeline
-    from pydanube.pipelines.problems import Problems
     from pydanube.pipelines.spec import Source
 
 
 def validate(
     spark: SparkSession, pipeline: Pipeline, starts: Mapping[str, str] | None = None
-) -> Plan:
+) -> list[Query]:
     """
-    Check *pipeline* and return its plan.
+    Check *pipeline* and return its queries.
 
     This writes nothing and starts no query.
 
     Raises:
         InvalidPipeline: The pipeline is invalid; the error has all problems.
     """
-    problems = pipeline.problems()
+    problems = Problems(pipeline.document.line_of)
     with _quiet():
         unusable = {
             name
             for name, source in pipeline.spec.sources.items()
             if source.is_topic and not _topics_exist(name, source, pipeline, problems)
         }
-        plan = Builder(spark, pipeline, problems, starts).build(unusable)
-        for query in plan.queries:
+        queries = Builder(spark, pipeline, problems, starts).build(unusable)
+        for query in queries:
             _check(spark, query, problems)
-    pipeline.refuse(problems)
-    return plan
+    problems.refuse(pipeline.file, pipeline.secrets.redact)
+    return queries
 
 
 def _topics_exist(
     name: str, source: Source, pipeline: Pipeline, problems: Problems
 ) -> bool:
     """Return whether the broker has the topics of *source*."""
-    mode = SourceMode.STREAM if read_of(source) is Read.STREAM else SourceMode.BATCH
     path = ("sources", name)
-    options = parse_read_options(source_options(source, pipeline.broker), mode)
+    options = topic_options(source, pipeline.broker)
     try:
         client = process_client(options.url)
         missing = [each for each in options.topics if not client.partitions(each)]

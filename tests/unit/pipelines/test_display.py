@@ -10,11 +10,9 @@ from pydanube.pipelines.display import (
     JsonDisplay,
     LineDisplay,
     LiveTable,
-    RedactingDisplay,
     cells_of,
     display_for,
 )
-from pydanube.pipelines.parameters import Secrets
 from pydanube.pipelines.progress import QueryProgress, QueryState
 
 
@@ -77,14 +75,6 @@ def test_live_table_has_a_row_per_query():
 def test_unknown_values_are_dashes():
     assert len(cells_of(query())) == len(COLUMNS)
     assert set(cells_of(query())[3:]) == {"\u2013", "0"}
-
-
-def test_redacting_display_hides_secrets():
-    out = io.StringIO()
-    display = RedactingDisplay(LineDisplay(out), Secrets(frozenset({"hunter2"})))
-    display.begin()
-    display.say("it was hunter2")
-    assert out.getvalue() == "it was ***\n"
 
 
 def test_display_depends_on_format_and_stream():

@@ -1,5 +1,7 @@
 """Tests of the parsing of pipeline files."""
 
+from dataclasses import replace
+
 import pytest
 
 from pydanube.pipelines.loading import load, locate
@@ -45,7 +47,7 @@ def test_file_is_parsed_into_a_pipeline(write):
     every = Trigger(TriggerKind.EVERY, 60)
     assert found.trigger_of(found.spec.sinks["slow"]) == every
     assert found.trigger_of(found.spec.sinks["out"]).ends
-    continuous = found.with_trigger(Trigger(TriggerKind.CONTINUOUS))
+    continuous = replace(found, trigger=Trigger(TriggerKind.CONTINUOUS))
     assert not continuous.trigger_of(found.spec.sinks["out"]).ends
     assert found.on_spark(master=None, remote="sc://x").spec.spark.remote == "sc://x"
 

@@ -3,8 +3,6 @@
 from pathlib import Path
 
 from pydanube.pipelines.options import (
-    format_of,
-    read_of,
     resolve,
     sink_options,
     source_options,
@@ -17,8 +15,8 @@ HERE = Path("/here")
 
 def test_topic_source_has_danube_options():
     source = Source(topics=["/default/a", "/default/b"], options={"minPartitions": 2})
-    assert format_of(source) == "danube"
-    assert read_of(source) is Read.STREAM
+    assert source.format_name == "danube"
+    assert source.is_stream
     assert source_options(source, BROKER) == {
         "url": BROKER,
         "subscribe": "/default/a,/default/b",
@@ -52,7 +50,7 @@ def test_own_options_take_precedence_in_any_case():
 
 def test_database_and_file_sources_have_their_options():
     table = Source(jdbc="jdbc:x", table="t", options={"user": "u"})
-    assert (format_of(table), read_of(table)) == ("jdbc", Read.TABLE)
+    assert (table.format_name, table.is_stream) == ("jdbc", False)
     assert source_options(table, BROKER) == {
         "url": "jdbc:x",
         "dbtable": "t",
@@ -60,9 +58,9 @@ def test_database_and_file_sources_have_their_options():
     }
     query = Source(jdbc="jdbc:x", query="SELECT 1")
     assert source_options(query, BROKER) == {"url": "jdbc:x", "query": "SELECT 1"}
-    assert read_of(Source(files="x", format="csv")) is Read.STREAM
-    assert read_of(Source(files="x", format="csv", read=Read.TABLE)) is Read.TABLE
-    assert read_of(Source(format="rate")) is Read.TABLE
+    assert Source(files="x", format="csv").is_stream
+    assert not Source(files="x", format="csv", read=Read.TABLE).is_stream
+    assert not Source(format="rate").is_stream
 
 
 def test_sinks():

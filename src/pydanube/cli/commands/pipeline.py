@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -133,14 +134,14 @@ def validate(
                     validate as validate_with,
                 )
 
-                plan = validate_with(session, pipeline)
+                queries = validate_with(session, pipeline)
                 sinks = [
                     {
                         "sink": each.name,
                         "writes_to": each.writes_to,
                         "columns": each.frame.schema.simpleString(),
                     }
-                    for each in plan.queries
+                    for each in queries
                 ]
     asked = "" if spark else "; not checked with Spark and the servers"
     return Result(
@@ -184,7 +185,7 @@ def run(
     with exit_on_problems(OutputFormat.TABLE):
         pipeline = load_pipeline(file, settings, master, remote)
         if trigger is not None:
-            pipeline = pipeline.with_trigger(parse_trigger(trigger))
+            pipeline = replace(pipeline, trigger=parse_trigger(trigger))
         run_pipeline(pipeline, output_format)
 
 
