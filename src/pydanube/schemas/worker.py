@@ -1,7 +1,7 @@
 """
 The worker process of a ``WorkerPool``: validates payloads and compares schemas.
 
-It answers requests on standard input until the input ends.  Work that takes too long
+It answers requests on a connection until that is closed.  Work that takes too long
 ends the process, because its alarm signal has no handler.
 """
 
@@ -10,26 +10,29 @@ from __future__ import annotations
 import signal
 import sys
 from functools import lru_cache
+from multiprocessing.connection import Connection
 from typing import Any
+
+from msgspec import msgpack
 
 from pydanube.model.schemas import SchemaType
 from pydanube.schemas.parsing import parse_schema
-from pydanube.schemas.worker_pool import read_message, write_message
 
 SCHEMAS_KEPT_MAX = 16
 
 
-def main(seconds_max: float) -> None:
-    """Answer requests until standard input ends."""
+def main(descriptor: int, seconds_max: float) -> None:
+    """Answer requests on the connection with this file *descriptor*."""
+    connection = Connection(descriptor)
     while True:
         try:
-            kind, *arguments = read_message(sys.stdin.buffer)
+            kind, *arguments = msgpack.decode(connection.recv_bytes())
         except EOFError:
             return
         signal.setitimer(signal.ITIMER_REAL, seconds_max)
         answer = _WORK[kind](*arguments)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        write_message(sys.stdout.buffer, answer)
+        connection.send_bytes(msgpack.encode(answer))
 
 
 def _validate(definition: list[Any], payloads: list[bytes]) -> Any:
@@ -55,4 +58,4 @@ def _validator_of(type_: str, text: str, message: str | None) -> Any:
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]))
+    main(int(sys.argv[1]), float(sys.argv[2]))

@@ -14,11 +14,8 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import IO, Any
-
-# ruff: noqa: PLC0415  # msgspec comes with the extra that schema languages need.
+from multiprocessing import Pipe
+from typing import Any
 
 SECONDS_MAX = 10
 """The maximum duration of one piece of work."""
@@ -26,8 +23,6 @@ MEMORY_KIB_MAX = 1024 * 1024
 """The maximum address space of a process that does such work."""
 PROCESSES_MAX = 2
 """The maximum number of processes for one kind of work."""
-
-_LENGTH_BYTES = 4
 
 
 class LimitExceeded(Exception):
@@ -74,25 +69,22 @@ class WorkerPool:
         Raises:
             LimitExceeded: The work exceeded a limit.
         """
-        with self._process() as process:
-            return process.call(request)
-
-    @contextmanager
-    def _process(self) -> Iterator[_Process]:
         if self._pid != os.getpid():
             # After a fork, the idle processes belong to the parent.
             self._begin()
         with self._slots:
-            process = self._idle.pop() if self._idle else self._start()
+            process = (
+                self._idle.pop()
+                if self._idle
+                else _Process(self._seconds_max, self._memory_kib_max)
+            )
             try:
-                yield process
+                answer = process.call(request)
             except BaseException:
                 process.close()
                 raise
             self._idle.append(process)
-
-    def _start(self) -> _Process:
-        return _Process(self._seconds_max, self._memory_kib_max)
+            return answer
 
 
 class _Process:
@@ -102,27 +94,32 @@ class _Process:
         self._seconds_max = seconds_max
         self._memory_kib_max = memory_kib_max
         self._parent = os.getpid()
+        self._connection, theirs = Pipe()
         # The command is our own interpreter, without any input of the client.
         self._process = subprocess.Popen(  # noqa: S603
             limited_command(
-                *("-m", "pydanube.schemas.worker", str(seconds_max)),
+                *("-m", "pydanube.schemas.worker"),
+                *(str(theirs.fileno()), str(seconds_max)),
                 memory_kib_max=memory_kib_max,
             ),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            pass_fds=(theirs.fileno(),),
             # Signals of the terminal are for this process only.
             start_new_session=True,
         )
+        theirs.close()
 
     def call(self, request: Any) -> Any:
         """Return the answer to *request*; raises LimitExceeded if the process ends."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
+        # It comes with the extra that schema languages need.
+        from msgspec import msgpack  # noqa: PLC0415
+
         try:
-            write_message(self._process.stdin, request)
-            return read_message(self._process.stdout)
-        except (EOFError, BrokenPipeError) as error:
+            self._connection.send_bytes(msgpack.encode(request))
+            return msgpack.decode(self._connection.recv_bytes())
+        except (EOFError, ConnectionError) as error:
             if self._process.wait() == -signal.SIGALRM:
                 limit = self._seconds_max
                 raise LimitExceeded(f"it takes more than {limit:g} s") from error
@@ -131,43 +128,12 @@ class _Process:
 
     def close(self) -> None:
         """Kill the process if it is a child of this one, and wait for its end."""
-        if self._parent != os.getpid():
-            return
-        self._process.kill()
-        with self._process:
-            pass
+        if self._parent == os.getpid():
+            self._connection.close()
+            self._process.kill()
+            self._process.wait()
 
 
 def _close_all(processes: list[_Process]) -> None:
     while processes:
         processes.pop().close()
-
-
-def write_message(sink: IO[bytes], message: Any) -> None:
-    """Write *message* in MessagePack, after its length."""
-    from msgspec import msgpack
-
-    body = msgpack.encode(message)
-    sink.write(len(body).to_bytes(_LENGTH_BYTES, "big"))
-    sink.write(body)
-    sink.flush()
-
-
-def read_message(source: IO[bytes]) -> Any:
-    """
-    Read a message that ``write_message`` wrote.
-
-    Raises:
-        EOFError: The other side has closed the stream.
-    """
-    from msgspec import msgpack
-
-    length = int.from_bytes(_read(source, _LENGTH_BYTES), "big")
-    return msgpack.decode(_read(source, length))
-
-
-def _read(source: IO[bytes], count: int) -> bytes:
-    data = source.read(count)
-    if len(data) < count:
-        raise EOFError
-    return data
