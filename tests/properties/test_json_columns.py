@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydanube.model.errors import InvalidPayload
 from pydanube.schemas.json_schema import AT_ONCE_MIN, JsonSchema
 from pydanube.schemas.json_schema.column_reader import read_objects
-from pydanube.schemas.json_schema.columns import converter_of
+from pydanube.schemas.json_schema.columns import column_of
 
 DOCUMENT = {
     "type": "object",
@@ -73,7 +73,7 @@ wrapped = broken.map(lambda inner: b"{" + inner + b"}")
 
 
 def one_by_one(payloads):
-    convert = converter_of(DOCUMENT, DOCUMENT)
+    convert = column_of(DOCUMENT).convert
     try:
         found = [msgspec.json.decode(each) for each in payloads]
         rows = [None if each is None else convert(each) for each in found]

@@ -28,7 +28,6 @@ dataclass, TypedDict              object                  record
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -40,17 +39,31 @@ import msgspec
 from msgspec import inspect
 
 from pydanube.model.errors import InvalidSchema
+from pydanube.schemas.language import error_text, nested_values
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_EMPTY: dict[Any, Callable[[], Any]] = {
-    list: list,
-    set: list,
-    frozenset: list,
-    tuple: list,
-    dict: dict,
+_EMPTY: dict[Any, Any] = {
+    **{cls: [] for cls in (list, set, frozenset, tuple)},
+    dict: {},
 }
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+
+_AVRO: dict[type[inspect.Type], Any] = {
+    inspect.NoneType: "null",
+    inspect.BoolType: "boolean",
+    inspect.IntType: "long",
+    inspect.FloatType: "double",
+    inspect.StrType: "string",
+    inspect.DecimalType: "string",
+    inspect.TimeDeltaType: "string",
+    inspect.BytesType: "bytes",
+    inspect.ByteArrayType: "bytes",
+    inspect.DateTimeType: {"type": "long", "logicalType": "timestamp-micros"},
+    inspect.DateType: {"type": "int", "logicalType": "date"},
+    inspect.TimeType: {"type": "long", "logicalType": "time-micros"},
+    inspect.UUIDType: {"type": "string", "logicalType": "uuid"},
+}
 
 _Record = (
     inspect.DataclassType
@@ -129,29 +142,11 @@ class _AvroTypes:
 
     def schema_of(self, found: inspect.Type, path: str) -> Any:
         """Return the Avro schema of one type; *path* is its place in the class."""
+        if type(found) in _AVRO:
+            return _AVRO[type(found)]
         match found:
             case inspect.Metadata():
                 return self.schema_of(found.type, path)
-            case inspect.NoneType():
-                return "null"
-            case inspect.BoolType():
-                return "boolean"
-            case inspect.IntType():
-                return "long"
-            case inspect.FloatType():
-                return "double"
-            case inspect.StrType() | inspect.DecimalType() | inspect.TimeDeltaType():
-                return "string"
-            case inspect.BytesType() | inspect.ByteArrayType():
-                return "bytes"
-            case inspect.DateTimeType():
-                return {"type": "long", "logicalType": "timestamp-micros"}
-            case inspect.DateType():
-                return {"type": "int", "logicalType": "date"}
-            case inspect.TimeType():
-                return {"type": "long", "logicalType": "time-micros"}
-            case inspect.UUIDType():
-                return {"type": "string", "logicalType": "uuid"}
             case inspect.EnumType():
                 values = [each.value for each in found.cls]
                 return self._choice(found.cls, found.cls.__name__, values, path)
@@ -220,7 +215,7 @@ class _AvroTypes:
                 # A default must be a value of the first branch.
                 made["type"] = [each for each in schema if each != "null"] + ["null"]
         elif field.default_factory in _EMPTY:
-            made["default"] = _EMPTY[field.default_factory]()
+            made["default"] = _EMPTY[field.default_factory]
         return made
 
     def _union(self, found: inspect.UnionType, path: str) -> list[Any]:
@@ -319,15 +314,11 @@ def _drop_durations(document: Any) -> None:
 
     msgspec writes fractions and signs, which the standard's grammar excludes.
     """
-    pending = [document]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, dict):
-            if value.get("format") == "duration" and value.get("type") == "string":
-                del value["format"]
-            pending += value.values()
-        elif isinstance(value, list):
-            pending += value
+    for value in nested_values(document):
+        if isinstance(value, dict) and (
+            (value.get("format"), value.get("type")) == ("duration", "string")
+        ):
+            del value["format"]
 
 
 def _name_of(cls: Any) -> str:
@@ -335,8 +326,7 @@ def _name_of(cls: Any) -> str:
 
 
 def _unusable(cls: Any, error: Exception) -> InvalidSchema:
-    said = " ".join(str(error).split())
-    return InvalidSchema(f"{_name_of(cls)} cannot be a schema: {said}")
+    return InvalidSchema(f"{_name_of(cls)} cannot be a schema: {error_text(error)}")
 
 
 def _no_counterpart(path: str, found: inspect.Type) -> InvalidSchema:

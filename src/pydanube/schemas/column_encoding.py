@@ -26,7 +26,12 @@ from pydanube.schemas.json_schema.column_writer import (
     to_texts,
     written_schema,
 )
-from pydanube.schemas.language import invalid_payload
+from pydanube.schemas.language import (
+    Convert,
+    convert_fields,
+    convert_items,
+    refuse_bad_payloads,
+)
 from pydanube.schemas.primitives import NumberSchema
 
 if TYPE_CHECKING:
@@ -41,8 +46,6 @@ Raises InvalidPayload for the first invalid value.
 
 PROVEN_MAX = 64
 """The number of column shapes that are remembered to always match the schema."""
-
-Convert = Callable[[Any], Any]
 
 
 def column_encoder(schema: ParsedSchema | None, actual: pa.DataType) -> ColumnEncoder:
@@ -122,8 +125,7 @@ def _json_encoder(schema: JsonSchema, actual: pa.DataType) -> ColumnEncoder:
         payloads = _to_binary(to_texts(array, schema.document, schema.document))
         if not _is_proven(schema, array, proven):
             present = payloads.drop_null() if payloads.null_count else payloads
-            for index, reason in validate(present.to_pylist()):
-                raise invalid_payload(index, reason)
+            refuse_bad_payloads(validate, present.to_pylist())
         return payloads
 
     return encode
@@ -149,10 +151,9 @@ def _one_by_one(schema: ParsedSchema, actual: pa.DataType) -> ColumnEncoder:
     def encode_column(array: pa.Array) -> pa.Array:
         present = array.drop_null() if array.null_count else array
         values = present.to_pylist()
-        encoded = encode(
-            values if convert is None else [convert(value) for value in values]
-        )
-        payloads = pa.array(encoded, pa.binary())
+        if convert is not None:
+            values = convert_items(convert, values)
+        payloads = pa.array(encode(values), pa.binary())
         if not array.null_count:
             return payloads
         return pc.replace_with_mask(
@@ -189,29 +190,19 @@ def _converter_of(actual: pa.DataType) -> Convert | None:
         needed = {
             name: convert for name, convert in converters.items() if convert is not None
         }
-        return partial(_convert_struct, needed) if needed else None
+        return partial(convert_fields, needed) if needed else None
     if types.is_list(actual):
         inner = _converter_of(actual.value_type)
-        return None if inner is None else partial(_convert_list, inner)
+        return None if inner is None else partial(convert_items, inner)
     if types.is_map(actual):
         return partial(_convert_map, _converter_of(actual.item_type))
     return None
 
 
-def _convert_struct(converters: dict[str, Convert], value: Any) -> Any:
-    if value is None:
-        return None
-    return value | {name: convert(value[name]) for name, convert in converters.items()}
-
-
-def _convert_list(convert: Convert, value: Any) -> Any:
-    return None if value is None else [convert(each) for each in value]
-
-
-def _convert_map(convert: Convert | None, value: Any) -> Any:
-    if value is None or convert is None:
-        return None if value is None else dict(value)
-    return {key: convert(inner) for key, inner in value}
+def _convert_map(convert: Convert | None, value: Any) -> dict[Any, Any]:
+    if convert is None:
+        return dict(value)
+    return {key: None if inner is None else convert(inner) for key, inner in value}
 
 
 def _is_text(actual: pa.DataType) -> bool:

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from pydanube.model.schemas import Compatibility
-from pydanube.schemas.language import Incompatibility
-from pydanube.schemas.parsed_schema import ParsedSchema
-
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from pydanube.model.schemas import Compatibility
+    from pydanube.schemas.language import Incompatibility
+    from pydanube.schemas.parsed_schema import ParsedSchema
 
 
 class Direction(Enum):
@@ -42,46 +40,20 @@ class Violation:
 
 
 def find_violations(
-    mode: Compatibility, new: ParsedSchema, versions: Sequence[tuple[int, ParsedSchema]]
+    mode: Compatibility, new: ParsedSchema, version: int, old: ParsedSchema
 ) -> list[Violation]:
     """
-    Return the incompatibilities of *new* with *versions* under *mode*.
+    Return the incompatibilities of *new* with the older *version* under *mode*.
 
-    *versions* are in order.  A subject cannot change its type, unless the mode is NONE.
+    A subject cannot change its type, unless the mode is NONE.
     """
-    if mode is Compatibility.NONE or not versions:
-        return []
-    counted = versions if mode.is_transitive else versions[-1:]
-    violations = []
-    for version, old in reversed(counted):
-        pairs = []
-        if mode.new_reads_old:
-            pairs.append((Direction.BACKWARD, new, old))
-        if mode.old_reads_new:
-            pairs.append((Direction.FORWARD, old, new))
-        for direction, reader, writer in pairs:
-            violations += [
-                Violation(
-                    version=version,
-                    direction=direction,
-                    incompatibility=incompatibility,
-                )
-                for incompatibility in incompatibilities(reader, writer)
-            ]
-    return violations
-
-
-def incompatibilities(
-    reader: ParsedSchema, writer: ParsedSchema
-) -> list[Incompatibility]:
-    """Return why *reader* cannot read some data that *writer* allows."""
-    if reader.type is not writer.type:
-        return [
-            Incompatibility(
-                path="/",
-                rule="schema_type_changed",
-                text="Schema types must match: the reader's is "
-                f"{reader.type.value}, the writer's {writer.type.value}",
-            )
-        ]
-    return reader.incompatibilities(writer)
+    pairs = []
+    if mode.new_reads_old:
+        pairs.append((Direction.BACKWARD, new, old))
+    if mode.old_reads_new:
+        pairs.append((Direction.FORWARD, old, new))
+    return [
+        Violation(version=version, direction=direction, incompatibility=each)
+        for direction, reader, writer in pairs
+        for each in reader.incompatibilities(writer)
+    ]

@@ -140,31 +140,13 @@ def _protobuf(message: Descriptor) -> Any:
 
 
 def _field(field: FieldDescriptor) -> str:
+    from pydanube.schemas.protobuf.comparison import TYPE_NAMES  # noqa: PLC0415
+
     kind = field.message_type or field.enum_type
-    name = _SCALARS[field.type] if kind is None else kind.full_name
+    name = TYPE_NAMES[field.type] if kind is None else kind.full_name
     label = "repeated " if field.is_repeated else ""
     if field.is_required:
         label = "required "
     oneof = field.containing_oneof
     inside = f" in {oneof.name}" if oneof is not None else ""
     return f"{label}{name} = {field.number}{inside}"
-
-
-_SCALARS = {
-    1: "double",
-    2: "float",
-    3: "int64",
-    4: "uint64",
-    5: "int32",
-    6: "fixed64",
-    7: "fixed32",
-    8: "bool",
-    9: "string",
-    12: "bytes",
-    13: "uint32",
-    15: "sfixed32",
-    16: "sfixed64",
-    17: "sint32",
-    18: "sint64",
-}
-"""The names of the scalar types, by number."""

@@ -1,15 +1,12 @@
-"""The types and limits that all schema languages share."""
+"""The types, limits and helpers that all schema languages share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from pydanube.model.errors import (
-    InvalidPayload,
-    InvalidSchema,
-)
+from pydanube.model.errors import InvalidPayload, InvalidSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,6 +45,40 @@ Raises InvalidPayload for the first bad one, or the error of Arrow if the type o
 column cannot hold a value: a ValueError, a TypeError or an OverflowError.
 """
 
+Convert = Callable[[Any], Any]
+"""Converts one value."""
+
+
+class Column(NamedTuple):
+    """A column of decoded values."""
+
+    type: pa.DataType
+    convert: Convert | None = None
+    """Converts decoded values other than None for Arrow; None if none is needed."""
+
+
+class TooManyParts(Exception):
+    """A schema expands to more parts than a column may have."""
+
+
+class PartCounter:
+    """Counts the parts of a column; a schema may refer to itself, or repeatedly."""
+
+    def __init__(self) -> None:
+        self._parts = 0
+
+    def add(self, depth: int) -> None:
+        """
+        Count a part that is inside *depth* others.
+
+        Raises:
+            TooManyParts: There are more than ``PARTS_MAX`` parts, or *depth* is more
+                than ``DEPTH_MAX``.
+        """
+        self._parts += 1
+        if self._parts > PARTS_MAX or depth > DEPTH_MAX:
+            raise TooManyParts
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incompatibility:
@@ -64,22 +95,136 @@ class Incompatibility:
         return f"{self.path}: {self.text} ({self.rule})"
 
 
+class ComparedPairs:
+    """
+    The results of comparing pairs of schemas, which may contain themselves.
+
+    Until its comparison is finished, a pair counts as compatible; the comparison finds
+    the reasons why it is not.
+    """
+
+    def __init__(self) -> None:
+        # In the order in which the comparisons began.
+        self._results: dict[Hashable, list[Incompatibility]] = {}
+
+    def begin(self, pair: Hashable) -> list[Incompatibility] | None:
+        """Return the result for *pair*, or None to ask the caller for it."""
+        known = self._results.get(pair)
+        if known is None:
+            self._results[pair] = []
+        return known
+
+    def finish(
+        self, pair: Hashable, found: Iterable[Incompatibility]
+    ) -> list[Incompatibility]:
+        """Store and return the result for *pair*, for which ``begin`` has asked."""
+        # The same reason may be found in several ways.
+        result = list(dict.fromkeys(found))[:INCOMPATIBILITIES_MAX]
+        if result:
+            # Later results assumed that this pair is compatible.
+            while next(reversed(self._results)) != pair:
+                self._results.popitem()
+        self._results[pair] = result
+        return result
+
+
 def invalid_payload(index: int, reason: str) -> InvalidPayload:
     """Return the error for the payload at *index* of a batch."""
     return InvalidPayload(f"message {index} of the batch: {reason}")
 
 
-def short_repr(value: Any) -> str:
-    """Return the beginning of ``repr(value)``, for error messages."""
-    try:
-        return f"{value!r:.80}"
-    except RecursionError:
-        return f"a deeply nested {type(value).__name__}"
-
-
 def reason_of(error: InvalidPayload) -> str:
     """Return the reason in *error*, which concerns a batch of one payload."""
     return str(error).removeprefix(str(invalid_payload(0, "")))
+
+
+def error_text(error: Exception) -> str:
+    """Return the text of a library's error on one line, or its name if it has none."""
+    return " ".join(str(error).split())[:REASON_LENGTH_MAX] or type(error).__name__
+
+
+def does_not_fit(error: Exception, value: Any) -> str:
+    """Return the reason why *value* cannot be encoded."""
+    try:
+        quoted = f"{value!r:.80}"
+    except RecursionError:
+        quoted = f"a deeply nested {type(value).__name__}"
+    return f"{quoted} does not fit the schema: {error_text(error)}"
+
+
+def convert_each(
+    values: Sequence[Any],
+    convert: Convert,
+    refusals: type[Exception] | tuple[type[Exception], ...] = InvalidPayload,
+    reason: Callable[[Exception, Any], str] = lambda error, _value: error_text(error),
+) -> list[Any]:
+    """
+    Return *values*, each converted.
+
+    Raises:
+        InvalidPayload: *convert* raised one of *refusals*; the message has the index of
+            the value and the *reason*, by default the text of the error.
+    """
+    converted: list[Any] = []
+    try:
+        for value in values:
+            converted.append(convert(value))  # noqa: PERF401  # The index.
+    except refusals as error:
+        index = len(converted)
+        raise invalid_payload(index, reason(error, values[index])) from error
+    return converted
+
+
+def convert_items(convert: Convert, values: Sequence[Any]) -> list[Any]:
+    """Return *values* converted; None stays None."""
+    return [None if each is None else convert(each) for each in values]
+
+
+def convert_fields(
+    converters: dict[str, Convert], value: dict[str, Any]
+) -> dict[str, Any]:
+    """Return *value* with those fields converted that have one of *converters*."""
+    converted = dict(value)
+    for name, convert in converters.items():
+        if converted[name] is not None:
+            converted[name] = convert(converted[name])
+    return converted
+
+
+def find_bad_payloads(
+    payloads: Sequence[bytes], read: Callable[[bytes], object]
+) -> list[BadPayload]:
+    """Return the payloads for which *read* raises InvalidPayload, with the reasons."""
+    bad = []
+    for index, payload in enumerate(payloads):
+        try:
+            read(payload)
+        except InvalidPayload as error:
+            bad.append((index, str(error)))
+    return bad
+
+
+def refuse_bad_payloads(validate: Validate, payloads: Sequence[bytes]) -> None:
+    """
+    Raise for the first invalid payload.
+
+    Raises:
+        InvalidPayload: *validate* finds an invalid payload.
+    """
+    for index, reason in validate(payloads):
+        raise invalid_payload(index, reason)
+
+
+def nested_values(value: Any) -> Iterator[Any]:
+    """Yield *value* and all values inside its dicts, lists and tuples."""
+    pending = [value]
+    while pending:
+        found = pending.pop()
+        yield found
+        if isinstance(found, dict):
+            pending += found.values()
+        elif isinstance(found, list | tuple):
+            pending += found
 
 
 def definition_text(definition: bytes | str) -> str:

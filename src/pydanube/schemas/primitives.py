@@ -9,13 +9,13 @@ float32, can be read too.
 from __future__ import annotations
 
 import struct
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pydanube.model.errors import IncompatibleSchema, InvalidSchema
+from pydanube.model.errors import IncompatibleSchema, InvalidPayload, InvalidSchema
 from pydanube.model.schemas import SchemaType
 from pydanube.schemas.language import (
     ColumnDecoder,
@@ -23,37 +23,62 @@ from pydanube.schemas.language import (
     Encoder,
     Incompatibility,
     Validate,
-    invalid_payload,
+    convert_each,
+    find_bad_payloads,
+    refuse_bad_payloads,
 )
 from pydanube.schemas.parsed_schema import ParsedSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
-class BytesSchema(ParsedSchema):
-    """Payloads of arbitrary bytes."""
+class PrimitiveSchema(ParsedSchema):
+    """A schema of a type without a definition."""
 
-    type = SchemaType.BYTES
+    kinds: ClassVar[dict[str, str]]
+    """The kind of values by definition; the default is under the type's name."""
+    known: ClassVar[str] = ""
+    """The definitions that an error names."""
 
     def __init__(self, text: str = "") -> None:
-        _refuse_text("bytes", text, ("bytes",))
+        kind = self.kinds.get(text.strip().lower() or self.type.value)
+        if kind is None:
+            raise InvalidSchema(
+                f"a schema of type {self.type.value} has no definition{self.known}, "
+                f"not {text:.50}"
+            )
         super().__init__(text)
+        self.kind = kind
 
     @cached_property
     def canonical(self) -> bytes:
-        return b"bytes"
+        return self.fingerprint.encode()
 
     @cached_property
     def fingerprint(self) -> str:
-        """See the base class; for a type without a definition it is the type's name."""
-        return "bytes"
+        """See the base class; it is the type's name, if the kind is the default."""
+        is_default = self.kind == self.kinds[self.type.value]
+        return self.type.value if is_default else f"{self.type.value}/{self.kind}"
 
     def incompatibilities_in_process(
         self, writer: ParsedSchema
     ) -> list[Incompatibility]:
-        assert isinstance(writer, BytesSchema)
-        return []
+        assert isinstance(writer, PrimitiveSchema)
+        if self.kind == writer.kind:
+            return []
+        text = f"the writer's numbers are {writer.kind}, the reader's {self.kind}"
+        return [Incompatibility(path="/", rule="number_kind_changed", text=text)]
+
+    def arrow_type(self) -> pa.DataType:
+        return _ARROW_TYPES[self.kind]
+
+
+class BytesSchema(PrimitiveSchema):
+    """Payloads of arbitrary bytes."""
+
+    type = SchemaType.BYTES
+    kinds: ClassVar = {"bytes": "bytes"}
 
     def validator_in_process(self) -> Validate:
         return lambda _: []
@@ -62,85 +87,27 @@ class BytesSchema(ParsedSchema):
         return list
 
     def encoder(self) -> Encoder:
-
-        def encode(values: Sequence[Any]) -> list[bytes]:
-            for index, value in enumerate(values):
-                if not isinstance(value, bytes):
-                    raise invalid_payload(index, f"{value!r:.50} is not bytes")
-            return list(values)
-
-        return encode
-
-    def arrow_type(self) -> pa.DataType:
-        return pa.binary()
+        return partial(convert_each, convert=_checked_bytes)
 
     def _column_decoder(self, writer: ParsedSchema) -> ColumnDecoder:
         assert isinstance(writer, BytesSchema)
         return lambda payloads: payloads
 
 
-class StringSchema(ParsedSchema):
+class StringSchema(PrimitiveSchema):
     """Payloads of UTF-8 text."""
 
     type = SchemaType.STRING
-
-    def __init__(self, text: str = "") -> None:
-        _refuse_text("string", text, ("string",))
-        super().__init__(text)
-
-    @cached_property
-    def canonical(self) -> bytes:
-        return b"string"
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """See the base class; for a type without a definition it is the type's name."""
-        return "string"
-
-    def incompatibilities_in_process(
-        self, writer: ParsedSchema
-    ) -> list[Incompatibility]:
-        assert isinstance(writer, StringSchema)
-        return []
+    kinds: ClassVar = {"string": "string"}
 
     def validator_in_process(self) -> Validate:
-
-        def validate(payloads: Sequence[bytes]) -> list[tuple[int, str]]:
-            bad = []
-            for index, payload in enumerate(payloads):
-                try:
-                    payload.decode()
-                except UnicodeDecodeError as error:
-                    bad.append((index, f"not UTF-8 text: {error}"))
-            return bad
-
-        return validate
+        return partial(find_bad_payloads, read=_read_text)
 
     def decoder(self) -> Decoder:
-
-        def decode(payloads: Sequence[bytes]) -> list[Any]:
-            values = []
-            for index, payload in enumerate(payloads):
-                try:
-                    values.append(payload.decode())
-                except UnicodeDecodeError as error:
-                    raise invalid_payload(index, f"not UTF-8 text: {error}") from error
-            return values
-
-        return decode
+        return partial(convert_each, convert=_read_text)
 
     def encoder(self) -> Encoder:
-
-        def encode(values: Sequence[Any]) -> list[bytes]:
-            for index, value in enumerate(values):
-                if not isinstance(value, str):
-                    raise invalid_payload(index, f"{value!r:.50} is not text")
-            return [value.encode() for value in values]
-
-        return encode
-
-    def arrow_type(self) -> pa.DataType:
-        return pa.string()
+        return partial(convert_each, convert=_encode_text)
 
     def _column_decoder(self, writer: ParsedSchema) -> ColumnDecoder:
         assert isinstance(writer, StringSchema)
@@ -149,52 +116,32 @@ class StringSchema(ParsedSchema):
             try:
                 return payloads.cast(pa.string())
             except pa.ArrowInvalid:
-                _raise_first(self.validator_in_process(), payloads)
+                values = [each or b"" for each in payloads.to_pylist()]
+                refuse_bad_payloads(self.validator_in_process(), values)
                 raise
 
         return decode
 
 
-class NumberSchema(ParsedSchema):
+class NumberSchema(PrimitiveSchema):
     """Payloads that are an int64 or a float64."""
 
     type = SchemaType.NUMBER
-
-    def __init__(self, text: str = "") -> None:
-        kind = text.strip().lower() or "int64"
-        _refuse_text("number", text, _KINDS)
-        super().__init__(text)
-        self._kind = _KINDS[kind]
-
-    @cached_property
-    def canonical(self) -> bytes:
-        return b"number" if self._kind == "int64" else b"number/float64"
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """See the base class; for integers, the default, it is the type's name."""
-        return self.canonical.decode()
-
-    def incompatibilities_in_process(
-        self, writer: ParsedSchema
-    ) -> list[Incompatibility]:
-        assert isinstance(writer, NumberSchema)
-        if self._kind == writer._kind:  # noqa: SLF001
-            return []
-        return [
-            Incompatibility(
-                path="/",
-                rule="number_kind_changed",
-                text=f"the writer's numbers are {writer._kind}, "  # noqa: SLF001
-                f"the reader's {self._kind}",
-            )
-        ]
+    kinds: ClassVar = {
+        "number": "int64",
+        "int64": "int64",
+        "int": "int64",
+        "float64": "float64",
+        "float": "float64",
+        "double": "float64",
+    }
+    known = " but int64 or float64"
 
     def validator_in_process(self) -> Validate:
 
         def validate(payloads: Sequence[bytes]) -> list[tuple[int, str]]:
             return [
-                (index, f"a number has 8 bytes (or 4), not {len(payload)}")
+                (index, _wrong_length(payload))
                 for index, payload in enumerate(payloads)
                 if len(payload) not in (4, 8)
             ]
@@ -202,48 +149,36 @@ class NumberSchema(ParsedSchema):
         return validate
 
     def decoder(self) -> Decoder:
-        short, long = _FORMATS[self._kind]
+        return partial(convert_each, convert=self._reader())
 
-        def decode(payloads: Sequence[bytes]) -> list[Any]:
-            values = []
-            for index, payload in enumerate(payloads):
-                if len(payload) == 8:
-                    values.append(long.unpack(payload)[0])
-                elif len(payload) == 4:
-                    values.append(short.unpack(payload)[0])
-                else:
-                    raise invalid_payload(
-                        index, f"a number has 8 bytes (or 4), not {len(payload)}"
-                    )
-            return values
+    def _reader(self) -> Callable[[bytes], Any]:
+        short, long = _FORMATS[self.kind]
 
-        return decode
+        def read(payload: bytes) -> Any:
+            if len(payload) == 8:
+                return long.unpack(payload)[0]
+            if len(payload) == 4:
+                return short.unpack(payload)[0]
+            raise InvalidPayload(_wrong_length(payload))
+
+        return read
 
     def encoder(self) -> Encoder:
-        pack = _FORMATS[self._kind][1].pack
-
-        def encode(values: Sequence[Any]) -> list[bytes]:
-            payloads = []
-            for index, value in enumerate(values):
-                try:
-                    payloads.append(pack(value))
-                except struct.error as error:
-                    raise invalid_payload(
-                        index, f"{value!r:.50} is not a valid {self._kind}: {error}"
-                    ) from error
-            return payloads
-
-        return encode
-
-    def arrow_type(self) -> pa.DataType:
-        return pa.int64() if self._kind == "int64" else pa.float64()
+        return partial(
+            convert_each,
+            convert=_FORMATS[self.kind][1].pack,
+            refusals=struct.error,
+            reason=lambda error, value: (
+                f"{value!r:.50} is not a valid {self.kind}: {error}"
+            ),
+        )
 
     def _column_decoder(self, writer: ParsedSchema) -> ColumnDecoder:
         """See the base class; an int64 may be read as a float64."""
         assert isinstance(writer, NumberSchema)
-        if writer._kind == self._kind:  # noqa: SLF001
+        if writer.kind == self.kind:
             return self._decode_column
-        if writer._kind == "float64":  # noqa: SLF001
+        if writer.kind == "float64":
             raise IncompatibleSchema("a float64 cannot be read as an int64")
         decode_int64 = writer.column_decoder()
 
@@ -264,22 +199,19 @@ class NumberSchema(ParsedSchema):
                 return pa.Array.from_buffers(
                     self.arrow_type(), len(payloads), [None, body]
                 )
-        values = payloads.to_pylist()
-        present = [value for value in values if value is not None]
-        decoded = iter(self.decoder()(present))
-        return pa.array(
-            [None if value is None else next(decoded) for value in values],
-            self.arrow_type(),
+        read = self._reader()
+        values = convert_each(
+            payloads.to_pylist(),
+            lambda payload: None if payload is None else read(payload),
         )
+        return pa.array(values, self.arrow_type())
 
 
-_KINDS = {
-    "int64": "int64",
-    "int": "int64",
-    "number": "int64",
-    "float64": "float64",
-    "float": "float64",
-    "double": "float64",
+_ARROW_TYPES = {
+    "bytes": pa.binary(),
+    "string": pa.string(),
+    "int64": pa.int64(),
+    "float64": pa.float64(),
 }
 _FORMATS = {
     "int64": (struct.Struct("<i"), struct.Struct("<q")),
@@ -287,16 +219,24 @@ _FORMATS = {
 }
 
 
-def _refuse_text(name: str, text: str, known: Sequence[str] | dict[str, str]) -> None:
-    if text.strip() and text.strip().lower() not in known:
-        raise InvalidSchema(
-            f"a schema of type {name} has no definition"
-            + (f" but {' or '.join(('int64', 'float64'))}" if name == "number" else "")
-            + f", not {text:.50}"
-        )
+def _checked_bytes(value: Any) -> bytes:
+    if not isinstance(value, bytes):
+        raise InvalidPayload(f"{value!r:.50} is not bytes")
+    return value
 
 
-def _raise_first(validate: Validate, payloads: pa.Array) -> None:
-    values = [b"" if each is None else each for each in payloads.to_pylist()]
-    for index, reason in validate(values):
-        raise invalid_payload(index, reason)
+def _read_text(payload: bytes) -> str:
+    try:
+        return payload.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidPayload(f"not UTF-8 text: {error}") from error
+
+
+def _encode_text(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise InvalidPayload(f"{value!r:.50} is not text")
+    return value.encode()
+
+
+def _wrong_length(payload: bytes) -> str:
+    return f"a number has 8 bytes (or 4), not {len(payload)}"

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from pydanube.metadata import keys
 from pydanube.metadata.records import SchemaVersionRecord, SubjectRecord
@@ -37,7 +37,7 @@ from pydanube.schemas.parsing import parse_schema
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pydanube.metadata.store import MetadataStore, Stored
+    from pydanube.metadata.store import MetadataStore, Operation, Stored
     from pydanube.schemas.parsed_schema import ParsedSchema
 
 PARSED_BYTES_MAX = 4 * 1024 * 1024
@@ -125,13 +125,10 @@ class SchemaRegistry:
             SchemaNotFound: The subject does not exist.
         """
 
-        async def attempt() -> None:
-            stored = await self._subject(subject)
-            record = replace(stored.value, compatibility=mode)
-            key = keys.subject(subject)
-            await self._store.transaction([unchanged(key, stored)], [Put(key, record)])
+        async def change(record: SubjectRecord) -> list[Operation]:
+            return [Put(keys.subject(subject), replace(record, compatibility=mode))]
 
-        await retry_on_conflict(attempt)
+        await self._change(subject, change)
 
     async def delete_version(
         self, subject: str, version: int, *, check_unused: DeletionCheck | None = None
@@ -146,24 +143,18 @@ class SchemaRegistry:
             SchemaNotFound: The subject or version does not exist.
         """
 
-        async def attempt() -> None:
-            stored = await self._subject(subject)
-            record = stored.value
+        async def change(record: SubjectRecord) -> list[Operation]:
             if version not in record.versions:
                 raise _no_version(subject, version)
             if check_unused is not None:
                 await check_unused()
             left = tuple(each for each in record.versions if each != version)
-            key = keys.subject(subject)
-            await self._store.transaction(
-                [unchanged(key, stored)],
-                [
-                    Put(key, replace(record, versions=left)),
-                    Delete(keys.schema_version(record.schema_id, version)),
-                ],
-            )
+            return [
+                Put(keys.subject(subject), replace(record, versions=left)),
+                Delete(keys.schema_version(record.schema_id, version)),
+            ]
 
-        await retry_on_conflict(attempt)
+        await self._change(subject, change)
 
     async def delete_subject(
         self, subject: str, *, check_unused: DeletionCheck | None = None
@@ -177,24 +168,19 @@ class SchemaRegistry:
             SchemaNotFound: The subject does not exist.
         """
 
-        async def attempt() -> None:
-            stored = await self._subject(subject)
-            record = stored.value
+        async def change(record: SubjectRecord) -> list[Operation]:
             if check_unused is not None:
                 await check_unused()
-            await self._store.transaction(
-                [unchanged(keys.subject(subject), stored)],
-                [
-                    Delete(keys.subject(subject)),
-                    Delete(keys.schema_id(record.schema_id)),
-                    *(
-                        Delete(keys.schema_version(record.schema_id, version))
-                        for version in record.versions
-                    ),
-                ],
-            )
+            return [
+                Delete(keys.subject(subject)),
+                Delete(keys.schema_id(record.schema_id)),
+                *(
+                    Delete(keys.schema_version(record.schema_id, version))
+                    for version in record.versions
+                ),
+            ]
 
-        await retry_on_conflict(attempt)
+        await self._change(subject, change)
 
     # Queries.
 
@@ -255,12 +241,7 @@ class SchemaRegistry:
         stored = await self._store.get(keys.subject(subject))
         if stored is None:
             raise SchemaNotFound(f"Subject not found: {subject}")
-        record = stored.value
-        prefix = keys.schema_versions_of(record.schema_id)
-        return [
-            _version_of(subject, record, int(prefix.name_of(path)), each.value)
-            for path, each in await self._store.scan(prefix)
-        ]
+        return await self._versions(subject, stored.value)
 
     async def by_id(self, schema_id: int, version: int | None = None) -> SchemaVersion:
         """
@@ -389,12 +370,9 @@ class SchemaRegistry:
     async def _find_same(
         self, subject: str, record: SubjectRecord, schema: ParsedSchema
     ) -> SchemaVersion | None:
-        prefix = keys.schema_versions_of(record.schema_id)
-        for path, each in reversed(await self._store.scan(prefix)):
-            is_same_type = each.value.type is schema.type
-            if is_same_type and each.value.fingerprint == schema.fingerprint:
-                version = int(prefix.name_of(path))
-                return _version_of(subject, record, version, each.value)
+        for found in reversed(await self._versions(subject, record)):
+            if found.type is schema.type and found.fingerprint == schema.fingerprint:
+                return found
         return None
 
     async def _violations(
@@ -415,7 +393,7 @@ class SchemaRegistry:
             async with self._threads:
                 began = clock()
                 violations += await asyncio.to_thread(
-                    find_violations, mode, new, [(version, old)]
+                    find_violations, mode, new, version, old
                 )
                 seconds += clock() - began
             if seconds > COMPARED_SECONDS_MAX and version != wanted[0]:
@@ -424,12 +402,35 @@ class SchemaRegistry:
                 break
         return violations
 
+    async def _change(
+        self,
+        subject: str,
+        change: Callable[[SubjectRecord], Awaitable[list[Operation]]],
+    ) -> None:
+        """Write what *change* returns for the subject's record, in one transaction."""
+
+        async def attempt() -> None:
+            stored = await self._subject(subject)
+            condition = unchanged(keys.subject(subject), stored)
+            await self._store.transaction([condition], await change(stored.value))
+
+        await retry_on_conflict(attempt)
+
     async def _subject(self, subject: str) -> Stored[SubjectRecord]:
         parse_subject(subject)
         stored = await self._store.get(keys.subject(subject))
         if stored is None:
             raise SchemaNotFound(f"Schema not found for subject: {subject}")
         return stored
+
+    async def _versions(
+        self, subject: str, record: SubjectRecord
+    ) -> list[SchemaVersion]:
+        prefix = keys.schema_versions_of(record.schema_id)
+        return [
+            _version_of(subject, record, int(prefix.name_of(path)), each.value)
+            for path, each in await self._store.scan(prefix)
+        ]
 
     async def _version(
         self, subject: str, record: SubjectRecord, version: int
@@ -466,14 +467,7 @@ def _version_of(
         subject=subject,
         schema_id=record.schema_id,
         version=version,
-        type=written.type,
-        definition=written.definition,
-        message=written.message,
-        fingerprint=written.fingerprint,
-        description=written.description,
-        created_at=written.created_at,
-        created_by=written.created_by,
-        tags=written.tags,
+        **asdict(written),
     )
 
 

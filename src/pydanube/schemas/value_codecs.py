@@ -10,6 +10,7 @@ class.
 from __future__ import annotations
 
 from datetime import date, datetime, time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -18,12 +19,17 @@ import msgspec
 from pydanube.model.errors import InvalidPayload
 from pydanube.model.schemas import SchemaType
 from pydanube.schemas.class_schemas import inspect_type, is_protobuf, is_pydantic
-from pydanube.schemas.language import invalid_payload, short_repr
+from pydanube.schemas.language import (
+    convert_each,
+    does_not_fit,
+    nested_values,
+    refuse_bad_payloads,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from pydanube.schemas.language import Decoder, Encoder
+    from pydanube.schemas.language import Convert, Decoder, Encoder
     from pydanube.schemas.parsed_schema import ParsedSchema
 
 _AVRO_TYPES = (bytes, bytearray, datetime, date, time, UUID)
@@ -46,7 +52,7 @@ def value_decoder(writer: ParsedSchema, cls: Any = None) -> Decoder:
         return writer.decoder()
     if is_protobuf(cls):
         return protobuf_decoder(writer.type, cls)
-    build: Callable[[Any], Any]
+    build: Convert
     if is_pydantic(cls):
         if writer.type is SchemaType.JSON_SCHEMA:
             return _one_by_one(cls.model_validate_json)
@@ -105,30 +111,13 @@ def protobuf_decoder(written_as: SchemaType, cls: Any) -> Decoder:
                 f"written as {written_as.value}, which is not the Protobuf message "
                 f"{cls.DESCRIPTOR.full_name}"
             )
-        values: list[Any] = []
-        try:
-            for payload in payloads:
-                values.append(cls.FromString(payload))  # noqa: PERF401
-        except DecodeError as error:
-            raise invalid_payload(len(values), _reason(error)) from error
-        return values
+        return convert_each(payloads, cls.FromString, DecodeError)
 
     return decode
 
 
-def _one_by_one(
-    decode_one: Callable[[Any], Any],
-) -> Callable[[Sequence[Any]], list[Any]]:
-    def decode(payloads: Sequence[Any]) -> list[Any]:
-        values: list[Any] = []
-        try:
-            for payload in payloads:
-                values.append(decode_one(payload))  # noqa: PERF401  # The index.
-        except _REFUSALS as error:
-            raise invalid_payload(len(values), _reason(error)) from error
-        return values
-
-    return decode
+def _one_by_one(decode_one: Convert) -> Decoder:
+    return partial(convert_each, convert=decode_one, refusals=_REFUSALS)
 
 
 def _validating(schema: ParsedSchema) -> Encoder:
@@ -136,45 +125,23 @@ def _validating(schema: ParsedSchema) -> Encoder:
     validate = schema.validator()
 
     def encode(payloads: Sequence[Any]) -> list[bytes]:
-        for index, reason in validate(payloads):
-            raise invalid_payload(index, reason)
+        refuse_bad_payloads(validate, payloads)
         return list(payloads)
 
     return encode
 
 
-def _prepared(encode_plain: Encoder, prepare: Callable[[Any], Any]) -> Encoder:
+def _prepared(encode_plain: Encoder, prepare: Convert) -> Encoder:
+    refusals = (*_REFUSALS, AttributeError)
+
     def encode(values: Sequence[Any]) -> list[bytes]:
-        plain: list[Any] = []
-        try:
-            for value in values:
-                plain.append(prepare(value))  # noqa: PERF401
-        except (*_REFUSALS, AttributeError) as error:
-            raise _does_not_fit(len(plain), values, error) from error
-        return encode_plain(plain)
+        return encode_plain(convert_each(values, prepare, refusals, does_not_fit))
 
     return encode
 
 
 def _refuse_naive_times(value: Any) -> None:
     """Refuse times without a time zone, which depend on the machine."""
-    pending = [value]
-    while pending:
-        found = pending.pop()
-        if isinstance(found, dict):
-            pending += found.values()
-        elif isinstance(found, list | tuple):
-            pending += found
-        elif isinstance(found, datetime) and found.tzinfo is None:
+    for found in nested_values(value):
+        if isinstance(found, datetime) and found.tzinfo is None:
             raise ValueError(f"the time {found} has no time zone")
-
-
-def _does_not_fit(
-    index: int, values: Sequence[Any], error: Exception
-) -> InvalidPayload:
-    reason = f"{short_repr(values[index])} does not fit the schema: {_reason(error)}"
-    return invalid_payload(index, reason)
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

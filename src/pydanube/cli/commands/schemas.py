@@ -287,7 +287,7 @@ def diff(
     one, other = schema_of(before).parse(), schema.parse()
     found = find_differences(one, other)
     modes = {
-        mode: find_violations(mode, other, [(before.version, one)]) for mode in PAIRWISE
+        mode: find_violations(mode, other, before.version, one) for mode in PAIRWISE
     }
     to = str(file) if after is None else f"version {after.version}"
     violations = modes[Compatibility.FULL]

@@ -8,7 +8,7 @@ cost of decoding a datum.
 
 from __future__ import annotations
 
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -19,28 +19,31 @@ import pyarrow as pa
 from pydanube.model.errors import InvalidPayload, InvalidSchema
 from pydanube.model.schemas import SchemaType
 from pydanube.schemas.avro.bounds import VALUE_DEPTH_MAX, bounds_of, check_datum
-from pydanube.schemas.avro.canonical import canonical_form
-from pydanube.schemas.avro.columns import arrow_type_of, converter_of
+from pydanube.schemas.avro.columns import column_of
 from pydanube.schemas.avro.container import CONTAINER_MAGIC, open_container
 from pydanube.schemas.avro.resolution import find_incompatibilities
-from pydanube.schemas.avro.types import parse_avro, without_wrong_decimals
+from pydanube.schemas.avro.types import (
+    canonical_form,
+    parse_avro,
+    without_wrong_decimals,
+)
 from pydanube.schemas.language import (
-    REASON_LENGTH_MAX,
     ColumnDecoder,
+    Convert,
     Decoder,
     Encoder,
     Incompatibility,
     Validate,
+    convert_each,
     definition_text,
-    invalid_payload,
-    short_repr,
+    does_not_fit,
+    error_text,
+    find_bad_payloads,
 )
 from pydanube.schemas.parsed_schema import ParsedSchema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from pydanube.schemas.avro.columns import Convert
 
 _WIDER = {"int": "long", "float": "double"}
 _NAMED = "__named_schemas"
@@ -80,52 +83,30 @@ class AvroSchema(ParsedSchema):
         return find_incompatibilities(self.root, writer.root)
 
     def validator_in_process(self) -> Validate:
-        read = self._reader()
-
-        def validate(payloads: Sequence[bytes]) -> list[tuple[int, str]]:
-            bad = []
-            for index, payload in enumerate(payloads):
-                try:
-                    read(payload)
-                except InvalidPayload as error:
-                    bad.append((index, str(error)))
-            return bad
-
-        return validate
+        return partial(find_bad_payloads, read=self._reader())
 
     def decoder(self) -> Decoder:
-        read_all = self._batch_reader()
-
-        def decode(payloads: Sequence[bytes]) -> list[Any]:
-            return read_all(payloads, None)
-
-        return decode
+        return self._batch_reader()
 
     def encoder(self) -> Encoder:
         parsed = self._parsed()
         write = fastavro.schemaless_writer
         is_recursive = self.bounds.is_recursive
 
-        def encode(values: Sequence[Any]) -> list[bytes]:
-            payloads = []
-            for index, value in enumerate(values):
-                sink = BytesIO()
-                try:
-                    # The encoder also recurses in C without a limit.
-                    if is_recursive:
-                        _check_depth(value)
-                    write(sink, parsed, value, strict_allow_default=True)
-                except Exception as error:
-                    raise invalid_payload(
-                        index, f"{short_repr(value)} does not fit the schema: {error}"
-                    ) from error
-                payloads.append(sink.getvalue())
-            return payloads
+        def encode_one(value: Any) -> bytes:
+            sink = BytesIO()
+            # The encoder also recurses in C without a limit.
+            if is_recursive:
+                _check_depth(value)
+            write(sink, parsed, value, strict_allow_default=True)
+            return sink.getvalue()
 
-        return encode
+        return partial(
+            convert_each, convert=encode_one, refusals=Exception, reason=does_not_fit
+        )
 
     def arrow_type(self) -> pa.DataType:
-        return arrow_type_of(self.root)
+        return column_of(self.root).type
 
     def _column_decoder(self, writer: ParsedSchema) -> ColumnDecoder:
         """
@@ -138,17 +119,13 @@ class AvroSchema(ParsedSchema):
         assert isinstance(writer, AvroSchema)
         is_same = writer is self or writer.text == self.text
         reader = None if is_same else _lenient(self._parsed())
-        read_all = writer._batch_reader(reader)  # noqa: SLF001
-        convert, arrow_type = converter_of(self.root), self.arrow_type()
-
-        def decode(payloads: pa.Array) -> pa.Array:
-            return pa.array(read_all(payloads.to_pylist(), convert), arrow_type)
-
-        return decode
+        arrow_type, convert = column_of(self.root)
+        read_all = writer._batch_reader(reader, convert)  # noqa: SLF001
+        return lambda payloads: pa.array(read_all(payloads.to_pylist()), arrow_type)
 
     def _batch_reader(
-        self, reader: Any = None
-    ) -> Callable[[Sequence[bytes | None], Convert | None], list[Any]]:
+        self, reader: Any = None, convert: Convert | None = None
+    ) -> Callable[[Sequence[bytes | None]], list[Any]]:
         """
         Return a decoder of a batch that also converts each value; nulls stay null.
 
@@ -178,54 +155,44 @@ class AvroSchema(ParsedSchema):
                     return None
             return values
 
-        def read_all(
-            payloads: Sequence[bytes | None], convert: Convert | None
-        ) -> list[Any]:
+        def read_all(payloads: Sequence[bytes | None]) -> list[Any]:
             try:
                 values = read_joined(payloads)
             # Read the payloads one by one to find the invalid one.
             except Exception:  # noqa: BLE001
                 values = None
             if values is None:
-                values = []
-                for index, payload in enumerate(payloads):
-                    try:
-                        values.append(None if payload is None else read_one(payload))
-                    except InvalidPayload as error:
-                        raise invalid_payload(index, str(error)) from error
+                values = convert_each(payloads, read_one)
             if convert is None:
                 return values
             return [None if value is None else convert(value) for value in values]
 
         return read_all
 
-    def _reader(self, reader: Any = None) -> Callable[[bytes], Any]:
+    def _reader(self, reader: Any = None) -> Callable[[bytes | None], Any]:
         """
         Return a decoder of one payload, which raises InvalidPayload with the reason.
         """
         read_datum = self._datum_reader(reader)
 
-        def read_one(payload: bytes) -> Any:
+        def read_one(payload: bytes | None) -> Any:
+            if payload is None:
+                return None
             try:
-                value, end = read_datum(payload)
+                return read_datum(payload)
             except InvalidPayload:
-                if payload.startswith(CONTAINER_MAGIC):
-                    return _read_container(payload, reader or self._parsed())
-                raise
-            if end != len(payload):
-                if payload.startswith(CONTAINER_MAGIC):
-                    return _read_container(payload, reader or self._parsed())
-                _refuse_rest(payload, end)
-            return value
+                if not payload.startswith(CONTAINER_MAGIC):
+                    raise
+            return _read_container(payload, reader or self._parsed())
 
         return read_one
 
-    def _datum_reader(self, reader: Any) -> Callable[[bytes], tuple[Any, int]]:
-        """Return a decoder of the datum that a payload begins with, and of its end."""
+    def _datum_reader(self, reader: Any) -> Callable[[bytes], Any]:
+        """Return a decoder of a payload that is one datum."""
         parsed, read = self._parsed(), fastavro.schemaless_reader
         root, walked_min = self.root, self.bounds.walked_bytes_min
 
-        def read_datum(payload: bytes) -> tuple[Any, int]:
+        def read_datum(payload: bytes) -> Any:
             if len(payload) >= walked_min:
                 check_datum(payload, root)
             source = BytesIO(payload)
@@ -233,9 +200,14 @@ class AvroSchema(ParsedSchema):
                 value = read(source, parsed, reader)
             # fastavro raises arbitrary exceptions for malformed data.
             except Exception as error:
-                reason = f"not a datum of the Avro schema: {_reason(error)}"
+                reason = f"not a datum of the Avro schema: {error_text(error)}"
                 raise InvalidPayload(reason) from error
-            return value, source.tell()
+            left = len(payload) - source.tell()
+            if left:
+                raise InvalidPayload(
+                    f"not a datum of the Avro schema: {left} bytes are left over"
+                )
+            return value
 
         return read_datum
 
@@ -280,23 +252,14 @@ def _read_container(payload: bytes, reader: Any) -> Any:
     definition, datum = open_container(payload)
     try:
         writer = _written_in_containers(definition)
-        value, end = writer._datum_reader(reader)(datum)  # noqa: SLF001
+        return writer._datum_reader(reader)(datum)  # noqa: SLF001
     except InvalidSchema as error:
         raise InvalidPayload(f"the container file's schema: {error}") from error
-    _refuse_rest(datum, end)
-    return value
 
 
 @lru_cache(maxsize=64)
 def _written_in_containers(definition: str) -> AvroSchema:
     return AvroSchema(definition)
-
-
-def _refuse_rest(payload: bytes, end: int) -> None:
-    if end != len(payload):
-        raise InvalidPayload(
-            f"not a datum of the Avro schema: {len(payload) - end} bytes are left over"
-        )
 
 
 def _check_depth(value: Any) -> None:
@@ -313,8 +276,3 @@ def _check_depth(value: Any) -> None:
         if depth >= VALUE_DEPTH_MAX:
             raise ValueError(f"it is nested deeper than {VALUE_DEPTH_MAX} values")
         pending += [(each, depth + 1) for each in inner]
-
-
-def _reason(error: Exception) -> str:
-    """Return the text of the error, or its name if it has none."""
-    return str(error)[:REASON_LENGTH_MAX] or type(error).__name__

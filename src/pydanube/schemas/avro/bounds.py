@@ -124,7 +124,6 @@ class _Measure:
         self._costs[id(record)] = cost
 
     def cost_of(self, avro_type: AvroType) -> _Cost:
-        """Return the cost of a value of *avro_type*."""
         match avro_type:
             case Primitive("null"):
                 return _Cost(0, 1, 0)
@@ -170,7 +169,12 @@ def _refuse_endless(records: Sequence[Record]) -> None:
     finite: set[int] = set()
     pending = list(records)
     while pending:
-        left = [record for record in pending if not _is_finite(record, finite)]
+        left = []
+        for record in pending:
+            if all(_has_value(field.type, finite) for field in record.fields):
+                finite.add(id(record))
+            else:
+                left.append(record)
         if len(left) == len(pending):
             raise InvalidSchema(
                 f"{left[0].name}: every value of the record contains another one, so "
@@ -178,16 +182,6 @@ def _refuse_endless(records: Sequence[Record]) -> None:
                 "an array or a map"
             )
         pending = left
-
-
-def _is_finite(record: Record, finite: set[int]) -> bool:
-    """
-    Return whether *record* has a finite value if those in *finite* have; add it then.
-    """
-    if all(_has_value(field.type, finite) for field in record.fields):
-        finite.add(id(record))
-        return True
-    return False
 
 
 def _has_value(avro_type: AvroType, finite: set[int]) -> bool:
@@ -235,7 +229,6 @@ class _Walk:
         self.at = 0
 
     def run(self, root: AvroType) -> None:
-        """Walk over one datum of *root*."""
         # A stack of what remains to be read: type, depth, and number of values.
         pending: list[tuple[AvroType | _Entry, int, int]] = [(root, 0, 1)]
         while pending:
@@ -294,7 +287,6 @@ class _Walk:
                 self._advance(number)
 
     def _block(self) -> int:
-        """Return the number of items in the next block of an array or map."""
         count = self._integer()
         if count < 0:
             count = -count

@@ -22,9 +22,8 @@ from pydanube.schemas.avro.types import (
     Primitive,
     Record,
     Union,
-    kind_of,
 )
-from pydanube.schemas.language import INCOMPATIBILITIES_MAX, Incompatibility
+from pydanube.schemas.language import ComparedPairs, Incompatibility
 
 if TYPE_CHECKING:
     from pydanube.schemas.avro.types import Logical
@@ -60,12 +59,7 @@ class _Resolution:
     """A comparison of two schemas."""
 
     def __init__(self) -> None:
-        # Results by pair of records.  A record that contains itself is compared once;
-        # until that is finished it counts as readable, and the comparison finds the
-        # reasons why it is not.
-        self._compared: dict[tuple[int, int], list[Incompatibility]] = {}
-        self._order: list[tuple[int, int]] = []
-        """The same pairs, in the order in which their comparisons began."""
+        self._compared = ComparedPairs()
         self._fields: dict[int, dict[str, Field]] = {}
         self._steps = 0
 
@@ -122,7 +116,7 @@ class _Resolution:
             reasons = self.compare(branch, writer, path)
             if not reasons:
                 return []
-            if kind_of(branch) == kind_of(writer):
+            if branch.kind == writer.kind:
                 nearest = reasons
         missing = Incompatibility(
             path=path or "/",
@@ -138,11 +132,9 @@ class _Resolution:
         if named:
             return named
         pair = (id(reader), id(writer))
-        if pair in self._compared:
-            return self._compared[pair]
-        self._compared[pair] = []
-        self._order.append(pair)
-        later = len(self._order)
+        known = self._compared.begin(pair)
+        if known is not None:
+            return known
         found: list[Incompatibility] = []
         fields = self._fields_of(writer)
         for part in reader.fields:
@@ -159,15 +151,7 @@ class _Resolution:
                         "has no default for it",
                     )
                 )
-        # The same reason may be found through several fields.
-        found = list(dict.fromkeys(found))[:INCOMPATIBILITIES_MAX]
-        if found:
-            # Results since then assumed that this pair is readable.
-            for judged in self._order[later:]:
-                del self._compared[judged]
-            del self._order[later:]
-        self._compared[pair] = found
-        return found
+        return self._compared.finish(pair, found)
 
     def _fields_of(self, record: Record) -> dict[str, Field]:
         fields = self._fields.get(id(record))
@@ -193,7 +177,7 @@ def _names(reader: Named, writer: Named, path: str) -> list[Incompatibility]:
         Incompatibility(
             path=path or "/",
             rule="name_changed",
-            text=f"the writer's {kind_of(writer)} is called {writer.name}, the "
+            text=f"the writer's {writer.kind} is called {writer.name}, the "
             f"reader's {reader.name}, which has no such alias",
         )
     ]
@@ -262,10 +246,9 @@ def _type_changed(reader: AvroType, writer: AvroType, path: str) -> Incompatibil
 
 
 def _text(avro_type: AvroType) -> str:
-    kind = kind_of(avro_type)
-    if isinstance(avro_type, Record | Enum | Fixed):
-        return f"{kind} {avro_type.name}"
-    return kind
+    if isinstance(avro_type, Named):
+        return f"{avro_type.kind} {avro_type.name}"
+    return avro_type.kind
 
 
 def _last(name: str) -> str:

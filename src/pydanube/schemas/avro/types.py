@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -54,11 +54,17 @@ class Primitive:
     name: str
     logical: Logical | None = None
 
+    @property
+    def kind(self) -> str:
+        """The name of the type in the specification, as for the other types."""
+        return self.name
+
 
 @dataclass(frozen=True, slots=True)
 class Array:
     """An array."""
 
+    kind: ClassVar = "array"
     items: AvroType
 
 
@@ -66,6 +72,7 @@ class Array:
 class Map:
     """A map from strings to values of one type."""
 
+    kind: ClassVar = "map"
     values: AvroType
 
 
@@ -73,6 +80,7 @@ class Map:
 class Union:
     """A union of types."""
 
+    kind: ClassVar = "union"
     branches: tuple[AvroType, ...]
 
 
@@ -95,6 +103,7 @@ class Field:
 class Record:
     """A record; it may contain itself, so records are compared by identity."""
 
+    kind: ClassVar = "record"
     name: str
     aliases: tuple[str, ...]
     fields: list[Field] = field(default_factory=list)
@@ -104,6 +113,7 @@ class Record:
 class Enum:
     """An enum."""
 
+    kind: ClassVar = "enum"
     name: str
     aliases: tuple[str, ...]
     symbols: tuple[str, ...]
@@ -114,6 +124,7 @@ class Enum:
 class Fixed:
     """A fixed number of bytes."""
 
+    kind: ClassVar = "fixed"
     name: str
     aliases: tuple[str, ...]
     size: int
@@ -122,25 +133,6 @@ class Fixed:
 
 AvroType = Primitive | Array | Map | Union | Record | Enum | Fixed
 Named = Record | Enum | Fixed
-
-
-def kind_of(avro_type: AvroType) -> str:
-    """Return the type's name in the specification."""
-    match avro_type:
-        case Primitive(name):
-            return name
-        case Array():
-            return "array"
-        case Map():
-            return "map"
-        case Union():
-            return "union"
-        case Record():
-            return "record"
-        case Enum():
-            return "enum"
-        case Fixed():
-            return "fixed"
 
 
 def parse_avro(text: str) -> tuple[AvroType, list[Record]]:
@@ -212,8 +204,7 @@ class _Parser:
             branch = self.parse(each, namespace, where, depth + 1)
             if isinstance(branch, Union):
                 raise InvalidSchema(f"{where}: a union directly inside a union")
-            named = branch if isinstance(branch, Record | Enum | Fixed) else None
-            key = named.name if named is not None else kind_of(branch)
+            key = branch.name if isinstance(branch, Named) else branch.kind
             if key in seen:
                 raise InvalidSchema(f"{where}: the union has the branch {key} twice")
             seen.add(key)
@@ -546,3 +537,61 @@ def _are_bytes(value: Any) -> bool:
 
 def _first(reasons: Iterator[str | None]) -> str | None:
     return next((reason for reason in reasons if reason is not None), None)
+
+
+def canonical_form(avro_type: AvroType) -> bytes:
+    """
+    Return bytes that are equal for schemas with the same meaning.
+
+    They are the specification's Parsing Canonical Form, with the attributes that also
+    affect how data is read: aliases, defaults and logical types.  They leave out
+    documentation, the order of keys and unknown keys.
+    """
+    return msgspec.json.encode(_form(avro_type, set()), order="deterministic")
+
+
+def _form(avro_type: AvroType, declared: set[str]) -> Any:
+    match avro_type:
+        case Primitive(name, logical):
+            return name if logical is None else {"type": name, **_logical_form(logical)}
+        case Array(items):
+            return {"type": "array", "items": _form(items, declared)}
+        case Map(values):
+            return {"type": "map", "values": _form(values, declared)}
+        case Union(branches):
+            return [_form(branch, declared) for branch in branches]
+    if avro_type.name in declared:
+        return avro_type.name
+    declared.add(avro_type.name)
+    form: dict[str, Any] = {"name": avro_type.name, "type": avro_type.kind}
+    if avro_type.aliases:
+        form["aliases"] = sorted(avro_type.aliases)
+    match avro_type:
+        case Record(fields=fields):
+            parts = []
+            for each in fields:
+                part: dict[str, Any] = {
+                    "name": each.name,
+                    "type": _form(each.type, declared),
+                }
+                if each.aliases:
+                    part["aliases"] = sorted(each.aliases)
+                if each.has_default:
+                    part["default"] = each.default
+                parts.append(part)
+            form["fields"] = parts
+        case Enum(symbols=symbols, default=default):
+            form["symbols"] = list(symbols)
+            if default is not None:
+                form["default"] = default
+        case Fixed(size=size, logical=logical):
+            form["size"] = size
+            form |= {} if logical is None else _logical_form(logical)
+    return form
+
+
+def _logical_form(logical: Logical) -> dict[str, Any]:
+    form: dict[str, Any] = {"logicalType": logical.name}
+    if logical.precision is not None:
+        form |= {"precision": logical.precision, "scale": logical.scale}
+    return form

@@ -8,7 +8,7 @@ constraints.  References must stay inside the document.
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import jsonschema_rs
@@ -18,11 +18,7 @@ import pyarrow as pa
 from pydanube.model.errors import InvalidPayload, InvalidSchema
 from pydanube.model.schemas import SchemaType
 from pydanube.schemas.json_schema.column_reader import read_objects
-from pydanube.schemas.json_schema.columns import (
-    arrow_type_of,
-    converter_of,
-    is_plain_object,
-)
+from pydanube.schemas.json_schema.columns import column_of
 from pydanube.schemas.json_schema.containment import (
     find_incompatibilities,
     is_quick_to_compare,
@@ -41,8 +37,9 @@ from pydanube.schemas.language import (
     Encoder,
     Incompatibility,
     Validate,
+    convert_each,
     definition_text,
-    invalid_payload,
+    refuse_bad_payloads,
 )
 from pydanube.schemas.parsed_schema import ParsedSchema
 
@@ -146,39 +143,31 @@ class JsonSchema(ParsedSchema):
 
     def decoder(self) -> Decoder:
         """See the base class; the values are not validated against the schema."""
-        decode_one = msgspec.json.Decoder().decode
-
-        def decode(payloads: Sequence[bytes]) -> list[Any]:
-            values: list[Any] = []
-            try:
-                for payload in payloads:
-                    values.append(decode_one(payload))  # noqa: PERF401
-            except _NOT_JSON as error:
-                raise invalid_payload(len(values), f"not JSON: {error}") from error
-            return values
-
-        return decode
+        return partial(
+            convert_each,
+            convert=msgspec.json.Decoder().decode,
+            refusals=_NOT_JSON,
+            reason=_not_json,
+        )
 
     def encoder(self) -> Encoder:
         """See the base class; values that the schema does not allow are refused."""
         encode_one, validate = msgspec.json.Encoder().encode, self.validator()
 
         def encode(values: Sequence[Any]) -> list[bytes]:
-            payloads: list[bytes] = []
-            try:
-                for value in values:
-                    payloads.append(encode_one(value))  # noqa: PERF401
-            except (TypeError, ValueError, OverflowError, RecursionError) as error:
-                reason = f"cannot be written as JSON: {error}"
-                raise invalid_payload(len(payloads), reason) from error
-            for index, reason in validate(payloads):
-                raise invalid_payload(index, reason)
+            payloads: list[bytes] = convert_each(
+                values,
+                encode_one,
+                (TypeError, ValueError, OverflowError, RecursionError),
+                lambda error, _value: f"cannot be written as JSON: {error}",
+            )
+            refuse_bad_payloads(validate, payloads)
             return payloads
 
         return encode
 
     def arrow_type(self) -> pa.DataType:
-        return arrow_type_of(self.document, self.document)
+        return column_of(self.document).type
 
     def _column_decoder(self, writer: ParsedSchema) -> ColumnDecoder:
         """
@@ -187,25 +176,25 @@ class JsonSchema(ParsedSchema):
         JSON describes itself, so the writer's schema does not matter.
         """
         assert isinstance(writer, JsonSchema)
-        decode_one = msgspec.json.Decoder().decode
-        convert = converter_of(self.document, self.document)
-        arrow_type = self.arrow_type()
-        is_plain = is_plain_object(self.document, self.document)
+        decode_json = msgspec.json.Decoder().decode
+        arrow_type, convert, is_plain = column_of(self.document)
+        may_read_at_once = is_plain and pa.types.is_struct(arrow_type)
+
+        def decode_one(payload: bytes | None) -> Any:
+            value = None if payload is None else decode_json(payload)
+            return None if value is None else convert(value)
 
         def decode(payloads: pa.Array) -> pa.Array:
-            if is_plain and len(payloads) >= AT_ONCE_MIN:
+            if may_read_at_once and len(payloads) >= AT_ONCE_MIN:
                 found = read_objects(payloads, arrow_type)
                 if found is not None:
                     return found
-            values: list[Any] = []
-            try:
-                for payload in payloads.to_pylist():
-                    value = None if payload is None else decode_one(payload)
-                    values.append(None if value is None else convert(value))
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise invalid_payload(len(values), f"not JSON: {error}") from error
-            except InvalidPayload as error:
-                raise invalid_payload(len(values), str(error)) from error
+            values = convert_each(
+                payloads.to_pylist(),
+                decode_one,
+                (InvalidPayload, *_NOT_JSON),
+                _not_json,
+            )
             return pa.array(values, arrow_type)
 
         return decode
@@ -256,6 +245,10 @@ def _regex_for(patterns: int) -> Any:
     return jsonschema_rs.FancyRegexOptions(
         backtrack_limit=100_000, size_limit=size, dfa_size_limit=4 * size
     )
+
+
+def _not_json(error: Exception, _payload: Any) -> str:
+    return str(error) if isinstance(error, InvalidPayload) else f"not JSON: {error}"
 
 
 def _reason(error: Exception) -> str:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
 from pydanube.model.errors import InvalidPayload
 from pydanube.schemas.json_schema.document import find_target
-from pydanube.schemas.language import DEPTH_MAX, PARTS_MAX
-
-Convert = Callable[[Any], Any]
+from pydanube.schemas.language import DEPTH_MAX, Convert, PartCounter, TooManyParts
 
 COLUMN_DEPTH_MAX = DEPTH_MAX // 8
 """Values nested deeper become JSON text; a schema may contain itself."""
@@ -27,101 +24,56 @@ _SCALARS: dict[str, tuple[pa.DataType, type | tuple[type, ...]]] = {
 }
 
 
-def arrow_type_of(schema: Any, document: Any, depth: int = 0) -> pa.DataType:
+class JsonColumn(NamedTuple):
+    """A column of decoded values."""
+
+    type: pa.DataType
+    convert: Convert
+    """Raises InvalidPayload if a value does not have the column's type."""
+    is_plain: bool
+    """Whether no part becomes JSON text."""
+
+
+def column_of(document: Any) -> JsonColumn:
     """
-    Return the Arrow type of a column of *schema*.
+    Return the column of values of *document*.
 
     An object with named properties is a struct, and a list of one type is a list.
     Values that may have several types, and values nested deeper than
     ``COLUMN_DEPTH_MAX``, are JSON text; so is the whole value if its references expand
     to more than ``PARTS_MAX`` parts.
     """
+    try:
+        return _column_of(document, document, 0, PartCounter())
+    except TooManyParts:
+        return _JSON_TEXT
+
+
+def _column_of(
+    schema: Any, document: Any, depth: int, parts: PartCounter
+) -> JsonColumn:
+    parts.add(depth)
     name, schema = single_type(schema, document)
-    if _is_text(schema, document, depth):
-        return pa.string()
+    if depth > COLUMN_DEPTH_MAX:
+        return _JSON_TEXT
     if name in _SCALARS:
-        return _SCALARS[name][0]
+        arrow_type, kinds = _SCALARS[name]
+        return JsonColumn(arrow_type, partial(_scalar, name, kinds), is_plain=True)
     if name == "array" and isinstance(schema.get("items"), dict):
-        return pa.list_(arrow_type_of(schema["items"], document, depth + 1))
+        items = _column_of(schema["items"], document, depth + 1, parts)
+        convert = partial(_list, items.convert)
+        return JsonColumn(pa.list_(items.type), convert, items.is_plain)
     if name == "object" and schema.get("properties"):
-        return pa.struct(
-            [
-                pa.field(key, arrow_type_of(inner, document, depth + 1))
-                for key, inner in schema["properties"].items()
-            ]
+        columns = {
+            key: _column_of(inner, document, depth + 1, parts)
+            for key, inner in schema["properties"].items()
+        }
+        return JsonColumn(
+            pa.struct([pa.field(key, each.type) for key, each in columns.items()]),
+            partial(_struct, {key: each.convert for key, each in columns.items()}),
+            all(each.is_plain for each in columns.values()),
         )
-    return pa.string()
-
-
-def converter_of(schema: Any, document: Any, depth: int = 0) -> Convert:
-    """
-    Return a function that converts decoded values for their column.
-
-    It raises InvalidPayload if a value does not have the column's type.
-    """
-    name, schema = single_type(schema, document)
-    if _is_text(schema, document, depth):
-        return _to_json
-    if name in _SCALARS:
-        return partial(_scalar, name, _SCALARS[name][1])
-    if name == "array" and isinstance(schema.get("items"), dict):
-        return partial(_list, converter_of(schema["items"], document, depth + 1))
-    if name == "object" and schema.get("properties"):
-        return partial(
-            _struct,
-            {
-                key: converter_of(inner, document, depth + 1)
-                for key, inner in schema["properties"].items()
-            },
-        )
-    return _to_json
-
-
-def is_plain_object(schema: Any, document: Any) -> bool:
-    """Return whether *schema* is an object without parts that become JSON text."""
-    name, schema = single_type(schema, document)
-    return name == "object" and _is_plain(schema, document, 0)
-
-
-def _is_plain(schema: Any, document: Any, depth: int) -> bool:
-    name, schema = single_type(schema, document)
-    if _is_text(schema, document, depth):
-        return False
-    match name:
-        case "array":
-            items = schema.get("items")
-            return isinstance(items, dict) and _is_plain(items, document, depth + 1)
-        case "object":
-            properties = schema.get("properties", {})
-            return bool(properties) and all(
-                _is_plain(inner, document, depth + 1) for inner in properties.values()
-            )
-        case _:
-            return name in _SCALARS
-
-
-def _is_text(schema: Any, document: Any, depth: int) -> bool:
-    if depth:
-        return depth > COLUMN_DEPTH_MAX
-    return _unfolded(schema, document, 0, {}) > PARTS_MAX
-
-
-def _unfolded(
-    schema: Any, document: Any, depth: int, known: dict[tuple[int, int], int]
-) -> int:
-    """Return the number of parts of *schema* with all references expanded."""
-    name, schema = single_type(schema, document)
-    if depth > COLUMN_DEPTH_MAX or name not in ("array", "object"):
-        return 1
-    place = id(schema), depth
-    if place not in known:
-        inner = list(schema.get("properties", {}).values())
-        if name == "array":
-            inner = [schema.get("items")]
-        known[place] = 1 + sum(
-            _unfolded(each, document, depth + 1, known) for each in inner
-        )
-    return known[place]
+    return _JSON_TEXT
 
 
 def single_type(schema: Any, document: Any) -> tuple[str | None, dict[str, Any]]:
@@ -179,3 +131,6 @@ def _struct(converters: dict[str, Convert], value: Any) -> Any:
 
 def _to_json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
+
+
+_JSON_TEXT = JsonColumn(pa.string(), _to_json, is_plain=False)

@@ -21,7 +21,7 @@ import jsonschema_rs
 import msgspec
 
 from pydanube.schemas.json_schema.document import REGEX, find_target
-from pydanube.schemas.language import INCOMPATIBILITIES_MAX, Incompatibility
+from pydanube.schemas.language import ComparedPairs, Incompatibility, nested_values
 
 STEPS_MAX = 20_000
 """A comparison that takes more steps is given up."""
@@ -65,51 +65,42 @@ _SLOW = {
 }
 # Keywords whose meaning depends on each other are compared together.
 _TOGETHER = {
-    "properties": ("properties", "patternProperties", "additionalProperties"),
-    "additionalProperties": (
-        "properties",
-        "patternProperties",
-        "additionalProperties",
-    ),
+    keyword: group
+    for group in (
+        ("properties", "patternProperties", "additionalProperties"),
+        ("contains", "minContains", "maxContains"),
+        ("if", "then", "else"),
+        ("minimum", "exclusiveMinimum"),
+        ("maximum", "exclusiveMaximum"),
+    )
+    for keyword in group
+} | {
     "patternProperties": ("patternProperties",),
     "items": ("prefixItems", "items"),
     "additionalItems": ("items", "additionalItems"),
-    "contains": ("contains", "minContains", "maxContains"),
-    "minContains": ("contains", "minContains", "maxContains"),
-    "maxContains": ("contains", "minContains", "maxContains"),
-    "if": ("if", "then", "else"),
-    "then": ("if", "then", "else"),
-    "else": ("if", "then", "else"),
-    "minimum": ("minimum", "exclusiveMinimum"),
-    "exclusiveMinimum": ("minimum", "exclusiveMinimum"),
-    "maximum": ("maximum", "exclusiveMaximum"),
-    "exclusiveMaximum": ("maximum", "exclusiveMaximum"),
 }
 _RULES = {
-    "type": "type_changed",
-    "enum": "enum_narrowed",
-    "const": "enum_narrowed",
-    "required": "required_added",
-    "properties": "property_narrowed",
-    "additionalProperties": "additional_properties_narrowed",
-    "unevaluatedProperties": "additional_properties_narrowed",
-    "items": "items_narrowed",
-    "prefixItems": "items_narrowed",
-    "minimum": "bound_narrowed",
-    "maximum": "bound_narrowed",
-    "exclusiveMinimum": "bound_narrowed",
-    "exclusiveMaximum": "bound_narrowed",
-    "multipleOf": "multiple_of_narrowed",
-    "minLength": "length_narrowed",
-    "maxLength": "length_narrowed",
-    "minItems": "length_narrowed",
-    "maxItems": "length_narrowed",
-    "minProperties": "length_narrowed",
-    "maxProperties": "length_narrowed",
-    "pattern": "pattern_changed",
-    "format": "format_changed",
-    "anyOf": "no_alternative_fits",
-    "oneOf": "no_alternative_fits",
+    keyword: rule
+    for rule, keywords in (
+        ("type_changed", ("type",)),
+        ("enum_narrowed", ("enum", "const")),
+        ("required_added", ("required",)),
+        ("property_narrowed", ("properties",)),
+        (
+            "additional_properties_narrowed",
+            ("additionalProperties", "unevaluatedProperties"),
+        ),
+        ("items_narrowed", ("items", "prefixItems")),
+        ("bound_narrowed", ("minimum", "maximum")),
+        ("bound_narrowed", ("exclusiveMinimum", "exclusiveMaximum")),
+        ("multiple_of_narrowed", ("multipleOf",)),
+        ("length_narrowed", ("minLength", "maxLength", "minItems", "maxItems")),
+        ("length_narrowed", ("minProperties", "maxProperties")),
+        ("pattern_changed", ("pattern",)),
+        ("format_changed", ("format",)),
+        ("no_alternative_fits", ("anyOf", "oneOf")),
+    )
+    for keyword in keywords
 }
 # With these keywords, an object has more rules for its properties than `properties`.
 _APPLICATORS = {
@@ -131,11 +122,8 @@ _APPLICATORS = {
 
 def is_quick_to_compare(reader: Any, writer: Any) -> bool:
     """Return whether comparing the documents certainly takes few steps."""
-    parts = alternatives = 0
-    pending = [reader, writer]
-    while pending:
-        value = pending.pop()
-        parts += 1
+    alternatives = 0
+    for parts, value in enumerate(nested_values([reader, writer])):
         if parts > QUICK_PARTS_MAX:
             return False
         if isinstance(value, dict):
@@ -144,9 +132,6 @@ def is_quick_to_compare(reader: Any, writer: Any) -> bool:
             for keyword in ("anyOf", "oneOf", "enum", "type"):
                 choices = value.get(keyword)
                 alternatives += len(choices) if isinstance(choices, list) else 0
-            pending += value.values()
-        elif isinstance(value, list):
-            pending += value
     return alternatives <= QUICK_ALTERNATIVES_MAX
 
 
@@ -170,11 +155,7 @@ class _Containment:
             [(uri, document) for uri, document in self._documents.items()],
             draft=self._draft,
         )
-        # Results by pair of schemas.  A schema inside itself counts as covered until
-        # its comparison is finished, which finds the reasons why it is not.
-        self._compared: dict[bytes, list[Incompatibility]] = {}
-        self._order: list[bytes] = []
-        """The same pairs, in the order in which their comparisons began."""
+        self._compared = ComparedPairs()
         self._steps = 0
 
     def compare(self, reader: Any, writer: Any, path: str) -> list[Incompatibility]:
@@ -184,19 +165,10 @@ class _Containment:
         if self._covers(reader, writer):
             return []
         pair = msgspec.json.encode((reader, writer), order="deterministic")
-        if pair in self._compared:
-            return self._compared[pair]
-        self._compared[pair] = []
-        self._order.append(pair)
-        later = len(self._order)
-        found = list(dict.fromkeys(self._take_apart(reader, writer, path)))
-        found = found[:INCOMPATIBILITIES_MAX]
-        if found:
-            for judged in self._order[later:]:
-                del self._compared[judged]
-            del self._order[later:]
-        self._compared[pair] = found
-        return found
+        known = self._compared.begin(pair)
+        if known is not None:
+            return known
+        return self._compared.finish(pair, self._take_apart(reader, writer, path))
 
     def _take_apart(self, reader: Any, writer: Any, path: str) -> list[Incompatibility]:
         writer = self._resolved(writer)

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 import jsonschema_rs
 
 from pydanube.model.errors import InvalidSchema
-from pydanube.schemas.language import DEPTH_MAX, PARTS_MAX
+from pydanube.schemas.language import DEPTH_MAX, PARTS_MAX, nested_values
 
 REGEX = jsonschema_rs.FancyRegexOptions(
     backtrack_limit=100_000, size_limit=1024 * 1024, dfa_size_limit=4 * 1024 * 1024
@@ -68,16 +68,11 @@ def check_document(document: Any) -> None:
 def patterns_in(document: Any) -> int:
     """Return the number of regular expressions in *document*."""
     count = 0
-    pending = [document]
-    while pending:
-        value = pending.pop()
+    for value in nested_values(document):
         if isinstance(value, dict):
             count += isinstance(value.get("pattern"), str)
             named = value.get("patternProperties")
             count += len(named) if isinstance(named, dict) else 0
-            pending += value.values()
-        elif isinstance(value, list):
-            pending += value
     return count
 
 
@@ -129,13 +124,10 @@ def find_target(document: Any, reference: str) -> Any:
 
 
 def _find_anchor(document: Any, name: str) -> Any:
-    pending = [document]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, dict):
-            if name in (value.get("$anchor"), value.get("$dynamicAnchor")):
-                return value
-            pending += value.values()
-        elif isinstance(value, list):
-            pending += value
+    for value in nested_values(document):
+        if isinstance(value, dict) and name in (
+            value.get("$anchor"),
+            value.get("$dynamicAnchor"),
+        ):
+            return value
     raise InvalidSchema(f"the document has no anchor {name!r:.100}")

@@ -16,6 +16,7 @@ from typing import Any
 
 from pydanube.model.errors import InvalidSchema
 from pydanube.schemas.json_schema.document import find_target
+from pydanube.schemas.language import nested_values
 
 EXPANDED_MAX = 100_000
 """The maximum number of keywords that a schema may expand to for one value."""
@@ -50,17 +51,16 @@ class ValidationCost:
             InvalidSchema: It expands to more than ``EXPANDED_MAX`` keywords.
         """
         self._document = document
-        self._own_steps: dict[int, int] = {}
-        self._steps_in_place: dict[int, int] = {}
-        self._steps_below: dict[int, int] = {}
-        self._steps: dict[int, int] = {}
+        self._steps: dict[int, tuple[int, int]] = {}
+        """By schema: the steps for a value itself, and for the costliest part of it."""
         self._targets: dict[str, Any] = {}
         self._is_unbounded = False
         self._has_unique = False
         order = self._post_order()
+        self._own_steps = {id(schema): self._own_cost(schema) for schema in order}
         self.is_recursive = self._find_cycle(order)
         self._compute(order)
-        self.steps = self._steps.get(id(document), 1)
+        self.steps = self._cost_of(document)
         """The maximum number of steps per byte of a payload, or ``UNBOUNDED``."""
         if self._is_unbounded or (self._has_unique and self.is_recursive):
             self.steps = UNBOUNDED
@@ -91,10 +91,8 @@ class ValidationCost:
 
     def _compute(self, order: list[dict[str, Any]]) -> None:
         for _ in range(_ROUNDS_MAX):
-            has_changed = False
-            for schema in order:
-                has_changed |= self._update(schema)
-            if not has_changed:
+            changes = [self._update(schema) for schema in order]
+            if not any(changes):
                 return
         self._is_unbounded = True
 
@@ -102,27 +100,18 @@ class ValidationCost:
         """
         Compute the cost of *schema* from its parts; return whether it has changed.
         """
-        place = id(schema)
-        if place not in self._own_steps:
-            self._own_steps[place] = self._own_cost(schema)
-        in_place, below = self._own_steps[place], self._part_cost(schema)
+        in_place, below = self._own_steps[id(schema)], self._part_cost(schema)
         for each in self._applied_in_place(schema):
-            in_place += self._steps_in_place.get(id(each), 1)
-            below += self._steps_below.get(id(each), 0)
+            steps = self._steps.get(id(each), (1, 0))
+            in_place, below = in_place + steps[0], below + steps[1]
         if in_place > EXPANDED_MAX:
             raise InvalidSchema(
                 f"the schema expands to more than {EXPANDED_MAX} keywords for one "
                 "value; use fewer alternatives, or refer to each of them once"
             )
-        below = min(below, UNBOUNDED)
-        at_most = max(in_place, below)
-        has_changed = (
-            self._steps_in_place.get(place) != in_place
-            or self._steps_below.get(place) != below
-            or self._steps.get(place) != at_most
-        )
-        self._steps_in_place[place], self._steps_below[place] = in_place, below
-        self._steps[place] = at_most
+        new = in_place, min(below, UNBOUNDED)
+        has_changed = self._steps.get(id(schema)) != new
+        self._steps[id(schema)] = new
         return has_changed
 
     def _own_cost(self, schema: dict[str, Any]) -> int:
@@ -174,7 +163,7 @@ class ValidationCost:
     def _cost_of(self, schema: Any) -> int:
         if schema is None:
             return 0
-        return self._steps.get(id(schema), 1) if isinstance(schema, dict) else 1
+        return max(self._steps.get(id(schema), (1, 0)))
 
     def _applied_in_place(self, schema: dict[str, Any]) -> Iterator[Any]:
         """Return the schemas that apply to the same value as *schema*."""
@@ -218,14 +207,6 @@ def _schemas_in(value: Any, keyword: str) -> Iterator[Any]:
 
 def _size(value: Any) -> int:
     """Return the number of nested parts of *value*."""
-    size = 0
-    pending = [value]
-    while pending:
-        found = pending.pop()
-        if isinstance(found, dict):
-            size += len(found)
-            pending += found.values()
-        elif isinstance(found, list):
-            size += len(found)
-            pending += found
-    return size
+    return sum(
+        len(each) for each in nested_values(value) if isinstance(each, dict | list)
+    )

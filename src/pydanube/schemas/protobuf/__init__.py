@@ -7,7 +7,7 @@ definition.
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,18 +23,19 @@ from pydanube.model.errors import (
 from pydanube.model.schemas import SchemaType
 from pydanube.schemas.language import (
     PARTS_MAX,
-    REASON_LENGTH_MAX,
     ColumnDecoder,
+    Convert,
     Decoder,
     Encoder,
     Incompatibility,
     Validate,
+    convert_each,
     definition_text,
-    invalid_payload,
-    short_repr,
+    does_not_fit,
+    find_bad_payloads,
 )
 from pydanube.schemas.parsed_schema import ParsedSchema
-from pydanube.schemas.protobuf.columns import arrow_type_of, extractor_of
+from pydanube.schemas.protobuf.columns import column_of, plain_values_of
 from pydanube.schemas.protobuf.comparison import find_incompatibilities
 from pydanube.schemas.protobuf.compiler import compile_proto
 
@@ -87,28 +88,11 @@ class ProtobufSchema(ParsedSchema):
         return find_incompatibilities(self.message, writer.message)
 
     def validator_in_process(self) -> Validate:
-        read = self._reader()
-
-        def validate(payloads: Sequence[bytes]) -> list[tuple[int, str]]:
-            bad = []
-            for index, payload in enumerate(payloads):
-                try:
-                    read(payload)
-                except InvalidPayload as error:
-                    bad.append((index, str(error)))
-            return bad
-
-        return validate
+        return partial(find_bad_payloads, read=self._reader())
 
     def decoder(self) -> Decoder:
         """See the base class; a message becomes a dict with the names of its fields."""
-        read = self._reader()
-        extract = extractor_of(self.message, is_column=False)
-
-        def decode(payloads: Sequence[bytes]) -> list[Any]:
-            return _read_all(payloads, read, extract)
-
-        return decode
+        return self._decoder(plain_values_of(self.message))
 
     def encoder(self) -> Encoder:
         """See the base class; accepts messages of this name, and dicts."""
@@ -124,22 +108,13 @@ class ProtobufSchema(ParsedSchema):
                 return value.SerializeToString()
             return cls(**value).SerializeToString()
 
-        def encode(values: Sequence[Any]) -> list[bytes]:
-            payloads: list[bytes] = []
-            try:
-                for value in values:
-                    payloads.append(encode_one(value))  # noqa: PERF401
-            # The runtime raises arbitrary exceptions for values of users.
-            except Exception as error:
-                index = len(payloads)
-                reason = f"{short_repr(values[index])} does not fit the schema: {error}"
-                raise invalid_payload(index, reason) from error
-            return payloads
-
-        return encode
+        # The runtime raises arbitrary exceptions for values of users.
+        return partial(
+            convert_each, convert=encode_one, refusals=Exception, reason=does_not_fit
+        )
 
     def arrow_type(self) -> pa.DataType:
-        return arrow_type_of(self.message)
+        return column_of(self.message).type
 
     def _column_decoder(self, writer: ParsedSchema) -> ColumnDecoder:
         """See the base class; fields are matched by number."""
@@ -149,14 +124,21 @@ class ProtobufSchema(ParsedSchema):
             if each.rule == "type_changed":
                 raise IncompatibleSchema(str(each))
         written = None if writer.message is self.message else writer.message
-        extract = extractor_of(self.message, is_column=True, written=written)
-        read, arrow_type = self._reader(), self.arrow_type()
+        arrow_type, convert = column_of(self.message, written)
+        assert convert is not None
+        decode = self._decoder(convert)
+        return lambda payloads: pa.array(decode(payloads.to_pylist()), arrow_type)
 
-        def decode(payloads: pa.Array) -> pa.Array:
-            values = _read_all(payloads.to_pylist(), read, extract)
-            return pa.array(values, arrow_type)
+    def _decoder(
+        self, convert: Convert
+    ) -> Callable[[Sequence[bytes | None]], list[Any]]:
+        """Return a decoder that converts the messages; nulls stay null."""
+        read = self._reader()
 
-        return decode
+        def decode_one(payload: bytes | None) -> Any:
+            return None if payload is None else convert(read(payload))
+
+        return partial(convert_each, convert=decode_one, refusals=_REFUSALS)
 
     def _reader(self) -> Callable[[bytes], Any]:
         """
@@ -184,22 +166,6 @@ _REFUSALS = (
     RecursionError,
     json_format.Error,
 )
-
-
-def _read_all(
-    payloads: Sequence[bytes | None],
-    read: Callable[[bytes], Any],
-    extract: Callable[[Any], Any],
-) -> list[Any]:
-    values: list[Any] = []
-    try:
-        for payload in payloads:
-            value = None if payload is None else extract(read(payload))
-            values.append(value)
-    except _REFUSALS as error:
-        reason = str(error)[:REASON_LENGTH_MAX] or type(error).__name__
-        raise invalid_payload(len(values), reason) from error
-    return values
 
 
 def _find_message(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,13 +11,10 @@ import pyarrow as pa
 from google.protobuf import json_format
 from google.protobuf.descriptor import FieldDescriptor as Type
 
-from pydanube.schemas.language import DEPTH_MAX, PARTS_MAX
+from pydanube.schemas.language import Column, Convert, PartCounter, TooManyParts
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
-
-Extract = Callable[[Any], Any]
-"""Converts a message, or a value of a field, into a plain Python value."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIMESTAMP = "google.protobuf.Timestamp"
@@ -54,98 +50,93 @@ _SCALARS = {
 }
 
 
-def arrow_type_of(message: Descriptor, inside: tuple[str, ...] = ()) -> pa.DataType:
+def column_of(message: Descriptor, written: Descriptor | None = None) -> Column:
     """
-    Return the Arrow type of a column of *message*.
+    Return the column of values of *message*.
 
     A message inside itself, a message that expands to more than ``PARTS_MAX`` parts or
     ``DEPTH_MAX`` nested messages, and the JSON types become JSON text; an enum becomes
-    the names of its values.
+    the names of its values.  Absent fields are as for ``plain_values_of``; fields that
+    *written*, the writer's message, does not have are None.
     """
+    try:
+        return _message_column(message, (), written, PartCounter())
+    except TooManyParts:
+        return _JSON_TEXT
+
+
+def _message_column(
+    message: Descriptor,
+    inside: tuple[str, ...],
+    written: Descriptor | None,
+    parts: PartCounter,
+) -> Column:
     name = message.full_name
     if name == _TIMESTAMP:
-        return pa.timestamp("us", tz="UTC")
-    if name in _JSON or name in inside or _is_endless(message, inside):
-        return pa.string()
+        return Column(pa.timestamp("us", tz="UTC"), _to_datetime)
     if name in _WRAPPERS:
-        return _SCALARS[message.fields_by_name["value"].type]
-    return pa.struct(
-        [
-            pa.field(field.name, _field_type(field, (*inside, name)))
-            for field in message.fields
-        ]
+        return Column(_SCALARS[message.fields_by_name["value"].type], _unwrap)
+    if name in _JSON or name in inside:
+        return _JSON_TEXT
+    columns = [
+        _field_column(field, (*inside, name), written, parts)
+        for field in message.fields
+    ]
+    named = zip(message.fields, columns, strict=True)
+    return Column(
+        pa.struct([pa.field(field.name, column.type) for field, column in named]),
+        _dict_converter(message, [column.convert for column in columns]),
     )
 
 
-def _is_endless(message: Descriptor, inside: tuple[str, ...]) -> bool:
-    """Return whether *message*, the outermost, has too many parts for a column."""
-    if inside:
-        return False
-    parts = 0
-    pending: list[tuple[Descriptor, tuple[str, ...]]] = [(message, ())]
-    while pending:
-        found, around = pending.pop()
-        parts += len(found.fields)
-        if found.full_name in around or found.full_name in _JSON:
-            continue
-        around = (*around, found.full_name)
-        if parts > PARTS_MAX or len(around) > DEPTH_MAX:
-            return True
-        pending += [
-            (field.message_type, around)
-            for field in found.fields
-            if field.message_type is not None
-        ]
-    return False
-
-
-def _field_type(field: FieldDescriptor, inside: tuple[str, ...]) -> pa.DataType:
+def _field_column(
+    field: FieldDescriptor,
+    inside: tuple[str, ...],
+    written: Descriptor | None,
+    parts: PartCounter,
+) -> Column:
+    parts.add(len(inside))
+    other = _field_of(written, field.number)
     if _is_map(field):
         assert field.message_type is not None
-        entry = field.message_type.fields_by_name
-        key, value = (_single_type(entry[each], inside) for each in ("key", "value"))
-        return pa.map_(key, value)
-    single = _single_type(field, inside)
-    return pa.list_(single) if field.is_repeated else single
+        key, value = (field.message_type.fields_by_number[number] for number in (1, 2))
+        inner = _field_of(None if other is None else other.message_type, value.number)
+        values, convert = _single_column(value, inside, inner, parts)
+        arrow_type = pa.map_(_SCALARS[key.type], values)
+        convert = partial(_to_pairs, convert)
+    else:
+        arrow_type, convert = _single_column(field, inside, other, parts)
+        if field.is_repeated:
+            arrow_type, convert = pa.list_(arrow_type), partial(_to_list, convert)
+    if written is not None and other is None:
+        convert = _to_nothing
+    return Column(arrow_type, convert)
 
 
-def _single_type(field: FieldDescriptor, inside: tuple[str, ...]) -> pa.DataType:
-    if field.message_type is not None:
-        return arrow_type_of(field.message_type, inside)
-    return _SCALARS[field.type]
+def _single_column(
+    field: FieldDescriptor,
+    inside: tuple[str, ...],
+    written: FieldDescriptor | None,
+    parts: PartCounter,
+) -> Column:
+    if field.message_type is None:
+        return Column(_SCALARS[field.type], _enum_names(field))
+    inner = None if written is None else written.message_type
+    return _message_column(field.message_type, inside, inner, parts)
 
 
-def extractor_of(
-    message: Descriptor,
-    *,
-    is_column: bool,
-    inside: tuple[str, ...] = (),
-    written: Descriptor | None = None,
-) -> Extract:
+def _field_of(message: Descriptor | None, number: int) -> FieldDescriptor | None:
+    return None if message is None else message.fields_by_number.get(number)
+
+
+def plain_values_of(message: Descriptor) -> Convert:
     """
     Return a function that converts a message into a dict by the fields' names.
 
     A field without presence that is absent has its default; other absent fields are
-    None.  With *is_column* the values are those of ``arrow_type_of``.  Fields that
-    *written*, the writer's message, does not have are None.
+    None.
     """
-    if not is_column:
-        return partial(_PlainValues().extract, message)
-    name = message.full_name
-    known = _well_known(name, is_column=True)
-    if known is not None:
-        return known
-    if name in inside or _is_endless(message, inside):
-        return _to_json_text
-    extracts = tuple(
-        (
-            field.name,
-            field.has_presence and not field.is_repeated,
-            _field_extractor(field, inside=(*inside, name), written=written),
-        )
-        for field in message.fields
-    )
-    return partial(_to_dict, extracts)
+    return partial(_PlainValues().convert, message)
 
 
 class _PlainValues:
@@ -157,125 +148,76 @@ class _PlainValues:
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, Extract] = {}
+        self._known: dict[str, Convert] = {
+            _TIMESTAMP: _to_datetime,
+            **dict.fromkeys(_JSON, json_format.MessageToDict),
+            **dict.fromkeys(_WRAPPERS, _unwrap),
+        }
 
-    def extract(self, message: Descriptor, value: Any) -> Any:
+    def convert(self, message: Descriptor, value: Any) -> Any:
         """Return the plain value of *value*, which is a *message*."""
         name = message.full_name
-        extract = self._known.get(name)
-        if extract is None:
-            extract = self._known[name] = self._prepare(message)
-        return extract(value)
+        convert = self._known.get(name)
+        if convert is None:
+            converters = [self._of_field(field) for field in message.fields]
+            convert = self._known[name] = _dict_converter(message, converters)
+        return convert(value)
 
-    def _prepare(self, message: Descriptor) -> Extract:
-        known = _well_known(message.full_name, is_column=False)
-        if known is not None:
-            return known
-        return partial(
-            _to_dict,
-            tuple(
-                (
-                    field.name,
-                    field.has_presence and not field.is_repeated,
-                    self._of_field(field),
-                )
-                for field in message.fields
-            ),
-        )
-
-    def _of_field(self, field: FieldDescriptor) -> Extract | None:
+    def _of_field(self, field: FieldDescriptor) -> Convert | None:
         if _is_map(field):
             assert field.message_type is not None
             value = field.message_type.fields_by_name["value"]
             return partial(_to_map, self._of_single(value))
-        extract = self._of_single(field)
-        return partial(_to_list, extract) if field.is_repeated else extract
+        convert = self._of_single(field)
+        return partial(_to_list, convert) if field.is_repeated else convert
 
-    def _of_single(self, field: FieldDescriptor) -> Extract | None:
+    def _of_single(self, field: FieldDescriptor) -> Convert | None:
         if field.message_type is not None:
-            return partial(self.extract, field.message_type)
-        return _enum_extractor(field)
+            return partial(self.convert, field.message_type)
+        return _enum_names(field)
 
 
-def _well_known(name: str, *, is_column: bool) -> Extract | None:
-    """Return the function for a well-known type; None for other types."""
-    if name == _TIMESTAMP:
-        return _to_datetime
-    if name in _JSON:
-        return _to_json_text if is_column else json_format.MessageToDict
-    return _unwrap if name in _WRAPPERS else None
-
-
-def _field_extractor(
-    field: FieldDescriptor, *, inside: tuple[str, ...], written: Descriptor | None
-) -> Extract | None:
-    """
-    Return the function for a field of a column; None if its value is plain already.
-    """
-    inner = _written_as(field, written)
-    if written is not None and inner is None:
-        return _to_nothing
-    if _is_map(field):
-        assert field.message_type is not None
-        value = field.message_type.fields_by_name["value"]
-        inner = _written_as(value, None if inner is None else inner.message_type)
-        return partial(_to_pairs, _single_extractor(value, inner, inside=inside))
-    extract = _single_extractor(field, inner, inside=inside)
-    return partial(_to_list, extract) if field.is_repeated else extract
-
-
-def _written_as(
-    field: FieldDescriptor, written: Descriptor | None
-) -> FieldDescriptor | None:
-    return None if written is None else written.fields_by_number.get(field.number)
-
-
-def _single_extractor(
-    field: FieldDescriptor,
-    written: FieldDescriptor | None,
-    *,
-    inside: tuple[str, ...],
-) -> Extract | None:
-    if field.message_type is not None:
-        return extractor_of(
-            field.message_type,
-            is_column=True,
-            inside=inside,
-            written=None if written is None else written.message_type,
-        )
-    return _enum_extractor(field)
-
-
-def _enum_extractor(field: FieldDescriptor) -> Extract | None:
+def _enum_names(field: FieldDescriptor) -> Convert | None:
     if field.enum_type is None:
         return None
     names = {value.number: value.name for value in field.enum_type.values}
     return lambda number: names.get(number, str(number))
 
 
-def _to_dict(extracts: Any, message: Any) -> dict[str, Any]:
+def _dict_converter(message: Descriptor, converters: list[Convert | None]) -> Convert:
+    """Return a function that converts a message whose fields have *converters*."""
+    fields = [
+        (field.name, field.has_presence and not field.is_repeated, convert)
+        for field, convert in zip(message.fields, converters, strict=True)
+    ]
+    return partial(_to_dict, fields)
+
+
+def _to_dict(
+    fields: list[tuple[str, bool, Convert | None]], message: Any
+) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for name, has_presence, extract in extracts:
+    for name, has_presence, convert in fields:
         if has_presence and not message.HasField(name):
             values[name] = None
             continue
         value = getattr(message, name)
-        values[name] = value if extract is None else extract(value)
+        values[name] = value if convert is None else convert(value)
     return values
 
 
-def _to_list(extract: Extract | None, values: Any) -> list[Any]:
-    return list(values) if extract is None else [extract(each) for each in values]
+def _to_list(convert: Convert | None, values: Any) -> list[Any]:
+    return list(values) if convert is None else [convert(each) for each in values]
 
 
-def _to_map(extract: Extract | None, values: Any) -> dict[Any, Any]:
-    if extract is None:
+def _to_map(convert: Convert | None, values: Any) -> dict[Any, Any]:
+    if convert is None:
         return dict(values)
-    return {key: extract(value) for key, value in values.items()}
+    return {key: convert(value) for key, value in values.items()}
 
 
-def _to_pairs(extract: Extract | None, values: Any) -> list[tuple[Any, Any]]:
-    return list(_to_map(extract, values).items())
+def _to_pairs(convert: Convert | None, values: Any) -> list[tuple[Any, Any]]:
+    return list(_to_map(convert, values).items())
 
 
 def _to_datetime(message: Any) -> datetime:
@@ -303,3 +245,6 @@ def _is_map(field: FieldDescriptor) -> bool:
         and field.is_repeated
         and field.message_type.GetOptions().map_entry
     )
+
+
+_JSON_TEXT = Column(pa.string(), _to_json_text)

@@ -26,30 +26,25 @@ if TYPE_CHECKING:
         OneofDescriptor,
     )
 
-_GROUPS: tuple[frozenset[int], ...] = (
-    frozenset(
-        (
-            Type.TYPE_INT32,
-            Type.TYPE_INT64,
-            Type.TYPE_UINT32,
-            Type.TYPE_UINT64,
-            Type.TYPE_BOOL,
-            Type.TYPE_ENUM,
-        )
-    ),
-    frozenset((Type.TYPE_SINT32, Type.TYPE_SINT64)),
-    frozenset((Type.TYPE_FIXED32, Type.TYPE_SFIXED32)),
-    frozenset((Type.TYPE_FIXED64, Type.TYPE_SFIXED64)),
+_GROUPS: tuple[set[int], ...] = (
+    {
+        *(Type.TYPE_INT32, Type.TYPE_INT64, Type.TYPE_UINT32, Type.TYPE_UINT64),
+        *(Type.TYPE_BOOL, Type.TYPE_ENUM),
+    },
+    {Type.TYPE_SINT32, Type.TYPE_SINT64},
+    {Type.TYPE_FIXED32, Type.TYPE_SFIXED32},
+    {Type.TYPE_FIXED64, Type.TYPE_SFIXED64},
 )
 """Types with the same encoding, so that one may be read as another."""
 
 _AS_BYTES = (Type.TYPE_STRING, Type.TYPE_MESSAGE, Type.TYPE_BYTES)
 
-_NAMES = {
+TYPE_NAMES = {
     getattr(Type, name): name.removeprefix("TYPE_").lower()
     for name in dir(Type)
     if name.startswith("TYPE_")
 }
+"""The name of each type in the language, by its number."""
 
 
 def find_incompatibilities(
@@ -138,8 +133,8 @@ class _Comparison:
             yield Incompatibility(
                 path=path,
                 rule="type_changed",
-                text=f"the writer's {_NAMES[writer.type]} cannot be read as "
-                f"{_NAMES[reader.type]}",
+                text=f"the writer's {TYPE_NAMES[writer.type]} cannot be read as "
+                f"{TYPE_NAMES[reader.type]}",
             )
         elif reader.enum_type is not None and writer.enum_type is not None:
             yield from _enums(reader.enum_type, writer.enum_type, path)

@@ -13,6 +13,7 @@ from google.protobuf.descriptor_pb2 import (
 )
 
 from pydanube.model.errors import InvalidSchema
+from pydanube.schemas.protobuf.comparison import TYPE_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import FileDescriptor
 
 _WELL_KNOWN = "google/protobuf/"
-_RANGE_END_MAX = 536_870_912
-"""The end of a range of field numbers without an upper limit."""
+_NUMBER_MAX = 536_870_911
+"""The last number of a range of field numbers without an upper limit."""
 
 
 def source_of(file: FileDescriptor) -> str:
@@ -73,7 +74,7 @@ def _message_lines(message: DescriptorProto, *, is_proto3: bool) -> Iterator[str
             inside += _message_lines(nested, is_proto3=is_proto3)
     inside += _reserved_lines(message.reserved_range, message.reserved_name, 1)
     inside += [
-        f"extensions {_range(each.start, each.end - 1, _RANGE_END_MAX - 1)};"
+        f"extensions {_range(each.start, each.end - 1)};"
         for each in message.extension_range
     ]
     for index, fields in groupby(message.field, key=_oneof_of):
@@ -130,8 +131,7 @@ def _type(field: FieldDescriptorProto) -> str:
         )
     if field.type_name:
         return field.type_name
-    name: str = FieldDescriptorProto.Type.Name(field.type)
-    return name.removeprefix("TYPE_").lower()
+    return TYPE_NAMES[field.type]
 
 
 def _default(field: FieldDescriptorProto) -> str:
@@ -159,15 +159,15 @@ def _reserved_lines(
     Return the lines; *excess* is the distance of a range's end from its last number.
     """
     for each in ranges:
-        yield f"reserved {_range(each.start, each.end - excess, _RANGE_END_MAX - 1)};"
+        yield f"reserved {_range(each.start, each.end - excess)};"
     for name in names:
         yield f'reserved "{name}";'
 
 
-def _range(first: int, last: int, most: int) -> str:
+def _range(first: int, last: int) -> str:
     if first == last:
         return str(first)
-    return f"{first} to {'max' if last >= most else last}"
+    return f"{first} to {'max' if last >= _NUMBER_MAX else last}"
 
 
 def _json_name(name: str) -> str:
