@@ -16,7 +16,7 @@ from pydanube.wire.batches import decode
 from pydanube.wire.native.connection import DELIVERY_PREFIX_BYTES
 from pydanube.wire.native.frames import FrameReader
 from pydanube.wire.native.kinds import Kind
-from pydanube.wire.native.messages import failure_policy_from_wire
+from pydanube.wire.native.messages import from_wire
 from simulation.deliveries import Delivered
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class LinkTap:
                 is_given = m.HasField("policy")
                 watch.on_policy(
                     of,
-                    failure_policy_from_wire(m.policy) if is_given else FailurePolicy(),
+                    from_wire(FailurePolicy, m.policy) if is_given else FailurePolicy(),
                 )
 
     def _when_ok(self, frame: RawFrame, then: Callable[[], None]) -> None:

@@ -43,9 +43,8 @@ from pydanube.wire.native.connection import CREDIT_REVISION
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import (
     divided_to_wire,
+    enum_to_wire,
     position_to_wire,
-    start_to_wire,
-    type_to_wire,
 )
 from pydanube.wire.pb import stream_pb2 as pb
 
@@ -395,7 +394,7 @@ class Consumer(Channel, Acknowledger):
         if isinstance(position, int):
             message.offset = position
         elif isinstance(position, Start):
-            message.start = start_to_wire(position)
+            message.start = enum_to_wire(position)
         else:
             self._client.require(1, "seeking to a time")
             message.publish_time = position.publish_time
@@ -493,9 +492,9 @@ class Consumer(Channel, Acknowledger):
             topic=self.topic,
             subscription=self.subscription,
             name=self.name,
-            type=type_to_wire(options.type),
+            type=enum_to_wire(options.type),
             start=(
-                start_to_wire(options.start)
+                enum_to_wire(options.start)
                 if isinstance(options.start, Start)
                 else None
             ),

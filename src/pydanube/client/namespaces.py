@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pydanube.client.requester import Requester
+from pydanube.model.descriptions import NamespaceDescription
 from pydanube.model.names import parse_namespace
 from pydanube.model.policy import NamespacePolicy
-from pydanube.wire.native.messages import limits_to_wire, namespace_from_wire
+from pydanube.wire.native.messages import from_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
-
-if TYPE_CHECKING:
-    from pydanube.model.descriptions import NamespaceDescription
 
 NO_LIMITS = NamespacePolicy()
 
@@ -35,7 +31,7 @@ class NamespaceRequests(Requester):
         await self.request(
             pb.CreateNamespace(
                 namespace=parse_namespace(namespace),
-                policy=limits_to_wire(policy),
+                policy=to_wire(pb.NamespacePolicy, policy),
                 exist_ok=exist_ok,
             )
         )
@@ -65,11 +61,8 @@ class NamespaceRequests(Requester):
         Raises:
             NamespaceNotFound: There is no such namespace.
         """
-        return namespace_from_wire(
-            await self.request(
-                pb.DescribeNamespace(namespace=parse_namespace(namespace))
-            )
-        )
+        message = pb.DescribeNamespace(namespace=parse_namespace(namespace))
+        return from_wire(NamespaceDescription, await self.request(message))
 
     async def set_namespace_policy(
         self, namespace: str, policy: NamespacePolicy
@@ -84,6 +77,7 @@ class NamespaceRequests(Requester):
         """
         await self.request(
             pb.SetNamespacePolicy(
-                namespace=parse_namespace(namespace), policy=limits_to_wire(policy)
+                namespace=parse_namespace(namespace),
+                policy=to_wire(pb.NamespacePolicy, policy),
             )
         )

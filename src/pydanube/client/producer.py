@@ -53,8 +53,7 @@ from pydanube.model.errors import (
 from pydanube.model.policy import ProducerAccess
 from pydanube.wire.batches import Codec
 from pydanube.wire.native.kinds import Kind
-from pydanube.wire.native.messages import access_to_wire, policy_to_wire
-from pydanube.wire.native.schema_messages import reference_to_wire
+from pydanube.wire.native.messages import enum_to_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube.wire.small_batch import SMALL_MESSAGES_MAX
 
@@ -375,16 +374,14 @@ class Producer(Channel):
         return pb.OpenProducer(
             topic=self.topic,
             name=self.name,
-            policy=policy_to_wire(options.policy),
+            policy=to_wire(pb.TopicPolicy, options.policy),
             takes_any_kind=options.takes_any_kind,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             is_anonymous=options.is_anonymous,
-            access=access_to_wire(self._access),
-            schema=(
-                None
-                if options.schema is None
-                else reference_to_wire(options.schema.reference)
+            access=enum_to_wire(self._access),
+            schema=to_wire(
+                pb.SchemaReference, options.schema and options.schema.reference
             ),
         )
 

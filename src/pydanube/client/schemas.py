@@ -8,22 +8,22 @@ from pydanube.client.schema import Schema
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import TopicName, parse_subject
 from pydanube.model.positions import parse_choice
-from pydanube.model.schemas import Compatibility, SchemaPolicy, TopicSchema
+from pydanube.model.schemas import (
+    Compatibility,
+    SchemaPolicy,
+    SchemaVersion,
+    SubjectDescription,
+    TopicSchema,
+)
 from pydanube.schemas.compatibility import Direction, Violation
 from pydanube.schemas.language import Incompatibility
-from pydanube.wire.native.schema_messages import (
-    schema_version_from_wire,
-    subject_from_wire,
-    topic_schema_from_wire,
-    topic_schema_to_wire,
-)
+from pydanube.wire.native.messages import from_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pydanube.client.requester import Requester
-    from pydanube.model.schemas import SchemaVersion, SubjectDescription
 
 
 class Schemas:
@@ -85,7 +85,7 @@ class Schemas:
         new.tags.extend(tags)
         message = pb.RegisterSchema(subject=parse_subject(subject), schema=new)
         answer = await self._client.request(message)
-        return schema_version_from_wire(answer.version), answer.is_new
+        return from_wire(SchemaVersion, answer.version), answer.is_new
 
     async def get(self, subject: str, version: int) -> SchemaVersion:
         """
@@ -135,7 +135,7 @@ class Schemas:
                     after=versions[-1].version if versions else 0,
                 )
             )
-            versions += map(schema_version_from_wire, answer.versions)
+            versions += [from_wire(SchemaVersion, each) for each in answer.versions]
             has_more = answer.has_more
         return versions
 
@@ -152,7 +152,7 @@ class Schemas:
             SchemaNotFound: There is no such subject.
         """
         message = pb.DescribeSubject(subject=parse_subject(subject))
-        return subject_from_wire(await self._client.request(message))
+        return from_wire(SubjectDescription, await self._client.request(message))
 
     async def delete(
         self, subject: str, version: int | None = None, *, force: bool = False
@@ -277,7 +277,8 @@ class Schemas:
         """
         schema = None
         if subject is not None:
-            schema = topic_schema_to_wire(
+            schema = to_wire(
+                pb.TopicSchema,
                 TopicSchema(
                     subject=parse_subject(subject),
                     policy=parse_choice("policy", policy, SchemaPolicy)
@@ -286,7 +287,7 @@ class Schemas:
                     validates_payload=validates_payload,
                     version=version,
                     version_min=version_min,
-                )
+                ),
             )
         await self._client.request(
             pb.BindSchema(topic=str(TopicName.parse(topic)), schema=schema)
@@ -303,10 +304,10 @@ class Schemas:
         answer = await self._client.request(message)
         if not answer.HasField("schema"):
             return None
-        return topic_schema_from_wire(answer.schema)
+        return from_wire(TopicSchema, answer.schema)
 
     async def _get(self, message: pb.GetSchema) -> SchemaVersion:
-        return schema_version_from_wire(await self._client.request(message))
+        return from_wire(SchemaVersion, await self._client.request(message))
 
 
 def schema_of(version: SchemaVersion, cls: Any = None) -> Schema[Any]:

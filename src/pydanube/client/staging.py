@@ -44,11 +44,7 @@ from pydanube.model.staging import (
 )
 from pydanube.wire.batches import INT64_MAX, BatchHeader, encode
 from pydanube.wire.native.kinds import Kind
-from pydanube.wire.native.schema_messages import reference_to_wire
-from pydanube.wire.native.staging_messages import (
-    part_key_to_wire,
-    staging_from_wire,
-)
+from pydanube.wire.native.messages import from_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
 if TYPE_CHECKING:
@@ -88,7 +84,7 @@ class Staging:
         """Return the progress of the query, and what is staged for it."""
         request = pb.DescribeStaging(query=self.query)
         answer = await self._client.request(request)
-        return staging_from_wire(self.query, answer)
+        return from_wire(StagingDescription, answer, query=self.query)
 
     def part(self, name: str, *, compression: str | None = None) -> PartWriter:
         """
@@ -134,21 +130,10 @@ class Staging:
         request = pb.CommitStaged(
             query=self.query,
             version=self.version,
-            parts=[
-                pb.StagedPart(
-                    name=part.name,
-                    part_id=part.part_id,
-                    batch_count=part.batch_count,
-                    message_count=part.message_count,
-                )
-                for part in parts
-                if part.batch_count
-            ],
+            parts=[to_wire(pb.StagedPart, part) for part in parts if part.batch_count],
         )
         answer = await retry(partial(self._client.request, request), COMMIT_RETRY_S)
-        return StagedCommit(
-            message_count=answer.message_count, is_repeat=answer.is_repeat
-        )
+        return from_wire(StagedCommit, answer)
 
     async def abort(self) -> None:
         """
@@ -240,9 +225,12 @@ class PartWriter:
         try:
             await self._wait_until(lambda: not self.inflight_bytes)
             if self._batch_count:
-                request = part_key_to_wire(self.key, pb.FinishPart())
-                request.batch_count = self._batch_count
-                request.message_count = self._message_count
+                request = to_wire(
+                    pb.FinishPart,
+                    self.key,
+                    batch_count=self._batch_count,
+                    message_count=self._message_count,
+                )
                 byte_count = (await self._client.request(request)).byte_count
         except BaseException as error:
             self._fail(error)
@@ -263,7 +251,7 @@ class PartWriter:
         if not is_known:
             return
         with suppress(Unavailable):
-            await self._client.request(part_key_to_wire(self.key, pb.DropPart()))
+            await self._client.request(to_wire(pb.DropPart, self.key))
 
     def on_changed(self) -> None:
         """Note that the broker has written a batch, or that a channel has ended."""
@@ -374,10 +362,8 @@ class _Stage:
 
     async def _open(self) -> None:
         part, connection = self._part, await self._client.connection()
-        request = part_key_to_wire(part.key, pb.OpenStage())
-        request.topic = self._topic
-        if self.schema is not None:
-            request.schema.CopyFrom(reference_to_wire(self.schema))
+        schema = to_wire(pb.SchemaReference, self.schema)
+        request = to_wire(pb.OpenStage, part.key, topic=self._topic, schema=schema)
         channel = connection.new_channel(self)
         self._connection, self._channel = connection, channel
         try:

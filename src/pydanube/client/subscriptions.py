@@ -6,30 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 from pydanube.client.offsets import ranges_by_topic
 from pydanube.client.topics import TopicRequests
+from pydanube.model.descriptions import SubscriptionDescription
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import TopicName, parse_subscription
-from pydanube.model.policy import Start, SubscriptionType
+from pydanube.model.policy import Start, SubscriptionSettings, SubscriptionType
 from pydanube.model.positions import parse_choice, to_position
 from pydanube.wire.native.messages import (
-    dispatch_limits_to_wire,
     divided_to_wire,
-    failure_policy_to_wire,
+    enum_to_wire,
+    from_wire,
     position_to_wire,
-    settings_from_wire,
-    start_to_wire,
-    subscription_from_wire,
-    type_to_wire,
+    to_wire,
 )
 from pydanube.wire.pb import stream_pb2 as pb
 
 if TYPE_CHECKING:
     from pydanube.client.offsets import AckTarget
-    from pydanube.model.descriptions import SubscriptionDescription
-    from pydanube.model.policy import (
-        DispatchLimits,
-        FailurePolicy,
-        SubscriptionSettings,
-    )
+    from pydanube.model.policy import DispatchLimits, FailurePolicy
     from pydanube.model.positions import PositionLike
 
 
@@ -64,8 +57,8 @@ class SubscriptionRequests(TopicRequests):
             topic,
             subscription,
             pb.CreateSubscription(
-                type=type_to_wire(type_),
-                start=start_to_wire(position) if isinstance(position, Start) else None,
+                type=enum_to_wire(type_),
+                start=enum_to_wire(position) if isinstance(position, Start) else None,
                 position=position_to_wire(position),
             ),
         )
@@ -93,9 +86,8 @@ class SubscriptionRequests(TopicRequests):
             SubscriptionNotFound: There is no such subscription.
         """
         message = pb.DescribeSubscription()
-        return subscription_from_wire(
-            await self._request_one(topic, subscription, message)
-        )
+        answer = await self._request_one(topic, subscription, message)
+        return from_wire(SubscriptionDescription, answer)
 
     async def report_progress(self, topic: str, subscription: str, offset: int) -> None:
         """
@@ -120,9 +112,8 @@ class SubscriptionRequests(TopicRequests):
             TopicNotFound: There is no such topic.
         """
         first, *_ = await self.existing_partitions(topic)
-        return settings_from_wire(
-            await self._request_one(first, subscription, pb.DescribeSettings())
-        )
+        answer = await self._request_one(first, subscription, pb.DescribeSettings())
+        return from_wire(SubscriptionSettings, answer)
 
     async def set_failure_policy(
         self, topic: str, subscription: str, policy: FailurePolicy | None
@@ -137,8 +128,7 @@ class SubscriptionRequests(TopicRequests):
             TopicNotFound: There is no such topic.
             InvalidRequest: The topic is not reliable, or the policy is invalid.
         """
-        wire = None if policy is None else failure_policy_to_wire(policy)
-        message = pb.SetFailurePolicy(policy=wire)
+        message = pb.SetFailurePolicy(policy=to_wire(pb.FailurePolicy, policy))
         await self._request_all(topic, subscription, message)
 
     async def set_dispatch_limits(
@@ -153,8 +143,7 @@ class SubscriptionRequests(TopicRequests):
             TopicNotFound: There is no such topic.
             InvalidRequest: The topic is not reliable, or the limits are invalid.
         """
-        wire = None if limits is None else dispatch_limits_to_wire(limits)
-        message = pb.SetDispatchLimits(limits=wire)
+        message = pb.SetDispatchLimits(limits=to_wire(pb.DispatchLimits, limits))
         await self._request_all(topic, subscription, message)
 
     async def pause_subscription(self, topic: str, subscription: str) -> None:

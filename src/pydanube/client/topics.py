@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pydanube.client.requester import Requester
+from pydanube.model.descriptions import Segments, TopicDescription
 from pydanube.model.errors import (
     InvalidRequest,
     NotFound,
@@ -22,20 +23,13 @@ from pydanube.model.policy import (
 )
 from pydanube.model.positions import parse_choice, to_microseconds
 from pydanube.wire.batches import TIME_MAX, TIME_MIN
-from pydanube.wire.native.messages import (
-    limits_to_wire,
-    on_corruption_to_wire,
-    policy_to_wire,
-    segments_from_wire,
-    topic_from_wire,
-)
+from pydanube.wire.native.messages import enum_to_wire, from_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from pydanube.model.descriptions import Segments, TopicDescription
     from pydanube.model.policy import NamespacePolicy
 
 PAGE = 1000
@@ -103,7 +97,7 @@ class TopicRequests(Requester):
         await self.request(
             pb.CreateTopic(
                 topic=str(TopicName.parse(topic)),
-                policy=policy_to_wire(policy),
+                policy=to_wire(pb.TopicPolicy, policy),
                 partitions=partitions or 0,
                 exist_ok=exist_ok,
             )
@@ -151,7 +145,11 @@ class TopicRequests(Requester):
         while True:
             message = pb.DescribeTopic(topic=name, limit=PAGE, first=first)
             answer = await self.request(message)
-            page = topic_from_wire(answer)
+            # Older brokers do not send the number of messages; they keep all messages.
+            offsets = answer.end_offset - answer.base_offset
+            page = from_wire(
+                TopicDescription, answer, message_count=answer.message_count or offsets
+            )
             if described is not None:
                 page = replace(
                     page,
@@ -172,7 +170,7 @@ class TopicRequests(Requester):
         message = pb.ListSegments(
             topic=str(TopicName.parse(topic)), base_offset=base, end_offset=end
         )
-        return segments_from_wire(await self.request(message))
+        return from_wire(Segments, await self.request(message))
 
     async def replace_segments(
         self,
@@ -299,7 +297,7 @@ class TopicRequests(Requester):
         await self.request(
             pb.SetTopicLimits(
                 topic=str(TopicName.parse(topic)),
-                limits=None if limits is None else limits_to_wire(limits),
+                limits=to_wire(pb.NamespacePolicy, limits),
             )
         )
 
@@ -316,7 +314,7 @@ class TopicRequests(Requester):
         await self.request(
             pb.SetOnCorruption(
                 topic=str(TopicName.parse(topic)),
-                on_corruption=on_corruption_to_wire(policy),
+                on_corruption=enum_to_wire(policy),
             )
         )
 

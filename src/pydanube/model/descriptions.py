@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from pydanube.model.policy import NamespacePolicy, SubscriptionSettings
-
-if TYPE_CHECKING:
-    from pydanube.model.policy import SubscriptionType, TopicPolicy
-    from pydanube.model.ranges import Range
-    from pydanube.model.schemas import TopicSchema
+from pydanube.model.policy import (
+    NamespacePolicy,
+    SubscriptionSettings,
+    SubscriptionType,
+    TopicPolicy,
+)
+from pydanube.model.ranges import Range
+from pydanube.model.schemas import TopicSchema
 
 NO_LIMITS = NamespacePolicy()
 DEFAULT_SETTINGS = SubscriptionSettings()

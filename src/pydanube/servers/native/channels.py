@@ -11,19 +11,18 @@ from google.protobuf.message import Message
 
 from pydanube.model.errors import BrokerError, InvalidRequest
 from pydanube.model.names import TopicName, parse_client_name, parse_subscription
+from pydanube.model.policy import ProducerAccess, SubscriptionType, TopicPolicy
+from pydanube.model.schemas import SchemaReference
 from pydanube.servers.native.consumers import ConsumerChannel
 from pydanube.servers.native.producers import ProducerChannel
 from pydanube.servers.native.requests import Handlers, start_of
-from pydanube.servers.native.staging import StageChannel
+from pydanube.servers.native.staging import StageChannel, part_key_of
 from pydanube.wire.native.messages import (
-    access_from_wire,
-    policy_from_wire,
+    enum_from_wire,
+    from_wire,
     position_from_wire,
     seconds_from_wire,
-    type_from_wire,
 )
-from pydanube.wire.native.schema_messages import reference_from_wire
-from pydanube.wire.native.staging_messages import part_key_from_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
 if TYPE_CHECKING:
@@ -47,12 +46,12 @@ async def _open_producer(
     topic, session = await link.broker.producers.open(
         TopicName.parse(m.topic),
         parse_client_name("producer", m.name),
-        policy=policy_from_wire(m.policy) if m.HasField("policy") else None,
+        policy=from_wire(TopicPolicy, m.policy) if m.HasField("policy") else None,
         takes_any_kind=m.takes_any_kind,
         resume=(m.producer_id, m.producer_epoch),
-        access=access_from_wire(m.access),
+        access=enum_from_wire(ProducerAccess, m.access),
         on_fenced=partial(_on_fenced, link, channel),
-        schema=reference_from_wire(m.schema) if m.HasField("schema") else None,
+        schema=from_wire(SchemaReference, m.schema) if m.HasField("schema") else None,
     )
     if link.is_lost:
         link.broker.producers.close(topic, session, forget=m.is_anonymous)
@@ -88,7 +87,7 @@ async def _open_consumer(
     topic, subscription = await link.broker.subscriptions.open(
         TopicName.parse(m.topic),
         parse_subscription(m.subscription),
-        type_from_wire(m.type),
+        enum_from_wire(SubscriptionType, m.type),
         start_of(m),
         ack_timeout_s=seconds_from_wire("ack timeout", m.ack_timeout_s),
     )
@@ -115,9 +114,9 @@ async def _open_stage(
 ) -> pb.StageOpened:
     channel = StageChannel(link, frame.channel)
     channel.stage = stage = await link.broker.staging.open_stage(
-        part_key_from_wire(m),
+        part_key_of(m),
         TopicName.parse(m.topic),
-        reference_from_wire(m.schema) if m.HasField("schema") else None,
+        from_wire(SchemaReference, m.schema) if m.HasField("schema") else None,
         channel,
     )
     if link.is_lost:

@@ -7,10 +7,9 @@ Each handler translates a request, calls the broker, and translates the result.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from pydanube.model.descriptions import NamespaceDescription, Segment, Segments
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.ids import TopicId
 from pydanube.model.names import (
@@ -20,32 +19,26 @@ from pydanube.model.names import (
     parse_subject,
     parse_subscription,
 )
-from pydanube.model.schemas import Compatibility, SchemaType
+from pydanube.model.policy import (
+    CorruptionPolicy,
+    DispatchLimits,
+    FailurePolicy,
+    NamespacePolicy,
+    Start,
+    SubscriptionType,
+    TopicPolicy,
+)
+from pydanube.model.schemas import Compatibility, SchemaType, TopicSchema
 from pydanube.schemas.registry import NewSchema
 from pydanube.storage.replacement import Replacement
 from pydanube.wire.native.kinds import KIND_OF, Kind
 from pydanube.wire.native.messages import (
     RANGES_MAX,
-    dispatch_limits_from_wire,
-    failure_policy_from_wire,
-    limits_from_wire,
-    namespace_to_wire,
-    on_corruption_from_wire,
-    policy_from_wire,
+    enum_from_wire,
+    from_wire,
     position_from_wire,
     ranges_from_wire,
-    segments_to_wire,
-    settings_to_wire,
-    start_from_wire,
-    subscription_to_wire,
-    topic_to_wire,
-    type_from_wire,
-)
-from pydanube.wire.native.schema_messages import (
-    schema_version_to_wire,
-    subject_to_wire,
-    topic_schema_from_wire,
-    topic_schema_to_wire,
+    to_wire,
 )
 from pydanube.wire.pb import stream_pb2 as pb
 
@@ -95,7 +88,7 @@ def start_of(message: pb.CreateSubscription | pb.OpenConsumer) -> Position:
     """Return the start of a new subscription; old clients set another field."""
     if message.HasField("position"):
         return position_from_wire(message.position)
-    return start_from_wire(message.start)
+    return enum_from_wire(Start, message.start)
 
 
 def _subscription_of(message: Any) -> tuple[TopicName, SubscriptionName]:
@@ -110,7 +103,7 @@ async def _look_up(broker: Broker, m: pb.Lookup) -> pb.Location:
 
 @REQUESTS.handler(pb.CreateTopic)
 async def _create_topic(broker: Broker, m: pb.CreateTopic) -> None:
-    name, policy = TopicName.parse(m.topic), policy_from_wire(m.policy)
+    name, policy = TopicName.parse(m.topic), from_wire(TopicPolicy, m.policy)
     if m.partitions:
         await broker.topics.create_partitioned(
             name, m.partitions, policy, exist_ok=m.exist_ok
@@ -146,7 +139,7 @@ async def _describe_topic(broker: Broker, m: pb.DescribeTopic) -> pb.TopicDescri
         own_limits=await broker.topics.limits(topic.name),
         holds=await broker.holds.list(topic.topic_id),
     )
-    answer = topic_to_wire(description)
+    answer = to_wire(pb.TopicDescription, description)
     if limit is not None:
         described = m.first + limit
         answer.has_more = (
@@ -157,13 +150,13 @@ async def _describe_topic(broker: Broker, m: pb.DescribeTopic) -> pb.TopicDescri
 
 @REQUESTS.handler(pb.SetTopicLimits)
 async def _set_topic_limits(broker: Broker, m: pb.SetTopicLimits) -> None:
-    limits = limits_from_wire(m.limits) if m.HasField("limits") else None
+    limits = from_wire(NamespacePolicy, m.limits) if m.HasField("limits") else None
     await broker.topics.set_limits(TopicName.parse(m.topic), limits)
 
 
 @REQUESTS.handler(pb.SetOnCorruption)
 async def _set_on_corruption(broker: Broker, m: pb.SetOnCorruption) -> None:
-    on_corruption = on_corruption_from_wire(m.on_corruption)
+    on_corruption = enum_from_wire(CorruptionPolicy, m.on_corruption)
     await broker.topics.set_on_corruption(TopicName.parse(m.topic), on_corruption)
 
 
@@ -185,7 +178,9 @@ async def _list_partitions(broker: Broker, m: pb.ListPartitions) -> pb.Partition
 @REQUESTS.handler(pb.CreateNamespace)
 async def _create_namespace(broker: Broker, m: pb.CreateNamespace) -> None:
     await broker.namespaces.create(
-        parse_namespace(m.namespace), limits_from_wire(m.policy), exist_ok=m.exist_ok
+        parse_namespace(m.namespace),
+        from_wire(NamespacePolicy, m.policy),
+        exist_ok=m.exist_ok,
     )
 
 
@@ -204,25 +199,24 @@ async def _describe_namespace(
     broker: Broker, m: pb.DescribeNamespace
 ) -> pb.NamespaceDescription:
     name = parse_namespace(m.namespace)
-    description = NamespaceDescription(
+    return pb.NamespaceDescription(
         namespace=name,
-        policy=await broker.namespaces.policy(name),
+        policy=to_wire(pb.NamespacePolicy, await broker.namespaces.policy(name)),
         topic_count=len(await broker.topics.names(name)),
     )
-    return namespace_to_wire(description)
 
 
 @REQUESTS.handler(pb.SetNamespacePolicy)
 async def _set_namespace_policy(broker: Broker, m: pb.SetNamespacePolicy) -> None:
     await broker.namespaces.set_policy(
-        parse_namespace(m.namespace), limits_from_wire(m.policy)
+        parse_namespace(m.namespace), from_wire(NamespacePolicy, m.policy)
     )
 
 
 @REQUESTS.handler(pb.CreateSubscription)
 async def _create_subscription(broker: Broker, m: pb.CreateSubscription) -> None:
     await broker.subscriptions.create(
-        *_subscription_of(m), type_from_wire(m.type), start_of(m)
+        *_subscription_of(m), enum_from_wire(SubscriptionType, m.type), start_of(m)
     )
 
 
@@ -237,7 +231,7 @@ async def _describe_subscription(
 ) -> pb.SubscriptionDescription:
     topic = await broker.topics.get(TopicName.parse(m.topic))
     found = topic.find_subscription(parse_subscription(m.subscription))
-    return subscription_to_wire(found.describe(topic.end_offset))
+    return to_wire(pb.SubscriptionDescription, found.describe(topic.end_offset))
 
 
 @REQUESTS.handler(pb.ReportProgress)
@@ -248,18 +242,18 @@ async def _report_progress(broker: Broker, m: pb.ReportProgress) -> None:
 @REQUESTS.handler(pb.DescribeSettings)
 async def _describe_settings(broker: Broker, m: pb.DescribeSettings) -> pb.Settings:
     settings = await broker.subscriptions.settings(*_subscription_of(m))
-    return settings_to_wire(settings)
+    return to_wire(pb.Settings, settings)
 
 
 @REQUESTS.handler(pb.SetFailurePolicy)
 async def _set_failure_policy(broker: Broker, m: pb.SetFailurePolicy) -> None:
-    policy = failure_policy_from_wire(m.policy) if m.HasField("policy") else None
+    policy = from_wire(FailurePolicy, m.policy) if m.HasField("policy") else None
     await broker.subscriptions.set_failure_policy(*_subscription_of(m), policy)
 
 
 @REQUESTS.handler(pb.SetDispatchLimits)
 async def _set_dispatch_limits(broker: Broker, m: pb.SetDispatchLimits) -> None:
-    limits = dispatch_limits_from_wire(m.limits) if m.HasField("limits") else None
+    limits = from_wire(DispatchLimits, m.limits) if m.HasField("limits") else None
     await broker.subscriptions.set_dispatch_limits(*_subscription_of(m), limits)
 
 
@@ -299,19 +293,18 @@ async def _list_segments(broker: Broker, m: pb.ListSegments) -> pb.Segments:
     topic = await broker.topics.get(TopicName.parse(m.topic))
     facts = topic.describe()
     base, end = m.base_offset, m.end_offset or facts.end_offset
-    segments = Segments(
+    return pb.Segments(
         topic_id=facts.topic_id,
         base_offset=facts.base_offset,
         sealed_offset=facts.sealed_offset,
         end_offset=facts.end_offset,
-        segments=tuple(
-            Segment(url=broker.storage.segment_url(entry), **asdict(entry))
+        segments=[
+            to_wire(pb.Segment, entry, url=broker.storage.segment_url(entry))
             for entry in topic.segments
             if entry.base < end and base < entry.end
-        ),
+        ],
         epoch=facts.epoch,
     )
-    return segments_to_wire(segments)
 
 
 @REQUESTS.handler(pb.ReplaceSegments)
@@ -322,14 +315,7 @@ async def _replace_segments(
         TopicName.parse(m.topic),
         TopicId(m.topic_id),
         list(m.old),
-        [
-            Replacement(
-                object_name=each.object_name,
-                byte_count=each.byte_count,
-                checksum=each.checksum,
-            )
-            for each in m.new
-        ],
+        [from_wire(Replacement, each) for each in m.new],
     )
     return pb.SegmentsReplaced(removed=removed)
 
@@ -368,7 +354,9 @@ def _new_schema(message: pb.NewSchema) -> NewSchema:
 @REQUESTS.handler(pb.RegisterSchema)
 async def _register_schema(broker: Broker, m: pb.RegisterSchema) -> pb.SchemaRegistered:
     version, is_new = await broker.registry.register(m.subject, _new_schema(m.schema))
-    return pb.SchemaRegistered(version=schema_version_to_wire(version), is_new=is_new)
+    return pb.SchemaRegistered(
+        version=to_wire(pb.SchemaVersion, version), is_new=is_new
+    )
 
 
 @REQUESTS.handler(pb.GetSchema)
@@ -380,7 +368,7 @@ async def _get_schema(broker: Broker, m: pb.GetSchema) -> pb.SchemaVersion:
         found = await registry.version(m.subject, m.version)
     else:
         found = await registry.latest(m.subject)
-    return schema_version_to_wire(found)
+    return to_wire(pb.SchemaVersion, found)
 
 
 @REQUESTS.handler(pb.ListSchemaVersions)
@@ -397,7 +385,7 @@ async def _list_schema_versions(
         if answer.versions and byte_count > VERSIONS_BYTES_MAX:
             answer.has_more = True
             break
-        answer.versions.append(schema_version_to_wire(version))
+        answer.versions.append(to_wire(pb.SchemaVersion, version))
     return answer
 
 
@@ -410,7 +398,7 @@ async def _list_subjects(broker: Broker, _: pb.ListSubjects) -> pb.Subjects:
 async def _describe_subject(
     broker: Broker, m: pb.DescribeSubject
 ) -> pb.SubjectDescription:
-    return subject_to_wire(await broker.registry.describe(m.subject))
+    return to_wire(pb.SubjectDescription, await broker.registry.describe(m.subject))
 
 
 @REQUESTS.handler(pb.CheckSchema)
@@ -419,10 +407,11 @@ async def _check_schema(broker: Broker, m: pb.CheckSchema) -> pb.SchemaChecked:
     violations = await broker.registry.check(m.subject, _new_schema(m.schema), mode)
     return pb.SchemaChecked(
         violations=[
-            pb.SchemaViolation(
+            to_wire(
+                pb.SchemaViolation,
+                each.incompatibility,
                 version=each.version,
                 direction=each.direction.value,
-                **asdict(each.incompatibility),
             )
             for each in violations[:VIOLATIONS_MAX]
         ],
@@ -448,12 +437,13 @@ async def _delete_schema(broker: Broker, m: pb.DeleteSchema) -> None:
 
 @REQUESTS.handler(pb.BindSchema)
 async def _bind_schema(broker: Broker, m: pb.BindSchema) -> None:
-    schema = topic_schema_from_wire(m.schema) if m.HasField("schema") else None
+    schema = from_wire(TopicSchema, m.schema) if m.HasField("schema") else None
+    if schema is not None and not schema.subject:
+        raise InvalidRequest("to bind a topic to a schema, name the subject")
     await broker.schemas.bind(TopicName.parse(m.topic), schema)
 
 
 @REQUESTS.handler(pb.GetTopicSchema)
 async def _topic_schema(broker: Broker, m: pb.GetTopicSchema) -> pb.TopicSchemaAnswer:
     schema = await broker.schemas.get(TopicName.parse(m.topic))
-    answer = None if schema is None else topic_schema_to_wire(schema)
-    return pb.TopicSchemaAnswer(schema=answer)
+    return pb.TopicSchemaAnswer(schema=to_wire(pb.TopicSchema, schema))

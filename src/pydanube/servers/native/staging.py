@@ -11,14 +11,11 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from pydanube.model.names import parse_client_name
+from pydanube.model.staging import PartKey, StagedPart
 from pydanube.servers.native.link import Channel
 from pydanube.servers.native.requests import REQUESTS
 from pydanube.wire.native.kinds import Kind
-from pydanube.wire.native.staging_messages import (
-    part_from_wire,
-    part_key_from_wire,
-    staging_to_wire,
-)
+from pydanube.wire.native.messages import from_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
 if TYPE_CHECKING:
@@ -75,27 +72,46 @@ class StageChannel(Channel):
             )
 
 
+def part_key_of(message: pb.OpenStage | pb.FinishPart | pb.DropPart) -> PartKey:
+    """
+    Return the key of the part that *message* names.
+
+    Raises:
+        InvalidName: A name is malformed.
+    """
+    key = from_wire(PartKey, message)
+    parse_client_name("query", key.query)
+    _check_part(key)
+    return key
+
+
+def _check_part(part: PartKey | StagedPart) -> None:
+    parse_client_name("part", part.name)
+    parse_client_name("part id", part.part_id)
+
+
 @REQUESTS.handler(pb.FinishPart)
 async def _finish_part(broker: Broker, m: pb.FinishPart) -> pb.PartFinished:
     byte_count = await broker.staging.finish_part(
-        part_key_from_wire(m), m.batch_count, m.message_count
+        part_key_of(m), m.batch_count, m.message_count
     )
     return pb.PartFinished(byte_count=byte_count)
 
 
 @REQUESTS.handler(pb.DropPart)
 async def _drop_part(broker: Broker, m: pb.DropPart) -> None:
-    await broker.staging.drop_part(part_key_from_wire(m))
+    await broker.staging.drop_part(part_key_of(m))
 
 
 @REQUESTS.handler(pb.CommitStaged)
 async def _commit(broker: Broker, m: pb.CommitStaged) -> pb.StagedCommitted:
     query = parse_client_name("query", m.query)
-    parts = [part_from_wire(each) for each in m.parts]
+    # The broker knows the length of its parts.
+    parts = [from_wire(StagedPart, each, byte_count=0) for each in m.parts]
+    for part in parts:
+        _check_part(part)
     commit = await broker.staging.commit(query, m.version, parts)
-    return pb.StagedCommitted(
-        message_count=commit.message_count, is_repeat=commit.is_repeat
-    )
+    return to_wire(pb.StagedCommitted, commit)
 
 
 @REQUESTS.handler(pb.DropStaged)
@@ -106,4 +122,4 @@ async def _drop_version(broker: Broker, m: pb.DropStaged) -> None:
 @REQUESTS.handler(pb.DescribeStaging)
 async def _describe(broker: Broker, m: pb.DescribeStaging) -> pb.StagingDescription:
     facts = await broker.staging.describe(parse_client_name("query", m.query))
-    return staging_to_wire(facts)
+    return to_wire(pb.StagingDescription, facts)

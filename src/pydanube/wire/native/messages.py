@@ -1,85 +1,245 @@
 """
 Conversions between control messages of the native protocol and types of the model.
 
-A ``…_from_wire`` function raises InvalidRequest if the peer sent a number that this
+``to_wire`` and ``from_wire`` convert a dataclass field by field.  Its message has
+fields of the same names, apart from ``_ALIASES``; fields of only one of the two are
+left out.
+
+- None is an absent field; if the message always has the field, it is 0 or empty.
+- A member of an enum is the number of the same name, or its value as text.  An empty
+  text is the default of the dataclass's field, if there is one.
+- Ranges of offsets are an ``OffsetRanges``, other tuples are repeated fields.
+- An optional number with a fraction is a duration in seconds, which must be finite and
+  not negative.
+
+The conversions from the wire raise InvalidRequest if the peer sent a number that this
 version does not know.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
-
-from pydanube.model.descriptions import (
-    Hold,
-    NamespaceDescription,
-    Segment,
-    Segments,
-    SubscriptionCounts,
-    SubscriptionDescription,
-    TopicDescription,
+import re
+from dataclasses import MISSING, dataclass, fields
+from enum import Enum
+from functools import cache, partial
+from types import NoneType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
 )
+
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
 from pydanube.model.errors import BrokerError, InvalidRequest, error_of
 from pydanube.model.policy import (
     AtTime,
     Backoff,
     CorruptionPolicy,
-    DispatchLimits,
     DispatchMode,
     Durability,
-    FailurePolicy,
-    NamespacePolicy,
     PoisonPolicy,
     ProducerAccess,
     Retention,
     Start,
-    SubscriptionSettings,
-    SubscriptionType,
     TopicPolicy,
-)
-from pydanube.wire.native.schema_messages import (
-    topic_schema_from_wire,
-    topic_schema_to_wire,
 )
 from pydanube.wire.pb import stream_pb2 as pb
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+    from _typeshed import DataclassInstance
+    from google.protobuf.descriptor import FieldDescriptor
 
     from pydanube.model.policy import Position
     from pydanube.model.ranges import Range
 
+M = TypeVar("M", bound=Message)
 T = TypeVar("T")
+E = TypeVar("E", bound=Enum)
 
 RANGES_MAX = 32 * 1024
 """The most ranges in one ACK, NACK or MARK_DONE; they always fit into a frame."""
 
-_TYPES = {
-    SubscriptionType.EXCLUSIVE: pb.EXCLUSIVE,
-    SubscriptionType.SHARED: pb.SHARED,
-    SubscriptionType.FAILOVER: pb.FAILOVER,
-    SubscriptionType.KEY_SHARED: pb.KEY_SHARED,
-}
-_STARTS = {Start.LATEST: pb.LATEST, Start.EARLIEST: pb.EARLIEST}
-_ACCESS = {
-    ProducerAccess.SHARED: pb.ACCESS_SHARED,
-    ProducerAccess.EXCLUSIVE: pb.ACCESS_EXCLUSIVE,
-    ProducerAccess.EXCLUSIVE_WAIT: pb.ACCESS_EXCLUSIVE_WAIT,
-    ProducerAccess.EXCLUSIVE_FENCE: pb.ACCESS_EXCLUSIVE_FENCE,
-}
-_BACKOFFS = {
-    Backoff.EXPONENTIAL: pb.BACKOFF_EXPONENTIAL,
-    Backoff.FIXED: pb.BACKOFF_FIXED,
-}
-_POISON = {
-    PoisonPolicy.BLOCK: pb.POISON_BLOCK,
-    PoisonPolicy.DEAD_LETTER: pb.POISON_DEAD_LETTER,
-    PoisonPolicy.DROP: pb.POISON_DROP,
-}
+_ALIASES = {"base": "base_offset", "end": "end_offset", "name": "part"}
+"""The names of dataclass fields in messages that do not have a field of that name."""
 
-_CORRUPTION = {
-    CorruptionPolicy.STOP: pb.CORRUPTION_STOP,
-    CorruptionPolicy.SKIP: pb.CORRUPTION_SKIP,
+_PREFIXES: dict[type[Enum], str] = {
+    Backoff: "BACKOFF_",
+    CorruptionPolicy: "CORRUPTION_",
+    PoisonPolicy: "POISON_",
+    ProducerAccess: "ACCESS_",
 }
+"""The prefix of an enum's numbers in the protocol."""
+
+
+# Dataclasses.
+
+
+@overload
+def to_wire(kind: type[M], value: None, **more: Any) -> None: ...
+@overload
+def to_wire(kind: type[M], value: DataclassInstance, **more: Any) -> M: ...
+def to_wire(kind: type[M], value: DataclassInstance | None, **more: Any) -> M | None:
+    """Return a message with the fields of *value* and *more*; None for None."""
+    if value is None:
+        return None
+    if isinstance(value, TopicPolicy):
+        return kind(**_policy_fields(value))
+    for name, field in _shared_fields(type(value), kind):  # type: ignore[arg-type]
+        given = getattr(value, name)
+        if given is not None:
+            more[field.name] = _value_to_wire(given, field)
+    return kind(**more)
+
+
+def from_wire(model: type[T], message: Any, **more: Any) -> T:
+    """
+    Return a *model* with the fields of *message*, and *more* instead of some of them.
+
+    Raises:
+        InvalidRequest: A field of *message* has a value that is not allowed.
+    """
+    if isinstance(message, pb.TopicPolicy):
+        more = _fields_of_policy(message)
+    else:
+        for name, read in _readers(model, type(message)):  # type: ignore[arg-type]
+            if name not in more:
+                more[name] = read(message)
+    return model(**more)
+
+
+@cache
+def _shared_fields(model: Any, kind: Any) -> list[tuple[str, Any]]:
+    """Return the fields of *model* that *kind* also has, by the name in *model*."""
+    known = kind.DESCRIPTOR.fields_by_name
+    names = [each.name for each in fields(model)]
+    found = [
+        (name, known.get(name, known.get(_ALIASES.get(name, name)))) for name in names
+    ]
+    return [(name, field) for name, field in found if field is not None]
+
+
+def _value_to_wire(value: Any, field: FieldDescriptor) -> Any:
+    if field.message_type is not None:
+        kind = GetMessageClass(field.message_type)
+        if kind is pb.OffsetRanges:
+            return ranges_to_wire(value)
+        if isinstance(value, tuple):
+            return [to_wire(kind, each) for each in value]
+        return to_wire(kind, value)
+    if isinstance(value, Enum):
+        return enum_to_wire(value) if field.enum_type is not None else value.value
+    if field.type == field.TYPE_BYTES and isinstance(value, str):
+        return value.encode()
+    return value
+
+
+@cache
+def _readers(model: Any, kind: Any) -> list[tuple[str, Callable[[Message], Any]]]:
+    """Return functions that read the fields of *model* from a message of *kind*."""
+    hints = get_type_hints(model)
+    defaults = {each.name: each.default for each in fields(model)}
+    readers: list[tuple[str, Callable[[Message], Any]]] = []
+    for name, field in _shared_fields(model, kind):
+        types = get_args(hints[name])
+        is_optional = NoneType in types
+        hint = types[0] if is_optional else hints[name]
+        if is_optional and hint is float:
+            what = name.removesuffix("_s").replace("_", " ")
+            convert: Callable[[Any], Any] | None = partial(seconds_from_wire, what)
+        else:
+            convert = _converter(hint, field, defaults[name])
+        read = _Reader(field.name, is_optional, field.has_presence, convert)
+        readers.append((name, read))
+    return readers
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    name: str
+    is_optional: bool
+    has_presence: bool
+    convert: Callable[[Any], Any] | None
+
+    def __call__(self, message: Message) -> Any:
+        """Return the value of the field in *message*."""
+        if self.is_optional and self.has_presence and not message.HasField(self.name):
+            return None
+        value = getattr(message, self.name)
+        if self.convert is not None:
+            value = self.convert(value)
+        if self.is_optional and not self.has_presence:
+            return value or None
+        return value
+
+
+def _converter(
+    hint: Any, field: FieldDescriptor, default: Any
+) -> Callable[[Any], Any] | None:
+    """Return the conversion of the field's values to *hint*; None: none is needed."""
+    if field.message_type is not None:
+        return _message_converter(hint, GetMessageClass(field.message_type))
+    if get_origin(hint) is tuple:
+        return tuple
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        if field.enum_type is not None:
+            return partial(enum_from_wire, hint)
+        parse = hint.parse  # type: ignore[attr-defined]
+        return lambda text: parse(text) if text or default is MISSING else default
+    if hint is str and field.type == field.TYPE_BYTES:
+        return bytes.decode
+    return None
+
+
+def _message_converter(hint: Any, kind: type[Message]) -> Callable[[Any], Any]:
+    if kind is pb.OffsetRanges:
+        return lambda message: tuple(ranges_from_wire(message))
+    if get_origin(hint) is tuple:
+        read = partial(from_wire, get_args(hint)[0])
+        return lambda messages: tuple(map(read, messages))
+    return partial(from_wire, hint)
+
+
+# Enums.
+
+
+def enum_to_wire(member: Enum) -> Any:
+    """Return the number of *member* in the protocol's enum of the same name."""
+    return _numbers(type(member))[member]
+
+
+def enum_from_wire(enum: type[E], number: int) -> E:
+    """
+    Return the member of *enum* that has this number in the protocol.
+
+    Raises:
+        InvalidRequest: This version does not know the number.
+    """
+    numbers: Mapping[E, int] = _numbers(enum)
+    for member, known in numbers.items():
+        if known == number:
+            return member
+    what = re.sub("(?<!^)([A-Z])", r" \1", enum.__name__).lower()
+    raise InvalidRequest(
+        f"a {what} of number {number} is unknown to this version of pydanube"
+    )
+
+
+@cache
+def _numbers(enum: Any) -> Mapping[Any, int]:
+    known = pb.DESCRIPTOR.enum_types_by_name[enum.__name__].values_by_name
+    prefix = _PREFIXES.get(enum, "")
+    return {member: known[prefix + member.name].number for member in enum}
+
+
+# Exceptions.
 
 
 def error_to_wire(error: BrokerError) -> pb.Error:
@@ -90,87 +250,39 @@ def error_from_wire(message: pb.Error) -> BrokerError:
     return error_of(message.code, message.message)
 
 
-def policy_to_wire(policy: TopicPolicy) -> pb.TopicPolicy:
-    return pb.TopicPolicy(
-        reliable=policy.is_reliable,
-        written_is_enough=policy.durability is Durability.WRITTEN,
-        retention_age_s=policy.retention.age_s or 0,
-        retention_bytes_max=policy.retention.bytes_max or 0,
-        ttl_s=policy.ttl_s or 0,
-        on_corruption=on_corruption_to_wire(policy.on_corruption),
-    )
+def _policy_fields(policy: TopicPolicy) -> dict[str, Any]:
+    return {
+        "reliable": policy.is_reliable,
+        "written_is_enough": policy.durability is Durability.WRITTEN,
+        "retention_age_s": policy.retention.age_s or 0,
+        "retention_bytes_max": policy.retention.bytes_max or 0,
+        "ttl_s": policy.ttl_s or 0,
+        "on_corruption": enum_to_wire(policy.on_corruption),
+    }
 
 
-def policy_from_wire(message: pb.TopicPolicy) -> TopicPolicy:
-    return TopicPolicy(
-        dispatch=(
+def _fields_of_policy(message: pb.TopicPolicy) -> dict[str, Any]:
+    return {
+        "dispatch": (
             DispatchMode.RELIABLE if message.reliable else DispatchMode.NON_RELIABLE
         ),
-        durability=(
+        "durability": (
             Durability.WRITTEN if message.written_is_enough else Durability.DURABLE
         ),
-        retention=Retention(
+        "retention": Retention(
             age_s=seconds_from_wire("retention age", message.retention_age_s),
             bytes_max=message.retention_bytes_max or None,
         ),
-        ttl_s=seconds_from_wire("time to live", message.ttl_s),
-        on_corruption=on_corruption_from_wire(message.on_corruption),
-    )
-
-
-def on_corruption_to_wire(on_corruption: CorruptionPolicy) -> pb.CorruptionPolicy:
-    return _CORRUPTION[on_corruption]
-
-
-def on_corruption_from_wire(number: pb.CorruptionPolicy) -> CorruptionPolicy:
-    return _known("corruption policy", number, _CORRUPTION)
-
-
-def limits_to_wire(limits: NamespacePolicy) -> pb.NamespacePolicy:
-    return pb.NamespacePolicy(
-        max_producers_per_topic=limits.max_producers_per_topic,
-        max_subscriptions_per_topic=limits.max_subscriptions_per_topic,
-        max_consumers_per_topic=limits.max_consumers_per_topic,
-        max_consumers_per_subscription=limits.max_consumers_per_subscription,
-        max_publish_rate=limits.max_publish_rate,
-        max_subscription_dispatch_rate=limits.max_subscription_dispatch_rate,
-        max_message_size=limits.max_message_size,
-    )
-
-
-def limits_from_wire(message: pb.NamespacePolicy) -> NamespacePolicy:
-    return NamespacePolicy(
-        max_producers_per_topic=message.max_producers_per_topic,
-        max_subscriptions_per_topic=message.max_subscriptions_per_topic,
-        max_consumers_per_topic=message.max_consumers_per_topic,
-        max_consumers_per_subscription=message.max_consumers_per_subscription,
-        max_publish_rate=message.max_publish_rate,
-        max_subscription_dispatch_rate=message.max_subscription_dispatch_rate,
-        max_message_size=message.max_message_size,
-    )
-
-
-def type_to_wire(type_: SubscriptionType) -> pb.SubscriptionType:
-    return _TYPES[type_]
-
-
-def type_from_wire(number: int) -> SubscriptionType:
-    return _known("subscription type", number, _TYPES)
-
-
-def start_to_wire(start: Start) -> pb.Start:
-    return _STARTS[start]
-
-
-def start_from_wire(number: int) -> Start:
-    return _known("start", number, _STARTS)
+        "ttl_s": seconds_from_wire("time to live", message.ttl_s),
+        "on_corruption": enum_from_wire(CorruptionPolicy, message.on_corruption),
+    }
 
 
 def position_to_wire(position: Position) -> pb.Position:
     if isinstance(position, AtTime):
         return pb.Position(publish_time=position.publish_time)
     if isinstance(position, Start):
-        return pb.Position(start=start_to_wire(position))
+        return pb.Position(start=enum_to_wire(position))
     return pb.Position(offset=position)
 
 
@@ -181,84 +293,7 @@ def position_from_wire(message: pb.Position | pb.Seek) -> Position:
         case "publish_time":
             return AtTime(message.publish_time)
         case _:
-            return start_from_wire(message.start)
-
-
-def access_to_wire(access: ProducerAccess) -> pb.ProducerAccess:
-    return _ACCESS[access]
-
-
-def access_from_wire(number: int) -> ProducerAccess:
-    return _known("producer access", number, _ACCESS)
-
-
-def failure_policy_to_wire(policy: FailurePolicy) -> pb.FailurePolicy:
-    return pb.FailurePolicy(
-        redeliveries_max=policy.redeliveries_max,
-        ack_timeout_s=policy.ack_timeout_s or 0,
-        redelivery_delay_s=policy.redelivery_delay_s,
-        redelivery_delay_s_max=policy.redelivery_delay_s_max,
-        backoff=_BACKOFFS[policy.backoff],
-        poison=_POISON[policy.poison],
-        dead_letter_topic=policy.dead_letter_topic or "",
-        dead_letter_expired=policy.dead_letter_expired,
-    )
-
-
-def failure_policy_from_wire(message: pb.FailurePolicy) -> FailurePolicy:
-    return FailurePolicy(
-        redeliveries_max=message.redeliveries_max,
-        ack_timeout_s=seconds_from_wire("ack timeout", message.ack_timeout_s),
-        redelivery_delay_s=message.redelivery_delay_s,
-        redelivery_delay_s_max=message.redelivery_delay_s_max,
-        backoff=_known("backoff", message.backoff, _BACKOFFS),
-        poison=_known("poison policy", message.poison, _POISON),
-        dead_letter_topic=message.dead_letter_topic or None,
-        dead_letter_expired=message.dead_letter_expired,
-    )
-
-
-def dispatch_limits_to_wire(limits: DispatchLimits) -> pb.DispatchLimits:
-    return pb.DispatchLimits(
-        unacked_messages_max=limits.unacked_messages_max or 0,
-        unacked_messages_max_per_consumer=(
-            limits.unacked_messages_max_per_consumer or 0
-        ),
-    )
-
-
-def dispatch_limits_from_wire(message: pb.DispatchLimits) -> DispatchLimits:
-    return DispatchLimits(
-        unacked_messages_max=message.unacked_messages_max or None,
-        unacked_messages_max_per_consumer=(
-            message.unacked_messages_max_per_consumer or None
-        ),
-    )
-
-
-def settings_to_wire(settings: SubscriptionSettings) -> pb.Settings:
-    policy, limits = settings.failure_policy, settings.limits
-    return pb.Settings(
-        failure_policy=None if policy is None else failure_policy_to_wire(policy),
-        limits=None if limits is None else dispatch_limits_to_wire(limits),
-        is_paused=settings.is_paused,
-    )
-
-
-def settings_from_wire(message: pb.Settings) -> SubscriptionSettings:
-    return SubscriptionSettings(
-        failure_policy=(
-            failure_policy_from_wire(message.failure_policy)
-            if message.HasField("failure_policy")
-            else None
-        ),
-        limits=(
-            dispatch_limits_from_wire(message.limits)
-            if message.HasField("limits")
-            else None
-        ),
-        is_paused=message.is_paused,
-    )
+            return enum_from_wire(Start, message.start)
 
 
 def ranges_to_wire(ranges: Iterable[Range]) -> pb.OffsetRanges:
@@ -307,222 +342,6 @@ def ranges_from_wire(
     return list(zip(bases, ends, strict=True))
 
 
-def subscription_to_wire(
-    description: SubscriptionDescription,
-) -> pb.SubscriptionDescription:
-    counts = description.counts
-    return pb.SubscriptionDescription(
-        subscription=description.subscription,
-        type=type_to_wire(description.type),
-        cursor=description.cursor,
-        backlog=description.backlog,
-        in_flight=description.in_flight,
-        consumers=description.consumers,
-        done=ranges_to_wire(description.done),
-        backlog_bytes=description.backlog_bytes,
-        oldest_publish_time=description.oldest_publish_time,
-        delayed=description.delayed,
-        blocked=ranges_to_wire(description.blocked),
-        parked=description.parked,
-        dead_letter_error=description.dead_letter_error or "",
-        is_paused=description.is_paused,
-        settings=settings_to_wire(description.settings),
-        counts=pb.SubscriptionCounts(
-            delivered=counts.delivered,
-            redelivered=counts.redelivered,
-            nacked=counts.nacked,
-            timed_out=counts.timed_out,
-            expired=counts.expired,
-            dead_lettered=counts.dead_lettered,
-            given_up=counts.given_up,
-            skipped=counts.skipped,
-        ),
-        stopped_by=description.stopped_by or "",
-        skipped=ranges_to_wire(description.skipped),
-    )
-
-
-def subscription_from_wire(
-    message: pb.SubscriptionDescription,
-) -> SubscriptionDescription:
-    counts = message.counts
-    return SubscriptionDescription(
-        subscription=message.subscription,
-        type=type_from_wire(message.type),
-        cursor=message.cursor,
-        done=tuple(ranges_from_wire(message.done)),
-        backlog=message.backlog,
-        in_flight=message.in_flight,
-        consumers=tuple(message.consumers),
-        backlog_bytes=message.backlog_bytes,
-        oldest_publish_time=(
-            message.oldest_publish_time
-            if message.HasField("oldest_publish_time")
-            else None
-        ),
-        delayed=message.delayed,
-        blocked=tuple(ranges_from_wire(message.blocked)),
-        parked=message.parked,
-        dead_letter_error=message.dead_letter_error or None,
-        stopped_by=message.stopped_by or None,
-        skipped=tuple(ranges_from_wire(message.skipped)),
-        is_paused=message.is_paused,
-        settings=settings_from_wire(message.settings),
-        counts=SubscriptionCounts(
-            delivered=counts.delivered,
-            redelivered=counts.redelivered,
-            nacked=counts.nacked,
-            timed_out=counts.timed_out,
-            expired=counts.expired,
-            dead_lettered=counts.dead_lettered,
-            given_up=counts.given_up,
-            skipped=counts.skipped,
-        ),
-    )
-
-
-def topic_to_wire(description: TopicDescription) -> pb.TopicDescription:
-    own = description.own_limits
-    return pb.TopicDescription(
-        topic=description.topic,
-        topic_id=description.topic_id,
-        policy=policy_to_wire(description.policy),
-        epoch=description.epoch,
-        base_offset=description.base_offset,
-        end_offset=description.end_offset,
-        sealed_offset=description.sealed_offset,
-        tail_bytes=description.tail_bytes,
-        segment_bytes=description.segment_bytes,
-        segment_count=description.segment_count,
-        producers=description.producers,
-        subscriptions=[subscription_to_wire(s) for s in description.subscriptions],
-        dropped=description.dropped,
-        limits=limits_to_wire(description.limits),
-        own_limits=None if own is None else limits_to_wire(own),
-        schema=(
-            None
-            if description.schema is None
-            else topic_schema_to_wire(description.schema)
-        ),
-        message_count=description.message_count,
-        holds=[
-            pb.Hold(name=hold.name, reason=hold.reason, created_at=hold.created_at)
-            for hold in description.holds
-        ],
-    )
-
-
-def topic_from_wire(message: pb.TopicDescription) -> TopicDescription:
-    return TopicDescription(
-        topic=message.topic,
-        topic_id=message.topic_id,
-        policy=policy_from_wire(message.policy),
-        epoch=message.epoch,
-        base_offset=message.base_offset,
-        end_offset=message.end_offset,
-        sealed_offset=message.sealed_offset,
-        tail_bytes=message.tail_bytes,
-        segment_bytes=message.segment_bytes,
-        segment_count=message.segment_count,
-        producers=tuple(message.producers),
-        subscriptions=tuple(map(subscription_from_wire, message.subscriptions)),
-        dropped=message.dropped,
-        limits=limits_from_wire(message.limits),
-        own_limits=(
-            limits_from_wire(message.own_limits)
-            if message.HasField("own_limits")
-            else None
-        ),
-        schema=(
-            topic_schema_from_wire(message.schema)
-            if message.HasField("schema")
-            else None
-        ),
-        message_count=(
-            # Older brokers do not send it; they keep all messages.
-            message.message_count or message.end_offset - message.base_offset
-        ),
-        holds=tuple(
-            Hold(name=hold.name, reason=hold.reason, created_at=hold.created_at)
-            for hold in message.holds
-        ),
-    )
-
-
-def namespace_to_wire(description: NamespaceDescription) -> pb.NamespaceDescription:
-    return pb.NamespaceDescription(
-        namespace=description.namespace,
-        policy=limits_to_wire(description.policy),
-        topic_count=description.topic_count,
-    )
-
-
-def namespace_from_wire(message: pb.NamespaceDescription) -> NamespaceDescription:
-    return NamespaceDescription(
-        namespace=message.namespace,
-        policy=limits_from_wire(message.policy),
-        topic_count=message.topic_count,
-    )
-
-
-def segments_to_wire(segments: Segments) -> pb.Segments:
-    return pb.Segments(
-        topic_id=segments.topic_id,
-        base_offset=segments.base_offset,
-        sealed_offset=segments.sealed_offset,
-        end_offset=segments.end_offset,
-        segments=[
-            pb.Segment(
-                base_offset=segment.base,
-                end_offset=segment.end,
-                epoch=segment.epoch,
-                count=segment.count,
-                byte_count=segment.byte_count,
-                url=segment.url,
-                object_name=segment.object_name,
-                checksum=segment.checksum,
-                part_checksums=segment.part_checksums,
-                first_publish_time=segment.first_publish_time,
-                last_publish_time=segment.last_publish_time,
-                sealed_at=segment.sealed_at,
-            )
-            for segment in segments.segments
-        ],
-        epoch=segments.epoch,
-    )
-
-
-def segments_from_wire(message: pb.Segments) -> Segments:
-    return Segments(
-        topic_id=message.topic_id,
-        base_offset=message.base_offset,
-        sealed_offset=message.sealed_offset,
-        end_offset=message.end_offset,
-        segments=tuple(
-            Segment(
-                base=segment.base_offset,
-                end=segment.end_offset,
-                epoch=segment.epoch,
-                count=segment.count,
-                byte_count=segment.byte_count,
-                url=segment.url,
-                object_name=segment.object_name,
-                checksum=(segment.checksum if segment.HasField("checksum") else None),
-                part_checksums=(
-                    segment.part_checksums
-                    if segment.HasField("part_checksums")
-                    else None
-                ),
-                first_publish_time=segment.first_publish_time,
-                last_publish_time=segment.last_publish_time,
-                sealed_at=segment.sealed_at,
-            )
-            for segment in message.segments
-        ),
-        epoch=message.epoch,
-    )
-
-
 def seconds_from_wire(what: str, seconds: float) -> float | None:
     """
     Return a duration, or None for 0.
@@ -533,12 +352,3 @@ def seconds_from_wire(what: str, seconds: float) -> float | None:
     if not 0 <= seconds < float("inf"):
         raise InvalidRequest(f"{what} must be a number of seconds, not {seconds}")
     return seconds or None
-
-
-def _known(what: str, number: int, numbers: Mapping[T, Any]) -> T:
-    for word, known in numbers.items():
-        if known == number:
-            return word
-    raise InvalidRequest(
-        f"a {what} of number {number} is unknown to this version of pydanube"
-    )

@@ -5,7 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pydanube.model.descriptions import (
+    Hold,
     NamespaceDescription,
+    Segment,
+    Segments,
     SubscriptionCounts,
     SubscriptionDescription,
     TopicDescription,
@@ -28,7 +31,27 @@ from pydanube.model.policy import (
     SubscriptionType,
     TopicPolicy,
 )
-from pydanube.wire.native import messages
+from pydanube.model.schemas import (
+    Compatibility,
+    SchemaPolicy,
+    SchemaReference,
+    SchemaType,
+    SchemaVersion,
+    SubjectDescription,
+    TopicSchema,
+)
+from pydanube.model.staging import PartKey, StagedPart
+from pydanube.wire.native.messages import (
+    RANGES_MAX,
+    divided_to_wire,
+    enum_from_wire,
+    enum_to_wire,
+    from_wire,
+    position_from_wire,
+    position_to_wire,
+    ranges_from_wire,
+    to_wire,
+)
 from pydanube.wire.pb import stream_pb2 as pb
 
 counts = st.integers(0, 2**32 - 1)
@@ -108,87 +131,199 @@ subscriptions = st.builds(
     ),
 )
 
+texts = st.text(max_size=20)
+versions = st.integers(1, 2**31 - 1)
+optional_versions = st.none() | versions
+segments = st.builds(
+    Segment,
+    **dict.fromkeys(["base", "end", "epoch", "count", "byte_count"], large),
+    **dict.fromkeys(["first_publish_time", "last_publish_time", "sealed_at"], times),
+    url=texts,
+    object_name=texts,
+    checksum=st.none() | counts,
+    part_checksums=st.none() | st.binary(max_size=20),
+)
+schema_versions = st.builds(
+    SchemaVersion,
+    subject=names,
+    schema_id=versions,
+    version=versions,
+    type=st.sampled_from(SchemaType),
+    definition=texts,
+    message=st.none() | names,
+    fingerprint=texts,
+    description=texts,
+    created_at=times,
+    created_by=texts,
+    tags=st.lists(texts, max_size=3).map(tuple),
+)
+subjects = st.builds(
+    SubjectDescription,
+    subject=names,
+    schema_id=versions,
+    type=st.sampled_from(SchemaType),
+    compatibility=st.sampled_from(Compatibility),
+    versions=st.lists(versions, max_size=3).map(tuple),
+    tags=st.lists(texts, max_size=3).map(tuple),
+)
+topic_schemas = st.builds(
+    TopicSchema,
+    subject=names,
+    policy=st.sampled_from(SchemaPolicy),
+    validates_payload=st.booleans(),
+    version=optional_versions,
+    version_min=optional_versions,
+)
+references = st.builds(
+    SchemaReference,
+    subject=names,
+    version=optional_versions,
+    version_min=optional_versions,
+)
+topics = st.builds(
+    TopicDescription,
+    topic=names,
+    **dict.fromkeys(["topic_id", "epoch", "base_offset", "end_offset"], large),
+    **dict.fromkeys(["sealed_offset", "tail_bytes", "segment_bytes", "dropped"], large),
+    policy=topic_policies,
+    segment_count=counts,
+    producers=st.lists(names, max_size=3).map(tuple),
+    subscriptions=st.lists(subscriptions, max_size=2).map(tuple),
+    limits=limits,
+    own_limits=st.none() | limits,
+    schema=st.none() | topic_schemas,
+    message_count=large,
+    holds=st.lists(
+        st.builds(Hold, name=names, reason=texts, created_at=times), max_size=2
+    ).map(tuple),
+)
 
-@given(topic_policies)
-def test_a_topics_policy_arrives(policy):
-    arrived = messages.policy_from_wire(messages.policy_to_wire(policy))
-    assert arrived == policy
-    # Comparing policies ignores it.
-    assert arrived.on_corruption is policy.on_corruption
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pb.TopicPolicy, topic_policies),
+        (pb.Settings, settings),
+        (pb.SubscriptionDescription, subscriptions),
+        (pb.TopicDescription, topics),
+        (
+            pb.NamespaceDescription,
+            st.builds(
+                NamespaceDescription, namespace=names, policy=limits, topic_count=counts
+            ),
+        ),
+        (
+            pb.Segments,
+            st.builds(
+                Segments,
+                topic_id=large,
+                segments=st.lists(segments, max_size=3).map(tuple),
+                **dict.fromkeys(["base_offset", "sealed_offset", "end_offset"], large),
+                epoch=large,
+            ),
+        ),
+        (pb.SchemaVersion, schema_versions),
+        (pb.SubjectDescription, subjects),
+        (pb.TopicSchema, topic_schemas),
+        (pb.SchemaReference, references),
+        (
+            pb.FinishPart,
+            st.builds(PartKey, query=names, version=large, name=names, part_id=names),
+        ),
+    ],
+)
+@given(data=st.data())
+def test_all_fields_arrive(kind, values, data):
+    value = data.draw(values)
+    assert from_wire(type(value), to_wire(kind, value)) == value
 
 
-@given(settings)
-def test_settings_of_a_subscription_arrive(given):
-    assert messages.settings_from_wire(messages.settings_to_wire(given)) == given
+def test_corruption_policy_arrives_although_comparisons_ignore_it():
+    policy = TopicPolicy(on_corruption=CorruptionPolicy.SKIP)
+    arrived = from_wire(TopicPolicy, to_wire(pb.TopicPolicy, policy))
+    assert arrived.on_corruption is CorruptionPolicy.SKIP
 
 
-@given(subscriptions)
-def test_a_subscriptions_description_arrives(given):
-    sent = messages.subscription_to_wire(given)
-    assert messages.subscription_from_wire(sent) == given
-
-
-@given(limits, st.none() | limits)
-def test_limits_arrive_with_a_description(effective, own):
-    topic = TopicDescription(
-        topic="/default/t",
-        topic_id=1,
-        policy=TopicPolicy(),
-        epoch=1,
-        base_offset=0,
-        end_offset=0,
-        sealed_offset=0,
-        tail_bytes=0,
-        segment_bytes=0,
-        segment_count=0,
-        producers=(),
-        subscriptions=(),
-        dropped=0,
-        limits=effective,
-        own_limits=own,
+def test_given_fields_complete_the_message_and_the_dataclass():
+    key = PartKey(query="q", version=1, name="p", part_id="i")
+    assert to_wire(pb.FinishPart, key, batch_count=3).batch_count == 3
+    part = pb.StagedPart(name="p", part_id="i", batch_count=2, message_count=5)
+    assert from_wire(StagedPart, part, byte_count=0) == StagedPart(
+        name="p", part_id="i", batch_count=2, message_count=5, byte_count=0
     )
-    assert messages.topic_from_wire(messages.topic_to_wire(topic)) == topic
-    namespace = NamespaceDescription(namespace="n", policy=effective, topic_count=3)
-    sent = messages.namespace_to_wire(namespace)
-    assert messages.namespace_from_wire(sent) == namespace
+
+
+def test_none_is_an_absent_field():
+    assert to_wire(pb.FailurePolicy, None) is None
+    assert not to_wire(pb.Settings, SubscriptionSettings()).HasField("limits")
+
+
+def test_empty_policy_of_a_topic_schema_is_the_default():
+    arrived = from_wire(TopicSchema, pb.TopicSchema(subject="s"))
+    assert arrived.policy is SchemaPolicy.WARN
 
 
 @given(large | st.sampled_from(Start) | times.map(AtTime))
 def test_a_position_arrives(position):
-    sent = messages.position_to_wire(position)
-    assert messages.position_from_wire(sent) == position
+    sent = position_to_wire(position)
+    assert position_from_wire(sent) == position
 
 
-@pytest.mark.parametrize("access", ProducerAccess)
-def test_access_mode_arrives(access):
-    assert messages.access_from_wire(messages.access_to_wire(access)) is access
+ENUMS = [
+    Backoff,
+    CorruptionPolicy,
+    PoisonPolicy,
+    ProducerAccess,
+    Start,
+    SubscriptionType,
+]
+
+
+@pytest.mark.parametrize("enum", ENUMS)
+def test_members_of_enums_arrive(enum):
+    assert [enum_from_wire(enum, enum_to_wire(each)) for each in enum] == list(enum)
+
+
+@pytest.mark.parametrize("enum", ENUMS)
+def test_a_number_of_a_newer_peer_is_refused_and_not_guessed(enum):
+    with pytest.raises(InvalidRequest, match="number 77 is unknown"):
+        enum_from_wire(enum, 77)
+
+
+def test_unknown_number_is_refused_with_the_words_of_its_enum():
+    with pytest.raises(InvalidRequest, match="a poison policy of number 77 is unknown"):
+        from_wire(FailurePolicy, pb.FailurePolicy(poison=77))
 
 
 @pytest.mark.parametrize(
-    "understand",
+    ("model", "message", "said"),
     [
-        messages.type_from_wire,
-        messages.start_from_wire,
-        messages.access_from_wire,
-        messages.on_corruption_from_wire,
+        (SchemaVersion, pb.SchemaVersion(type="thrift"), "no schema type 'thrift'"),
+        (
+            SubjectDescription,
+            pb.SubjectDescription(type="avro", compatibility="some"),
+            "Invalid compatibility mode",
+        ),
+        (TopicSchema, pb.TopicSchema(policy="perhaps"), "Invalid validation policy"),
     ],
 )
-def test_a_number_of_a_newer_peer_is_refused_and_not_guessed(understand):
-    with pytest.raises(InvalidRequest, match="number 77 is unknown"):
-        understand(77)
-
-
-@pytest.mark.parametrize("field", ["backoff", "poison"])
-def test_a_policy_of_a_newer_peer_is_refused_and_not_guessed(field):
-    with pytest.raises(InvalidRequest, match="number 77 is unknown"):
-        messages.failure_policy_from_wire(pb.FailurePolicy(**{field: 77}))
+def test_words_of_a_newer_peer_are_refused_and_not_guessed(model, message, said):
+    with pytest.raises(InvalidRequest, match=said):
+        from_wire(model, message)
 
 
 @pytest.mark.parametrize("value", [-1.0, float("inf"), float("nan")])
-@pytest.mark.parametrize("field", ["ttl_s", "retention_age_s"])
-def test_invalid_duration_is_refused(field, value):
-    with pytest.raises(InvalidRequest, match="number of seconds"):
-        messages.policy_from_wire(pb.TopicPolicy(**{field: value}))
+@pytest.mark.parametrize(
+    ("model", "kind", "field", "words"),
+    [
+        (TopicPolicy, pb.TopicPolicy, "ttl_s", "time to live"),
+        (TopicPolicy, pb.TopicPolicy, "retention_age_s", "retention age"),
+        (FailurePolicy, pb.FailurePolicy, "ack_timeout_s", "ack timeout"),
+    ],
+)
+def test_invalid_duration_is_refused(model, kind, field, words, value):
+    with pytest.raises(InvalidRequest, match=f"{words} must be a number of seconds"):
+        from_wire(model, kind(**{field: value}))
 
 
 @pytest.mark.parametrize(
@@ -204,18 +339,18 @@ def test_invalid_duration_is_refused(field, value):
 def test_invalid_ranges_are_refused(base, end, said):
     sent = pb.OffsetRanges(base=base, end=end)
     with pytest.raises(InvalidRequest, match=said):
-        messages.ranges_from_wire(sent, count_max=2)
+        ranges_from_wire(sent, count_max=2)
 
 
 def test_ranges_may_be_in_any_order_and_overlap():
     sent = pb.OffsetRanges(base=[5, 1, 1], end=[9, 3, 7])
-    assert messages.ranges_from_wire(sent) == [(5, 9), (1, 3), (1, 7)]
+    assert ranges_from_wire(sent) == [(5, 9), (1, 3), (1, 7)]
 
 
 def test_ranges_are_divided_so_that_each_message_may_be_sent():
-    pairs = [(2 * n, 2 * n + 1) for n in range(messages.RANGES_MAX + 1)]
-    divided = messages.divided_to_wire(pairs)
+    pairs = [(2 * n, 2 * n + 1) for n in range(RANGES_MAX + 1)]
+    divided = divided_to_wire(pairs)
     assert len(divided) == 2
-    received = [messages.ranges_from_wire(d, messages.RANGES_MAX) for d in divided]
+    received = [ranges_from_wire(d, RANGES_MAX) for d in divided]
     assert received[0] + received[1] == pairs
-    assert messages.divided_to_wire([]) == [pb.OffsetRanges()]
+    assert divided_to_wire([]) == [pb.OffsetRanges()]
