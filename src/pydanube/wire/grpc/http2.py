@@ -38,6 +38,7 @@ from pydanube.wire.grpc.http2_frames import (
     END_STREAM,
     FRAME_BYTES_MAX,
     FRAME_HEADER,
+    FRAME_SIZES,
     HEADER_BYTES,
     PADDED,
     PREFACE,
@@ -199,9 +200,7 @@ class Http2Connection:
         self.has_backlog = False
         if not self._preface_received:
             if received[: len(PREFACE)] != PREFACE[:end]:
-                raise Http2Error(
-                    ErrorCode.PROTOCOL_ERROR, "the peer does not speak HTTP/2"
-                )
+                raise Http2Error("the peer does not speak HTTP/2")
             if end < len(PREFACE):
                 return
             self._preface_received = True
@@ -215,7 +214,7 @@ class Http2Connection:
             length = high << 8 | low
             if length > FRAME_BYTES_MAX:
                 raise Http2Error(
-                    ErrorCode.FRAME_SIZE_ERROR, f"a frame of {length} bytes"
+                    f"a frame of {length} bytes", ErrorCode.FRAME_SIZE_ERROR
                 )
             body_at = at + HEADER_BYTES
             if end - body_at < length:
@@ -227,12 +226,14 @@ class Http2Connection:
 
     def _receive_frame(self, kind: int, flags: int, stream: int, body: bytes) -> None:
         if self._block is not None and kind != FrameType.CONTINUATION:
-            raise Http2Error(
-                ErrorCode.PROTOCOL_ERROR, "another frame within a header block"
-            )
+            raise Http2Error("another frame within a header block")
         if not self._settings_received and kind != FrameType.SETTINGS:
+            raise Http2Error("the first frame is not SETTINGS")
+        size = FRAME_SIZES.get(kind)
+        if size is not None and len(body) != size:
             raise Http2Error(
-                ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS"
+                f"a frame of type {kind} has {len(body)} bytes instead of {size}",
+                ErrorCode.FRAME_SIZE_ERROR,
             )
         take = _RECEIVE.get(kind)
         if take is None:
@@ -247,7 +248,7 @@ class Http2Connection:
             if flags & PRIORITY:
                 if len(body) < PRIORITY_BYTES:
                     raise Http2Error(
-                        ErrorCode.FRAME_SIZE_ERROR, "headers without a priority"
+                        "headers without a priority", ErrorCode.FRAME_SIZE_ERROR
                     )
                 body = body[PRIORITY_BYTES:]
         if flags & END_HEADERS:
@@ -257,16 +258,14 @@ class Http2Connection:
 
     def _receive_continuation(self, flags: int, stream: int, body: bytes) -> None:
         if self._block is None or self._block[0] != stream:
-            raise Http2Error(
-                ErrorCode.PROTOCOL_ERROR, "CONTINUATION without a header block"
-            )
+            raise Http2Error("CONTINUATION without a header block")
         self._spend(1)
         _, first_flags, block = self._block
         block += body
         if len(block) > BLOCK_BYTES_MAX or not body:
             raise Http2Error(
-                ErrorCode.ENHANCE_YOUR_CALM,
                 f"headers of more than {BLOCK_BYTES_MAX} bytes",
+                ErrorCode.ENHANCE_YOUR_CALM,
             )
         if flags & END_HEADERS:
             self._block = None
@@ -277,7 +276,7 @@ class Http2Connection:
         try:
             headers = self._decoder.decode(block)
         except ProtocolViolation as error:
-            raise Http2Error(ErrorCode.COMPRESSION_ERROR, str(error)) from error
+            raise Http2Error(str(error), ErrorCode.COMPRESSION_ERROR) from error
         work = len(block) // HEADER_WORK_BYTES + len(headers) // HEADER_WORK_COUNT
         if work:
             self.work += work
@@ -287,18 +286,18 @@ class Http2Connection:
         if stream is not None:
             # Trailers: gRPC requests have none, but they end a request.
             if not is_last or stream.is_closed_by_peer:
-                raise Http2Error(ErrorCode.PROTOCOL_ERROR, "headers after a request")
+                raise Http2Error("headers after a request")
             stream.is_closed_by_peer = True
             self._events.append(DataReceived(number, b"", is_last=True))
             return
         if not number & 1:
-            raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"a request on stream {number}")
+            raise Http2Error(f"a request on stream {number}")
         if number <= self._last_stream:
             if number in self._abandoned:
                 self._spend(1)
                 return
             raise Http2Error(
-                ErrorCode.STREAM_CLOSED, f"a request on the closed stream {number}"
+                f"a request on the closed stream {number}", ErrorCode.STREAM_CLOSED
             )
         self._last_stream = number
         if (
@@ -337,11 +336,11 @@ class Http2Connection:
     def _receive_data(self, flags: int, number: int, body: bytes) -> None:
         size = len(body)
         if number > self._last_stream or not number:
-            raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"data on stream {number}")
+            raise Http2Error(f"data on stream {number}")
         self._receivable -= size
         if self._receivable < 0:
             raise Http2Error(
-                ErrorCode.FLOW_CONTROL_ERROR, "more data than the connection's window"
+                "more data than the connection's window", ErrorCode.FLOW_CONTROL_ERROR
             )
         if self._receivable * 2 < CONNECTION_WINDOW:
             self._write(
@@ -357,11 +356,11 @@ class Http2Connection:
                 self._refuse(number, ErrorCode.STREAM_CLOSED)
             return
         if stream.is_closed_by_peer:
-            raise Http2Error(ErrorCode.STREAM_CLOSED, "data after the end of a request")
+            raise Http2Error("data after the end of a request", ErrorCode.STREAM_CLOSED)
         stream.receivable -= size
         if stream.receivable < 0:
             raise Http2Error(
-                ErrorCode.FLOW_CONTROL_ERROR, "more data than a stream's window"
+                "more data than a stream's window", ErrorCode.FLOW_CONTROL_ERROR
             )
         if flags & PADDED:
             body = without_padding(flags, body)
@@ -375,20 +374,13 @@ class Http2Connection:
         self._events.append(DataReceived(number, body, is_last=is_last))
 
     def _receive_window_update(self, _: int, number: int, body: bytes) -> None:
-        if len(body) != 4:
-            raise Http2Error(
-                ErrorCode.FRAME_SIZE_ERROR, f"a WINDOW_UPDATE of {len(body)} bytes"
-            )
         increment = U32.unpack(body)[0] & WINDOW_MAX
         if not increment:
-            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a window update of 0")
+            raise Http2Error("a window update of 0")
         self._spend(1)
         if number:
             if number > self._last_stream:
-                raise Http2Error(
-                    ErrorCode.PROTOCOL_ERROR,
-                    f"a window update of the idle stream {number}",
-                )
+                raise Http2Error(f"a window update of the idle stream {number}")
             stream = self._streams.get(number)
             if stream is None:
                 return
@@ -404,19 +396,13 @@ class Http2Connection:
             self._sendable += increment
             if self._sendable > WINDOW_MAX:
                 raise Http2Error(
-                    ErrorCode.FLOW_CONTROL_ERROR, "the connection's window is too large"
+                    "the connection's window is too large", ErrorCode.FLOW_CONTROL_ERROR
                 )
         self._send_blocked()
 
-    def _receive_reset(self, _: int, number: int, body: bytes) -> None:
-        if len(body) != 4:
-            raise Http2Error(
-                ErrorCode.FRAME_SIZE_ERROR, f"a RST_STREAM of {len(body)} bytes"
-            )
+    def _receive_reset(self, _: int, number: int, __: bytes) -> None:
         if not number or number > self._last_stream:
-            raise Http2Error(
-                ErrorCode.PROTOCOL_ERROR, f"a RST_STREAM of the idle stream {number}"
-            )
+            raise Http2Error(f"a RST_STREAM of the idle stream {number}")
         # Requests that are cancelled at once cost us more than their sender.
         self._spend(1)
         if number in self._streams:
@@ -425,20 +411,20 @@ class Http2Connection:
 
     def _receive_settings(self, flags: int, stream: int, body: bytes) -> None:
         if stream:
-            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "SETTINGS on a stream")
+            raise Http2Error("SETTINGS on a stream")
         work = len(body) // HEADER_WORK_BYTES
         self.work += work
         self._spend(1 + work)
         if flags & ACK:
             if body:
                 raise Http2Error(
-                    ErrorCode.FRAME_SIZE_ERROR, "settings in an acknowledgement"
+                    "settings in an acknowledgement", ErrorCode.FRAME_SIZE_ERROR
                 )
             self.has_settings_ack = True
             return
         if len(body) % SETTING.size:
             raise Http2Error(
-                ErrorCode.FRAME_SIZE_ERROR, f"SETTINGS of {len(body)} bytes"
+                f"SETTINGS of {len(body)} bytes", ErrorCode.FRAME_SIZE_ERROR
             )
         window = self._initial_window
         for number, value in SETTING.iter_unpack(body):
@@ -447,7 +433,7 @@ class Http2Connection:
                 code = ErrorCode.PROTOCOL_ERROR
                 if number == Setting.INITIAL_WINDOW_SIZE:
                     code = ErrorCode.FLOW_CONTROL_ERROR
-                raise Http2Error(code, f"the setting {number} is {value}")
+                raise Http2Error(f"the setting {number} is {value}", code)
             # MAX_FRAME_SIZE is ignored: with longer frames, one stream would delay the
             # others.
             if number == Setting.INITIAL_WINDOW_SIZE:
@@ -468,37 +454,31 @@ class Http2Connection:
             stream.sendable += change
             if stream.sendable > WINDOW_MAX:
                 raise Http2Error(
-                    ErrorCode.FLOW_CONTROL_ERROR, "a stream's window is too large"
+                    "a stream's window is too large", ErrorCode.FLOW_CONTROL_ERROR
                 )
             if stream.pending and stream.sendable > 0:
                 self._blocked.setdefault(number)
 
     def _receive_ping(self, flags: int, stream: int, body: bytes) -> None:
-        if stream or len(body) != 8:
-            raise Http2Error(
-                ErrorCode.FRAME_SIZE_ERROR, "a PING on a stream, or not of 8 bytes"
-            )
+        if stream:
+            raise Http2Error("a PING on a stream")
         self._spend(1)
         if not flags & ACK:
             self._write(FrameType.PING, ACK, 0, body)
 
-    def _receive_priority(self, _: int, stream: int, body: bytes) -> None:
+    def _receive_priority(self, _: int, stream: int, __: bytes) -> None:
         # Priorities are obsolete, but the frame must be well-formed.
         self._spend(1)
         if not stream:
-            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a PRIORITY without a stream")
-        if len(body) != PRIORITY_BYTES:
-            raise Http2Error(
-                ErrorCode.FRAME_SIZE_ERROR, f"a PRIORITY of {len(body)} bytes"
-            )
+            raise Http2Error("a PRIORITY without a stream")
 
     def _receive_goaway(self, _: int, stream: int, __: bytes) -> None:
         self._spend(1)
         if stream:
-            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a GOAWAY on a stream")
+            raise Http2Error("a GOAWAY on a stream")
 
     def _receive_push(self, _: int, __: int, ___: bytes) -> None:
-        raise Http2Error(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE from a client")
+        raise Http2Error("PUSH_PROMISE from a client")
 
     # Sending.
 

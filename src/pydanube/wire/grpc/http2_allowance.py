@@ -36,8 +36,8 @@ class Allowance:
         self._units -= units
         if self._units < 0:
             raise Http2Error(
-                ErrorCode.ENHANCE_YOUR_CALM,
                 "too many frames that bring no request forward",
+                ErrorCode.ENHANCE_YOUR_CALM,
             )
 
     def earn(self, units: int) -> None:

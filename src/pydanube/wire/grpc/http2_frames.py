@@ -88,11 +88,21 @@ PADDED = 0x8
 PRIORITY = 0x20
 PRIORITY_BYTES = 5
 
+FRAME_SIZES: dict[int, int] = {
+    FrameType.PRIORITY: PRIORITY_BYTES,
+    FrameType.RST_STREAM: 4,
+    FrameType.PING: 8,
+    FrameType.WINDOW_UPDATE: 4,
+}
+"""The length in bytes of the body, for types that fix it."""
+
 
 class Http2Error(Exception):
     """The peer violated HTTP/2; the connection cannot be used any more."""
 
-    def __init__(self, code: ErrorCode, message: str) -> None:
+    def __init__(
+        self, message: str, code: ErrorCode = ErrorCode.PROTOCOL_ERROR
+    ) -> None:
         super().__init__(message)
         self.code = code
 
@@ -131,7 +141,5 @@ def without_padding(flags: int, body: bytes) -> bytes:
     if not flags & PADDED:
         return body
     if not body or body[0] >= len(body):
-        raise Http2Error(
-            ErrorCode.PROTOCOL_ERROR, "the padding is longer than the frame"
-        )
+        raise Http2Error("the padding is longer than the frame")
     return body[1 : len(body) - body[0]]
