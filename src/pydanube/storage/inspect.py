@@ -15,15 +15,6 @@ from pydanube.wire.files.journal_format import (
     Batch,
     CursorSaved,
     Entry,
-    MetadataRevision,
-    ProducerDeleted,
-    ProducerOpened,
-    ProducerSaved,
-    SnapshotEnd,
-    SubscriptionDeleted,
-    TopicDeleted,
-    TopicOpened,
-    TopicSealed,
     decode_entry,
     decode_file_header,
     find_entries,
@@ -87,19 +78,20 @@ def inspect_journal(path: Path) -> Iterator[EntryDescription]:
             )
             at = end
         else:
-            kind, details = _describe(decoded.entry)
-            details["synced"] = decoded.synced
+            # The two kinds of cursors differ only in how they store ranges.
+            kind = decoded.kind.name.lower().removesuffix("_maps")
+            details = {**_describe(decoded.entry), "synced": decoded.synced}
             yield EntryDescription(
                 position=at, kind=kind, byte_count=decoded.end - at, details=details
             )
             at = decoded.end
 
 
-def _describe(entry: Entry) -> tuple[str, dict[str, Any]]:
+def _describe(entry: Entry) -> dict[str, Any]:
     if isinstance(entry, Batch):
         frame = entry.frame
         header = frame.header
-        return "batch", {
+        return {
             "topic_id": entry.topic_id,
             "base": frame.base,
             "end": frame.end,
@@ -111,7 +103,7 @@ def _describe(entry: Entry) -> tuple[str, dict[str, Any]]:
             "frame_bytes": frame.byte_count,
         }
     if isinstance(entry, CursorSaved):
-        return "cursor", {
+        return {
             "topic_id": entry.topic_id,
             "subscription": entry.subscription,
             "cursor": {
@@ -119,20 +111,7 @@ def _describe(entry: Entry) -> tuple[str, dict[str, Any]]:
                 "ranges": tuple(entry.cursor.done),
             },
         }
-    return _KINDS[type(entry)], asdict(entry)
-
-
-_KINDS: dict[type, str] = {
-    TopicOpened: "topic_opened",
-    ProducerSaved: "producer",
-    ProducerOpened: "producer_opened",
-    TopicSealed: "sealed",
-    TopicDeleted: "topic_deleted",
-    SubscriptionDeleted: "subscription_deleted",
-    ProducerDeleted: "producer_deleted",
-    MetadataRevision: "metadata_revision",
-    SnapshotEnd: "snapshot_end",
-}
+    return asdict(entry)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -302,7 +302,7 @@ def encode_entry(
     assert synced <= position
     if isinstance(entry, Batch):
         return _encode_batch(entry, position, synced, seed)
-    kind, body = _ENCODE[type(entry)](entry)
+    kind, body = _encode_body(entry)
     head = _ENTRY.pack(_ENTRY_MAGIC, 0, len(body), kind, position, synced)
     data = complete_entry(head, body, seed)
     return [data], len(data)
@@ -328,6 +328,7 @@ class DecodedEntry(NamedTuple):
     position: int
     end: int
     synced: int
+    kind: EntryKind
 
 
 def decode_entry(buffer: memoryview, position: int, seed: int) -> DecodedEntry:
@@ -358,10 +359,10 @@ def decode_entry(buffer: memoryview, position: int, seed: int) -> DecodedEntry:
         )
     body = buffer[body_at : body_at + length]
     try:
-        entry = _DECODE[kind](body)
+        known = EntryKind(kind)
+        entry = _decode_body(known, body)
     except (
         CorruptBatch,
-        KeyError,
         OverflowError,
         struct.error,
         ValueError,
@@ -369,7 +370,7 @@ def decode_entry(buffer: memoryview, position: int, seed: int) -> DecodedEntry:
         raise CorruptJournal(
             f"expected an entry of a known kind and form, kind {kind}: {error}"
         ) from error
-    return DecodedEntry(entry, position, end, synced)
+    return DecodedEntry(entry, position, end, synced, known)
 
 
 def _decode_entry_header(buffer: memoryview, position: int) -> tuple[int, int, int]:
@@ -417,41 +418,19 @@ def is_reserved(buffer: memoryview, position: int) -> bool:
 
 # The bodies of entries.
 
-_OPENED = struct.Struct("<QIQQ")
-_TOPIC = struct.Struct("<Q")
+_U64 = struct.Struct("<Q")
 _CURSOR = struct.Struct("<QQI")
 _CURSOR_MAPS = struct.Struct("<QQII")
 _PAIR = struct.Struct("<QQ")
 _BIT_MAP = struct.Struct("<QI")
 _PRODUCER = struct.Struct("<QQIQI")
-_PRODUCER_OPENED = struct.Struct("<QQI")
 _RUN = struct.Struct("<QQQ")
-_SEALED = struct.Struct("<QQ")
-_COUNT = struct.Struct("<Q")
 
 
 def _decode_batch(body: memoryview) -> Batch:
     frame = batches.decode(body[_FRAME_AT:])
     frame.verify_checksum()
-    return Batch(TopicId(_TOPIC.unpack_from(body)[0]), frame)
-
-
-def _encode_opened(entry: TopicOpened) -> tuple[EntryKind, bytes]:
-    numbers = _OPENED.pack(
-        entry.topic_id, entry.epoch, entry.end_offset, entry.sealed_offset
-    )
-    return EntryKind.TOPIC_OPENED, numbers + entry.name.encode()
-
-
-def _decode_opened(body: memoryview) -> TopicOpened:
-    topic_id, epoch, end_offset, sealed_offset = _OPENED.unpack_from(body)
-    return TopicOpened(
-        topic_id=TopicId(topic_id),
-        name=_text(body[_OPENED.size :]),
-        epoch=Epoch(epoch),
-        end_offset=Offset(end_offset),
-        sealed_offset=Offset(sealed_offset),
-    )
+    return Batch(TopicId(_U64.unpack_from(body)[0]), frame)
 
 
 def _encode_cursor(entry: CursorSaved) -> tuple[EntryKind, bytes]:
@@ -500,7 +479,7 @@ def _bit_map_at(body: memoryview, at: int) -> tuple[BitMap, int]:
     return (origin, bytes(_part(body, begin, begin + length))), begin + length
 
 
-def _encode_producer(entry: ProducerSaved) -> tuple[EntryKind, bytes]:
+def _encode_producer(entry: ProducerSaved) -> bytes:
     numbers = _PRODUCER.pack(
         entry.topic_id,
         entry.producer_id,
@@ -509,7 +488,7 @@ def _encode_producer(entry: ProducerSaved) -> tuple[EntryKind, bytes]:
         len(entry.runs),
     )
     runs = b"".join(_RUN.pack(*each) for each in entry.runs)
-    return EntryKind.PRODUCER, numbers + runs + entry.name.encode()
+    return numbers + runs + entry.name.encode()
 
 
 def _decode_producer(body: memoryview) -> ProducerSaved:
@@ -525,73 +504,6 @@ def _decode_producer(body: memoryview) -> ProducerSaved:
     )
 
 
-def _encode_producer_opened(entry: ProducerOpened) -> tuple[EntryKind, bytes]:
-    numbers = _PRODUCER_OPENED.pack(entry.topic_id, entry.producer_id, entry.epoch)
-    return EntryKind.PRODUCER_OPENED, numbers + entry.name.encode()
-
-
-def _decode_producer_opened(body: memoryview) -> ProducerOpened:
-    topic_id, producer_id, epoch = _PRODUCER_OPENED.unpack_from(body)
-    return ProducerOpened(
-        topic_id=TopicId(topic_id),
-        name=_text(body[_PRODUCER_OPENED.size :]),
-        producer_id=ProducerId(producer_id),
-        epoch=Epoch(epoch),
-    )
-
-
-def _encode_sealed(entry: TopicSealed) -> tuple[EntryKind, bytes]:
-    return EntryKind.SEALED, _SEALED.pack(entry.topic_id, entry.sealed_offset)
-
-
-def _decode_sealed(body: memoryview) -> TopicSealed:
-    topic_id, sealed_offset = _SEALED.unpack(body)
-    return TopicSealed(TopicId(topic_id), Offset(sealed_offset))
-
-
-def _encode_topic_deleted(entry: TopicDeleted) -> tuple[EntryKind, bytes]:
-    return EntryKind.TOPIC_DELETED, _TOPIC.pack(entry.topic_id)
-
-
-def _decode_topic_deleted(body: memoryview) -> TopicDeleted:
-    return TopicDeleted(TopicId(_TOPIC.unpack(body)[0]))
-
-
-def _encode_subscription_deleted(entry: SubscriptionDeleted) -> tuple[EntryKind, bytes]:
-    body = _TOPIC.pack(entry.topic_id) + entry.subscription.encode()
-    return EntryKind.SUBSCRIPTION_DELETED, body
-
-
-def _decode_subscription_deleted(body: memoryview) -> SubscriptionDeleted:
-    topic_id = TopicId(_TOPIC.unpack_from(body)[0])
-    return SubscriptionDeleted(topic_id, _text(body[_TOPIC.size :]))
-
-
-def _encode_producer_deleted(entry: ProducerDeleted) -> tuple[EntryKind, bytes]:
-    return EntryKind.PRODUCER_DELETED, _TOPIC.pack(entry.topic_id) + entry.name.encode()
-
-
-def _decode_producer_deleted(body: memoryview) -> ProducerDeleted:
-    topic_id = TopicId(_TOPIC.unpack_from(body)[0])
-    return ProducerDeleted(topic_id, _text(body[_TOPIC.size :]))
-
-
-def _encode_metadata_revision(entry: MetadataRevision) -> tuple[EntryKind, bytes]:
-    return EntryKind.METADATA_REVISION, _COUNT.pack(entry.revision)
-
-
-def _decode_metadata_revision(body: memoryview) -> MetadataRevision:
-    return MetadataRevision(_COUNT.unpack(body)[0])
-
-
-def _encode_snapshot_end(entry: SnapshotEnd) -> tuple[EntryKind, bytes]:
-    return EntryKind.SNAPSHOT_END, _COUNT.pack(entry.count)
-
-
-def _decode_snapshot_end(body: memoryview) -> SnapshotEnd:
-    return SnapshotEnd(_COUNT.unpack(body)[0])
-
-
 def _text(body: memoryview) -> str:
     return str(body, "utf-8")
 
@@ -602,30 +514,70 @@ def _part(body: memoryview, base: int, end: int) -> memoryview:
     return body[base:end]
 
 
-_ENCODE: dict[type, Callable[[Any], tuple[EntryKind, bytes]]] = {
-    TopicOpened: _encode_opened,
-    CursorSaved: _encode_cursor,
-    ProducerSaved: _encode_producer,
-    ProducerOpened: _encode_producer_opened,
-    TopicSealed: _encode_sealed,
-    TopicDeleted: _encode_topic_deleted,
-    SubscriptionDeleted: _encode_subscription_deleted,
-    ProducerDeleted: _encode_producer_deleted,
-    MetadataRevision: _encode_metadata_revision,
-    SnapshotEnd: _encode_snapshot_end,
-}
-
 _DECODE: dict[int, Callable[[memoryview], Entry]] = {
-    EntryKind.TOPIC_OPENED: _decode_opened,
     EntryKind.BATCH: _decode_batch,
     EntryKind.CURSOR: _decode_cursor,
     EntryKind.CURSOR_MAPS: _decode_cursor_maps,
     EntryKind.PRODUCER: _decode_producer,
-    EntryKind.PRODUCER_OPENED: _decode_producer_opened,
-    EntryKind.SEALED: _decode_sealed,
-    EntryKind.TOPIC_DELETED: _decode_topic_deleted,
-    EntryKind.SUBSCRIPTION_DELETED: _decode_subscription_deleted,
-    EntryKind.PRODUCER_DELETED: _decode_producer_deleted,
-    EntryKind.METADATA_REVISION: _decode_metadata_revision,
-    EntryKind.SNAPSHOT_END: _decode_snapshot_end,
 }
+
+
+class _Layout(NamedTuple):
+    """The body of an entry that has numbers, and then perhaps a text."""
+
+    kind: EntryKind
+    numbers: struct.Struct
+    names: tuple[str, ...]
+    """The fields that the numbers are, in order."""
+    text: str | None
+    """The field with the text; None if there is none."""
+
+
+_LAYOUTS: dict[type[Any], _Layout] = {
+    TopicOpened: _Layout(
+        EntryKind.TOPIC_OPENED,
+        struct.Struct("<QIQQ"),
+        ("topic_id", "epoch", "end_offset", "sealed_offset"),
+        "name",
+    ),
+    ProducerOpened: _Layout(
+        EntryKind.PRODUCER_OPENED,
+        struct.Struct("<QQI"),
+        ("topic_id", "producer_id", "epoch"),
+        "name",
+    ),
+    TopicSealed: _Layout(
+        EntryKind.SEALED, struct.Struct("<QQ"), ("topic_id", "sealed_offset"), None
+    ),
+    TopicDeleted: _Layout(EntryKind.TOPIC_DELETED, _U64, ("topic_id",), None),
+    SubscriptionDeleted: _Layout(
+        EntryKind.SUBSCRIPTION_DELETED, _U64, ("topic_id",), "subscription"
+    ),
+    ProducerDeleted: _Layout(EntryKind.PRODUCER_DELETED, _U64, ("topic_id",), "name"),
+    MetadataRevision: _Layout(EntryKind.METADATA_REVISION, _U64, ("revision",), None),
+    SnapshotEnd: _Layout(EntryKind.SNAPSHOT_END, _U64, ("count",), None),
+}
+_LAID_OUT = {layout.kind: (type_, layout) for type_, layout in _LAYOUTS.items()}
+
+
+def _encode_body(entry: Any) -> tuple[EntryKind, bytes]:
+    if isinstance(entry, CursorSaved):
+        return _encode_cursor(entry)
+    if isinstance(entry, ProducerSaved):
+        return EntryKind.PRODUCER, _encode_producer(entry)
+    kind, numbers, names, text = _LAYOUTS[type(entry)]
+    body = numbers.pack(*(getattr(entry, name) for name in names))
+    return kind, body if text is None else body + getattr(entry, text).encode()
+
+
+def _decode_body(kind: EntryKind, body: memoryview) -> Entry:
+    decode = _DECODE.get(kind)
+    if decode is not None:
+        return decode(body)
+    type_, (_, numbers, names, text) = _LAID_OUT[kind]
+    unpack = numbers.unpack if text is None else numbers.unpack_from
+    fields = dict(zip(names, unpack(body), strict=True))
+    if text is not None:
+        fields[text] = _text(body[numbers.size :])
+    entry: Entry = type_(**fields)
+    return entry
