@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark, pytest.mark.
 TESTS = Path(__file__).parents[1]
 TOPIC = "/default/orders"
 COUNT = 6000
+TIMEOUT_S = 400
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def driver(script, *words):
     """A driver in a process group of its own, all of which is gone at the end."""
     process = subprocess.Popen(
         [sys.executable, str(TESTS / "support" / script), *map(str, words)],
-        env=os.environ | {"PYTHONPATH": str(TESTS)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])},
         start_new_session=True,
     )
     try:
@@ -55,7 +56,7 @@ def driver(script, *words):
 def run(*words):
     """The exit code of a driver."""
     with driver(*words) as process:
-        return process.wait()
+        return process.wait(TIMEOUT_S)
 
 
 def offsets(table):
@@ -77,7 +78,7 @@ def test_stream_resumes_after_every_kill(broker, published, tmp_path):
         broker.kill()
         (tmp_path / "go").touch()
         broker.start()
-        assert going.wait() == 0
+        assert going.wait(TIMEOUT_S) == 0
     for kind in KINDS:
         assert offsets(table_in(tmp_path, kind)) == list(range(COUNT))
 

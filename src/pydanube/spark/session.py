@@ -58,6 +58,14 @@ LOCAL_SETTINGS: dict[str, str] = {
 NEW_SESSION_ONLY = ("spark.log.level", "spark.ui.showConsoleProgress")
 """Settings that ``configure`` leaves alone in an existing session."""
 
+QUERY_VARIABLES = (
+    "SPARK_LOCAL_DIRS",
+    "SPARK_AUTH_SOCKET_TIMEOUT",
+    "SPARK_BUFFER_SIZE",
+    "SPARK_PYTHON_RUNTIME",
+)
+"""Environment variables that Spark sets when a streaming query starts."""
+
 
 def session(
     app_name: str = "pydanube",
@@ -108,7 +116,9 @@ def session(
     for name, value in settings_for(master, config).items():
         builder = builder.config(name, value)
     with _interrupts_held(), _output_to(log_file):
-        return builder.getOrCreate()
+        created = builder.getOrCreate()
+        _let_queries_start_at_once(created)
+        return created
 
 
 def configure(
@@ -131,7 +141,30 @@ def configure(
             existing.conf.set(name, value)
         else:
             fixed[name] = value
+    _let_queries_start_at_once(existing)
     return fixed
+
+
+def _let_queries_start_at_once(spark: SparkSession) -> None:
+    """
+    Let streaming queries that read topics start at the same time.
+
+    Spark 4.3 keeps one map of environment variables for a Python data source that it
+    found by itself.  Each starting query adds its variables without a lock.  Two that
+    start at once can break the map, and after that no query can send its tasks until
+    the application ends ("Task serialization failed: Illegal size").  A variable that
+    is in the map already is only replaced, which breaks nothing.
+    """
+    try:
+        # A Spark Connect session has no JVM in this process, and later versions of
+        # Spark may arrange their internals differently.
+        state = spark._jsparkSession.sessionState()  # noqa: SLF001
+        source = state.dataSourceManager().lookupDataSource("danube")
+        variables = source.dataSourceCls().envVars()
+        for name in QUERY_VARIABLES:
+            variables.putIfAbsent(name, "")
+    except Exception:
+        log.debug("queries of this session share an unprepared map", exc_info=True)
 
 
 def settings_for(master: str, config: Mapping[str, str] | None) -> dict[str, str]:
