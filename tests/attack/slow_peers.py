@@ -291,7 +291,9 @@ async def measure(url: str) -> None:
             await asyncio.sleep(SECONDS_PER_FLOOD)
             stop.set()
         for process in flooding:
-            process.kill()
+            # A flood may have ended when the broker closed its connection.
+            with suppress(ProcessLookupError):
+                process.kill()
             await process.wait()
         found = waiting.result()
         p50, p99 = (1000 * found[int(len(found) * part)] for part in (0.5, 0.99))
