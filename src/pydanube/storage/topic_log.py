@@ -74,6 +74,8 @@ class TailMemory:
     @property
     def has_room(self) -> bool:
         """Whether publishers need not wait."""
+        if not self.unsealable_bytes:
+            return self.byte_count + self.pending_bytes <= self.bytes_max
         return self.sealable_bytes + self.pending_bytes <= self.sealable_bytes_max
 
     def is_unsealable_full(self, tail_bytes: int) -> bool:

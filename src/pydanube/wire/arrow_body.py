@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 _U16 = struct.Struct("<H")
 _I32 = struct.Struct("<i")
 _U32 = struct.Struct("<I")
+_POSITIONS = [struct.Struct(f"<{count}H") for count in range(5)]
+_BUFFERS_MAX = 64
+"""More buffers than all columns of a batch have."""
+_BUFFERS = [struct.Struct(f"<{2 * count}q") for count in range(_BUFFERS_MAX + 1)]
 
 
 def read_body(body: Buffer | pa.Buffer, columns: int, count: int) -> pa.RecordBatch:
@@ -29,7 +33,7 @@ def read_body(body: Buffer | pa.Buffer, columns: int, count: int) -> pa.RecordBa
     Raises:
         CorruptBatch: The body is not an Arrow batch of these *columns* and *count*.
     """
-    _refuse_compressed_message(body)
+    _check_metadata(body)
     try:
         batch = pa.ipc.read_record_batch(pa.py_buffer(body), schema_of(columns))
     except (pa.ArrowException, OSError, EOFError, ValueError) as error:
@@ -87,47 +91,54 @@ def decompress(
     return plain
 
 
-def _refuse_compressed_message(body: Buffer | pa.Buffer) -> None:
+def _check_metadata(body: Buffer | pa.Buffer) -> None:
     """
-    Raise if the Arrow message in *body* has body compression of its own.
+    Raise if the columns of the Arrow message in *body* may take more memory than it.
 
-    Each of its buffers would announce a decompressed length that Arrow allocates
-    without a check.  We compress bodies as a whole and check that one length instead.
-    In Flatbuffers, a table begins with the distance back to its vtable, which holds
-    the position of each field, or 0.
+    If the message had body compression of its own, each buffer would announce a
+    decompressed length that Arrow allocates without a check.  We compress bodies as a
+    whole and check that one length instead.  Buffers that overlap would take more
+    memory when their columns are copied.
+
+    Raises:
+        CorruptBatch: The buffers are compressed or overlap, or this is no record batch.
     """
     try:
-        root = 8 + _u32(body, 8)
-        message = root - _i32(body, root)
+        root = 8 + _U32.unpack_from(body, 8)[0]
         # Message: version, header_type, header; 3 is RecordBatch.
-        kind_at, header_at = _field(body, message, 1), _field(body, message, 2)
+        _, kind_at, header_at = _fields(body, root, 3)
         if not kind_at or not header_at or memoryview(body)[root + kind_at] != 3:
             raise CorruptBatch("the body is not an Arrow record-batch message")
-        batch = root + header_at + _u32(body, root + header_at)
+        at = root + header_at
+        batch = at + _U32.unpack_from(body, at)[0]
         # RecordBatch: length, nodes, buffers, compression.
-        if _field(body, batch - _i32(body, batch), 3):
+        _, _, buffers_at, is_compressed = _fields(body, batch, 4)
+        if is_compressed:
             raise CorruptBatch("the Arrow message is compressed inside")
+        at = batch + buffers_at
+        at += _U32.unpack_from(body, at)[0]
+        count = min(_U32.unpack_from(body, at)[0], _BUFFERS_MAX)
+        # Each buffer is an offset and a length.
+        lengths = _BUFFERS[count].unpack_from(body, at + 4)[1::2]
     except (struct.error, IndexError) as error:
         raise CorruptBatch("the Arrow message's metadata is truncated") from error
+    if sum(lengths) > len(body) or min(lengths, default=0) < 0:
+        raise CorruptBatch(
+            f"the columns take {sum(lengths)} bytes, the body has {len(body)}: "
+            "buffers overlap"
+        )
 
 
-def _field(body: Buffer | pa.Buffer, vtable: int, index: int) -> int:
-    at = 4 + 2 * index
-    if at >= _U16.unpack_from(body, _inside(vtable))[0]:
-        return 0
-    return int(_U16.unpack_from(body, vtable + at)[0])
+def _fields(body: Buffer | pa.Buffer, table: int, count: int) -> tuple[int, ...]:
+    """
+    Return the positions of the first *count* fields in a Flatbuffers table, or 0.
 
-
-def _u32(body: Buffer | pa.Buffer, at: int) -> int:
-    return int(_U32.unpack_from(body, _inside(at))[0])
-
-
-def _i32(body: Buffer | pa.Buffer, at: int) -> int:
-    return int(_I32.unpack_from(body, _inside(at))[0])
-
-
-def _inside(at: int) -> int:
+    The table begins with the distance back to its vtable, which lists the positions.
+    """
+    vtable = table - _I32.unpack_from(body, table)[0]
     # struct counts a negative position from the end, which no message means.
-    if at < 0:
-        raise IndexError(at)
-    return at
+    if vtable < 0:
+        raise IndexError(vtable)
+    known = max(0, min(count, (_U16.unpack_from(body, vtable)[0] - 4) // 2))
+    positions: tuple[int, ...] = _POSITIONS[known].unpack_from(body, vtable + 4)
+    return (*positions, *(0,) * (count - known))

@@ -143,12 +143,14 @@ class BatchFrame:
     bytes with their checksum, and the body with the header.
     """
 
-    __slots__ = ("_end", "body_at", "buffer", "header", "is_verified")
+    __slots__ = ("_end", "body_at", "buffer", "header", "is_verified", "plain_bytes")
 
     def __init__(self, header: BatchHeader, buffer: Buffer, body_at: int) -> None:
         self.header = header
         self.buffer = buffer
         self.body_at = body_at
+        self.plain_bytes: int = body_at + _CRC.unpack_from(buffer, _PLAIN_LENGTH_AT)[0]
+        """The length that the frame would have without compression."""
         # The end of a frame with gaps, computed when it is first needed.
         self._end = 0
         self.is_verified = False
@@ -187,13 +189,7 @@ class BatchFrame:
     @property
     def plain_body_bytes(self) -> int:
         """The length of the body before compression, as the header says."""
-        (plain_length,) = _CRC.unpack_from(self.buffer, _PLAIN_LENGTH_AT)
-        return int(plain_length)
-
-    @property
-    def plain_bytes(self) -> int:
-        """The length that the frame would have without compression."""
-        return self.body_at + self.plain_body_bytes
+        return self.plain_bytes - self.body_at
 
     @property
     def memory_bytes(self) -> int:
@@ -233,12 +229,6 @@ class BatchFrame:
         """
         self.verify_checksum()
         batch = validate(self._decoded(exactly=True))
-        # Buffers that overlap would take more memory when their columns are copied.
-        if batch.nbytes > self.plain_body_bytes:
-            raise CorruptBatch(
-                f"the columns take {batch.nbytes} bytes, the body has "
-                f"{self.plain_body_bytes}: buffers overlap"
-            )
         for index in _required_of(self.header.columns):
             if batch.column(index).null_count:
                 raise CorruptBatch(f"the column {batch.schema.names[index]} has nulls")

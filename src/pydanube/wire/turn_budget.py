@@ -39,9 +39,10 @@ class TurnBudget:
         """Whether the connection must wait for its next turn."""
         return self._left <= 0
 
-    def spend(self, units: int) -> None:
-        """Subtract the cost of work that was done."""
+    def spend(self, units: int) -> bool:
+        """Subtract the cost of work that was done; return ``is_spent``."""
         self._left -= units
+        return self._left <= 0
 
     def refill(self) -> None:
         """Begin a new turn; units left over from the last one are lost."""

@@ -103,6 +103,8 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
         # Openings that wait for one of OPENINGS_MAX running openings to end.
         self._openings_due: deque[ReceivedFrame] = deque()
         self._openings_running = 0
+        # Whether memory for a long frame is reserved, or asked for.
+        self._has_reserved_memory = False
         # The budget for this turn, and whether the next turn is scheduled.
         self._budget = TurnBudget()
         self._is_turn_due = False
@@ -190,13 +192,10 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
             for frame in self._protocol.frames():
                 self._has_received_frame = True
                 self._partial_bytes = 0
-                if frame is None:
-                    budget.spend(1)
-                else:
-                    budget.spend(_units_of(frame))
-                    self._on_frame(frame)
-                if budget.is_spent:
+                if budget.spend(1 if frame is None else _units_of(frame)):
                     self._pauses.add("turn")
+                if frame is not None:
+                    self._on_frame(frame)
                 if self._pauses:
                     break
         except ProtocolViolation as error:
@@ -207,8 +206,10 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
             log.exception("closing the connection of %s after a failure", self.peer)
             self._transport.abort()
             return
-        self._reserve_memory()
-        self._pause_or_resume_reading()
+        if self._protocol.reader.long_frame_bytes or self._has_reserved_memory:
+            self._reserve_memory()
+        if self._pauses or not self._is_reading:
+            self._pause_or_resume_reading()
 
     def _start_turn_soon(self) -> None:
         if not self._is_turn_due:
@@ -231,9 +232,11 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
         memory = self.server.receive_memory
         byte_count = self._protocol.reader.long_frame_bytes
         if byte_count and not memory.holds(self) and "memory" not in self._pauses:
+            self._has_reserved_memory = True
             if not memory.reserve(self, byte_count):
                 self._pauses.add("memory")
         elif not byte_count and memory.holds(self):
+            self._has_reserved_memory = False
             memory.release(self)
 
     def on_receive_room(self) -> None:

@@ -76,6 +76,7 @@ class ProducerChannel(Channel):
             or not link.broker.topics.has_room
         ):
             self._hold(batch)
+            link.pause_without_room("room", link.broker.topics)
             link.server.run(self._publish_held(delay_s))
             return
         self._publish(batch)
@@ -107,7 +108,6 @@ class ProducerChannel(Channel):
             )
         except BrokerError as error:
             self._link.close_channel(self._number, error)
-        self._link.pause_without_room("room", self._link.broker.topics)
 
     def _hold(self, batch: BatchFrame) -> None:
         self._held.append(batch)
@@ -151,6 +151,7 @@ class ProducerChannel(Channel):
         """Wait until *batch* can be published without waiting."""
         broker = self._link.broker
         if not broker.topics.has_room:
+            self._link.pause_without_room("room", broker.topics)
             await broker.topics.room()
         if batch.plain_bytes > INLINE_CHECK_BYTES_MAX:
             await self._link.server.verify(self.topic, batch)

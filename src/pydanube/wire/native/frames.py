@@ -90,17 +90,13 @@ class FrameReader:
         # A frame that does not fit into the buffer, and its body as received so far.
         self._long: RawFrame | None = None
         self._long_filled = 0
-        self._long_bytes = 0
-
-    @property
-    def long_frame_bytes(self) -> int:
+        self.long_frame_bytes = 0
         """The body length of a frame that does not fit into the buffer, or 0."""
-        return self._long_bytes
 
     @property
     def has_partial_frame(self) -> bool:
         """Whether bytes of an incomplete frame were received."""
-        return self._start != self._end or self._long_bytes > 0
+        return self._start != self._end or self.long_frame_bytes > 0
 
     def get_buffer(self) -> memoryview:
         """
@@ -110,10 +106,10 @@ class FrameReader:
         """
         long = self._long
         if long is not None:
-            if len(long.body) < self._long_bytes:
-                body = bytearray(self._long_bytes)
-                body[: self._long_filled] = long.body
-                long.body = body
+            if self._view is not None:
+                long.body = bytearray(self.long_frame_bytes)
+                long.body[: self._long_filled] = self._view[self._start : self._end]
+                self._release_buffer()
             return memoryview(long.body)[self._long_filled :]
         if self._view is None:
             self._view = _take_buffer()
@@ -162,9 +158,9 @@ class FrameReader:
         """
         long, view = self._long, self._view
         if long is not None:
-            if self._long_filled < self._long_bytes:
+            if self._long_filled < self.long_frame_bytes:
                 return None
-            self._long, self._long_bytes = None, 0
+            self._long, self.long_frame_bytes = None, 0
             return long
         start, end = self._start, self._end
         if end - start < HEADER_BYTES or view is None:
@@ -189,16 +185,15 @@ class FrameReader:
             body = bytearray(view[body_at : self._start])
             return RawFrame(kind, channel, correlation, body)
         if HEADER_BYTES + body_length > RECEIVE_BUFFER_BYTES:
-            body = bytearray(view[body_at:end])
-            self._long = RawFrame(kind, channel, correlation, body)
+            self._long = RawFrame(kind, channel, correlation, bytearray())
+            self._start = body_at
             self._long_filled = end - body_at
-            self._long_bytes = body_length
-            self._release_buffer()
+            self.long_frame_bytes = body_length
         return None
 
     def release(self) -> None:
         """Release all memory; nothing more is received."""
-        self._long, self._long_bytes, self._long_filled = None, 0, 0
+        self._long, self.long_frame_bytes, self._long_filled = None, 0, 0
         self._release_buffer()
 
     def _release_buffer(self) -> None:
