@@ -25,6 +25,71 @@ CLASSES = [
 ]
 
 
+CODES = """
+    already_exists
+    broker_error
+    closed
+    conflict
+    connection_lost
+    consumer_busy
+    consumer_replaced
+    corrupt
+    corrupt_batch
+    corrupt_journal
+    corrupt_segment
+    corrupt_stage
+    directory_locked
+    directory_replaced
+    disk_full
+    draining
+    incompatible_schema
+    inconsistent_directory
+    invalid_config
+    invalid_name
+    invalid_payload
+    invalid_request
+    invalid_schema
+    journal_failed
+    message_too_large
+    metadata_unavailable
+    namespace_in_use
+    namespace_not_found
+    newer_journal
+    not_found
+    not_owner
+    objects_unavailable
+    offset_dropped
+    other_schema
+    out_of_sequence
+    overloaded
+    permission_denied
+    producer_busy
+    producer_fenced
+    protocol_violation
+    quota_exceeded
+    refused
+    revision_conflict
+    schema_in_use
+    schema_mismatch
+    schema_not_found
+    segments_changed
+    staged_part_not_found
+    staging_closed
+    subscription_in_use
+    subscription_not_found
+    timed_out
+    topic_fenced
+    topic_held
+    topic_not_found
+    unauthenticated
+    unavailable
+"""
+
+
+def test_codes_never_change():
+    assert sorted(ERRORS) == CODES.split()
+
+
 @pytest.mark.parametrize("cls", CLASSES)
 def test_every_error_has_a_unique_code(cls):
     assert "code" in vars(cls)
