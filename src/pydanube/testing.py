@@ -17,7 +17,7 @@ from pydanube.broker.broker import open_broker
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.client.client import Client
 from pydanube.client.requester import CLOSE_TIMEOUT_S
-from pydanube.metadata.memory import MemoryStore
+from pydanube.metadata.sqlite import open_sqlite
 from pydanube.servers.config import ListenConfig
 from pydanube.servers.native.in_process import dial_in_process
 from pydanube.servers.native.server import NativeServer, open_native_server
@@ -72,8 +72,8 @@ async def memory_broker(
     sockets and files.
     """
     failure: BaseException | None = None
-    store = MemoryStore()
     async with (
+        open_sqlite(None) as store,
         open_storage(
             storage or StorageConfig(),
             files=MemoryFiles(),

@@ -19,7 +19,6 @@ import pytest
 
 from pydanube.broker.broker import open_broker
 from pydanube.broker.manifest import MetadataManifest
-from pydanube.metadata.memory import MemoryStore
 from pydanube.model.errors import DiskFull, StagedPartNotFound, StagingClosed
 from pydanube.model.names import TopicName
 from pydanube.model.policy import Durability, TopicPolicy
@@ -28,6 +27,7 @@ from pydanube.storage.config import JournalConfig, StorageConfig
 from pydanube.storage.objects import MemoryObjects
 from pydanube.storage.storage import open_storage
 from support.brokers import A_NOW_US, TEST_TIMEOUT_S
+from support.memory_store import MemoryStore
 from support.recording_files import RecordingFiles
 from support.staging import A_QUERY, PartMaker, quiet, stage_part, stored
 

@@ -8,7 +8,7 @@ import pytest
 from crc32c import crc32c
 
 from pydanube.model.errors import CorruptSegment
-from pydanube.storage.manifest import SegmentEntry
+from pydanube.model.segments import SegmentEntry
 from pydanube.storage.segments import SegmentReader, encode_segment
 from pydanube.wire.files.segment_checksums import part_checksums_of
 from pydanube.wire.files.segment_format import SegmentIdentity

@@ -91,16 +91,18 @@ class RandomHistory:
 
     def leave(self):
         if self.history.machine.consumers:
-            self.history.leave(self.chance.choice(self.history.machine.consumers))
+            self.history.leave(self.chance.choice(list(self.history.machine.consumers)))
 
     def replace(self):
         if self.history.machine.consumers:
-            self.history.replace(self.chance.choice(self.history.machine.consumers))
+            self.history.replace(
+                self.chance.choice(list(self.history.machine.consumers))
+            )
 
     def credit(self):
         if not self.history.machine.consumers:
             self.history.join()
-        consumer = self.chance.choice(self.history.machine.consumers)
+        consumer = self.chance.choice(list(self.history.machine.consumers))
         byte_count = self.chance.choice([-100, 50, 10_000, 10_000])
         self.history.credit(consumer, self.chance.randrange(20), byte_count)
 

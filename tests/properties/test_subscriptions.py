@@ -100,7 +100,7 @@ class Events(RuleBasedStateMachine):
     def ack(self, acked):
         self.history.ack(acked)
 
-    @precondition(lambda self: self.history.machine.in_flight_count)
+    @precondition(lambda self: self.history.machine.in_flight.count)
     @rule(data=st.data())
     def ack_in_flight(self, data):
         self.history.ack(data.draw(self.in_flight_ranges()))
@@ -121,7 +121,7 @@ class Events(RuleBasedStateMachine):
     def nack(self, nacked):
         self.history.nack(nacked)
 
-    @precondition(lambda self: self.history.machine.in_flight_count)
+    @precondition(lambda self: self.history.machine.in_flight.count)
     @rule(
         data=st.data(),
         delay_s=st.sampled_from([0.0, 0.0, 2.0, 100.0]),
@@ -178,7 +178,7 @@ class Events(RuleBasedStateMachine):
             self.history.process_all()
 
     def consumers(self):
-        return st.sampled_from(self.history.machine.consumers)
+        return st.sampled_from(list(self.history.machine.consumers))
 
     def in_flight_ranges(self):
         in_flight = sorted(self.history.model.in_flight)

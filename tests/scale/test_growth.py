@@ -16,7 +16,6 @@ from pydanube.broker.cursors import CursorSaver
 from pydanube.dispatch import create_machine
 from pydanube.dispatch.cursor import Cursor
 from pydanube.metadata.key import prefix_of
-from pydanube.metadata.memory import MemoryStore
 from pydanube.model import metrics
 from pydanube.model.ids import TopicId
 from pydanube.model.names import SubscriptionName, TopicName
@@ -36,6 +35,7 @@ from support.brokers import (
     Outcome,
     Port,
 )
+from support.memory_store import MemoryStore
 from support.running import TOPIC
 from support.steps import assert_constant, assert_linear, counting_steps
 from support.storages import World, open_topic, publish, until

@@ -161,10 +161,12 @@ class Scenario:
         return self.machine.on_ack(parse(*ranges), self.now)
 
     def do_ack_through(self, end):
-        return self.machine.on_ack_through(int(end), self.now)
+        return self.machine.on_ack([(0, int(end))], self.now)
 
     def do_skip(self, count, end_offset):
-        return self.machine.on_skip(int(count), self.now, int(end_offset))
+        cursor = self.machine.cursor
+        end = cursor.end_of_open(int(count), int(end_offset))
+        return self.machine.on_ack([(cursor.offset, end)], self.now, end)
 
     def do_nack(self, *words):
         """nack RANGE… [delay=S] [reason=WORD]"""
@@ -193,17 +195,19 @@ class Scenario:
         """show: the public state of the machine."""
         machine = self.machine
         consumers = [
-            f"{self.names[each]} may get {machine.credit_of(each)[0]}"
-            for each in machine.consumers
+            f"{self.names[each]} may get {credit.messages}"
+            for each, credit in machine.consumers.items()
         ]
         deadline = machine.next_deadline()
         until = "none" if deadline is None else f"{deadline:g}"
-        ready, in_flight = machine.ready_count, machine.in_flight_count
+        ready, in_flight = machine.ready_count, machine.in_flight.count
         next_offset, demand = machine.next_offset, machine.demand()
         deferred = {
-            "delayed": machine.delayed_count,
-            "blocked": " ".join(tell_range(*each) for each in machine.blocked),
-            "parked": machine.parked_count,
+            "delayed": machine.deferred.waiting.count,
+            "blocked": " ".join(
+                tell_range(*each) for each in machine.deferred.blocked.ranges()
+            ),
+            "parked": machine.deferred.parked.count,
         }
         shown = [f"{state} {count}" for state, count in deferred.items() if count]
         return [

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from pydanube.broker.broker import open_broker
 from pydanube.broker.manifest import MetadataManifest
-from pydanube.metadata.memory import MemoryStore
 from pydanube.model.errors import BrokerError, CorruptJournal
 from pydanube.servers.native.connection import NativeConnection
 from pydanube.servers.native.server import NativeServer, open_native_server
@@ -24,6 +23,7 @@ from pydanube.storage.storage import open_storage
 from simulation.disk import MachineDisk, PowerCut
 from simulation.loop import HOST, Host
 from simulation.stores import ProcessMetadata, ProcessObjects, Service
+from support.memory_store import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

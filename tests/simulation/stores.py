@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from pydanube.metadata.memory import MemoryStore
 from pydanube.model.errors import MetadataUnavailable, ObjectsUnavailable
 from pydanube.storage.objects import MemoryObjects
+from support.memory_store import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 
 from pydanube.broker.broker import open_broker
 from pydanube.broker.manifest import MetadataManifest
-from pydanube.metadata.memory import MemoryStore
 from pydanube.model.errors import MetadataUnavailable
 from pydanube.model.names import TopicName
 from pydanube.model.policy import DispatchMode, TopicPolicy
@@ -15,6 +14,7 @@ from pydanube.storage.config import StorageConfig
 from pydanube.storage.files import MemoryFiles
 from pydanube.storage.objects import MemoryObjects
 from pydanube.storage.storage import open_storage
+from support.memory_store import MemoryStore
 
 A_TOPIC = TopicName.parse("/default/orders")
 A_NOW_US = 1_700_000_000_000_000

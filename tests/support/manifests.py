@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pydanube.model.ids import TopicId
-    from pydanube.storage.manifest import SegmentEntry
+    from pydanube.model.segments import SegmentEntry
 
 
 class MemoryManifest:

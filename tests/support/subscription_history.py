@@ -124,14 +124,16 @@ class History:
         self.check(effects)
 
     def ack_through(self, end: int) -> None:
-        effects = self.machine.on_ack_through(end, self.now)
+        effects = self.machine.on_ack([(0, end)], self.now)
         self.model.on_ack([(0, end)])
         self.check(effects)
 
     def skip(self, count: int, beyond: int) -> None:
         end_offset = self.machine.next_offset + beyond
         undone = [o for o in range(end_offset) if o not in self.model.done][:count]
-        effects = self.machine.on_skip(count, self.now, end_offset)
+        cursor = self.machine.cursor
+        end = cursor.end_of_open(count, end_offset)
+        effects = self.machine.on_ack([(cursor.offset, end)], self.now, end)
         self.model.on_ack([(o, o + 1) for o in undone], end_offset)
         self.check(effects)
 
@@ -212,15 +214,15 @@ class History:
             self._process_some(end)
         machine = self.machine
         assert machine.cursor.offset >= end
-        assert not machine.ready_count + machine.in_flight_count
-        assert not machine.delayed_count + machine.parked_count
-        assert not machine.blocked
+        assert not machine.ready_count + machine.in_flight.count
+        assert not machine.deferred.waiting.count + machine.deferred.parked.count
+        assert not machine.deferred.blocked.ranges()
         assert machine.next_deadline() is None
 
     def _process_some(self, end: int) -> None:
         machine, model = self.machine, self.model
-        for consumer in machine.consumers:
-            owed = max(0, -machine.credit_of(consumer)[1])
+        for consumer, credit in list(machine.consumers.items()):
+            owed = max(0, -credit.byte_count)
             self.credit(consumer, 3, owed + 1)
         if machine.demand() and machine.next_offset < end:
             self.add_batch(end - machine.next_offset, 10)

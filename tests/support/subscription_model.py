@@ -429,17 +429,22 @@ class SubscriptionModel:
         offset = self.offset
         assert machine.cursor.offset == offset
         assert list(machine.cursor.done) == self._done_ranges()
-        assert machine.in_flight_count == len(self.in_flight)
+        assert machine.in_flight.count == len(self.in_flight)
         assert machine.ready_count == len(self.ready)
-        assert machine.delayed_count == len(self.waiting)
-        assert machine.parked_count == len(self.parked)
-        blocked = [o for base, end in machine.blocked for o in range(base, end)]
+        assert machine.deferred.waiting.count == len(self.waiting)
+        assert machine.deferred.parked.count == len(self.parked)
+        blocked = [
+            o
+            for base, end in machine.deferred.blocked.ranges()
+            for o in range(base, end)
+        ]
         assert blocked == sorted(self.blocked)
-        assert machine.consumers == tuple(self.credits)
+        assert list(machine.consumers) == list(self.credits)
         holders = [consumer for consumer, _ in self.in_flight.values()]
         for consumer, (messages, byte_count) in self.credits.items():
-            assert machine.credit_of(consumer) == (messages, byte_count)
-            assert machine.in_flight_of(consumer) == holders.count(consumer)
+            credit = machine.consumers[consumer]
+            assert (credit.messages, credit.byte_count) == (messages, byte_count)
+            assert credit.unacked == holders.count(consumer)
         if self.kind is not SubscriptionType.SHARED:
             assert machine.active == self.active
         self._check_next_deadline(machine.next_deadline())
@@ -449,7 +454,7 @@ class SubscriptionModel:
         self.tracked_end = machine.next_offset
         end_offset = self.tracked_end + 3
         backlog = sum(o not in self.done for o in range(end_offset))
-        assert machine.backlog(end_offset) == backlog
+        assert machine.cursor.backlog(end_offset) == backlog
         self._check_demand(machine.demand())
 
     def _check_next_deadline(self, deadline: float | None) -> None:

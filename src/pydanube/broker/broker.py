@@ -87,7 +87,8 @@ class Broker:
         self.holds = RetentionHolds(store, wall_clock_us)
         self.registry = SchemaRegistry(store, wall_clock_us)
         """The schema registry; ``schemas`` deletes what topics may be using."""
-        catalog = Catalog(store, self.namespaces, wall_clock_us)
+        self.catalog = catalog = Catalog(store, self.namespaces, wall_clock_us)
+        """The records of topics; ``topics`` changes them."""
         self.schemas = TopicSchemas(
             self.registry,
             catalog,
@@ -219,7 +220,7 @@ async def _found_cluster(
     now = wall_clock_us()
     record = BrokerRecord(broker_id=new_broker_id(), created_at=now)
     namespaces = [
-        Put(keys.namespace(name), NamespaceRecord(created_at=now))
+        Put(keys.NAMESPACES.key(name), NamespaceRecord(created_at=now))
         for name in FIRST_NAMESPACES
     ]
     await store.transaction(
@@ -265,4 +266,4 @@ async def _open_recovered(
             await broker.topics.remove_content(topic_id)
         except BrokerError as error:
             log.warning("the next start will try again: %s", error)
-    await broker.topics.open_recovered(unsealed)
+    await broker.topics.open_all(unsealed)

@@ -8,7 +8,7 @@ it rests, because another broker may change them concurrently.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +19,16 @@ from pydanube.broker.partitions import (
     check_count,
     has_partition,
     names_of,
-    new_record,
     numbers_of,
     with_partition,
     with_partition_count,
 )
 from pydanube.metadata import keys
-from pydanube.metadata.records import DeletedTopicRecord, TopicRecord
+from pydanube.metadata.records import (
+    DeletedTopicRecord,
+    PartitionedTopicRecord,
+    TopicRecord,
+)
 from pydanube.metadata.store import ABSENT, Delete, Put, Unchanged
 from pydanube.metadata.transactions import retry_on_conflict, unchanged
 from pydanube.model.errors import (
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
 
     from pydanube.broker.namespaces import Namespaces
     from pydanube.metadata.key import Prefix
-    from pydanube.metadata.records import PartitionedTopicRecord, SubjectRecord
+    from pydanube.metadata.records import SubjectRecord
     from pydanube.metadata.store import (
         Comparison,
         MetadataStore,
@@ -53,20 +56,6 @@ if TYPE_CHECKING:
     from pydanube.model.names import NamespaceName
     from pydanube.model.policy import CorruptionPolicy, NamespacePolicy, TopicPolicy
     from pydanube.model.schemas import TopicSchema
-
-
-@dataclass(frozen=True, slots=True)
-class _Common:
-    """The properties of topics that are created together."""
-
-    policy: TopicPolicy
-    limits: NamespacePolicy | None = None
-    schema: TopicSchema | None = None
-
-    @classmethod
-    def of(cls, record: PartitionedTopicRecord) -> _Common:
-        """Return the common properties of a topic's partitions."""
-        return cls(record.policy, record.limits, record.schema)
 
 
 class Catalog:
@@ -102,27 +91,31 @@ class Catalog:
         self, name: TopicName, policy: TopicPolicy, schema: TopicSchema | None
     ) -> None:
         await self._check_name_is_free(name)
+        new = PartitionedTopicRecord(
+            partitions=0,
+            policy=policy,
+            created_at=self._wall_clock_us(),
+            schema=schema,
+        )
         split = name.split_partition()
         if split is None:
-            await self._record([name], _Common(policy, schema=schema), [], [])
+            await self._record([name], new, [], [])
             return
         base, number = split
         key = keys.partitioned_topic(base)
         stored = await self._store.get(key)
-        before = None if stored is None else stored.value
-        if before is None:
+        before = new if stored is None else stored.value
+        if stored is None:
             await self._check_not_a_topic(base, name)
         elif before.policy != policy:
             raise AlreadyExists(
                 f"Cannot create the partition '{name}': the partitions of '{base}' "
                 "have another policy"
             )
-        record = with_partition(before, number, policy, self._wall_clock_us())
-        if before is None:
-            record = msgspec.structs.replace(record, schema=schema)
+        record = with_partition(before, number)
         await self._record(
             [name],
-            _Common.of(record),
+            record,
             [unchanged(key, stored), Unchanged(keys.topic(base), ABSENT)],
             [Put(key, record)],
         )
@@ -144,8 +137,9 @@ class Catalog:
             stored = await self._store.get(keys.partitioned_topic(base))
             if stored is None:
                 await self._check_not_a_topic(base, base)
-                record = new_record(partitions, policy, now)
-                record = msgspec.structs.replace(record, schema=schema)
+                record = PartitionedTopicRecord(
+                    partitions=partitions, policy=policy, created_at=now, schema=schema
+                )
                 await self._grow(base, None, record)
                 return
             record = stored.value
@@ -187,37 +181,41 @@ class Catalog:
         return await self._store.get(keys.partitioned_topic(base))
 
     async def records(
-        self, namespace: NamespaceName | None = None
+        self,
+        namespace: NamespaceName | None = None,
+        *,
+        after: TopicName | None = None,
+        limit: int | None = None,
     ) -> list[tuple[TopicName, TopicRecord]]:
-        """Return the records of all topics (of *namespace*), sorted by name."""
-        prefix = keys.TOPICS if namespace is None else keys.topics_of(namespace)
-        return [
-            (_name_of(keys.TOPICS, path), stored.value)
-            for path, stored in await self._store.scan(prefix)
-        ]
+        """
+        Return the records of topics (of *namespace*), sorted by name.
 
-    async def page(
-        self, namespace: NamespaceName | None, after: TopicName | None, limit: int
-    ) -> list[tuple[TopicName, TopicRecord]]:
-        """Return the records of up to *limit* topics after *after*, sorted by name."""
-        prefix = keys.TOPICS if namespace is None else keys.topics_of(namespace)
+        Returns up to *limit* topics, from the first one after *after* on.
+        """
+        prefix = keys.TOPICS if namespace is None else keys.TOPICS.within(namespace)
         behind = "" if after is None else keys.topic(after).path
         found = await self._store.scan(prefix, after=behind, limit=limit)
         return [(_name_of(keys.TOPICS, path), stored.value) for path, stored in found]
+
+    async def names(self, namespace: NamespaceName | None = None) -> list[TopicName]:
+        """Return all topics (of *namespace*), sorted by name."""
+        return [name for name, _ in await self.records(namespace)]
 
     async def partitioned(
         self, namespace: NamespaceName | None = None
     ) -> dict[TopicName, PartitionedTopicRecord]:
         """Return the records of all partitioned topics (of *namespace*), by name."""
         every = keys.PARTITIONED_TOPICS
-        prefix = every if namespace is None else keys.partitioned_topics_of(namespace)
+        prefix = (
+            every if namespace is None else keys.PARTITIONED_TOPICS.within(namespace)
+        )
         return {
             _name_of(every, path): stored.value
             for path, stored in await self._store.scan(prefix)
         }
 
     async def partitions_of(self, name: TopicName) -> list[TopicName]:
-        """See ``Topics.partitions_of``."""
+        """Return the topic itself, its partitions by number, or an empty list."""
         if await self.find(name) is not None:
             return [name]
         stored = await self.find_partitioned(name)
@@ -379,7 +377,7 @@ class Catalog:
         operations: list[Operation] = [Delete(keys.topic(name)) for name in names]
         for topic_id, name in contents.items():
             record = DeletedTopicRecord(name=str(name), deleted_at=now)
-            operations.append(Put(keys.deleted_topic(topic_id), record))
+            operations.append(Put(keys.DELETED_TOPICS.key(topic_id), record))
         if partitioned is not None:
             base, stored = partitioned
             conditions.append(unchanged(keys.partitioned_topic(base), stored))
@@ -389,14 +387,14 @@ class Catalog:
     async def forget_content(self, topic_id: TopicId) -> None:
         """Delete the remaining records of a deleted topic without contents."""
         operations: list[Operation] = [
-            Delete(keys.topic_epoch(topic_id)),
-            Delete(keys.deleted_topic(topic_id)),
+            Delete(keys.EPOCHS.key(topic_id)),
+            Delete(keys.DELETED_TOPICS.key(topic_id)),
         ]
         prefixes: list[Prefix[Any]] = [
-            keys.subscriptions_of(topic_id),
-            keys.settings_of(topic_id),
-            keys.segments_of(topic_id),
-            keys.holds_of(topic_id),
+            keys.SUBSCRIPTIONS.within(topic_id),
+            keys.SETTINGS.within(topic_id),
+            keys.SEGMENTS.within(topic_id),
+            keys.HOLDS.within(topic_id),
         ]
         for prefix in prefixes:
             stored = await self._store.scan(prefix)
@@ -440,7 +438,7 @@ class Catalog:
         try:
             await self._record(
                 names,
-                _Common.of(record),
+                record,
                 [unchanged(key, stored), Unchanged(keys.topic(base), ABSENT)],
                 [Put(key, record)],
             )
@@ -454,7 +452,7 @@ class Catalog:
     async def _record(
         self,
         names: Sequence[TopicName],
-        common: _Common,
+        common: PartitionedTopicRecord,
         conditions: Sequence[Comparison],
         operations: Sequence[Operation],
     ) -> None:
@@ -482,7 +480,7 @@ class Catalog:
         ]
         await self._store.transaction(
             [
-                unchanged(keys.namespace(namespace), namespace_record),
+                unchanged(keys.NAMESPACES.key(namespace), namespace_record),
                 unchanged(keys.LAST_TOPIC_ID, last),
                 *absent,
                 *of_subject,

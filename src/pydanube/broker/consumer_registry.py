@@ -42,9 +42,10 @@ class ConsumerRegistry:
         Durability: On return all changes are on disk; after an error, none is.
         """
         operations: list[Put[Any] | Delete[Any]] = [
-            Delete(keys.consumer(number)) for number in deleted
+            Delete(keys.CONSUMERS.key(number)) for number in deleted
         ]
         operations += [
-            Put(keys.consumer(number), record) for number, record in changed.items()
+            Put(keys.CONSUMERS.key(number), record)
+            for number, record in changed.items()
         ]
         await self._store.transaction([], operations)

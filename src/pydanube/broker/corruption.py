@@ -93,7 +93,7 @@ class CorruptionHandler:
         for base, end in new:
             self._skipped.add(base, end)
         count = sum(cursor.open_count(base, end) for base, end in ranges)
-        self._counts.end(skipped=count)
+        self._counts.add(skipped=count)
         if new:
             log.error(
                 "%s skips %d messages from offset %d to %d: %s",

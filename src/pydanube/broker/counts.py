@@ -30,11 +30,14 @@ class Counts:
     skipped: int = 0
     consumers: int = 0
 
-    def attach(self, change: int) -> None:
-        """Change the number of consumers by *change*."""
-        self.consumers += change
+    def add(self, **changes: int) -> None:
+        """Add to these counters; the number of consumers may also fall."""
+        for name, change in changes.items():
+            setattr(self, name, getattr(self, name) + change)
         if self.parent is not None:
-            self.parent.attach(change)
+            self.parent.add(**changes)
+
+    # These run for every batch, and attributes are faster than names.
 
     def publish(self, count: int, byte_count: int) -> None:
         """Count a published batch."""
@@ -51,43 +54,3 @@ class Counts:
             self.redelivered += count
         if self.parent is not None:
             self.parent.deliver(count, byte_count, is_again=is_again)
-
-    def drop(self, count: int) -> None:
-        """Count dropped messages."""
-        self.dropped += count
-        if self.parent is not None:
-            self.parent.drop(count)
-
-    def fail(self, *, nacked: int = 0, timed_out: int = 0) -> None:
-        """Count messages that were nacked or not acknowledged in time."""
-        self.nacked += nacked
-        self.timed_out += timed_out
-        if self.parent is not None:
-            self.parent.fail(nacked=nacked, timed_out=timed_out)
-
-    def end(
-        self,
-        *,
-        expired: int = 0,
-        dead_lettered: int = 0,
-        given_up: int = 0,
-        skipped: int = 0,
-    ) -> None:
-        """Count messages that were completed without an acknowledgement."""
-        self.expired += expired
-        self.dead_lettered += dead_lettered
-        self.given_up += given_up
-        self.skipped += skipped
-        if self.parent is not None:
-            self.parent.end(
-                expired=expired,
-                dead_lettered=dead_lettered,
-                given_up=given_up,
-                skipped=skipped,
-            )
-
-    def fail_to_dead_letter(self) -> None:
-        """Count a failure to copy messages to a dead-letter topic."""
-        self.dead_letter_failures += 1
-        if self.parent is not None:
-            self.parent.fail_to_dead_letter()

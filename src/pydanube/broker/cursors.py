@@ -22,15 +22,15 @@ from pydanube.wire.files.journal_format import CursorState
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
+    from pydanube.aio.futures import Done
     from pydanube.dispatch.cursor import Cursor
     from pydanube.model.errors import BrokerError
     from pydanube.model.ids import TopicId
     from pydanube.model.names import SubscriptionName
     from pydanube.storage.storage import Storage
 
-    Done = Callable[[BrokerError | None], None]
     _Key = tuple[TopicId, SubscriptionName]
 
 CURSOR_LINGER_S = 0.02

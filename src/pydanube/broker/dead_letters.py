@@ -19,11 +19,13 @@ from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby, repeat
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pydanube.model.batch import FIELDS, Column, attributes_of, batch_of
+from pydanube.broker.message_batcher import SingleMessage, frame_of
+from pydanube.model.batch import FIELDS, Column, attributes_of
 from pydanube.model.dead_letters import (
     ATTEMPT,
     HISTORY,
@@ -46,7 +48,6 @@ from pydanube.model.ids import producer_id_of
 from pydanube.model.names import TopicName
 from pydanube.model.ranges import RangeSet
 from pydanube.model.retry import RetryPolicy
-from pydanube.wire.batches import BatchHeader, encode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -74,17 +75,17 @@ RETRIES = RetryPolicy(first_s=1.0, max_s=60.0)
 
 
 @dataclass(slots=True, kw_only=True)
-class DeadLetter:
+class DeadLetter(SingleMessage):
     """One message that is copied to the dead-letter topic."""
 
     offset: int
-    payload: bytes
-    key: bytes | None
     attributes: dict[str, str]
-    publish_time: int
-    producer: str
-    schema: tuple[int, int]
     park: Park
+
+    @property
+    def schema(self) -> tuple[int, int]:
+        """The id and version of its schema."""
+        return self.schema_id, self.schema_version
 
     @property
     def size(self) -> int:
@@ -304,7 +305,7 @@ class DeadLetters:
     ) -> None:
         """Retry these messages after the longest pause; others continue."""
         log.warning("%s: dead letters: %s", subscription.log_name, error)
-        subscription.counts.fail_to_dead_letter()
+        subscription.counts.add(dead_letter_failures=1)
         for base, end in ranges:
             subscription.on_park_failed(base, end, error, self._clock() + RETRIES.max_s)
 
@@ -322,7 +323,7 @@ class DeadLetters:
             stored: asyncio.Future[BrokerError | None] = loop.create_future()
             batches.append((batch, stored))
             try:
-                target.publish_unchecked(_frame_of(batch), partial(_set_result, stored))
+                target.publish_unchecked(frame_of(batch), partial(_set_result, stored))
             except BrokerError as error:
                 stored.set_result(error)
         for batch, stored in batches:
@@ -331,7 +332,7 @@ class DeadLetters:
                 self._fail(subscription, queue, _ranges_of(batch), failure)
                 continue
             queue.failures = 0
-            for park, messages_of_park in groupby(batch, _park_of):
+            for park, messages_of_park in groupby(batch, attrgetter("park")):
                 for base, end in _ranges_of(messages_of_park):
                     subscription.on_parked(base, end, is_expired=park.is_expired)
 
@@ -345,7 +346,7 @@ class DeadLetters:
         """Retry these and all queued messages after a pause."""
         queue.failures += 1
         pause_s = RETRIES.delay_s(queue.failures)
-        subscription.counts.fail_to_dead_letter()
+        subscription.counts.add(dead_letter_failures=1)
         log.warning(
             "%s: dead letters are retried after %g s: %s",
             subscription.log_name,
@@ -393,9 +394,10 @@ def _read_messages(frame: BatchFrame, park: Park) -> Iterator[DeadLetter]:
             payload=payload,
             key=key,
             attributes=attributes_of(attributes),
-            publish_time=publish_time,
+            publish_time_us=publish_time,
             producer=producer or "",
-            schema=(header.schema_id, header.schema_version),
+            schema_id=header.schema_id,
+            schema_version=header.schema_version,
             park=park,
         )
 
@@ -416,33 +418,8 @@ def _batches(messages: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
         yield portion
 
 
-def _frame_of(messages: list[DeadLetter]) -> BatchFrame:
-    first, last = messages[0], messages[-1]
-    schema_id, schema_version = first.schema
-    header = BatchHeader(
-        count=len(messages),
-        columns=Column.PAYLOAD,
-        first_publish_time=first.publish_time,
-        last_publish_time=last.publish_time,
-        schema_id=schema_id,
-        schema_version=schema_version,
-    )
-    rows = batch_of(
-        [each.payload for each in messages],
-        keys=[each.key for each in messages],
-        attributes=[each.attributes for each in messages],
-        publish_times=[each.publish_time for each in messages],
-        producers=[each.producer or None for each in messages],
-    )
-    return encode(rows, header)
-
-
 def _ranges_of(messages: Iterable[DeadLetter]) -> list[Range]:
     return list(RangeSet((each.offset, each.offset + 1) for each in messages))
-
-
-def _park_of(message: DeadLetter) -> Park:
-    return message.park
 
 
 def _set_result(

@@ -44,7 +44,7 @@ class DirectSubscription(Subscription):
             )
         )
         self._frame = None
-        self.counts.drop(machine.ready_count)
+        self.counts.add(dropped=machine.ready_count)
         machine.on_seek(frame.end, now)
 
     def set_rate(self, messages_per_s: float | None) -> None:

@@ -1,5 +1,5 @@
 """
-The limits of a topic: their ranges, the publish rate, and the size of messages.
+The limits of a topic: their ranges, and the size of messages.
 
 Pure: without connections and clocks.  A limit of 0 means no limit.
 """
@@ -22,38 +22,6 @@ if TYPE_CHECKING:
 
 LIMIT_MAX = 2**32 - 1
 """The original Danube's tools use unsigned 32-bit integers."""
-
-BURST_S = 1.0
-"""A topic that was idle may publish this many seconds' worth at once."""
-
-
-class PublishRate:
-    """
-    A publish rate limit, enforced by delays.
-
-    Messages above the rate are accepted, and delay those that follow.
-    """
-
-    def __init__(self, messages_per_s: float, now: float) -> None:
-        self.messages_per_s = messages_per_s
-        # When the rate is met again; in the past by up to the allowed burst.
-        self._paid_at = now - BURST_S
-
-    def take(self, count: int, now: float) -> None:
-        """Count published messages."""
-        begin = max(self._paid_at, now - BURST_S)
-        self._paid_at = begin + count / self.messages_per_s
-
-    def delay_s(self, now: float) -> float:
-        """Return the seconds to wait before the next message."""
-        return max(0.0, self._paid_at - now)
-
-    def change(self, messages_per_s: float, now: float) -> None:
-        """Change the rate, also for the delay of messages already published."""
-        debt = self.delay_s(now) * self.messages_per_s
-        self.messages_per_s = messages_per_s
-        if debt:
-            self._paid_at = now + debt / messages_per_s
 
 
 def check_policy(policy: NamespacePolicy) -> None:

@@ -5,19 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pydanube.metadata import keys
-from pydanube.metadata.records import SegmentRecord
 from pydanube.metadata.store import Delete, HasValue, Operation, Put
 from pydanube.model.errors import RevisionConflict, TopicFenced
-from pydanube.model.ids import Offset
-from pydanube.storage.manifest import SegmentEntry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pydanube.metadata.store import MetadataStore
     from pydanube.model.ids import TopicId
-
-_FIELDS = SegmentRecord.__struct_fields__
+    from pydanube.model.segments import SegmentEntry
 
 
 class MetadataManifest:
@@ -33,11 +29,8 @@ class MetadataManifest:
 
     async def load(self, topic_id: TopicId) -> tuple[SegmentEntry, ...]:
         """Return all segments of the topic, sorted by offset."""
-        stored = await self._store.scan(keys.segments_of(topic_id))
-        return tuple(
-            SegmentEntry(**{name: getattr(value.value, name) for name in _FIELDS})
-            for _, value in stored
-        )
+        stored = await self._store.scan(keys.SEGMENTS.within(topic_id))
+        return tuple(each.value for _, each in stored)
 
     async def add(self, topic_id: TopicId, entry: SegmentEntry, epoch: int) -> None:
         """
@@ -46,7 +39,9 @@ class MetadataManifest:
         Raises:
             TopicFenced: The topic has a higher epoch than *epoch*.
         """
-        await self._change(topic_id, epoch, [record_segment(topic_id, entry)])
+        await self._change(
+            topic_id, epoch, [Put(keys.segment(topic_id, entry.base), entry)]
+        )
 
     async def replace(
         self,
@@ -63,11 +58,11 @@ class MetadataManifest:
         """
         bases = {entry.base for entry in new}
         operations: list[Operation] = [
-            Delete(keys.segment(topic_id, Offset(entry.base)))
+            Delete(keys.segment(topic_id, entry.base))
             for entry in old
             if entry.base not in bases
         ]
-        operations += [record_segment(topic_id, entry) for entry in new]
+        operations += [Put(keys.segment(topic_id, entry.base), entry) for entry in new]
         await self._change(topic_id, epoch, operations)
 
     async def drop(
@@ -82,7 +77,7 @@ class MetadataManifest:
         await self._change(
             topic_id,
             epoch,
-            [Delete(keys.segment(topic_id, Offset(entry.base))) for entry in entries],
+            [Delete(keys.segment(topic_id, entry.base)) for entry in entries],
         )
 
     async def _change(
@@ -90,15 +85,9 @@ class MetadataManifest:
     ) -> None:
         try:
             await self._store.transaction(
-                [HasValue(keys.topic_epoch(topic_id), epoch)], operations
+                [HasValue(keys.EPOCHS.key(topic_id), epoch)], operations
             )
         except RevisionConflict as error:
             raise TopicFenced(
                 f"topic {topic_id} has a newer writer than epoch {epoch}"
             ) from error
-
-
-def record_segment(topic_id: TopicId, entry: SegmentEntry) -> Put[SegmentRecord]:
-    """Return the operation that adds a segment to a topic."""
-    record = SegmentRecord(**{name: getattr(entry, name) for name in _FIELDS})
-    return Put(keys.segment(topic_id, Offset(entry.base)), record)

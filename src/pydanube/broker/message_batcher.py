@@ -97,7 +97,7 @@ class _Group:
         for done, why in rejected:
             error = InvalidPayload(f"the message does not match its schema: {why}")
             _notify([done], 0, error)
-        return _frame_of(self.messages) if kept else None
+        return frame_of(self.messages) if kept else None
 
 
 class MessageBatcher:
@@ -183,7 +183,7 @@ class MessageBatcher:
 
     def _publish(self, topic: Topic, group: _Group) -> None:
         try:
-            frame = _frame_of(group.messages)
+            frame = frame_of(group.messages)
         except (pa.ArrowException, UnicodeError) as error:
             reason = InvalidRequest(f"the message cannot be stored: {error}")
             self._publish_singly(topic, group, reason)
@@ -236,7 +236,8 @@ def _notify(
             log.exception("a callback of a published message failed")
 
 
-def _frame_of(messages: list[SingleMessage]) -> BatchFrame:
+def frame_of(messages: Sequence[SingleMessage]) -> BatchFrame:
+    """Return a batch of *messages*, which have the same schema."""
     first, last = messages[0], messages[-1]
     producers = [message.producer for message in messages]
     has_one_producer = producers.count(first.producer) == len(producers)

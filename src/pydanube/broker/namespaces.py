@@ -83,7 +83,7 @@ class Namespaces:
         check_policy(policy)
         record = NamespaceRecord(created_at=self._wall_clock_us(), policy=policy)
         try:
-            await self._store.put(keys.namespace(name), record, expected=ABSENT)
+            await self._store.put(keys.NAMESPACES.key(name), record, expected=ABSENT)
         except RevisionConflict as error:
             if not exist_ok:
                 raise AlreadyExists(f"Namespace {name} already exists.") from error
@@ -106,8 +106,8 @@ class Namespaces:
         stored = await self.find(name)
         last_topic_id = await self._store.get(keys.LAST_TOPIC_ID)
         prefixes: list[Prefix[Any]] = [
-            keys.partitioned_topics_of(name),
-            keys.topics_of(name),
+            keys.PARTITIONED_TOPICS.within(name),
+            keys.TOPICS.within(name),
         ]
         for prefix in prefixes:
             topics = await self._store.scan(prefix)
@@ -118,10 +118,10 @@ class Namespaces:
                 )
         await self._store.transaction(
             [
-                unchanged(keys.namespace(name), stored),
+                unchanged(keys.NAMESPACES.key(name), stored),
                 unchanged(keys.LAST_TOPIC_ID, last_topic_id),
             ],
-            [Delete(keys.namespace(name))],
+            [Delete(keys.NAMESPACES.key(name))],
         )
 
     async def names(self) -> list[NamespaceName]:
@@ -136,7 +136,7 @@ class Namespaces:
         Raises:
             NamespaceNotFound: It does not exist.
         """
-        stored = await self._store.get(keys.namespace(name))
+        stored = await self._store.get(keys.NAMESPACES.key(name))
         if stored is None:
             raise NamespaceNotFound(
                 f"Unable to find the namespace {name}; a topic can be created only in "
@@ -169,7 +169,7 @@ class Namespaces:
             stored = await self.find(name)
             record = msgspec.structs.replace(stored.value, policy=policy)
             await self._store.put(
-                keys.namespace(name), record, expected=stored.revision
+                keys.NAMESPACES.key(name), record, expected=stored.revision
             )
 
         async with self._lock:

@@ -22,8 +22,6 @@ from pydanube.model.ranges import RangeSet
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pydanube.model.policy import TopicPolicy
-
 PARTITIONS_MAX = 4096
 """The most partitions of a topic; one transaction creates them."""
 
@@ -43,19 +41,10 @@ def check_count(base: TopicName, partitions: int) -> None:
     base.partition(partitions - 1).check_new()
 
 
-def new_record(
-    partitions: int, policy: TopicPolicy, now: int
-) -> PartitionedTopicRecord:
-    """Return the record of a topic with partitions 0 … *partitions*."""
-    return PartitionedTopicRecord(partitions=partitions, policy=policy, created_at=now)
-
-
 def with_partition(
-    record: PartitionedTopicRecord | None, number: int, policy: TopicPolicy, now: int
+    record: PartitionedTopicRecord, number: int
 ) -> PartitionedTopicRecord:
     """Return the record with partition *number* added."""
-    if record is None:
-        record = new_record(0, policy, now)
     missing = RangeSet(record.missing)
     if number < record.partitions:
         missing.remove(number, number + 1)

@@ -229,9 +229,6 @@ class ProducerRegistrations:
 
     # Queries.
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._registered
-
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names of the registered producers."""
         return iter(self._registered)

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING
 from pydanube.model.errors import OutOfSequence, ProducerFenced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pydanube.broker.producer_registrations import ProducerRegistration
     from pydanube.model.errors import BrokerError
     from pydanube.wire.batches import BatchHeader
@@ -117,10 +115,3 @@ def open_session(
         before.runs,
         registration,
     )
-
-
-def restore_session(
-    name: str, producer_id: int, epoch: int, next_sequence: int, runs: Iterable[Run]
-) -> ProducerSession:
-    """Return an idle session from the state in the journal."""
-    return ProducerSession(name, producer_id, epoch, next_sequence, deque(runs))

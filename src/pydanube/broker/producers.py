@@ -5,16 +5,13 @@ The producers of a broker's topics: opening and closing them, forgetting idle on
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
 from pydanube.aio.futures import complete_future
 from pydanube.broker.producer_registrations import AccessRequest, ProducerRegistration
-from pydanube.broker.producer_session import (
-    ProducerSession,
-    open_session,
-    restore_session,
-)
+from pydanube.broker.producer_session import ProducerSession, open_session
 from pydanube.broker.topic import ReliableTopic, Topic
 from pydanube.model.errors import AlreadyExists, TopicNotFound
 from pydanube.model.policy import ProducerAccess, TopicPolicy
@@ -259,8 +256,12 @@ class Producers:
         known = None if state is None else state.producers.get(producer)
         if known is None:
             return None
-        return restore_session(
-            producer, known.producer_id, known.epoch, known.next_sequence, known.runs
+        return ProducerSession(
+            producer,
+            known.producer_id,
+            known.epoch,
+            known.next_sequence,
+            deque(known.runs),
         )
 
     async def _save(self, topic: ReliableTopic, session: ProducerSession) -> None:

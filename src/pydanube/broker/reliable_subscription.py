@@ -32,17 +32,16 @@ from pydanube.broker.subscription_reader import (
     take_below,
 )
 from pydanube.dispatch.effects import Deliver
+from pydanube.dispatch.machine import DEFAULT_POLICY, NO_LIMITS
 from pydanube.model.descriptions import RANGES_SHOWN_MAX
 from pydanube.model.errors import CorruptSegment, OffsetDropped, Unavailable
-from pydanube.model.policy import DispatchLimits, FailurePolicy
-from pydanube.model.ranges import RangeSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from pydanube.broker.consumers import Consumer, ConsumerPort
     from pydanube.broker.counts import Counts
     from pydanube.broker.cursors import CursorSaver
+    from pydanube.broker.subscription import Consumer, ConsumerPort
     from pydanube.dispatch.delivery_window import DeliveryWindow
     from pydanube.dispatch.effects import Effect, Park
     from pydanube.dispatch.machine import SubscriptionMachine
@@ -55,9 +54,6 @@ if TYPE_CHECKING:
     from pydanube.wire.batches import BatchFrame
 
 log = logging.getLogger(__name__)
-
-NO_LIMITS = DispatchLimits()
-DEFAULT_POLICY = FailurePolicy()
 
 
 class DeadLetterQueue(Protocol):
@@ -122,7 +118,6 @@ class ReliableSubscription(Subscription):
         key_filters: Sequence[str] = (),
         priority: int = 0,
     ) -> Consumer:
-        """See the base class."""
         if self._was_overtaken:
             # Consumers were closed because retention dropped messages.  Now they
             # continue at the first message that exists.
@@ -146,11 +141,9 @@ class ReliableSubscription(Subscription):
         self._carry_out(machine.set_paused(settings.is_paused, now))
 
     def on_policy_changed(self) -> None:
-        """See the base class."""
         self._wake_up()
 
     def set_rate(self, messages_per_s: float | None) -> None:
-        """See the base class."""
         self._carry_out(self._machine.set_rate(messages_per_s, self._clock()))
 
     async def skip(self, count: int) -> None:
@@ -160,21 +153,20 @@ class ReliableSubscription(Subscription):
         Raises:
             CorruptSegment: A segment must be read, and is damaged or missing.
         """
-        machine, topic_log = self._machine, self._log
-        if not topic_log.missing_from(machine.cursor.offset):
-            effects = machine.on_skip(count, self._clock(), topic_log.end_offset)
+        cursor, topic_log = self._machine.cursor, self._log
+        if topic_log.missing_from(cursor.offset):
+            end = await self._reader.find_end(cursor, count)
         else:
-            end = await self._reader.find_end(machine.cursor, count)
-            begin = machine.cursor.offset
-            effects = machine.on_ack([(begin, end)], self._clock(), end)
-        self._carry_out(effects)
+            end = cursor.end_of_open(count, topic_log.end_offset)
+        ranges = [(cursor.offset, end)]
+        self._carry_out(self._machine.on_ack(ranges, self._clock(), end))
 
     def on_parked(self, base: int, end: int, *, is_expired: bool) -> None:
         """Acknowledge messages that are on disk in the dead-letter topic."""
         count = end - base
-        self.counts.end(dead_lettered=count, expired=count if is_expired else 0)
+        self.counts.add(dead_lettered=count, expired=count if is_expired else 0)
         self._carry_out(self._machine.on_parked(base, end, self._clock()))
-        if not self._machine.parked_count:
+        if not self._machine.deferred.parked.count:
             self.dead_letter_error = None
 
     def on_park_failed(
@@ -190,7 +182,6 @@ class ReliableSubscription(Subscription):
 
     @property
     def end_offset(self) -> int | None:
-        """See the base class."""
         return self._log.end_offset
 
     @property
@@ -200,7 +191,6 @@ class ReliableSubscription(Subscription):
 
     @property
     def is_stopped(self) -> bool:
-        """See the base class."""
         return self._corruption.stopped_by(self.cursor_offset) is not None
 
     def backlog(self, end_offset: int) -> int:
@@ -211,7 +201,6 @@ class ReliableSubscription(Subscription):
         return max(0, backlog - self._log.missing_from(self._machine.next_offset))
 
     def describe(self, end_offset: int) -> SubscriptionDescription:
-        """See the base class."""
         machine, topic_log = self._machine, self._log
         description = super().describe(end_offset)
         base = max(description.cursor, topic_log.base_offset)
@@ -219,19 +208,19 @@ class ReliableSubscription(Subscription):
         if description.backlog:
             byte_count = topic_log.estimate_bytes(base)
             byte_count = byte_count * description.backlog // max(1, end_offset - base)
-        error = self.dead_letter_error if machine.parked_count else None
+        error = self.dead_letter_error if machine.deferred.parked.count else None
         stopped_by = self._corruption.stopped_by(self.cursor_offset)
         return replace(
             description,
             backlog_bytes=byte_count,
             oldest_publish_time=topic_log.estimate_time(base),
-            delayed=machine.delayed_count,
-            blocked=tuple(RangeSet(machine.blocked[:RANGES_SHOWN_MAX])),
-            parked=machine.parked_count,
+            delayed=machine.deferred.waiting.count,
+            blocked=machine.deferred.blocked.ranges()[:RANGES_SHOWN_MAX],
+            parked=machine.deferred.parked.count,
             dead_letter_error=None if error is None else str(error),
             stopped_by=None if stopped_by is None else str(stopped_by),
             skipped=self._corruption.first_skipped(RANGES_SHOWN_MAX),
-            is_paused=machine.is_paused,
+            is_paused=self.settings.is_paused,
             settings=self.settings,
         )
 
@@ -259,7 +248,7 @@ class ReliableSubscription(Subscription):
                 self.credit(consumer, count_messages(effect), effect.byte_count)
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
-        """See the base class; more credit may allow the task to read more."""
+        # More credit may allow the task to read more.
         super()._carry_out(effects)
         self._wake_up()
 
@@ -348,7 +337,7 @@ class ReliableSubscription(Subscription):
 
     @property
     def _has_work(self) -> bool:
-        return self.has_consumers or self._machine.parked_count > 0
+        return self.has_consumers or self._machine.deferred.parked.count > 0
 
     async def _run(self, wake: asyncio.Event) -> None:
         # A failure of one subscription must not stop the broker.
@@ -382,7 +371,7 @@ class ReliableSubscription(Subscription):
                 await self._read_ahead()
             except CorruptSegment as error:
                 unsent = sum(map(count_messages, self._deliveries))
-                delivered = self._machine.in_flight_count - unsent
+                delivered = self._machine.in_flight.count - unsent
                 self._corruption.on_error(error, self._clock(), delivered)
         if wake.is_set():
             # Let the servers send deliveries and receive acks.
@@ -401,11 +390,11 @@ class ReliableSubscription(Subscription):
         return min((time for time in times if time is not None), default=None)
 
     def _on_deadline(self) -> None:
-        before = self._machine.in_flight_count
+        before = self._machine.in_flight.count
         effects = self._machine.on_time(self._clock())
         timed_out = self._count_returned(before, effects)
         if timed_out:
-            self.counts.fail(timed_out=timed_out)
+            self.counts.add(timed_out=timed_out)
         self._carry_out(effects)
 
     async def _read_ahead(self) -> None:

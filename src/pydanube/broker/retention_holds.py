@@ -41,7 +41,7 @@ class RetentionHolds:
 
     async def list(self, topic_id: TopicId) -> tuple[Hold, ...]:
         """Return the holds of a topic, sorted by name."""
-        prefix = keys.holds_of(topic_id)
+        prefix = keys.HOLDS.within(topic_id)
         return tuple(
             Hold(
                 name=prefix.name_of(path),
@@ -67,7 +67,7 @@ class RetentionHolds:
                     f"{topic_log.name} has {HOLDS_MAX} holds already; release one"
                 )
             record = HoldRecord(reason=reason, created_at=self._wall_clock_us())
-            await self._store.put(keys.hold(topic_log.topic_id, name), record)
+            await self._store.put(keys.HOLDS.key(topic_log.topic_id, name), record)
             topic_log.holds |= {name}
 
     async def remove(self, topic_log: TopicLog, name: str) -> None:
@@ -78,7 +78,7 @@ class RetentionHolds:
             NotFound: The topic has no such hold.
         """
         async with topic_log.maintenance:
-            if not await self._store.delete(keys.hold(topic_log.topic_id, name)):
+            if not await self._store.delete(keys.HOLDS.key(topic_log.topic_id, name)):
                 raise NotFound(f"{topic_log.name} has no retention hold {name!r}")
             topic_log.holds -= {name}
 

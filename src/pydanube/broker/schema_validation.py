@@ -70,7 +70,7 @@ class ValidationBacklog:
         self._has_room_event = asyncio.Event()
         self._has_room_event.set()
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait until there is room for more batches."""
         await self._has_room_event.wait()
 

@@ -214,7 +214,7 @@ class Committer:
                 if self._topics.is_draining:
                     raise Draining("the broker is stopping (draining)")
                 if not self._topics.has_room:
-                    await self._topics.room()
+                    await self._topics.wait_for_room()
                 appends.check()
                 self._append(targets[topic_id], frame, appends)
 

@@ -57,7 +57,7 @@ class Queries:
 
     async def reload(self, query: str) -> StagingDecision | None:
         """Return the same after reading it from the store again."""
-        stored = await self._store.get(keys.query(query))
+        stored = await self._store.get(keys.QUERIES.key(query))
         if stored is None:
             self._records.pop(query, None)
         else:
@@ -114,7 +114,7 @@ class Queries:
         """Delete a query's record, unless it has a pending decision."""
         stored = self._records.get(query)
         if stored is not None and stored.value.decision is None:
-            await self._store.delete(keys.query(query), expected=stored.revision)
+            await self._store.delete(keys.QUERIES.key(query), expected=stored.revision)
             del self._records[query]
 
     def _done(self, decision: StagingDecision) -> QueryRecord:
@@ -128,7 +128,9 @@ class Queries:
     async def _put(self, query: str, record: QueryRecord) -> None:
         stored = self._records.get(query)
         expected = ABSENT if stored is None else stored.revision
-        revision = await self._store.put(keys.query(query), record, expected=expected)
+        revision = await self._store.put(
+            keys.QUERIES.key(query), record, expected=expected
+        )
         self._records[query] = Stored(record, revision)
 
 

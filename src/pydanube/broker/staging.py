@@ -161,9 +161,9 @@ class Staging:
         """Whether servers may accept more batches to stage."""
         return self._files.has_room
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait until there is room for more batches."""
-        await self._files.room()
+        await self._files.wait_for_room()
 
     # Versions.
 
@@ -225,11 +225,6 @@ class Staging:
             part_count=len(parts),
             byte_count=sum(part.byte_count for part in parts),
         )
-
-    @property
-    def query_count(self) -> int:
-        """The number of stored queries."""
-        return len(self._queries)
 
     @property
     def pending_count(self) -> int:

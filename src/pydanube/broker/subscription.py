@@ -8,10 +8,10 @@ subscriptions deliver messages differently: see ``reliable_subscription`` and
 
 from __future__ import annotations
 
+from dataclasses import fields
 from itertools import count, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from pydanube.broker.consumers import Consumer, ConsumerPort
 from pydanube.dispatch.effects import (
     BecomeActive,
     BecomeStandby,
@@ -37,6 +37,36 @@ if TYPE_CHECKING:
     from pydanube.model.policy import SubscriptionType
     from pydanube.model.ranges import Range
     from pydanube.wire.batches import BatchFrame
+
+
+class ConsumerPort(Protocol):
+    """
+    The connection to a consumer, implemented by a server.
+
+    The methods do not wait: they write to the transport's buffer, which the consumer's
+    credit bounds.
+    """
+
+    def deliver(self, frame: BatchFrame, attempt: int) -> None:
+        """Send the messages of *frame*."""
+
+    def set_active(self, *, is_active: bool) -> None:
+        """Tell the consumer whether it is active or a standby."""
+
+    def close(self, reason: BrokerError) -> None:
+        """Tell the consumer that the subscription has detached it."""
+
+
+class Consumer:
+    """A consumer of a subscription; compared by identity."""
+
+    __slots__ = ("key", "name", "port")
+
+    def __init__(self, key: int, name: str, port: ConsumerPort) -> None:
+        self.key = key
+        """Its number in the dispatch machine."""
+        self.name = name
+        self.port = port
 
 
 class Subscription:
@@ -105,7 +135,7 @@ class Subscription:
         except BrokerError:
             del self._consumers[consumer.key], self._consumer_keys[name]
             raise
-        self.counts.attach(1)
+        self.counts.add(consumers=1)
         self._carry_out(effects)
         return consumer
 
@@ -114,7 +144,7 @@ class Subscription:
         if self._consumers.get(consumer.key) is not consumer:
             return
         del self._consumers[consumer.key], self._consumer_keys[consumer.name]
-        self.counts.attach(-1)
+        self.counts.add(consumers=-1)
         self._carry_out(self._machine.on_consumer_left(consumer.key, self._clock()))
 
     def credit(self, consumer: Consumer, messages: int, byte_count: int) -> None:
@@ -132,7 +162,7 @@ class Subscription:
         if ranges:
             self._carry_out(self._machine.on_ack(ranges, now, self.end_offset))
         if through:
-            self._carry_out(self._machine.on_ack_through(through, now))
+            self._carry_out(self._machine.on_ack([(0, through)], now))
 
     def nack(
         self, ranges: Sequence[Range], delay_s: float = 0.0, reason: str = ""
@@ -143,7 +173,7 @@ class Subscription:
         They are delivered again after *delay_s* at the earliest, unless they have
         failed too often.
         """
-        before = self._machine.in_flight_count
+        before = self._machine.in_flight.count
         effects = self._machine.on_nack(
             ranges,
             self._clock(),
@@ -151,7 +181,7 @@ class Subscription:
             delay_s=delay_s if delay_s > 0 else 0.0,
             reason=reason,
         )
-        self.counts.fail(nacked=self._count_returned(before, effects))
+        self.counts.add(nacked=self._count_returned(before, effects))
         self._carry_out(effects)
 
     def set_ack_timeout(self, ack_timeout_s: float) -> None:
@@ -207,13 +237,13 @@ class Subscription:
         """
         if self._consumers.get(consumer.key) is not consumer:
             return 0, 0, 0
-        in_flight = self._machine.in_flight_of(consumer.key)
-        return in_flight, *self._machine.credit_of(consumer.key)
+        credit = self._machine.consumers[consumer.key]
+        return credit.unacked, credit.messages, credit.byte_count
 
     @property
     def is_blocked(self) -> bool:
         """Whether a message that failed too often blocks those behind it."""
-        return bool(self._machine.blocked)
+        return self._machine.deferred.blocked.count > 0
 
     @property
     def is_stopped(self) -> bool:
@@ -222,7 +252,7 @@ class Subscription:
 
     def backlog(self, end_offset: int) -> int:
         """Return the number of unacknowledged messages below *end_offset*."""
-        return self._machine.backlog(end_offset)
+        return self._machine.cursor.backlog(end_offset)
 
     def describe(self, end_offset: int) -> SubscriptionDescription:
         """Describe the subscription; *end_offset* is the topic's."""
@@ -233,17 +263,13 @@ class Subscription:
             cursor=machine.cursor.offset,
             done=tuple(islice(machine.cursor.done, RANGES_SHOWN_MAX)),
             backlog=self.backlog(end_offset),
-            in_flight=machine.in_flight_count,
+            in_flight=machine.in_flight.count,
             consumers=tuple(self._consumers[key].name for key in machine.consumers),
             counts=SubscriptionCounts(
-                delivered=counts.delivered,
-                redelivered=counts.redelivered,
-                nacked=counts.nacked,
-                timed_out=counts.timed_out,
-                expired=counts.expired,
-                dead_lettered=counts.dead_lettered,
-                given_up=counts.given_up,
-                skipped=counts.skipped,
+                **{
+                    each.name: getattr(counts, each.name)
+                    for each in fields(SubscriptionCounts)
+                }
             ),
         )
 
@@ -269,9 +295,9 @@ class Subscription:
                     self._park(effect)
                 case Drop(base, end):
                     if effect.is_expired:
-                        self.counts.end(expired=end - base)
+                        self.counts.add(expired=end - base)
                     else:
-                        self.counts.end(given_up=end - base)
+                        self.counts.add(given_up=end - base)
 
     def _deliver(self, effect: Deliver) -> None:
         """Deliver messages, or queue the delivery."""
@@ -314,7 +340,7 @@ class Subscription:
         delivered = sum(
             count_messages(effect) for effect in effects if type(effect) is Deliver
         )
-        return before + delivered - self._machine.in_flight_count
+        return before + delivered - self._machine.in_flight.count
 
     def _replace(self, same: Consumer, port: ConsumerPort) -> Consumer:
         old_port, consumer = same.port, Consumer(same.key, same.name, port)

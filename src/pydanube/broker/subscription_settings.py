@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pydanube.broker.limits import LIMIT_MAX
 from pydanube.metadata import keys
 from pydanube.metadata.records import SettingsRecord
 from pydanube.model.descriptions import DEFAULT_SETTINGS
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
 DURATION_S_MAX = 10 * 366 * 24 * 3600.0
 """The longest timeout or delay."""
-
-COUNT_MAX = 2**32 - 1
-"""The original Danube's tools use unsigned 32-bit integers."""
 
 
 def check_settings(settings: SubscriptionSettings, topic: TopicName) -> None:
@@ -67,10 +65,10 @@ def dead_letter_topic_of(settings: SubscriptionSettings) -> TopicName | None:
 
 
 def _check_failure_policy(policy: FailurePolicy, topic: TopicName) -> None:
-    if not 0 <= policy.redeliveries_max <= COUNT_MAX:
+    if not 0 <= policy.redeliveries_max <= LIMIT_MAX:
         raise InvalidRequest(
             f"redeliveries_max is {policy.redeliveries_max}; it must be from 0 to "
-            f"{COUNT_MAX}"
+            f"{LIMIT_MAX}"
         )
     if policy.ack_timeout_s is not None:
         check_ack_timeout(policy.ack_timeout_s)
@@ -105,9 +103,9 @@ def _check_limits(limits: DispatchLimits) -> None:
             limits.unacked_messages_max_per_consumer,
         ),
     ):
-        if value is not None and not 1 <= value <= COUNT_MAX:
+        if value is not None and not 1 <= value <= LIMIT_MAX:
             raise InvalidRequest(
-                f"{name} is {value}; it must be from 1 to {COUNT_MAX}, or None"
+                f"{name} is {value}; it must be from 1 to {LIMIT_MAX}, or None"
             )
 
 
@@ -122,14 +120,14 @@ class SettingsStore:
         self, topic_id: TopicId, subscription: SubscriptionName
     ) -> SubscriptionSettings:
         """Return the settings of a subscription, or the defaults."""
-        stored = await self._store.get(keys.settings(topic_id, subscription))
+        stored = await self._store.get(keys.SETTINGS.key(topic_id, subscription))
         return DEFAULT_SETTINGS if stored is None else stored.value.settings
 
     async def all_of(
         self, topic_id: TopicId
     ) -> dict[SubscriptionName, SubscriptionSettings]:
         """Return the settings that differ from the defaults, by subscription."""
-        prefix = keys.settings_of(topic_id)
+        prefix = keys.SETTINGS.within(topic_id)
         return {
             SubscriptionName(prefix.name_of(path)): stored.value.settings
             for path, stored in await self._store.scan(prefix)
@@ -142,7 +140,7 @@ class SettingsStore:
         settings: SubscriptionSettings,
     ) -> None:
         """Store settings; the defaults are not stored."""
-        key = keys.settings(topic_id, subscription)
+        key = keys.SETTINGS.key(topic_id, subscription)
         if settings == DEFAULT_SETTINGS:
             await self._store.delete(key)
         else:

@@ -15,15 +15,12 @@ from pydanube.aio.futures import complete_future
 from pydanube.broker.counts import Counts
 from pydanube.broker.cursors import CursorSaver, state_of
 from pydanube.broker.direct_subscription import DirectSubscription
-from pydanube.broker.reliable_subscription import (
-    DEFAULT_POLICY,
-    NO_LIMITS,
-    ReliableSubscription,
-)
+from pydanube.broker.reliable_subscription import ReliableSubscription
 from pydanube.broker.subscription_settings import SettingsStore
 from pydanube.broker.topic import ReliableTopic, Topic
 from pydanube.dispatch import create_machine
 from pydanube.dispatch.cursor import Cursor
+from pydanube.dispatch.machine import DEFAULT_POLICY, NO_LIMITS
 from pydanube.metadata import keys
 from pydanube.metadata.records import SubscriptionRecord
 from pydanube.metadata.store import Delete
@@ -79,7 +76,7 @@ class SubscriptionStore:
 
     async def load(self, topic: ReliableTopic) -> None:
         """Load the subscriptions of a topic that is being opened."""
-        prefix = keys.subscriptions_of(topic.topic_id)
+        prefix = keys.SUBSCRIPTIONS.within(topic.topic_id)
         stored = await self._store.scan(prefix)
         if not stored:
             return
@@ -137,7 +134,7 @@ class SubscriptionStore:
         )
         await saved
         record = SubscriptionRecord(type=type_, created_at=self._wall_clock_us())
-        await self._store.put(keys.subscription(topic.topic_id, name), record)
+        await self._store.put(keys.SUBSCRIPTIONS.key(topic.topic_id, name), record)
         settings = await self.settings.get(topic.topic_id, name)
         return self._reliable(topic, name, type_, cursor, settings)
 
@@ -150,8 +147,8 @@ class SubscriptionStore:
         await self._store.transaction(
             [],
             [
-                Delete(keys.subscription(topic.topic_id, name)),
-                Delete(keys.settings(topic.topic_id, name)),
+                Delete(keys.SUBSCRIPTIONS.key(topic.topic_id, name)),
+                Delete(keys.SETTINGS.key(topic.topic_id, name)),
             ],
         )
         self._storage.delete_cursor(topic.topic_id, name)

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydanube.broker.reliable_subscription import ReliableSubscription
 from pydanube.broker.subscription_settings import (
@@ -25,7 +24,7 @@ from pydanube.model.errors import (
 from pydanube.model.policy import AtTime, Start, SubscriptionType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from pydanube.broker.catalog import Catalog
     from pydanube.broker.namespaces import Namespaces
@@ -33,12 +32,7 @@ if TYPE_CHECKING:
     from pydanube.broker.subscription_store import SubscriptionStore
     from pydanube.broker.topics import Topics
     from pydanube.model.names import SubscriptionName, TopicName
-    from pydanube.model.policy import (
-        DispatchLimits,
-        FailurePolicy,
-        Position,
-        SubscriptionSettings,
-    )
+    from pydanube.model.policy import Position, SubscriptionSettings
     from pydanube.model.ranges import Range
 
 
@@ -258,14 +252,11 @@ class Subscriptions:
         topic = await self._topics.get(name)
         return await self._store.settings.get(topic.topic_id, subscription)
 
-    async def set_settings(
-        self,
-        name: TopicName,
-        subscription: SubscriptionName,
-        settings: SubscriptionSettings,
+    async def change_settings(
+        self, name: TopicName, subscription: SubscriptionName, **changes: Any
     ) -> None:
         """
-        Set the settings of a subscription, which need not exist yet.
+        Change these fields of the settings of a subscription, which need not exist yet.
 
         They apply at once, also to messages that have failed already.
 
@@ -279,40 +270,6 @@ class Subscriptions:
             NamespaceNotFound: The dead-letter topic's namespace does not exist.
             InvalidName: The dead-letter topic's name is malformed.
         """
-        await self._change_settings(name, subscription, lambda _: settings)
-
-    async def set_failure_policy(
-        self,
-        name: TopicName,
-        subscription: SubscriptionName,
-        policy: FailurePolicy | None,
-    ) -> None:
-        """Set only the failure policy; None restores the default."""
-        change = partial(replace, failure_policy=policy)
-        await self._change_settings(name, subscription, change)
-
-    async def set_dispatch_limits(
-        self,
-        name: TopicName,
-        subscription: SubscriptionName,
-        limits: DispatchLimits | None,
-    ) -> None:
-        """Set only the dispatch limits; None removes them."""
-        await self._change_settings(name, subscription, partial(replace, limits=limits))
-
-    async def set_paused(
-        self, name: TopicName, subscription: SubscriptionName, *, is_paused: bool
-    ) -> None:
-        """Pause or resume delivery; other settings stay."""
-        change = partial(replace, is_paused=is_paused)
-        await self._change_settings(name, subscription, change)
-
-    async def _change_settings(
-        self,
-        name: TopicName,
-        subscription: SubscriptionName,
-        change: Callable[[SubscriptionSettings], SubscriptionSettings],
-    ) -> None:
         async with self._topics.lock:
             topic = await self._topics.open_locked(name)
             if not isinstance(topic, ReliableTopic):
@@ -321,7 +278,8 @@ class Subscriptions:
                     "topics"
                 )
             stored = self._store.settings
-            settings = change(await stored.get(topic.topic_id, subscription))
+            before = await stored.get(topic.topic_id, subscription)
+            settings = replace(before, **changes)
             check_settings(settings, name)
             await self._check_dead_letter_topic(dead_letter_topic_of(settings))
             await stored.put(topic.topic_id, subscription, settings)

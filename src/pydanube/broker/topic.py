@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from pydanube.broker.counts import Counts
 from pydanube.broker.direct_subscription import DirectSubscription
-from pydanube.broker.limits import PublishRate, check_header, verify
+from pydanube.broker.limits import check_header, verify
 from pydanube.broker.producer_registrations import ProducerRegistrations
 from pydanube.broker.subscription import Subscription
+from pydanube.dispatch.token_bucket import TokenBucket
 from pydanube.model.descriptions import TopicDescription
 from pydanube.model.errors import (
     InvalidRequest,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from pydanube.model.names import SubscriptionName, TopicName
     from pydanube.model.policy import CorruptionPolicy, Position, TopicPolicy
     from pydanube.model.schemas import TopicSchema
-    from pydanube.storage.manifest import SegmentEntry
+    from pydanube.model.segments import SegmentEntry
     from pydanube.storage.topic_log import TopicLog
     from pydanube.wire.batches import BatchFrame
 
@@ -89,7 +90,7 @@ class Topic:
         """The results of validation, if batches were ever validated."""
         self.counts = Counts(counts)
         self._clock = clock
-        self._publish_rate: PublishRate | None = None
+        self._publish_rate: TokenBucket | None = None
 
     # Events.
 
@@ -300,7 +301,29 @@ class Topic:
 
         Lists producers and subscriptions from index *first* on, up to *limit* of each.
         """
-        raise NotImplementedError
+        end_offset = self.end_offset
+        stop = None if limit is None else first + limit
+        return TopicDescription(
+            topic=str(self.name),
+            topic_id=self.topic_id,
+            policy=self.policy,
+            epoch=1,
+            base_offset=end_offset,
+            end_offset=end_offset,
+            sealed_offset=end_offset,
+            tail_bytes=0,
+            segment_bytes=0,
+            segment_count=0,
+            producers=tuple(islice(self.registrations, first, stop)),
+            subscriptions=tuple(
+                s.describe(end_offset)
+                for s in islice(self.subscriptions.values(), first, stop)
+            ),
+            dropped=self.counts.dropped,
+            limits=self.limits,
+            own_limits=self.limits if self.has_own_limits else None,
+            schema=self.schema,
+        )
 
     # Helpers.
 
@@ -330,46 +353,9 @@ class Topic:
         if not messages_per_s:
             self._publish_rate = None
         elif self._publish_rate is None:
-            self._publish_rate = PublishRate(messages_per_s, now)
+            self._publish_rate = TokenBucket(messages_per_s, now)
         else:
-            self._publish_rate.change(messages_per_s, now)
-
-    def _describe(
-        self,
-        first: int,
-        limit: int | None,
-        *,
-        epoch: int,
-        base_offset: int,
-        sealed_offset: int,
-        tail_bytes: int = 0,
-        segments: Sequence[SegmentEntry] = (),
-        missing: int = 0,
-    ) -> TopicDescription:
-        end_offset = self.end_offset
-        end = None if limit is None else first + limit
-        return TopicDescription(
-            topic=str(self.name),
-            topic_id=self.topic_id,
-            policy=self.policy,
-            epoch=epoch,
-            base_offset=base_offset,
-            end_offset=end_offset,
-            sealed_offset=sealed_offset,
-            tail_bytes=tail_bytes,
-            segment_bytes=sum(s.byte_count for s in segments),
-            segment_count=len(segments),
-            producers=tuple(islice(self.registrations, first, end)),
-            subscriptions=tuple(
-                s.describe(end_offset)
-                for s in islice(self.subscriptions.values(), first, end)
-            ),
-            dropped=self.counts.dropped,
-            limits=self.limits,
-            own_limits=self.limits if self.has_own_limits else None,
-            schema=self.schema,
-            message_count=end_offset - base_offset - missing,
-        )
+            self._publish_rate.set_rate(messages_per_s, now)
 
 
 class ReliableTopic(Topic):
@@ -392,14 +378,12 @@ class ReliableTopic(Topic):
         self._unwatch = topic_log.watch(self._answer_repeated)
 
     def close(self, reason: BrokerError) -> None:
-        """See the base class."""
         super().close(reason)
         self._unwatch()
 
     def store(
         self, session: ProducerSession, frame: BatchFrame, done: OnPublished
     ) -> None:
-        """See the base class."""
         known = session.admit(frame.header)
         if known is not None:
             self._repeated.append((known + frame.count, known, done))
@@ -420,7 +404,6 @@ class ReliableTopic(Topic):
         self.count_published(count)
 
     def append(self, frame: BatchFrame, done: OnPublished) -> None:
-        """See the base class."""
         count, byte_count = frame.count, frame.byte_count
 
         def committed(error: BrokerError | None) -> None:
@@ -432,7 +415,6 @@ class ReliableTopic(Topic):
         self.count_published(count)
 
     def set_on_corruption(self, on_corruption: CorruptionPolicy) -> None:
-        """See the base class."""
         super().set_on_corruption(on_corruption)
         self.log.policy = self.policy
         for subscription in self.subscriptions.values():
@@ -498,25 +480,25 @@ class ReliableTopic(Topic):
 
     @property
     def end_offset(self) -> int:
-        """See the base class."""
         return self.log.end_offset
 
     @property
     def segments(self) -> tuple[SegmentEntry, ...]:
-        """See the base class."""
         return self.log.segments
 
     def describe(self, first: int = 0, limit: int | None = None) -> TopicDescription:
-        """See the base class."""
-        topic_log = self.log
-        return self._describe(
-            *(first, limit),
+        topic_log, description = self.log, super().describe(first, limit)
+        base_offset, segments = topic_log.base_offset, topic_log.segments
+        missing = topic_log.missing_from(base_offset)
+        return replace(
+            description,
             epoch=topic_log.epoch,
-            base_offset=topic_log.base_offset,
+            base_offset=base_offset,
             sealed_offset=topic_log.sealed_offset,
             tail_bytes=topic_log.tail_bytes,
-            segments=topic_log.segments,
-            missing=topic_log.missing_from(topic_log.base_offset),
+            segment_bytes=sum(each.byte_count for each in segments),
+            segment_count=len(segments),
+            message_count=description.end_offset - base_offset - missing,
         )
 
     def _answer_repeated(self) -> None:
@@ -568,10 +550,4 @@ class DirectTopic(Topic):
 
     @property
     def end_offset(self) -> int:
-        """See the base class."""
         return self._next_offset
-
-    def describe(self, first: int = 0, limit: int | None = None) -> TopicDescription:
-        """See the base class."""
-        end = self._next_offset
-        return self._describe(first, limit, epoch=1, base_offset=end, sealed_offset=end)

@@ -11,8 +11,9 @@ import asyncio
 import logging
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
+from pydanube.aio.tasks import gather, run_all
 from pydanube.broker.partitions import names_of
 from pydanube.broker.retention_holds import check_no_holds
 from pydanube.broker.topic import DirectTopic, ReliableTopic, Topic
@@ -21,7 +22,6 @@ from pydanube.metadata.store import ABSENT
 from pydanube.metadata.transactions import retry_on_conflict
 from pydanube.model.errors import (
     AlreadyExists,
-    BrokerError,
     Draining,
     InvalidName,
     InvalidRequest,
@@ -29,10 +29,10 @@ from pydanube.model.errors import (
     TopicNotFound,
 )
 from pydanube.model.ids import Epoch, TopicId
-from pydanube.model.names import NamespaceName, TopicName, check_new_namespace
+from pydanube.model.names import TopicName, check_new_namespace
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pydanube.broker.catalog import Catalog
     from pydanube.broker.counts import Counts
@@ -47,9 +47,6 @@ if TYPE_CHECKING:
     from pydanube.storage.storage import Storage
 
 log = logging.getLogger(__name__)
-
-A = TypeVar("A")
-B = TypeVar("B")
 
 CONCURRENT_MAX = 64
 """The number of topics that are opened or removed at a time, sharing their syncs."""
@@ -82,6 +79,7 @@ class Topics:
         self.lock = lock
         """Held while a topic is created, opened, configured or deleted."""
         self.is_draining = False
+        self._slots = asyncio.Semaphore(CONCURRENT_MAX)
         self._store = store
         self._storage = storage
         self._catalog = catalog
@@ -200,44 +198,6 @@ class Topics:
             )
         return topic
 
-    async def partition_count(self, base: TopicName) -> int | None:
-        """Return the number of partitions; None if *base* is not partitioned."""
-        stored = await self._catalog.find_partitioned(base)
-        return None if stored is None else stored.value.partitions
-
-    async def partitions_of(self, name: TopicName) -> list[TopicName]:
-        """Return the topic itself, its partitions by number, or an empty list."""
-        return await self._catalog.partitions_of(name)
-
-    async def partitioned(
-        self, namespace: NamespaceName | None = None
-    ) -> dict[TopicName, int]:
-        """Return the partition counts of all partitioned topics (of *namespace*)."""
-        found = await self._catalog.partitioned(namespace)
-        return {base: record.partitions for base, record in found.items()}
-
-    async def names(self, namespace: NamespaceName | None = None) -> list[TopicName]:
-        """Return all topics (of *namespace*), sorted by name."""
-        return [name for name, _ in await self._catalog.records(namespace)]
-
-    async def page(
-        self, namespace: NamespaceName | None, after: TopicName | None, limit: int
-    ) -> dict[TopicName, TopicPolicy]:
-        """
-        Return up to *limit* topics (of *namespace*) with their policies, by name.
-
-        The page begins with the first name after *after*.
-        """
-        page = await self._catalog.page(namespace, after, limit)
-        return {name: record.policy for name, record in page}
-
-    async def policies(
-        self, namespace: NamespaceName | None = None
-    ) -> dict[TopicName, TopicPolicy]:
-        """Return all topics (of *namespace*) with their policies; opens none."""
-        records = await self._catalog.records(namespace)
-        return {name: record.policy for name, record in records}
-
     # Configuring.
 
     async def limits(self, name: TopicName) -> NamespacePolicy | None:
@@ -334,14 +294,14 @@ class Topics:
                 del self.opened[topic.name]
                 topic.close(TopicNotFound(f"{topic.name} has been deleted"))
                 self._subscriptions.on_topic_deleted(topic)
-            await self._remove_contents(_reliable_topics(topics))
+            await run_all(map(self.remove_content, _reliable_topics(topics)))
 
     async def _remove_names(self, name: TopicName, *, force: bool) -> list[Topic]:
         """Remove a name and its partitions from the catalog; return the topics."""
         await self._catalog.check_not_a_partition(name)
         stored = await self._catalog.find_partitioned(name)
         names = [name] if stored is None else names_of(name, stored.value)
-        topics = await _run_concurrently(self.open_locked, names)
+        topics = await self.open_all(names)
         for topic in topics:
             if topic.is_in_use and not force:
                 raise SubscriptionInUse(
@@ -357,30 +317,22 @@ class Topics:
             await self._catalog.remove(names, _reliable_topics(topics), partitioned)
         return topics
 
-    async def _remove_contents(self, topic_ids: Iterable[TopicId]) -> None:
-        """Remove the contents of topics; a failure does not stop the others."""
-
-        async def remove(topic_id: TopicId) -> BrokerError | None:
-            try:
-                await self.remove_content(topic_id)
-            except BrokerError as error:
-                return error
-            return None
-
-        for failure in await _run_concurrently(remove, topic_ids):
-            if failure is not None:
-                raise failure
-
     async def remove_content(self, topic_id: TopicId) -> None:
         """Remove the contents of a topic whose name is removed already."""
-        await self._storage.delete_topic(topic_id)
-        await self._catalog.forget_content(topic_id)
+        async with self._slots:
+            await self._storage.delete_topic(topic_id)
+            await self._catalog.forget_content(topic_id)
 
     # Opening.
 
-    async def open_recovered(self, names: Iterable[TopicName]) -> None:
-        """Open topics at startup, while nothing else uses the broker."""
-        await _run_concurrently(self.open_locked, names)
+    async def open_all(self, names: Iterable[TopicName]) -> list[Topic]:
+        """Return the topics *names*; the caller holds ``lock``, or nobody else runs."""
+
+        async def open_next(name: TopicName) -> Topic:
+            async with self._slots:
+                return await self.open_locked(name)
+
+        return await gather(map(open_next, names))
 
     async def open_locked(self, name: TopicName) -> Topic:
         """
@@ -434,7 +386,7 @@ class Topics:
 
     async def _claim(self, topic_id: TopicId) -> Epoch:
         """Raise the topic's epoch, which fences an earlier writer."""
-        key = keys.topic_epoch(topic_id)
+        key = keys.EPOCHS.key(topic_id)
         current = await self._store.get(key)
         epoch = Epoch(1 if current is None else current.value + 1)
         await self._store.put(
@@ -449,10 +401,10 @@ class Topics:
         """Whether servers may accept more batches."""
         return self._storage.has_room and self._schemas.backlog.has_room
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait until there is room for more batches."""
-        await self._schemas.backlog.room()
-        await self._storage.room()
+        await self._schemas.backlog.wait_for_room()
+        await self._storage.wait_for_room()
 
     def check_not_draining(self) -> None:
         """Raise ``Draining`` if the broker is stopping."""
@@ -500,21 +452,3 @@ def _refusing_batches(topics: Sequence[Topic]) -> Iterator[None]:
         for topic, refusal in zip(topics, before, strict=True):
             topic.refusal = refusal
         raise
-
-
-async def _run_concurrently(
-    work: Callable[[A], Awaitable[B]], items: Iterable[A]
-) -> list[B]:
-    """Return the results of *work* for all items; several run at a time."""
-    slots = asyncio.Semaphore(CONCURRENT_MAX)
-
-    async def run(item: A) -> B:
-        async with slots:
-            return await work(item)
-
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(run(item)) for item in items]
-    except BaseExceptionGroup as group:
-        raise group.exceptions[0] from group
-    return [task.result() for task in running]

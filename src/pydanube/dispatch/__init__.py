@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydanube.dispatch.exclusive import ExclusiveSubscription
-from pydanube.dispatch.failover import FailoverSubscription
 from pydanube.dispatch.key_shared.machine import KeySharedSubscription
 from pydanube.dispatch.machine import (
+    DEFAULT_POLICY,
     DEFERRED_SPANS_MAX,
     DONE_RANGES_MAX,
+    NO_LIMITS,
     SubscriptionMachine,
 )
 from pydanube.dispatch.shared import SharedSubscription
+from pydanube.dispatch.single_active import ExclusiveSubscription, FailoverSubscription
 from pydanube.model.policy import DispatchLimits, FailurePolicy, SubscriptionType
 
 if TYPE_CHECKING:
@@ -35,18 +36,16 @@ def create_machine(
     subscription_type: SubscriptionType,
     cursor: Cursor,
     *,
-    failure_policy: FailurePolicy | None = None,
-    limits: DispatchLimits | None = None,
-    ack_timeout_s: float | None = None,
+    failure_policy: FailurePolicy = DEFAULT_POLICY,
+    limits: DispatchLimits = NO_LIMITS,
     done_ranges_max: int = DONE_RANGES_MAX,
     deferred_spans_max: int = DEFERRED_SPANS_MAX,
 ) -> SubscriptionMachine:
     """Return a machine of this type that continues from *cursor*."""
     return _MACHINES[subscription_type](
         cursor,
-        failure_policy=failure_policy or FailurePolicy(),
-        limits=limits or DispatchLimits(),
-        ack_timeout_s=ack_timeout_s,
+        failure_policy=failure_policy,
+        limits=limits,
         done_ranges_max=done_ranges_max,
         deferred_spans_max=deferred_spans_max,
     )

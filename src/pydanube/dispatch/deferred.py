@@ -20,18 +20,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pydanube.dispatch.effects import Drop, Effect, Park
-from pydanube.dispatch.failures import (
-    effective_poison_policy,
-    is_final,
-    parks_expired,
-    redelivery_delay_s,
-)
 from pydanube.dispatch.message_spans import MessageSpan, MessageSpans, by_base
-from pydanube.model.policy import PoisonPolicy
+from pydanube.model.policy import Backoff, FailurePolicy, PoisonPolicy
+from pydanube.model.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from pydanube.dispatch.cursor import Cursor
-    from pydanube.model.policy import FailurePolicy
     from pydanube.model.ranges import Range
 
 EXPIRED = "expired"
@@ -87,7 +81,7 @@ class DeferredMessages:
         self, span: MessageSpan, now: float, requested_s: float, effects: list[Effect]
     ) -> bool:
         """Defer *span*, which has failed; return whether it is ready at once."""
-        if is_final(self.policy, span.failures):
+        if self._is_final(span):
             self._give_up(span, effects)
             return False
         delay_s = redelivery_delay_s(self.policy, span.failures, requested_s)
@@ -100,7 +94,10 @@ class DeferredMessages:
         """Park or drop *span*, which has expired."""
         span.is_expired = True
         span.reason = EXPIRED
-        if parks_expired(self.policy):
+        if (
+            self.policy.dead_letter_expired
+            and self.policy.dead_letter_topic is not None
+        ):
             self._park(span, effects)
         else:
             self._drop(span, effects)
@@ -152,7 +149,7 @@ class DeferredMessages:
         ready = self._reapply_policy([*blocked, *sorted(failed, key=by_base)], effects)
         latest = now + policy.redelivery_delay_s_max
         for span in sorted(self.waiting, key=by_base):
-            if is_final(policy, span.failures):
+            if self._is_final(span):
                 self.waiting.remove(span)
                 self._give_up(span, effects)
             elif span.failures and span.time is not None:
@@ -183,19 +180,22 @@ class DeferredMessages:
         for span in spans:
             if span.is_expired:
                 self.expire(span, effects)
-            elif is_final(self.policy, span.failures):
+            elif self._is_final(span):
                 self._give_up(span, effects)
             else:
                 ready.append(span)
         return ready
 
+    def _is_final(self, span: MessageSpan) -> bool:
+        return span.failures > self.policy.redeliveries_max
+
     def _give_up(self, span: MessageSpan, effects: list[Effect]) -> None:
-        match effective_poison_policy(self.policy):
-            case PoisonPolicy.DEAD_LETTER:
+        match self.policy.poison:
+            case PoisonPolicy.DEAD_LETTER if self.policy.dead_letter_topic is not None:
                 self._park(span, effects)
             case PoisonPolicy.DROP:
                 self._drop(span, effects)
-            case PoisonPolicy.BLOCK:
+            case _:
                 span.time = None
                 self.blocked.add(span)
 
@@ -227,3 +227,18 @@ class DeferredMessages:
         """Return the ranges of *span* that are not done."""
         cursor = self._cursor
         return cursor.done.gaps(max(span.base, cursor.offset), span.end)
+
+
+def redelivery_delay_s(
+    policy: FailurePolicy, failures: int, requested_s: float = 0.0
+) -> float:
+    """
+    Return the delay between failure number *failures* and the next delivery.
+
+    The consumer may request a longer delay with *requested_s*, up to the policy's
+    longest delay.
+    """
+    delay_s, delay_max_s = policy.redelivery_delay_s, policy.redelivery_delay_s_max
+    if policy.backoff is Backoff.EXPONENTIAL:
+        delay_s = RetryPolicy(delay_s, delay_max_s).delay_s(failures)
+    return min(max(delay_s, requested_s), delay_max_s)

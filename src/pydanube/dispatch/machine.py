@@ -38,9 +38,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+from pydanube.dispatch.deadlines import Expiries
 from pydanube.dispatch.deferred import DeferredMessages
 from pydanube.dispatch.effects import Drop, Effect, SaveCursor
-from pydanube.dispatch.expiries import Expiries
 from pydanube.dispatch.flow import Credit
 from pydanube.dispatch.message_spans import Batch, MessageSpan
 from pydanube.dispatch.ready import OFFSET_MAX
@@ -61,8 +61,8 @@ DEFERRED_SPANS_MAX = 20_000
 """About 10 MB."""
 UNLIMITED = 1 << 62
 """More than any number of messages."""
-_DEFAULT_POLICY = FailurePolicy()
-_NO_LIMITS = DispatchLimits()
+DEFAULT_POLICY = FailurePolicy()
+NO_LIMITS = DispatchLimits()
 
 
 class SubscriptionMachine(ABC):
@@ -88,26 +88,27 @@ class SubscriptionMachine(ABC):
     needs_keys = False
     """Whether on_available() needs the keys of messages."""
 
+    in_flight: InFlightMessages
+    """The messages in flight, to be read only."""
     _ready: ReadyMessages
-    _in_flight: InFlightMessages
 
     def __init__(
         self,
         cursor: Cursor,
         *,
-        failure_policy: FailurePolicy = _DEFAULT_POLICY,
-        limits: DispatchLimits = _NO_LIMITS,
-        ack_timeout_s: float | None = None,
+        failure_policy: FailurePolicy = DEFAULT_POLICY,
+        limits: DispatchLimits = NO_LIMITS,
         done_ranges_max: int = DONE_RANGES_MAX,
         deferred_spans_max: int = DEFERRED_SPANS_MAX,
     ) -> None:
         """Continue from *cursor*, which the machine owns and advances."""
-        assert ack_timeout_s is None or ack_timeout_s > 0
         assert done_ranges_max > 0
         assert deferred_spans_max > 0
-        self._cursor = cursor
+        self.cursor = cursor
+        """To be read only."""
         self._limits = limits
-        self._ack_timeout_s = ack_timeout_s
+        # Replaces the policy's ack timeout.
+        self._ack_timeout_s: float | None = None
         self._done_ranges_max = done_ranges_max
         self._deferred_spans_max = deferred_spans_max
         self._is_paused = False
@@ -115,16 +116,19 @@ class SubscriptionMachine(ABC):
         # The time at which the rate allows the next delivery, if only the rate is
         # waited for.
         self._rate_deadline: float | None = None
-        # In the order in which the consumers joined.
-        self._credits: dict[int, Credit] = {}
-        self._next_offset = cursor.offset
-        # Every tracked message is in _ready, _in_flight or _deferred.
+        self.consumers: dict[int, Credit] = {}
+        """The credit of each consumer, in the order in which they joined."""
+        self.next_offset = cursor.offset
+        """The offset that the next batch must contain."""
+        # Every tracked message is in _ready, in_flight or deferred.
         self._init_state()
-        self._ready_count = 0
-        self._deferred = DeferredMessages(cursor, failure_policy)
+        self.ready_count = 0
+        """The number of messages that wait for a consumer with credit."""
+        self.deferred = DeferredMessages(cursor, failure_policy)
+        """The messages that wait, block or are parked, to be read only."""
         self._expiries = Expiries(cursor)
-        # The ack timeout of new deliveries: the override, or the policy's.
-        self._timeout_s = self._choose_timeout_s()
+        # The ack timeout of new deliveries.
+        self._timeout_s = failure_policy.ack_timeout_s
         # Whether anything but ready and in-flight messages may need attention.  Methods
         # that may change this set it; _complete() computes it again.
         self._needs_slow_path = True
@@ -143,21 +147,25 @@ class SubscriptionMachine(ABC):
         """
         Add a consumer; it receives nothing before it gives credit.
 
-        Consumers with the lowest *priority* are served first.  Only key-shared
-        subscriptions use *key_filters* and *name*.
+        Consumers with the lowest *priority* are served first.  In key-shared
+        subscriptions a consumer accepts the keys that one of *key_filters* matches, or
+        all keys if there are no filters; its share of the keys depends on its *name*,
+        or on its number if it has no name.
 
         Raises:
             ConsumerBusy: The subscription accepts no further consumer.
+            InvalidRequest: A key filter is invalid.
         """
-        assert consumer not in self._credits
+        assert consumer not in self.consumers
+        effects = self._admit(consumer, priority, key_filters, name)
         unacked_max = self._limits.unacked_messages_max_per_consumer
-        self._credits[consumer] = Credit(priority, unacked_max)
+        self.consumers[consumer] = Credit(priority, unacked_max)
         self._needs_slow_path = True
-        return self._complete([], now)
+        return self._complete(effects, now)
 
     def on_consumer_left(self, consumer: int, now: float) -> list[Effect]:
         """Remove a consumer; its messages are delivered to others."""
-        del self._credits[consumer]
+        del self.consumers[consumer]
         return self._requeue_in_flight_of(consumer, now)
 
     def on_consumer_replaced(self, consumer: int, now: float) -> list[Effect]:
@@ -166,7 +174,7 @@ class SubscriptionMachine(ABC):
 
         The consumer keeps its place, but none of its messages and no credit.
         """
-        credit = self._credits[consumer]
+        credit = self.consumers[consumer]
         credit.add(-credit.messages, -credit.byte_count)
         self._on_credit_changed(consumer)
         return self._requeue_in_flight_of(consumer, now)
@@ -180,7 +188,7 @@ class SubscriptionMachine(ABC):
         A negative *byte_count* removes credit, for a caller that sent more than
         ``Deliver.byte_count``.
         """
-        self._credits[consumer].add(messages, byte_count)
+        self.consumers[consumer].add(messages, byte_count)
         self._on_credit_changed(consumer)
         return self._complete([], now)
 
@@ -203,11 +211,11 @@ class SubscriptionMachine(ABC):
         *windows* are in order and do not overlap; messages in none of them are due
         and never expire.  *keys* are required if ``needs_keys``, otherwise ignored.
         """
-        start, cursor = self._next_offset, self._cursor
+        start, cursor = self.next_offset, self.cursor
         assert base <= start, f"messages {start} to {base} were left out"
         if end <= start:
             return self._complete([], now)
-        self._next_offset = cursor.skip_done(end) if cursor.done else end
+        self.next_offset = cursor.skip_done(end) if cursor.done else end
         effects: list[Effect] = []
         batch = Batch(base, end, byte_count, keys if self.needs_keys else None)
         for each in windows:
@@ -235,15 +243,6 @@ class SubscriptionMachine(ABC):
         count = self._mark_all(ranges, end_offset)
         return self._complete([], now, has_cursor_moved=count > 0)
 
-    def on_ack_through(self, end: int, now: float) -> list[Effect]:
-        """Mark all messages below *end* as done."""
-        return self.on_ack([(self._cursor.offset, end)], now)
-
-    def on_skip(self, count: int, now: float, end_offset: int) -> list[Effect]:
-        """Mark the first *count* open messages below *end_offset* as done."""
-        end = self._cursor.end_of_open(count, end_offset)
-        return self.on_ack([(self._cursor.offset, end)], now, end_offset)
-
     def on_nack(
         self,
         ranges: Iterable[Range],
@@ -262,7 +261,7 @@ class SubscriptionMachine(ABC):
         effects: list[Effect] = []
         for base, end in ranges:
             if base < end:
-                returned = self._in_flight.withdraw(base, end)
+                returned = self.in_flight.withdraw(base, end)
                 self._fail(returned, reason or "not processed", delay_s, now, effects)
         return self._complete(effects, now)
 
@@ -270,14 +269,14 @@ class SubscriptionMachine(ABC):
         """Process deadlines up to *now*."""
         self._needs_slow_path = True
         effects: list[Effect] = []
-        overdue = self._in_flight.withdraw_due(now)
+        overdue = self.in_flight.withdraw_due(now)
         self._fail(overdue, "not acknowledged in time", 0.0, now, effects)
-        self._put_back(self._deferred.take_due(now, effects), now, effects)
+        self._put_back(self.deferred.take_due(now, effects), now, effects)
         return self._complete(effects, now)
 
     def on_parked(self, base: int, end: int, now: float) -> list[Effect]:
         """Mark parked messages of ``base … end`` as done: their copies are stored."""
-        count = self._deferred.mark_parked(base, end)
+        count = self.deferred.mark_parked(base, end)
         if count:
             self._on_waiting_done(base, end)
         return self._complete([], now, has_cursor_moved=count > 0)
@@ -286,7 +285,7 @@ class SubscriptionMachine(ABC):
         self, base: int, end: int, now: float, retry_at: float
     ) -> list[Effect]:
         """Retry parking ``base … end``, which failed, at *retry_at*."""
-        self._deferred.retry_parking(base, end, retry_at)
+        self.deferred.retry_parking(base, end, retry_at)
         return self._complete([], now)
 
     def on_seek(self, offset: int, now: float) -> list[Effect]:
@@ -296,17 +295,17 @@ class SubscriptionMachine(ABC):
         Consumers keep their credit.  Acks of earlier deliveries count as soon as the
         message is tracked again.
         """
-        has_cursor_moved = self._cursor.seek(offset)
-        if self._in_flight.count:
-            self._in_flight.clear()
-            for consumer, credit in self._credits.items():
+        has_cursor_moved = self.cursor.seek(offset)
+        if self.in_flight.count:
+            self.in_flight.clear()
+            for consumer, credit in self.consumers.items():
                 self._reduce_unacked(consumer, credit.unacked)
         self._ready.clear()
-        self._ready_count = 0
-        self._next_offset = offset
+        self.ready_count = 0
+        self.next_offset = offset
         if not self._needs_slow_path:
             return [SaveCursor()] if has_cursor_moved else []
-        self._deferred.clear()
+        self.deferred.clear()
         self._expiries.clear()
         return self._complete([], now, has_cursor_moved=has_cursor_moved)
 
@@ -322,30 +321,24 @@ class SubscriptionMachine(ABC):
         """
         effects: list[Effect] = []
         self._needs_slow_path = True
-        self._put_back(self._deferred.set_policy(policy, now, effects), now, effects)
-        self._timeout_s = self._choose_timeout_s()
-        self._limit_in_flight(now)
+        self._put_back(self.deferred.set_policy(policy, now, effects), now, effects)
+        if self._ack_timeout_s is None:
+            self._timeout_s = policy.ack_timeout_s
+        timeout_s = self._timeout_s
+        self.in_flight.limit_times(None if timeout_s is None else now + timeout_s)
         return self._complete(effects, now)
 
-    def set_ack_timeout(
-        self, ack_timeout_s: float | None, now: float | None = None
-    ) -> None:
-        """
-        Override the policy's ack timeout for deliveries from now on; None restores it.
-
-        With *now*, apply it also to messages in flight, counted from *now*.
-        """
-        assert ack_timeout_s is None or ack_timeout_s > 0
+    def set_ack_timeout(self, ack_timeout_s: float) -> None:
+        """Replace the policy's ack timeout, for deliveries from now on."""
+        assert ack_timeout_s > 0
         self._ack_timeout_s = ack_timeout_s
-        self._timeout_s = self._choose_timeout_s()
-        if now is not None:
-            self._limit_in_flight(now)
+        self._timeout_s = ack_timeout_s
 
     def set_limits(self, limits: DispatchLimits, now: float) -> list[Effect]:
         """Replace the limits; consumers that exceed them keep their messages."""
         self._needs_slow_path = True
         self._limits = limits
-        for consumer, credit in self._credits.items():
+        for consumer, credit in self.consumers.items():
             credit.unacked_max = limits.unacked_messages_max_per_consumer
             self._on_credit_changed(consumer)
         return self._complete([], now)
@@ -369,68 +362,9 @@ class SubscriptionMachine(ABC):
 
     # State.
 
-    @property
-    def cursor(self) -> Cursor:
-        """The cursor, to be read only."""
-        return self._cursor
-
-    @property
-    def next_offset(self) -> int:
-        """The offset that the next batch must contain."""
-        return self._next_offset
-
-    @property
-    def in_flight_count(self) -> int:
-        """The number of messages in flight."""
-        return self._in_flight.count
-
-    @property
-    def ready_count(self) -> int:
-        """The number of messages that wait for a consumer with credit."""
-        return self._ready_count
-
-    @property
-    def delayed_count(self) -> int:
-        """The number of messages that are delayed or wait for redelivery."""
-        return self._deferred.waiting.count
-
-    @property
-    def parked_count(self) -> int:
-        """The number of messages that are being copied to the dead-letter topic."""
-        return self._deferred.parked.count
-
-    @property
-    def blocked(self) -> tuple[Range, ...]:
-        """The blocked messages, in order."""
-        return self._deferred.blocked.ranges()
-
-    @property
-    def failure_policy(self) -> FailurePolicy:
-        """The current failure policy."""
-        return self._deferred.policy
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether deliveries are paused."""
-        return self._is_paused
-
-    @property
-    def consumers(self) -> tuple[int, ...]:
-        """The consumers, in the order in which they joined."""
-        return tuple(self._credits)
-
-    def credit_of(self, consumer: int) -> tuple[int, int]:
-        """Return the credit of *consumer* in messages and bytes."""
-        credit = self._credits[consumer]
-        return credit.messages, credit.byte_count
-
-    def in_flight_of(self, consumer: int) -> int:
-        """Return the number of messages in flight with *consumer*."""
-        return self._credits[consumer].unacked
-
     def demand(self) -> int:
         """Return how many more messages could be delivered at once."""
-        has_some = self._ready_count or self._in_flight.count or self._has_deferred()
+        has_some = self.ready_count or self.in_flight.count or self._has_deferred()
         if has_some and self._is_cursor_full():
             return 0
         could = self._credit_messages()
@@ -438,18 +372,14 @@ class SubscriptionMachine(ABC):
             could = min(could, self._read_ahead_limit())
         return max(0, could - self._deliverable_count())
 
-    def backlog(self, end_offset: int) -> int:
-        """Return the number of messages below *end_offset* that are not done."""
-        return self._cursor.backlog(end_offset)
-
     def next_deadline(self) -> float | None:
         """Return the time at which to call on_time(), or None."""
-        deadline = self._in_flight.next_time()
+        deadline = self.in_flight.next_time()
         if not self._needs_slow_path:
             return deadline
         times = (
             deadline,
-            self._deferred.next_time(),
+            self.deferred.next_time(),
             self._expiries.next_time(),
             self._rate_deadline,
         )
@@ -459,7 +389,7 @@ class SubscriptionMachine(ABC):
 
     @abstractmethod
     def _init_state(self) -> None:
-        """Create ``_ready`` and ``_in_flight``, empty, and the state of this type."""
+        """Create ``_ready`` and ``in_flight``, empty, and the state of this type."""
 
     @abstractmethod
     def _deliver_ready(self, now: float, effects: list[Effect]) -> None:
@@ -489,11 +419,17 @@ class SubscriptionMachine(ABC):
 
     def _deliverable_count(self) -> int:
         """Return how many messages are ready and wait only for limits or the rate."""
-        return self._ready_count
+        return self.ready_count
 
     def _is_new_blocked(self) -> bool:
         """Return whether blocked messages prevent all first deliveries."""
-        return self._deferred.blocked.count > 0
+        return self.deferred.blocked.count > 0
+
+    def _admit(
+        self, consumer: int, priority: int, key_filters: Sequence[str], name: str
+    ) -> list[Effect]:
+        """Note that a consumer joins, or refuse it; see ``on_consumer_joined``."""
+        return []
 
     # Empty on purpose: most types have nothing to do.
 
@@ -516,14 +452,14 @@ class SubscriptionMachine(ABC):
                     has_cursor_moved = True
                     self._on_waiting_done(each.base, each.end)
         if has_cursor_moved:
-            # _next_offset is never done, so the cursor cannot pass it.
-            assert self._cursor.offset <= self._next_offset
+            # next_offset is never done, so the cursor cannot pass it.
+            assert self.cursor.offset <= self.next_offset
             effects.append(SaveCursor())
         if self._needs_slow_path:
             self._update_active(effects)
-        if self._ready_count and not self._is_paused:
+        if self.ready_count and not self._is_paused:
             self._deliver_ready(now, effects)
-        if not self._ready_count:
+        if not self.ready_count:
             # The rest became done while it was ready.
             self._ready.clear()
         if self._needs_slow_path:
@@ -532,24 +468,24 @@ class SubscriptionMachine(ABC):
         return effects
 
     def _accept(self, span: MessageSpan) -> None:
-        self._ready_count += self._cursor.open_count(span.base, span.end)
+        self.ready_count += self.cursor.open_count(span.base, span.end)
         self._ready.add_new(span)
 
     def _accept_in_window(
         self, span: MessageSpan, due: float | None, now: float, effects: list[Effect]
     ) -> None:
-        span.open_count = self._cursor.open_count(span.base, span.end)
+        span.open_count = self.cursor.open_count(span.base, span.end)
         if not span.open_count:
             return
         if span.expires is not None:
             if span.expires <= now:
-                self._deferred.expire(span, effects)
+                self.deferred.expire(span, effects)
                 return
             self._expiries.add(span.expires, span.base, span.end)
         if due is not None and due > now:
-            self._deferred.delay(span, due)
+            self.deferred.delay(span, due)
         else:
-            self._ready_count += span.open_count
+            self.ready_count += span.open_count
             self._ready.add_new(span)
 
     def _fail(
@@ -567,8 +503,8 @@ class SubscriptionMachine(ABC):
             span.failures += 1
             span.reason = reason
             if _has_expired(span, now):
-                self._deferred.expire(span, effects)
-            elif self._deferred.fail(span, now, requested_s, effects):
+                self.deferred.expire(span, effects)
+            elif self.deferred.fail(span, now, requested_s, effects):
                 self._put_back([span], now, effects)
 
     def _put_back(
@@ -578,26 +514,26 @@ class SubscriptionMachine(ABC):
         # Backwards: the spans are usually in order, so each insertion is an append.
         for span in reversed(spans):
             if _has_expired(span, now):
-                self._deferred.expire(span, effects)
+                self.deferred.expire(span, effects)
             else:
-                self._ready_count += span.open_count
+                self.ready_count += span.open_count
                 self._ready.put_back(span)
 
     def _expire(self, now: float, effects: list[Effect]) -> None:
         """Drop or park expired messages that are not in flight."""
         while (expired := self._expiries.pop_expired(now)) is not None:
             ready = self._ready.withdraw(*expired)
-            self._ready_count -= sum(span.open_count for span in ready)
-            for span in (*self._deferred.withdraw_expired(*expired), *ready):
-                self._deferred.expire(span, effects)
+            self.ready_count -= sum(span.open_count for span in ready)
+            for span in (*self.deferred.withdraw_expired(*expired), *ready):
+                self.deferred.expire(span, effects)
 
     def _mark_ahead(self, base: int, end: int) -> int:
         """Mark untracked messages of ``base … end`` as done; return their number."""
-        base = max(base, self._next_offset)
-        if base >= end or (self._is_cursor_full() and base > self._cursor.offset):
+        base = max(base, self.next_offset)
+        if base >= end or (self._is_cursor_full() and base > self.cursor.offset):
             return 0
-        count = self._cursor.mark(base, end)
-        self._next_offset = self._cursor.skip_done(self._next_offset)
+        count = self.cursor.mark(base, end)
+        self.next_offset = self.cursor.skip_done(self.next_offset)
         return count
 
     def _on_returned(self, span: MessageSpan) -> None:
@@ -605,26 +541,17 @@ class SubscriptionMachine(ABC):
         self._reduce_unacked(span.consumer, span.open_count)
 
     def _reduce_unacked(self, consumer: int, count: int) -> None:
-        credit = self._credits.get(consumer)
+        credit = self.consumers.get(consumer)
         if credit is not None:
             credit.unacked -= count
             if credit.unacked_max is not None:
                 self._on_credit_changed(consumer)
 
-    def _limit_in_flight(self, now: float) -> None:
-        timeout_s = self._timeout_s
-        self._in_flight.limit_times(None if timeout_s is None else now + timeout_s)
-
-    def _choose_timeout_s(self) -> float | None:
-        if self._ack_timeout_s is not None:
-            return self._ack_timeout_s
-        return self._deferred.policy.ack_timeout_s
-
     def _delivery_limit(self, now: float) -> int:
         """Return how many messages limits and rate allow now."""
         room = UNLIMITED
         if self._limits.unacked_messages_max is not None:
-            room = self._limits.unacked_messages_max - self._in_flight.count
+            room = self._limits.unacked_messages_max - self.in_flight.count
         if self._bucket is not None:
             room = min(room, self._bucket.available(now))
         return room
@@ -634,12 +561,12 @@ class SubscriptionMachine(ABC):
         if (
             self._is_paused
             or self._is_new_blocked()
-            or len(self._deferred) >= self._deferred_spans_max
+            or len(self.deferred) >= self._deferred_spans_max
         ):
             return 0
         room = UNLIMITED
         if self._limits.unacked_messages_max is not None:
-            room = self._limits.unacked_messages_max - self._in_flight.count
+            room = self._limits.unacked_messages_max - self.in_flight.count
         if self._bucket is not None:
             room = min(room, self._bucket.capacity)
         return room
@@ -648,10 +575,10 @@ class SubscriptionMachine(ABC):
         """Return the offset below which first deliveries are allowed."""
         if self._needs_slow_path and self._is_new_blocked():
             return 0
-        if (self._in_flight.count or self._has_deferred()) and self._is_cursor_full():
+        if (self.in_flight.count or self._has_deferred()) and self._is_cursor_full():
             # Messages in the gaps may join done ranges; those above would only add
             # ranges.
-            last = self._cursor.done.last()
+            last = self.cursor.done.last()
             return 0 if last is None else last[1]
         return OFFSET_MAX
 
@@ -666,15 +593,15 @@ class SubscriptionMachine(ABC):
 
     def _has_deferred(self) -> bool:
         """Return whether any message waits, blocks or is parked."""
-        return self._needs_slow_path and self._deferred.count > 0
+        return self._needs_slow_path and self.deferred.count > 0
 
     def _is_cursor_full(self) -> bool:
-        return len(self._cursor.done) >= self._done_ranges_max
+        return len(self.cursor.done) >= self._done_ranges_max
 
     def _check_slow_path(self) -> bool:
         """Return whether anything but ready and in-flight messages needs attention."""
         return (
-            len(self._deferred) > 0
+            len(self.deferred) > 0
             or bool(self._expiries)
             or self._bucket is not None
             or self._is_paused

@@ -24,7 +24,7 @@ class SharedSubscription(UnkeyedSubscription):
 
     def on_consumer_left(self, consumer: int, now: float) -> list[Effect]:
         """Remove a consumer; its messages are delivered to others."""
-        credit = self._credits[consumer]
+        credit = self.consumers[consumer]
         self._allowances.remove(credit)
         priority = credit.priority
         queue = self._queues.get(priority)
@@ -57,7 +57,7 @@ class SharedSubscription(UnkeyedSubscription):
         return self._allowances.total()
 
     def _on_credit_changed(self, consumer: int) -> None:
-        credit = self._credits[consumer]
+        credit = self.consumers[consumer]
         self._allowances.update(credit)
         queue = self._queues.get(credit.priority)
         if credit:
@@ -68,7 +68,7 @@ class SharedSubscription(UnkeyedSubscription):
             queue.pop(consumer, None)
 
     def _on_delivered(self, consumer: int) -> None:
-        credit = self._credits[consumer]
+        credit = self.consumers[consumer]
         self._allowances.update(credit)
         queue = self._queues[credit.priority]
         if credit:

@@ -6,12 +6,12 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
 
+from pydanube.dispatch.effects import BecomeActive, BecomeStandby, Effect
 from pydanube.dispatch.unkeyed import UnkeyedSubscription
+from pydanube.model.errors import ConsumerBusy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from pydanube.dispatch.effects import Effect
 
 
 class SingleActiveSubscription(UnkeyedSubscription):
@@ -27,8 +27,9 @@ class SingleActiveSubscription(UnkeyedSubscription):
     unless they were delayed; and never while another consumer has messages.
     """
 
-    _active: int | None = None
-    # The next active consumer; the same as _active, except during a switch.
+    active: int | None = None
+    """The active consumer, or None."""
+    # The next active consumer; the same as active, except during a switch.
     _successor: int | None = None
 
     def _init_state(self) -> None:
@@ -38,25 +39,6 @@ class SingleActiveSubscription(UnkeyedSubscription):
         self._successors: list[tuple[int, int, int]] = []
         self._serials: dict[int, int] = {}
         self._next_serial = count()
-
-    def on_consumer_joined(
-        self,
-        consumer: int,
-        now: float,
-        *,
-        priority: int = 0,
-        key_filters: Sequence[str] = (),
-        name: str = "",
-    ) -> list[Effect]:
-        """Add a consumer; see the base class."""
-        self._serials[consumer] = serial = next(self._next_serial)
-        heappush(self._successors, (priority, serial, consumer))
-        successor = self._successor
-        if successor is None or priority < self._credits[successor].priority:
-            self._successor = consumer
-        return super().on_consumer_joined(
-            consumer, now, priority=priority, key_filters=key_filters, name=name
-        )
 
     def on_consumer_left(self, consumer: int, now: float) -> list[Effect]:
         """Remove a consumer; if it was active, another one becomes active."""
@@ -68,14 +50,19 @@ class SingleActiveSubscription(UnkeyedSubscription):
                 each for each in self._successors if self._is_present(each)
             ]
             heapify(self._successors)
-        if consumer == self._active:
-            self._active = None
+        if consumer == self.active:
+            self.active = None
         return super().on_consumer_left(consumer, now)
 
-    @property
-    def active(self) -> int | None:
-        """The active consumer, or None."""
-        return self._active
+    def _admit(
+        self, consumer: int, priority: int, key_filters: Sequence[str], name: str
+    ) -> list[Effect]:
+        self._serials[consumer] = serial = next(self._next_serial)
+        heappush(self._successors, (priority, serial, consumer))
+        successor = self._successor
+        if successor is None or priority < self.consumers[successor].priority:
+            self._successor = consumer
+        return []
 
     def _find_successor(self) -> int | None:
         while self._successors and not self._is_present(self._successors[0]):
@@ -86,31 +73,74 @@ class SingleActiveSubscription(UnkeyedSubscription):
         return self._serials.get(successor[2]) == successor[1]
 
     def _update_active(self, effects: list[Effect]) -> None:
-        if self._successor != self._active and not self._in_flight.count:
-            former, self._active = self._active, self._successor
+        if self._successor != self.active and not self.in_flight.count:
+            former, self.active = self.active, self._successor
             self._on_active_changed(former, effects)
 
     def _check_slow_path(self) -> bool:
-        return self._successor != self._active or super()._check_slow_path()
+        return self._successor != self.active or super()._check_slow_path()
 
     def _on_active_changed(self, former: int | None, effects: list[Effect]) -> None:
         """Handle that another consumer has become active."""
 
     def _find_next_consumer(self) -> int | None:
-        active = self._active
+        active = self.active
         if active is None or active != self._successor:
             return None
-        return active if self._credits[active] else None
+        return active if self.consumers[active] else None
 
     def _count_per_consumer(self, count: int) -> int:
         return count
 
     def _credit_messages(self) -> int:
         consumer = self._find_next_consumer()
-        return 0 if consumer is None else self._credits[consumer].allowance
+        return 0 if consumer is None else self.consumers[consumer].allowance
 
     def _on_credit_changed(self, consumer: int) -> None:
         """Do nothing: the active consumer stays."""
 
     def _on_delivered(self, consumer: int) -> None:
         """Do nothing: the active consumer stays."""
+
+
+class ExclusiveSubscription(SingleActiveSubscription):
+    """One consumer receives all messages, in order; a second one is refused."""
+
+    def _admit(
+        self, consumer: int, priority: int, key_filters: Sequence[str], name: str
+    ) -> list[Effect]:
+        if self.consumers:
+            raise ConsumerBusy("the exclusive subscription has another consumer")
+        return super()._admit(consumer, priority, key_filters, name)
+
+
+class FailoverSubscription(SingleActiveSubscription):
+    """
+    The active consumer receives all messages, in order; the others are standbys.
+
+    When it leaves, the best of the others takes over, beginning with the messages
+    that the former one had not acknowledged.  Standbys may give credit in advance.
+    """
+
+    def on_consumer_replaced(self, consumer: int, now: float) -> list[Effect]:
+        """Reset a consumer that has reconnected, and tell it whether it is active."""
+        was_active = self.active == consumer
+        effects = super().on_consumer_replaced(consumer, now)
+        if was_active and self.active == consumer:
+            effects.insert(0, BecomeActive(consumer))
+        elif not was_active and self.active != consumer:
+            effects.insert(0, BecomeStandby(consumer))
+        return effects
+
+    def _admit(
+        self, consumer: int, priority: int, key_filters: Sequence[str], name: str
+    ) -> list[Effect]:
+        super()._admit(consumer, priority, key_filters, name)
+        is_next = self._successor == consumer and not self.in_flight.count
+        return [] if is_next else [BecomeStandby(consumer)]
+
+    def _on_active_changed(self, former: int | None, effects: list[Effect]) -> None:
+        if former is not None:
+            effects.append(BecomeStandby(former))
+        if self.active is not None:
+            effects.append(BecomeActive(self.active))

@@ -1,4 +1,4 @@
-"""The rate limit of a subscription."""
+"""The rate limit of a subscription, and that of a topic's producers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ _NEARLY = 1e-3
 class TokenBucket:
     """
     A token bucket that holds the messages of one second, and is full at first.
+
+    ``spend`` removes tokens that are available; ``take`` may leave a debt, which
+    delays the messages that follow.
     """
 
     __slots__ = ("_at", "_per_s", "_tokens")
@@ -34,6 +37,16 @@ class TokenBucket:
     def spend(self, messages: int) -> None:
         """Remove *messages* tokens, at most the number that are available."""
         self._tokens -= messages
+
+    def take(self, messages: int, now: float) -> None:
+        """Remove *messages* tokens, whether or not they are available."""
+        self._refill(now)
+        self._tokens -= messages
+
+    def delay_s(self, now: float) -> float:
+        """Return the seconds until there is no debt."""
+        self._refill(now)
+        return 0.0 if self._tokens > -_NEARLY else -self._tokens / self._per_s
 
     def next_time(self, waiting: int, now: float) -> float:
         """Return when to deliver the next of *waiting* messages."""

@@ -30,12 +30,12 @@ class UnkeyedSubscription(SubscriptionMachine):
     other.
     """
 
+    in_flight: MessageSpans
     _ready: ReadySpans
-    _in_flight: MessageSpans
 
     def _init_state(self) -> None:
-        self._ready = ReadySpans(self._cursor)
-        self._in_flight = MessageSpans(self._cursor)
+        self._ready = ReadySpans(self.cursor)
+        self.in_flight = MessageSpans(self.cursor)
         # The batch of the last delivery.
         self._sent_batch: Batch | None = None
 
@@ -58,7 +58,7 @@ class UnkeyedSubscription(SubscriptionMachine):
     def _deliver_ready(self, now: float, effects: list[Effect]) -> None:
         """Deliver ready messages, as far as credit, limits and rate allow."""
         room = self._delivery_limit(now) if self._needs_slow_path else UNLIMITED
-        while room > 0 and self._ready_count and self._find_next_consumer() is not None:
+        while room > 0 and self.ready_count and self._find_next_consumer() is not None:
             span = self._ready.take(self._first_deliveries_end())
             if span is None:
                 break
@@ -75,7 +75,7 @@ class UnkeyedSubscription(SubscriptionMachine):
             if consumer is None or room <= 0:
                 self._ready.put_back(span)
                 return room
-            before, credit = credit, self._credits[consumer]
+            before, credit = credit, self.consumers[consumer]
             base = span.base
             if before is None or before.priority != credit.priority:
                 per_consumer = self._count_per_consumer(end - base)
@@ -112,20 +112,20 @@ class UnkeyedSubscription(SubscriptionMachine):
         """
         count = span.end - span.base
         byte_count = span.batch.charge(span.base, span.end)
-        self._credits[consumer].spend(count, byte_count)
+        self.consumers[consumer].spend(count, byte_count)
         if self._bucket is not None:
             self._bucket.spend(count)
         span.consumer = consumer
         span.time = None if self._timeout_s is None else now + self._timeout_s
         span.open_count = count
-        self._in_flight.add(span)
-        self._ready_count -= count
+        self.in_flight.add(span)
+        self.ready_count -= count
         return byte_count
 
     def _requeue_in_flight_of(self, consumer: int, now: float) -> list[Effect]:
         self._needs_slow_path = True
         effects: list[Effect] = []
-        lost = self._in_flight.withdraw_from(consumer)
+        lost = self.in_flight.withdraw_from(consumer)
         for span in lost:
             self._on_returned(span)
             span.attempt += 1
@@ -136,14 +136,14 @@ class UnkeyedSubscription(SubscriptionMachine):
         count = 0
         for base, end in ranges:
             count += self._mark(base, end)
-            if end_offset is not None and end > self._next_offset:
+            if end_offset is not None and end > self.next_offset:
                 count += self._mark_ahead(base, min(end, end_offset))
         return count
 
     def _mark(self, base: int, end: int) -> int:
         """Mark tracked messages of ``base … end`` as done; return their number."""
-        cursor, in_flight = self._cursor, self._in_flight
-        base, end = max(base, cursor.offset), min(end, self._next_offset)
+        cursor, in_flight = self.cursor, self.in_flight
+        base, end = max(base, cursor.offset), min(end, self.next_offset)
         if base >= end:
             return 0
         span = in_flight.find_containing(base, end)
@@ -156,10 +156,10 @@ class UnkeyedSubscription(SubscriptionMachine):
             count = cursor.mark(max(base, span.base), min(end, span.end))
             self._on_done_in_flight(span, count)
             total += count
-        deferred = self._deferred.mark(base, end) if self._needs_slow_path else 0
+        deferred = self.deferred.mark(base, end) if self._needs_slow_path else 0
         # The rest is ready.
         ready = cursor.mark(base, end)
-        self._ready_count -= ready
+        self.ready_count -= ready
         if deferred or ready:
             self._on_waiting_done(base, end)
         return total + deferred + ready
@@ -167,5 +167,5 @@ class UnkeyedSubscription(SubscriptionMachine):
     def _on_done_in_flight(self, span: MessageSpan, count: int) -> None:
         if not count:
             return
-        self._in_flight.mark_done(span, count)
+        self.in_flight.mark_done(span, count)
         self._reduce_unacked(span.consumer, count)

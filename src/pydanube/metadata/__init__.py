@@ -1,6 +1,6 @@
 """
 The metadata of brokers: small records under typed keys.
 
-``store`` defines the interface, ``keys`` lists all keys, and ``memory`` and ``sqlite``
-implement stores.
+``store`` defines the interface, ``keys`` lists all keys, and ``sqlite`` implements the
+store.
 """

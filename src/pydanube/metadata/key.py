@@ -47,15 +47,16 @@ class Prefix(Generic[T]):
     def __post_init__(self) -> None:
         assert self.path.endswith("/"), self.path
 
-    def key(self, name: str) -> Key[T]:
-        """Return the key of *name*, which may have several parts."""
+    def key(self, *parts: str | int) -> Key[T]:
+        """Return the key with *parts*, joined by slashes, after the prefix."""
+        name = "/".join(map(str, parts))
         assert name, self.path
         assert not name.startswith("/"), name
         return Key(self.path + name, self.encode, self.decode)
 
-    def within(self, name: str) -> Prefix[T]:
-        """Return the prefix of all paths below *name*."""
-        return Prefix(f"{self.path}{name}/", self.encode, self.decode)
+    def within(self, part: str | int) -> Prefix[T]:
+        """Return the prefix of all paths below *part*."""
+        return Prefix(f"{self.path}{part}/", self.encode, self.decode)
 
     def name_of(self, path: str) -> str:
         """Return the part of *path* after the prefix."""

@@ -107,33 +107,6 @@ class SettingsRecord(msgspec.Struct, frozen=True, kw_only=True):
     changed_at: int
 
 
-class SegmentRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One sealed segment of a topic: the messages ``base … end``."""
-
-    base: int
-    end: int
-    """The first offset that is *not* in the segment."""
-    epoch: int
-    """The topic's epoch when it was written."""
-    count: int
-    """The number of messages; fewer than offsets if some are missing."""
-    byte_count: int
-    object_name: str
-    first_publish_time: int
-    last_publish_time: int
-    sealed_at: int
-    checksum: int | None = None
-    """CRC-32C of the object."""
-    part_checksums: bytes | None = None
-    """CRC-32C of its footer and of each column chunk; see ``segment_checksums``."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.base < self.end or not 0 <= self.count <= self.end - self.base:
-            raise ValueError(
-                f"no segment has {self.count} messages in {self.base} … {self.end}"
-            )
-
-
 class HoldRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A retention hold: it keeps a topic's segments as they are."""
 

@@ -6,9 +6,8 @@ statements never interleave.  The file is in write-ahead mode with ``synchronous
 commits are synced to disk.  The revision has its own row, because it must not decrease
 when the newest value is deleted.
 
-Watchers see changes through this store only.  Changes of the file by other programs are
-visible to reads and comparisons, but not to watchers; the lock of the data directory
-prevents a second broker.
+Changes of the file by other programs are visible to reads and comparisons, but not
+reported to ``on_change``; the lock of the data directory prevents a second broker.
 """
 
 from __future__ import annotations
@@ -18,27 +17,24 @@ import os
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from pydanube.metadata.changes import check_revision, check_value, plan_changes
-from pydanube.metadata.history import History
 from pydanube.metadata.store import (
-    Change,
     Comparison,
     Delete,
     Expected,
-    HasValue,
     Operation,
     Put,
     Revision,
     Stored,
-    Unchanged,
 )
+from pydanube.metadata.transactions import check, conditions, encode_changes
 from pydanube.model.errors import Closed, DiskFull, MetadataUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-    from pathlib import Path
 
     from pydanube.metadata.key import Key, Prefix
 
@@ -68,13 +64,15 @@ _SCHEMA = (
 
 @asynccontextmanager
 async def open_sqlite(
-    path: Path,
+    path: Path | None,
     *,
     lock_timeout_s: float = LOCK_TIMEOUT_S,
     make_room: Callable[[], bool] = lambda: False,
 ) -> AsyncIterator[SqliteStore]:
     """
     Open the store in the file *path*, which is created if it is missing.
+
+    Without *path*, the store is in memory.
 
     When the disk is full, the store calls *make_room* in its thread; if that returns
     True, the store tries the change once more.
@@ -87,12 +85,12 @@ async def open_sqlite(
     with ThreadPoolExecutor(1, thread_name_prefix="metadata") as thread:
         file = _StoreFile(path, lock_timeout_s, make_room)
         try:
-            revision = await loop.run_in_executor(thread, file.open)
-            store = SqliteStore(file, thread, History(revision))
+            await loop.run_in_executor(thread, file.run, file.open)
+            store = SqliteStore(file, thread)
             try:
                 yield store
             finally:
-                store.end_watches()
+                store.is_closed = True
         finally:
             # The task is not awaited: the thread closes the file even if this task is
             # cancelled, and leaving the pool waits for it.
@@ -102,12 +100,12 @@ async def open_sqlite(
 class SqliteStore:
     """A ``MetadataStore`` in one SQLite file; made by ``open_sqlite``."""
 
-    def __init__(
-        self, file: _StoreFile, thread: ThreadPoolExecutor, history: History
-    ) -> None:
+    def __init__(self, file: _StoreFile, thread: ThreadPoolExecutor) -> None:
+        self.is_closed = False
+        self.on_change: Callable[[Revision, list[str]], None] | None = None
+        """Called in the event loop with each later revision and the changed paths."""
         self._file = file
         self._thread = thread
-        self._history = history
         self._loop = asyncio.get_running_loop()
 
     async def revision(self) -> Revision:
@@ -135,13 +133,12 @@ class SqliteStore:
         self, key: Key[T], value: T, *, expected: Expected = None
     ) -> Revision:
         """Write *value*; see ``MetadataStore.put``."""
-        return await self.transaction(_condition(key, expected), [Put(key, value)])
+        return await self.transaction(conditions(key, expected), [Put(key, value)])
 
     async def delete(self, key: Key[T], *, expected: Expected = None) -> bool:
         """Remove *key*; see ``MetadataStore.delete``."""
-        comparisons = _condition(key, expected)
-        _, changes = await self._change(comparisons, [Delete(key)])
-        return bool(changes)
+        _, paths = await self._change(conditions(key, expected), [Delete(key)])
+        return bool(paths)
 
     async def transaction(
         self, comparisons: Sequence[Comparison], operations: Sequence[Operation]
@@ -154,102 +151,80 @@ class SqliteStore:
         """Raise the store's revision to *revision*, if it is lower."""
         await self._run(lambda: self._file.raise_revision(revision))
 
-    def watch(self, prefix: Prefix[T], after: Revision) -> AsyncIterator[Change[T]]:
-        """Yield later changes; see ``MetadataStore.watch``."""
-        return self._history.watch(prefix, after)
-
-    def end_watches(self) -> None:
-        """End all watches."""
-        self._history.close()
-
     async def _change(
         self, comparisons: Sequence[Comparison], operations: Sequence[Operation]
-    ) -> tuple[Revision, list[Change[bytes]]]:
-        def change() -> tuple[Revision, list[Change[bytes]]]:
-            revision, changes = self._file.change(comparisons, operations)
-            if changes:
-                # Not after the await, so that watchers also see a change whose caller
-                # was cancelled.
-                self._loop.call_soon_threadsafe(self._history.record, changes)
-            return revision, changes
+    ) -> tuple[Revision, list[str]]:
+        def change() -> tuple[Revision, list[str]]:
+            revision, paths = self._file.change(comparisons, operations)
+            if paths and self.on_change is not None:
+                # Not after the await: the caller may be cancelled meanwhile.
+                self._loop.call_soon_threadsafe(self.on_change, revision, paths)
+            return revision, paths
 
         return await self._run(change)
 
     async def _run(self, work: Callable[[], R]) -> R:
-        if self._history.is_closed:
+        if self.is_closed:
             raise Closed("the metadata store is closed")
-        return await self._loop.run_in_executor(self._thread, work)
-
-
-def _condition(key: Key[T], expected: Expected) -> list[Comparison]:
-    return [] if expected is None else [Unchanged(key, expected)]
+        return await self._loop.run_in_executor(self._thread, self._file.run, work)
 
 
 class _StoreFile:
     """The SQLite file, used by one thread only: paths and bytes."""
 
     def __init__(
-        self, path: Path, lock_timeout_s: float, make_room: Callable[[], bool]
+        self, path: Path | None, lock_timeout_s: float, make_room: Callable[[], bool]
     ) -> None:
-        self._path = path
+        self._path = path or ":memory:"
         self._make_room = make_room
         self._lock_timeout_s = lock_timeout_s
         self._opened: sqlite3.Connection | None = None
 
-    def open(self) -> Revision:
-        self._create_private()
-        with self._translated_errors():
-            self._opened = sqlite3.connect(
-                self._path, timeout=self._lock_timeout_s, isolation_level=None
-            )
-            self._prepare()
-            return self._revision()
+    def open(self) -> None:
+        if isinstance(self._path, Path):
+            self._create_private(self._path)
+        self._opened = sqlite3.connect(
+            self._path, timeout=self._lock_timeout_s, isolation_level=None
+        )
+        self._prepare()
+        self.revision()
 
-    def _create_private(self) -> None:
+    def _create_private(self, path: Path) -> None:
         """Create the file for its owner only; SQLite copies its mode to other files."""
         try:
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         except OSError as error:
             raise MetadataUnavailable(
-                f"the metadata file {self._path} cannot be opened: {error.strerror}"
+                f"the metadata file {path} cannot be opened: {error.strerror}"
             ) from error
 
     def close(self) -> None:
         if self._opened is not None:
             self._opened.close()
 
-    def revision(self) -> Revision:
-        with self._translated_errors():
-            return self._revision()
-
-    def get(self, path: str) -> Stored[bytes] | None:
-        with self._translated_errors():
-            return self._get(path)
-
     def scan(
         self, prefix: str, after: str, limit: int | None
     ) -> list[tuple[str, Stored[bytes]]]:
         # A prefix ends with a slash, and "0" is the next character.
         end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
-        with self._translated_errors():
-            rows = self._connection.execute(
-                "SELECT path, value, revision FROM entries"
-                " WHERE path > ? AND path < ? ORDER BY path LIMIT ?",
-                (max(prefix, after), end, -1 if limit is None else limit),
-            )
-            return [(path, Stored(value, revision)) for path, value, revision in rows]
+        rows = self._connection.execute(
+            "SELECT path, value, revision FROM entries"
+            " WHERE path > ? AND path < ? ORDER BY path LIMIT ?",
+            (max(prefix, after), end, -1 if limit is None else limit),
+        )
+        return [(path, Stored(value, revision)) for path, value, revision in rows]
 
     def raise_revision(self, revision: int) -> None:
-        with self._translated_errors(), self._transaction():
-            if revision > self._revision():
+        with self._transaction():
+            if revision > self.revision():
                 self._connection.execute("UPDATE store SET revision = ?", (revision,))
 
     def change(
         self, comparisons: Sequence[Comparison], operations: Sequence[Operation]
-    ) -> tuple[Revision, list[Change[bytes]]]:
-        """Compare and write; return the revision and the changes made."""
+    ) -> tuple[Revision, list[str]]:
+        """Compare and write; return the revision and the changed paths."""
         try:
-            return self._change(comparisons, operations)
+            return self.run(partial(self._change, comparisons, operations))
         except DiskFull:
             if not self._make_room():
                 raise
@@ -257,21 +232,20 @@ class _StoreFile:
 
     def _change(
         self, comparisons: Sequence[Comparison], operations: Sequence[Operation]
-    ) -> tuple[Revision, list[Change[bytes]]]:
-        with self._translated_errors(), self._transaction():
+    ) -> tuple[Revision, list[str]]:
+        with self._transaction():
             for comparison in comparisons:
-                self._compare(comparison)
-            before = self._revision()
+                check(comparison, self.get(comparison.key.path))
+            before = self.revision()
             revision = Revision(before + 1)
-            changes = [
-                change
-                for change in plan_changes(operations, revision)
-                if self._write(change)
+            changes = encode_changes(operations)
+            paths = [
+                path for path in changes if self._write(path, changes[path], revision)
             ]
-            if not changes:
+            if not paths:
                 return before, []
             self._connection.execute("UPDATE store SET revision = ?", (revision,))
-        return revision, changes
+        return revision, paths
 
     @property
     def _connection(self) -> sqlite3.Connection:
@@ -312,42 +286,31 @@ class _StoreFile:
                 self._connection.execute("ROLLBACK")
             raise
 
-    def _compare(self, comparison: Comparison) -> None:
-        stored = self._get(comparison.key.path)
-        match comparison:
-            case Unchanged(key, expected):
-                check_revision(key.path, stored, expected)
-            case HasValue(key, value):
-                check_value(key.path, stored, key.encode(value))
-
-    def _write(self, change: Change[bytes]) -> bool:
-        if change.value is None:
-            cursor = self._connection.execute(
-                "DELETE FROM entries WHERE path = ?", (change.path,)
-            )
-            return cursor.rowcount > 0
-        self._connection.execute(
-            "INSERT OR REPLACE INTO entries VALUES (?, ?, ?)",
-            (change.path, change.value, change.revision),
+    def _write(self, path: str, value: bytes | None, revision: Revision) -> bool:
+        execute = self._connection.execute
+        if value is None:
+            return execute("DELETE FROM entries WHERE path = ?", (path,)).rowcount > 0
+        execute(
+            "INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", (path, value, revision)
         )
         return True
 
-    def _revision(self) -> Revision:
+    def revision(self) -> Revision:
         rows = self._connection.execute("SELECT revision FROM store").fetchall()
         if len(rows) != 1:
             raise MetadataUnavailable(f"{self._path} is damaged: it has no revision")
         return Revision(rows[0][0])
 
-    def _get(self, path: str) -> Stored[bytes] | None:
+    def get(self, path: str) -> Stored[bytes] | None:
         row = self._connection.execute(
             "SELECT value, revision FROM entries WHERE path = ?", (path,)
         ).fetchone()
         return None if row is None else Stored(row[0], Revision(row[1]))
 
-    @contextmanager
-    def _translated_errors(self) -> Iterator[None]:
+    def run(self, work: Callable[[], R]) -> R:
+        """Return the result of *work*; translate the errors of SQLite."""
         try:
-            yield
+            return work()
         except sqlite3.Error as error:
             # The low byte is the primary code; higher bits refine it.
             kind = getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -20,7 +20,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Generic, NewType, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import Sequence
 
     from pydanube.metadata.key import Key, Prefix
 
@@ -48,15 +48,6 @@ class Stored(Generic[T]):
     """A value, and the revision at which it was written."""
 
     value: T
-    revision: Revision
-
-
-@dataclass(frozen=True, slots=True)
-class Change(Generic[T]):
-    """The change of a key; the value is None if it was deleted."""
-
-    path: str
-    value: T | None
     revision: Revision
 
 
@@ -148,17 +139,4 @@ class MetadataStore(Protocol):
 
         Raises:
             RevisionConflict: A comparison does not hold; nothing was changed.
-        """
-
-    def watch(self, prefix: Prefix[T], after: Revision) -> AsyncIterator[Change[T]]:
-        """
-        Yield every change below *prefix* later than the revision *after*, in order.
-
-        To miss no change, call ``revision()``, then ``scan()``, then watch after that
-        revision; changes that the scan has seen may be repeated.  The iterator ends
-        when the store is closed.
-
-        Bounds: The store keeps a limited number of changes.  Iterating raises
-        ``RevisionConflict`` if changes after *after* are no longer available; then
-        scan again.
         """

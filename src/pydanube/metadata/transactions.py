@@ -1,17 +1,26 @@
-"""Optimistic changes of the metadata store, which are retried after conflicts."""
+"""Transactions: optimistic changes that are retried, and what all stores do alike."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from pydanube.metadata.store import ABSENT, Unchanged
+from pydanube.metadata.store import (
+    ABSENT,
+    Comparison,
+    Delete,
+    Expected,
+    HasValue,
+    Operation,
+    Put,
+    Stored,
+    Unchanged,
+)
 from pydanube.model.errors import RevisionConflict
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from pydanube.metadata.key import Key
-    from pydanube.metadata.store import Stored
 
 T = TypeVar("T")
 
@@ -39,3 +48,42 @@ async def retry_on_conflict(attempt: Callable[[], Awaitable[T]]) -> T:
 def unchanged(key: Key[T], stored: Stored[T] | None) -> Unchanged[T]:
     """Return the condition that *key* has not changed since it was read."""
     return Unchanged(key, ABSENT if stored is None else stored.revision)
+
+
+def encode_changes(operations: Sequence[Operation]) -> dict[str, bytes | None]:
+    """Return the new value of each path that *operations* change; None: deleted."""
+    changes: dict[str, bytes | None] = {}
+    for operation in operations:
+        match operation:
+            case Put(key, value):
+                changes[key.path] = key.encode(value)
+            case Delete(key):
+                changes[key.path] = None
+    assert len(changes) == len(operations), "two operations change the same key"
+    return changes
+
+
+def conditions(key: Key[T], expected: Expected) -> list[Comparison]:
+    """Return the comparisons of a change that expects this revision of *key*."""
+    return [] if expected is None else [Unchanged(key, expected)]
+
+
+def check(comparison: Comparison, stored: Stored[bytes] | None) -> None:
+    """Raise RevisionConflict if *comparison* does not hold for the entry *stored*."""
+    expected: str | None = None
+    found: str | None = None
+    match comparison:
+        case HasValue(key, value):
+            expected = key.encode(value).decode()
+            if stored is not None:
+                found = stored.value.decode(errors="replace")
+        case Unchanged(_, revision):
+            if revision is not ABSENT:
+                expected = f"revision {revision}"
+            if stored is not None:
+                found = f"revision {stored.revision}"
+    if found != expected:
+        raise RevisionConflict(
+            f"{comparison.key.path} has {found or 'no value'}; expected "
+            f"{expected or 'no value'}"
+        )

@@ -173,7 +173,7 @@ class SchemaRegistry:
                 await check_unused()
             return [
                 Delete(keys.subject(subject)),
-                Delete(keys.schema_id(record.schema_id)),
+                Delete(keys.SCHEMA_IDS.key(record.schema_id)),
                 *(
                     Delete(keys.schema_version(record.schema_id, version))
                     for version in record.versions
@@ -250,7 +250,7 @@ class SchemaRegistry:
         Raises:
             SchemaNotFound: The subject or version does not exist.
         """
-        stored = await self._store.get(keys.schema_id(schema_id))
+        stored = await self._store.get(keys.SCHEMA_IDS.key(schema_id))
         if stored is None:
             raise SchemaNotFound(f"Schema not found for ID: {schema_id}")
         if version is None:
@@ -361,7 +361,7 @@ class SchemaRegistry:
             [
                 Put(keys.subject(subject), record),
                 Put(keys.LAST_SCHEMA_ID, schema_id),
-                Put(keys.schema_id(schema_id), subject),
+                Put(keys.SCHEMA_IDS.key(schema_id), subject),
                 Put(keys.schema_version(schema_id, 1), written),
             ],
         )
@@ -426,7 +426,7 @@ class SchemaRegistry:
     async def _versions(
         self, subject: str, record: SubjectRecord
     ) -> list[SchemaVersion]:
-        prefix = keys.schema_versions_of(record.schema_id)
+        prefix = keys.SCHEMA_VERSIONS.within(record.schema_id)
         return [
             _version_of(subject, record, int(prefix.name_of(path)), each.value)
             for path, each in await self._store.scan(prefix)

@@ -32,14 +32,9 @@ import pyarrow as pa
 
 from pydanube.aio.tasks import task_scope
 from pydanube.metadata import keys
-from pydanube.metadata.key import prefix_of
 from pydanube.metadata.records import ClusterRecord, JournalRecord
 from pydanube.metadata.store import ABSENT, Revision
-from pydanube.model.errors import (
-    BrokerError,
-    InconsistentDirectory,
-    RevisionConflict,
-)
+from pydanube.model.errors import BrokerError, InconsistentDirectory
 from pydanube.storage.objects import wall_clock_us
 from pydanube.storage.recovery import SUFFIX, JournalPosition, end_of
 from pydanube.wire.files.segment_format import PARTS
@@ -47,6 +42,7 @@ from pydanube.wire.files.segment_format import PARTS
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from pydanube.metadata.sqlite import SqliteStore
     from pydanube.metadata.store import MetadataStore
     from pydanube.servers.directory import DataDirectory
     from pydanube.storage.objects import Objects
@@ -60,10 +56,6 @@ MARKER_NAME = ".cluster.json"
 
 RECORD_INTERVAL_S = 5.0
 """The interval at which the end of a growing journal is recorded."""
-
-
-# For watching all changes; the values are not decoded.
-_EVERYTHING = prefix_of("/", msgspec.Raw)
 
 
 class ClusterMarker(msgspec.Struct, frozen=True, kw_only=True):
@@ -285,18 +277,19 @@ def read_marker(
 
 @asynccontextmanager
 async def recording_progress(
-    store: MetadataStore, storage: Storage
+    store: SqliteStore, storage: Storage
 ) -> AsyncIterator[None]:
     """Record the progress of journal and metadata store in each other."""
     recorder = _ProgressRecorder(store, storage)
+    store.on_change = recorder.on_metadata_changed
     await recorder.write_all()
     async with task_scope() as tasks:
-        tasks.run(recorder.follow_metadata(), "record metadata revisions")
         tasks.run(recorder.follow_journal(), "record the journal's end")
         try:
             yield
         finally:
             tasks.cancel()
+            store.on_change = None
             # A failure here only weakens the check at the next start.
             with suppress(BrokerError):
                 await recorder.write_all()
@@ -305,10 +298,11 @@ async def recording_progress(
 class _ProgressRecorder:
     """Records the progress of journal and metadata store in each other."""
 
-    def __init__(self, store: MetadataStore, storage: Storage) -> None:
+    def __init__(self, store: SqliteStore, storage: Storage) -> None:
         self._store = store
         self._storage = storage
         self._revision = 0
+        self._is_segment_recorded = asyncio.Event()
         self._end: JournalPosition | None = None
 
     async def write_all(self) -> None:
@@ -317,29 +311,22 @@ class _ProgressRecorder:
         await self._storage.sync()
         await self._record_end()
 
-    async def follow_metadata(self) -> None:
-        """Record every revision of the metadata store, until it is closed."""
-        while True:
-            try:
-                async for change in self._store.watch(
-                    _EVERYTHING, Revision(self._revision)
-                ):
-                    # Recording this change would cause the next one, without end.
-                    if change.path == keys.JOURNAL.path:
-                        continue
-                    self._record_revision(change.revision)
-                    if change.path.startswith(keys.SEGMENTS.path):
-                        await self._record_end()
-            except RevisionConflict:
-                # The store no longer has all changes since then.
-                self._record_revision(await self._store.revision())
-            else:
-                return
+    def on_metadata_changed(self, revision: int, paths: list[str]) -> None:
+        """Record the revision, and soon the end of the journal if a segment is new."""
+        # Recording changes of the journal's end would cause the next one, without end.
+        if keys.JOURNAL.path in paths:
+            return
+        self._record_revision(revision)
+        if any(path.startswith(keys.SEGMENTS.path) for path in paths):
+            self._is_segment_recorded.set()
 
     async def follow_journal(self) -> None:
-        """Record the end of the journal regularly."""
+        """Record the end of the journal regularly, and when segments are recorded."""
         while True:
-            await asyncio.sleep(RECORD_INTERVAL_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RECORD_INTERVAL_S):
+                    await self._is_segment_recorded.wait()
+            self._is_segment_recorded.clear()
             await self._record_end()
 
     def _record_revision(self, revision: int) -> None:

@@ -52,7 +52,7 @@ from pydanube.wire.native.frames import batch_bytes_max
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
-    from pydanube.metadata.store import MetadataStore
+    from pydanube.metadata.sqlite import SqliteStore
     from pydanube.servers.config import BrokerConfig
     from pydanube.servers.grpc.services import Service
     from pydanube.storage.config import StorageConfig
@@ -149,7 +149,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
 async def _open_storage(
     config: StorageConfig,
     directory: DataDirectory,
-    store: MetadataStore,
+    store: SqliteStore,
     reserve: Reserve,
 ) -> AsyncIterator[Storage]:
     """Open the storage in *directory* after checking that its parts belong together."""

@@ -69,7 +69,7 @@ class Journal:
         called in that order, on the loop, after the entry is in ``state``.
 
     Bounds: ``pending_bytes`` counts the entries that wait for the disk.  append()
-        never waits; callers that append a lot must await room() first.
+        never waits; callers that append a lot must await wait_for_room() first.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Journal:
         """Whether at most ``pending_bytes_max`` wait for the disk."""
         return self.pending_bytes <= self._config.pending_bytes_max
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Return when ``has_room``, or when the journal has failed."""
         while not self.has_room and self.failure is None:
             waiter: asyncio.Future[None] = self._loop.create_future()

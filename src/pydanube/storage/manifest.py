@@ -2,47 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pydanube.model.ids import TopicId
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentEntry:
-    """One sealed segment: the messages ``base … end`` of a topic."""
-
-    base: int
-    end: int
-    """The first offset after the segment."""
-    epoch: int
-    """The topic's epoch when the segment was sealed, or replaced others."""
-    count: int
-    """The number of messages; fewer than offsets if some are missing."""
-    byte_count: int
-    """The length of the object."""
-    object_name: str
-    first_publish_time: int
-    """The earliest publish time; microseconds since 1970, UTC, as all times here."""
-    last_publish_time: int
-    """The latest publish time."""
-    sealed_at: int
-    checksum: int | None = None
-    """CRC-32C of the object; None for segments of old versions."""
-    part_checksums: bytes | None = None
-    """CRC-32C of its footer and of each column chunk; see ``segment_checksums``."""
-
-    def __post_init__(self) -> None:
-        assert self.base < self.end
-        assert 0 <= self.count <= self.end - self.base
-
-    @property
-    def has_gaps(self) -> bool:
-        """Whether there are offsets without a message."""
-        return self.count < self.end - self.base
+    from pydanube.model.segments import SegmentEntry
 
 
 class Manifest(Protocol):

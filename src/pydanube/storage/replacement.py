@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pydanube.model.errors import CorruptSegment, InvalidRequest, SegmentsChanged
-from pydanube.storage.manifest import SegmentEntry
+from pydanube.model.segments import SegmentEntry
 from pydanube.storage.segments import SegmentReader, publish_times_of_metadata
 from pydanube.wire.files.segment_checksums import (
     UNREADABLE,

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pydanube.model.policy import Retention
-    from pydanube.storage.manifest import SegmentEntry
+    from pydanube.model.segments import SegmentEntry
 
 _US_PER_S = 1_000_000
 

@@ -33,7 +33,7 @@ from pydanube.model.errors import BrokerError, TopicFenced
 from pydanube.model.ids import Offset, TopicId
 from pydanube.model.policy import Durability
 from pydanube.model.retry import RetryPolicy
-from pydanube.storage.manifest import SegmentEntry
+from pydanube.model.segments import SegmentEntry
 from pydanube.storage.retention import plan_drops
 from pydanube.storage.segments import encode_segment, publish_times_of
 from pydanube.wire.files.journal_format import TopicSealed
@@ -228,7 +228,7 @@ class Sealer:
             if not await self._seal_next() and not self._opened:
                 await _wait(self._memory.due, self._config.seal_interval_s)
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Return when all tails together are below their limit."""
         while not self._memory.has_room:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -260,7 +260,7 @@ class Sealer:
         self._delayed_deletions.append(_DelayedDeletion(time, topic_log, tuple(names)))
 
     def on_memory_freed(self) -> None:
-        """Wake the callers of room(), if there is room."""
+        """Wake the callers of wait_for_room(), if there is room."""
         if self._memory.has_room:
             waiting, self._room_waiters = self._room_waiters, []
             for waiter in waiting:

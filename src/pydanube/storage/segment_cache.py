@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from concurrent.futures import Executor
 
-    from pydanube.storage.manifest import SegmentEntry
+    from pydanube.model.segments import SegmentEntry
     from pydanube.storage.objects import Objects
     from pydanube.wire.batches import BatchFrame
 

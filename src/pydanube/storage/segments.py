@@ -48,7 +48,7 @@ from pydanube.wire.files.segment_format import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pydanube.storage.manifest import SegmentEntry
+    from pydanube.model.segments import SegmentEntry
     from pydanube.wire.files.segment_format import SegmentIdentity
 
 FRAME_OFFSETS_MAX = 65_536

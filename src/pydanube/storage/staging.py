@@ -158,7 +158,7 @@ class StagedFiles:
         """Whether fewer than ``PENDING_BYTES_MAX`` wait for the disk."""
         return self.pending_bytes < PENDING_BYTES_MAX
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Return when ``has_room``."""
         await self._room_waiters.wait()
 

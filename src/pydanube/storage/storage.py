@@ -51,10 +51,11 @@ if TYPE_CHECKING:
 
     from pydanube.aio.futures import Done
     from pydanube.model.policy import TopicPolicy
+    from pydanube.model.segments import SegmentEntry
     from pydanube.storage.config import StorageConfig
     from pydanube.storage.files import Files
     from pydanube.storage.journal import Journal
-    from pydanube.storage.manifest import Manifest, SegmentEntry
+    from pydanube.storage.manifest import Manifest
     from pydanube.storage.objects import Objects
     from pydanube.storage.recovery import JournalPosition
     from pydanube.storage.replacement import Replacement
@@ -510,11 +511,11 @@ class Storage:
             problems.append(f"sealing {len(failing) - PROBLEMS_MAX} more topics fails")
         return problems
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Return when publishers may continue, or the journal has failed."""
         while not self.has_room and self._journal.failure is None:
-            await self._journal.room()
-            await self._sealer.room()
+            await self._journal.wait_for_room()
+            await self._sealer.wait_for_room()
 
     @property
     def stats(self) -> StorageStats:

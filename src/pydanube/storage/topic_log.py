@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pydanube.aio.futures import Done
     from pydanube.model.errors import BrokerError
     from pydanube.model.policy import TopicPolicy
+    from pydanube.model.segments import SegmentEntry
     from pydanube.storage.journal import Journal
-    from pydanube.storage.manifest import SegmentEntry
     from pydanube.storage.segment_cache import SegmentCache
     from pydanube.wire.batches import BatchFrame
 
@@ -176,7 +176,7 @@ class TopicLog:
         Ordering: Batches are committed, become visible, and are reported to *done* in
             the order of appending.
 
-        Bounds: None here; await Storage.room() before appending a lot.
+        Bounds: None here; await Storage.wait_for_room() before appending a lot.
 
         Raises:
             TopicFenced: Another broker writes this log now.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pydanube.broker.consumer_registry import ConsumerRegistry
-from pydanube.metadata.memory import MemoryStore
 from pydanube.metadata.records import ConsumerRecord
 from pydanube.model.policy import SubscriptionType
+from support.memory_store import MemoryStore
 
 
 def record(name: str) -> ConsumerRecord:

@@ -38,7 +38,7 @@ async def subscription(broker, topic):
         if at in (1, 3):
             await broker.storage.seal(topic.topic_id)
     subscription = await subscribe(broker)
-    await broker.subscriptions.set_failure_policy(A_TOPIC, S, NO_DELAY)
+    await broker.subscriptions.change_settings(A_TOPIC, S, failure_policy=NO_DELAY)
     return subscription
 
 

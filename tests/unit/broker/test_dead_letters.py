@@ -57,7 +57,9 @@ def failure_policy():
 @pytest.fixture
 async def subscription(broker, topic, failure_policy):
     subscription = await subscribe(broker)
-    await broker.subscriptions.set_failure_policy(A_TOPIC, S, failure_policy)
+    await broker.subscriptions.change_settings(
+        A_TOPIC, S, failure_policy=failure_policy
+    )
     return subscription
 
 
@@ -109,7 +111,7 @@ async def test_dead_letter_has_the_message_its_origin_and_the_reason(
     assert (payload, row["key"]) == (b"bad", b"k")
     assert frame.header.first_publish_time == A_TIME
     assert (frame.header.schema_id, frame.header.schema_version) == (7, 2)
-    assert row["producer"] == "web-1"
+    assert frame.header.producer == "web-1"
     assert attributes == {
         "user": "anna",
         "x-original-topic": "/default/orders",
@@ -172,7 +174,7 @@ async def test_message_is_acknowledged_only_when_its_copy_is_on_disk(world):
     async with world.broker() as broker:
         topic = await broker.topics.create(A_TOPIC, RELIABLE)
         subscription = await subscribe(broker)
-        await broker.subscriptions.set_failure_policy(A_TOPIC, S, POLICY)
+        await broker.subscriptions.change_settings(A_TOPIC, S, failure_policy=POLICY)
         reader, _ = attach(subscription)
         await publish(topic, b"a", b"b")
         offsets = await reader.offsets(2)
@@ -192,7 +194,7 @@ async def test_draining_finishes_copies(world):
     async with world.broker() as broker:
         topic = await broker.topics.create(A_TOPIC, RELIABLE)
         subscription = await subscribe(broker)
-        await broker.subscriptions.set_failure_policy(A_TOPIC, S, POLICY)
+        await broker.subscriptions.change_settings(A_TOPIC, S, failure_policy=POLICY)
         await broker.topics.create(DEAD, RELIABLE)
         reader, _ = attach(subscription)
         await publish(topic, *[b"x"] * 2000)
@@ -257,7 +259,7 @@ async def test_changed_policy_applies_to_messages_that_have_failed(
     while not subscription.is_blocked:
         await a_while()
     assert subscription.describe(2).blocked == ((0, 2),)
-    await broker.subscriptions.set_failure_policy(A_TOPIC, S, POLICY)
+    await broker.subscriptions.change_settings(A_TOPIC, S, failure_policy=POLICY)
     assert len(await dead(broker, 2)) == 2
     await until_done(subscription, topic)
 
@@ -273,7 +275,7 @@ async def test_copying_is_retried_if_there_were_never_consumers(
     subscription.detach(reader.consumer)
     await until(lambda: subscription._task is None)
     await broker.topics.delete(DEAD)
-    await broker.subscriptions.set_failure_policy(A_TOPIC, S, POLICY)
+    await broker.subscriptions.change_settings(A_TOPIC, S, failure_policy=POLICY)
     await broker.topics.create(DEAD, NON_RELIABLE)
     await until(lambda: subscription.counts.dead_letter_failures > 2)
     await broker.topics.delete(DEAD)
@@ -290,7 +292,7 @@ async def test_policy_without_dead_letters_ends_copying(
     while not subscription.counts.dead_letter_failures:
         await a_while()
     dropping = FailurePolicy(redeliveries_max=0, poison=PoisonPolicy.DROP)
-    await broker.subscriptions.set_failure_policy(A_TOPIC, S, dropping)
+    await broker.subscriptions.change_settings(A_TOPIC, S, failure_policy=dropping)
     await until_done(subscription, topic)
     assert subscription.describe(1).counts.given_up == 1
 
@@ -304,7 +306,7 @@ async def test_repeated_dead_letter_keeps_its_history(
     await dead(broker, 1)
     second = await subscribe(broker, SubscriptionName("t"), topic=DEAD)
     policy = replace(POLICY, dead_letter_topic=str(deader))
-    await broker.subscriptions.set_failure_policy(DEAD, second.name, policy)
+    await broker.subscriptions.change_settings(DEAD, second.name, failure_policy=policy)
     again, _ = attach(second)
     await fail(second, again, 1, "second")
     while (
@@ -335,7 +337,7 @@ async def test_message_does_not_return_to_topic_that_dead_lettered_it(
     await dead(broker, 1)
     back = await subscribe(broker, SubscriptionName("back"), topic=DEAD)
     policy = replace(POLICY, dead_letter_topic=str(A_TOPIC))
-    await broker.subscriptions.set_failure_policy(DEAD, back.name, policy)
+    await broker.subscriptions.change_settings(DEAD, back.name, failure_policy=policy)
     again, _ = attach(back)
     fresh = await broker.topics.get(DEAD)
     await publish(fresh, b"fresh")
@@ -434,7 +436,7 @@ async def test_dead_letter_topic_may_be_in_another_namespace(broker):
     subscription = await subscribe(broker)
     elsewhere = TopicName.parse("/graves/orders")
     policy = replace(POLICY, dead_letter_topic=str(elsewhere))
-    await broker.subscriptions.set_failure_policy(A_TOPIC, S, policy)
+    await broker.subscriptions.change_settings(A_TOPIC, S, failure_policy=policy)
     reader, _ = attach(subscription)
     await publish(topic, b"a")
     await fail(subscription, reader, 1)
@@ -450,9 +452,8 @@ def dead_letter(**attributes):
         payload=b"x",
         key=None,
         attributes=attributes,
-        publish_time=A_TIME,
+        publish_time_us=A_TIME,
         producer="p",
-        schema=(0, 0),
         park=Park(1, 2, 3, "r" * 5000),
     )
 

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from pydanube.broker.limits import PublishRate, verify
+from pydanube.broker.limits import verify
 from pydanube.model.errors import (
     InvalidRequest,
     MessageTooLarge,
@@ -26,52 +26,6 @@ NO_LIMITS = NamespacePolicy()
 
 def subscription_name(text):
     return SubscriptionName(text)
-
-
-# The publish rate.
-
-
-def test_idle_topic_may_publish_one_second_at_once():
-    rate = PublishRate(100, now=5.0)
-    rate.take(100, now=5.0)
-    assert rate.delay_s(5.0) == 0.0
-    rate.take(1, now=5.0)
-    assert rate.delay_s(5.0) == pytest.approx(0.01)
-
-
-def test_delay_covers_all_published_messages():
-    rate = PublishRate(100, now=0.0)
-    rate.take(1_100, now=0.0)
-    assert rate.delay_s(0.0) == pytest.approx(10.0)
-    assert rate.delay_s(4.0) == pytest.approx(6.0)
-    assert rate.delay_s(10.5) == 0.0
-
-
-def test_idle_time_does_not_accumulate():
-    rate = PublishRate(10, now=0.0)
-    rate.take(10, now=1_000.0)
-    rate.take(10, now=1_000.0)
-    assert rate.delay_s(1_000.0) == pytest.approx(1.0)
-
-
-def test_rate_is_met_over_a_long_time():
-    rate, now, published = PublishRate(50, now=0.0), 0.0, 0
-    while now < 100.0:
-        if rate.delay_s(now) > 0:
-            now += rate.delay_s(now)
-            continue
-        rate.take(7, now)
-        published += 7
-    assert 50 * 100 <= published <= 50 * 102
-
-
-def test_changed_rate_applies_to_the_current_delay():
-    rate = PublishRate(10, now=0.0)
-    rate.take(110, now=0.0)
-    rate.change(100, now=0.0)
-    assert rate.delay_s(0.0) == pytest.approx(1.0)
-    rate.change(1, now=0.0)
-    assert rate.delay_s(0.0) == pytest.approx(100.0)
 
 
 # The size of messages.

@@ -113,8 +113,8 @@ async def test_concurrent_namespace_deletion_prevents_topic_creation(partitions)
         mine.store.concurrent_actions.append(lambda: second.namespaces.delete(SHOP))
         with pytest.raises(NamespaceNotFound):
             await create(broker, partitions)
-        assert await mine.store.scan(keys.topics_of(SHOP)) == []
-        assert await mine.store.scan(keys.partitioned_topics_of(SHOP)) == []
+        assert await mine.store.scan(keys.TOPICS.within(SHOP)) == []
+        assert await mine.store.scan(keys.PARTITIONED_TOPICS.within(SHOP)) == []
 
 
 async def test_changed_policy_applies_to_open_topics(broker):

@@ -1,15 +1,16 @@
+import msgspec
 import pytest
 
 from pydanube.broker.partitions import (
     PARTITIONS_MAX,
     has_partition,
     names_of,
-    new_record,
     numbers_of,
     with_partition,
     with_partition_count,
 )
 from pydanube.metadata import keys
+from pydanube.metadata.records import PartitionedTopicRecord
 from pydanube.model.errors import (
     AlreadyExists,
     InvalidName,
@@ -35,6 +36,8 @@ from support.brokers import (
 from support.storages import FlakyObjects
 
 FOR_A_DAY = TopicPolicy(retention=Retention(age_s=86_400.0))
+NEW = PartitionedTopicRecord(partitions=0, policy=RELIABLE, created_at=7)
+THREE = msgspec.structs.replace(NEW, partitions=3)
 
 
 def name(text):
@@ -64,15 +67,14 @@ async def nothing():
 
 
 def test_new_record_has_all_its_partitions():
-    record = new_record(3, RELIABLE, 7)
-    assert list(numbers_of(record)) == [0, 1, 2]
-    assert names_of(A_TOPIC, record) == PARTS[:3]
+    assert list(numbers_of(THREE)) == [0, 1, 2]
+    assert names_of(A_TOPIC, THREE) == PARTS[:3]
 
 
 def test_partitions_may_be_created_by_name_in_any_order():
-    record = None
+    record = NEW
     for number in (2, 0, 4, 1):
-        record = with_partition(record, number, RELIABLE, 7)
+        record = with_partition(record, number)
     assert record.partitions == 5
     assert record.missing == ((3, 4),)
     assert list(numbers_of(record)) == [0, 1, 2, 4]
@@ -82,20 +84,20 @@ def test_partitions_may_be_created_by_name_in_any_order():
 
 
 def test_record_of_missing_partitions_is_small():
-    record = with_partition(None, 999_999_999, RELIABLE, 7)
+    record = with_partition(NEW, 999_999_999)
     assert record.missing == ((0, 999_999_999),)
     assert list(numbers_of(record)) == [999_999_999]
 
 
 def test_raising_the_count_creates_missing_partitions():
-    record = with_partition(None, 2, RELIABLE, 7)
+    record = with_partition(NEW, 2)
     assert list(numbers_of(with_partition_count(A_TOPIC, record, 4))) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("partitions", [0, 2, 3, PARTITIONS_MAX + 1])
 def test_partition_count_only_rises_up_to_a_bound(partitions):
     with pytest.raises(InvalidRequest):
-        with_partition_count(A_TOPIC, new_record(3, RELIABLE, 7), partitions)
+        with_partition_count(A_TOPIC, THREE, partitions)
 
 
 # Creating.
@@ -103,44 +105,48 @@ def test_partition_count_only_rises_up_to_a_bound(partitions):
 
 async def test_partitions_are_topics_by_number(broker):
     await broker.topics.create_partitioned(A_TOPIC, 12, RELIABLE)
-    assert await broker.topics.partition_count(A_TOPIC) == 12
-    partitions = await broker.topics.partitions_of(A_TOPIC)
+    assert (await broker.catalog.find_partitioned(A_TOPIC)).value.partitions == 12
+    partitions = await broker.catalog.partitions_of(A_TOPIC)
     assert [part.topic for part in partitions] == [
         f"orders-part-{number}" for number in range(12)
     ]
-    assert sorted(partitions) == await broker.topics.names()
+    assert sorted(partitions) == await broker.catalog.names()
     ids = {(await broker.topics.get(part)).topic_id for part in partitions}
     assert len(ids) == 12
-    assert await broker.topics.partitioned() == {A_TOPIC: 12}
-    assert set((await broker.topics.policies()).values()) == {RELIABLE}
+    found = await broker.catalog.partitioned()
+    assert {base: each.partitions for base, each in found.items()} == {A_TOPIC: 12}
+    assert {each.policy for _, each in await broker.catalog.records()} == {RELIABLE}
 
 
 async def test_partitions_survive_a_restart(world):
     async with world.broker() as broker:
         await broker.topics.create_partitioned(A_TOPIC, 3, FOR_A_DAY)
     async with world.broker() as broker:
-        assert await broker.topics.partitions_of(A_TOPIC) == PARTS[:3]
+        assert await broker.catalog.partitions_of(A_TOPIC) == PARTS[:3]
         assert (await broker.topics.get(PARTS[2])).policy == FOR_A_DAY
 
 
 async def test_topics_with_similar_names_are_not_partitions(broker):
     await broker.topics.create(name("/default/ab"), RELIABLE)
     await broker.topics.create_partitioned(name("/default/abc"), 2, RELIABLE)
-    assert await broker.topics.partitions_of(name("/default/a")) == []
+    assert await broker.catalog.partitions_of(name("/default/a")) == []
     await broker.topics.create(name("/default/a"), RELIABLE)
     await broker.topics.create(name("/default/ab-part-x"), RELIABLE)
     await broker.topics.create(name("/default/ab-part-01"), RELIABLE)
-    assert await broker.topics.partitions_of(name("/default/a")) == names("/default/a")
-    assert await broker.topics.partitions_of(name("/default/ab")) == names(
+    assert await broker.catalog.partitions_of(name("/default/a")) == names("/default/a")
+    assert await broker.catalog.partitions_of(name("/default/ab")) == names(
         "/default/ab"
     )
-    assert await broker.topics.partition_count(name("/default/ab")) is None
-    assert await broker.topics.partitioned() == {name("/default/abc"): 2}
+    assert await broker.catalog.find_partitioned(name("/default/ab")) is None
+    found = await broker.catalog.partitioned()
+    assert {base: each.partitions for base, each in found.items()} == {
+        name("/default/abc"): 2
+    }
 
 
 async def test_unknown_name_has_no_topics(broker):
-    assert await broker.topics.partitions_of(A_TOPIC) == []
-    assert await broker.topics.partition_count(A_TOPIC) is None
+    assert await broker.catalog.partitions_of(A_TOPIC) == []
+    assert await broker.catalog.find_partitioned(A_TOPIC) is None
     with pytest.raises(TopicNotFound):
         await broker.topics.add_partitions(A_TOPIC, 2)
 
@@ -168,7 +174,7 @@ async def test_plain_topic_has_no_partitions(broker):
         await broker.topics.create(PARTS[0], RELIABLE)
     with pytest.raises(AlreadyExists, match=text):
         await broker.producers.open(PARTS[0], "p", policy=RELIABLE)
-    assert await broker.topics.names() == [A_TOPIC]
+    assert await broker.catalog.names() == [A_TOPIC]
 
 
 async def test_partitioned_topic_is_created_once(broker):
@@ -191,7 +197,7 @@ async def test_partitioned_topic_is_created_once(broker):
 async def test_partition_count_out_of_range_is_refused(broker, count):
     with pytest.raises(InvalidRequest):
         await broker.topics.create_partitioned(A_TOPIC, count, RELIABLE)
-    assert await broker.topics.partition_count(A_TOPIC) is None
+    assert await broker.catalog.find_partitioned(A_TOPIC) is None
 
 
 async def test_too_long_partition_names_are_refused(broker):
@@ -207,8 +213,8 @@ async def test_all_partitions_appear_or_none(world):
         with pytest.raises(Crash):
             await broker.topics.create_partitioned(A_TOPIC, 3, RELIABLE)
     async with world.broker() as broker:
-        assert await broker.topics.names() == []
-        assert await broker.topics.partitions_of(A_TOPIC) == []
+        assert await broker.catalog.names() == []
+        assert await broker.catalog.partitions_of(A_TOPIC) == []
         await broker.topics.create_partitioned(A_TOPIC, 3, RELIABLE)
 
 
@@ -220,7 +226,7 @@ async def test_concurrent_creations_by_two_brokers_do_not_mix():
             lambda: second.topics.create(PARTS[1], RELIABLE)
         )
         await broker.topics.create_partitioned(name("/default/x"), 2, RELIABLE)
-        assert await broker.topics.partitions_of(A_TOPIC) == [PARTS[1]]
+        assert await broker.catalog.partitions_of(A_TOPIC) == [PARTS[1]]
         mine.store.concurrent_actions.append(
             lambda: second.topics.create(name("/default/y"), RELIABLE)
         )
@@ -233,7 +239,7 @@ async def test_concurrent_creations_by_two_brokers_do_not_mix():
             await broker.topics.create(name("/default/z"), RELIABLE)
         ids = [
             (await mine.store.get(keys.topic(topic))).value.topic_id
-            for topic in await broker.topics.names()
+            for topic in await broker.catalog.names()
         ]
         assert len(set(ids)) == len(ids) == 6
 
@@ -247,8 +253,8 @@ async def test_partition_added_during_deletion_is_deleted_too():
             lambda: second.topics.add_partitions(A_TOPIC, 3)
         )
         await broker.topics.delete(A_TOPIC)
-        assert await broker.topics.names() == []
-        assert await broker.topics.partition_count(A_TOPIC) is None
+        assert await broker.catalog.names() == []
+        assert await broker.catalog.find_partitioned(A_TOPIC) is None
 
 
 async def test_partition_whose_name_is_partitioned_is_refused(broker):
@@ -256,7 +262,7 @@ async def test_partition_whose_name_is_partitioned_is_refused(broker):
     text = "Cannot create topic '/default/orders-part-1'"
     with pytest.raises(AlreadyExists, match=text):
         await broker.topics.create_partitioned(A_TOPIC, 2, RELIABLE)
-    assert await broker.topics.partitions_of(A_TOPIC) == []
+    assert await broker.catalog.partitions_of(A_TOPIC) == []
 
 
 # Creating by name.
@@ -265,8 +271,8 @@ async def test_partition_whose_name_is_partitioned_is_refused(broker):
 async def test_producer_creates_partitions_like_danube_clients(broker):
     for number in (1, 0, 2):
         await broker.producers.attach(PARTS[number], f"p-{number}", policy=RELIABLE)
-    assert await broker.topics.partition_count(A_TOPIC) == 3
-    assert await broker.topics.partitions_of(A_TOPIC) == PARTS[:3]
+    assert (await broker.catalog.find_partitioned(A_TOPIC)).value.partitions == 3
+    assert await broker.catalog.partitions_of(A_TOPIC) == PARTS[:3]
 
 
 async def test_partition_created_by_name_is_like_its_siblings(broker):
@@ -280,7 +286,7 @@ async def test_partition_created_by_name_is_like_its_siblings(broker):
         await broker.producers.attach(PARTS[3], "p", policy=NON_RELIABLE)
     with pytest.raises(AlreadyExists, match="another policy"):
         await broker.topics.create(PARTS[3], RELIABLE)
-    assert await broker.topics.partition_count(A_TOPIC) == 3
+    assert (await broker.catalog.find_partitioned(A_TOPIC)).value.partitions == 3
 
 
 async def test_partition_that_exists_is_opened_by_its_name(broker):
@@ -302,20 +308,20 @@ async def test_partitions_are_added(world):
             with pytest.raises(InvalidRequest):
                 await broker.topics.add_partitions(A_TOPIC, count)
     async with world.broker() as broker:
-        assert await broker.topics.partitions_of(A_TOPIC) == PARTS[:4]
+        assert await broker.catalog.partitions_of(A_TOPIC) == PARTS[:4]
         assert (await broker.topics.get(PARTS[3])).policy == FOR_A_DAY
 
 
 async def test_adding_partitions_creates_missing_ones(broker):
     await broker.topics.create(PARTS[2], RELIABLE)
     await broker.topics.add_partitions(A_TOPIC, 4)
-    assert await broker.topics.partitions_of(A_TOPIC) == PARTS[:4]
+    assert await broker.catalog.partitions_of(A_TOPIC) == PARTS[:4]
 
 
 async def test_creating_again_creates_missing_partitions(broker):
     await broker.topics.create(PARTS[2], RELIABLE)
     await broker.topics.create_partitioned(A_TOPIC, 3, RELIABLE, exist_ok=True)
-    assert await broker.topics.partitions_of(A_TOPIC) == PARTS[:3]
+    assert await broker.catalog.partitions_of(A_TOPIC) == PARTS[:3]
 
 
 async def test_added_partitions_have_the_limits_of_the_others(broker):
@@ -340,7 +346,7 @@ async def test_single_partition_cannot_be_deleted(broker):
         await broker.topics.delete(PARTS[1], force=True)
     with pytest.raises(TopicNotFound):
         await broker.topics.delete(PARTS[2])
-    assert await broker.topics.partitions_of(A_TOPIC) == PARTS[:2]
+    assert await broker.catalog.partitions_of(A_TOPIC) == PARTS[:2]
 
 
 @pytest.mark.parametrize("policy", [RELIABLE, NON_RELIABLE])
@@ -348,8 +354,8 @@ async def test_deleting_a_base_name_deletes_its_partitions(broker, policy):
     await broker.topics.create_partitioned(A_TOPIC, 3, policy)
     topic = await broker.topics.get(PARTS[1])
     await broker.topics.delete(A_TOPIC)
-    assert await broker.topics.names() == []
-    assert await broker.topics.partitions_of(A_TOPIC) == []
+    assert await broker.catalog.names() == []
+    assert await broker.catalog.partitions_of(A_TOPIC) == []
     assert isinstance(topic.refusal, TopicNotFound)
     assert broker.topics.opened == {}
     await broker.topics.create(A_TOPIC, policy)
@@ -361,7 +367,7 @@ async def test_partitions_in_use_are_deleted_only_by_force(broker):
     await broker.producers.open(PARTS[1], "p", policy=None, on_fenced=told.append)
     with pytest.raises(SubscriptionInUse, match="orders-part-1"):
         await broker.topics.delete(A_TOPIC)
-    assert await broker.topics.partitions_of(A_TOPIC) == PARTS[:2]
+    assert await broker.catalog.partitions_of(A_TOPIC) == PARTS[:2]
     await broker.topics.delete(A_TOPIC, force=True)
     assert [type(error) for error in told] == [TopicNotFound]
 
@@ -373,7 +379,7 @@ async def test_failed_deletion_leaves_the_topic_unchanged(world, broker):
     with pytest.raises(Crash):
         await broker.topics.delete(A_TOPIC)
     assert topic.refusal is None
-    assert await broker.topics.partitions_of(A_TOPIC) == PARTS[:3]
+    assert await broker.catalog.partitions_of(A_TOPIC) == PARTS[:3]
     topic.publish_unchecked(frame_of([b"more"]), outcome := Outcome())
     assert await outcome.offset() == 2
 
@@ -391,8 +397,8 @@ async def filled(broker):
 
 
 async def assert_nothing_is_left(world, broker):
-    assert await broker.topics.names() == []
-    assert await broker.topics.partitions_of(A_TOPIC) == []
+    assert await broker.catalog.names() == []
+    assert await broker.catalog.partitions_of(A_TOPIC) == []
     assert broker.storage.stats.topic_count == 0
     assert await world.objects.names("") == []
     for prefix in (keys.EPOCHS, keys.SEGMENTS, keys.SUBSCRIPTIONS, keys.SETTINGS):
@@ -407,7 +413,7 @@ async def test_deletion_interrupted_by_a_crash_is_finished_at_the_next_start(wor
         world.store.concurrent_actions += [nothing] * at + [crash]
         with pytest.raises(Crash):
             await broker.topics.delete(A_TOPIC)
-        assert await broker.topics.names() == []
+        assert await broker.catalog.names() == []
     world.store.concurrent_actions.clear()
     async with world.broker() as broker:
         await assert_nothing_is_left(world, broker)
@@ -421,7 +427,7 @@ async def test_failure_to_remove_one_partition_does_not_stop_the_others(world):
         world.objects.failing.add("orders-part-0")
         with pytest.raises(Exception, match="on purpose"):
             await broker.topics.delete(A_TOPIC)
-        assert await broker.topics.names() == []
+        assert await broker.catalog.names() == []
         assert [*await world.objects.names("")] == [
             each for each in await world.objects.names("") if "part-0" in each
         ]

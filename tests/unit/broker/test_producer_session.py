@@ -2,7 +2,7 @@ from collections import deque
 
 import pytest
 
-from pydanube.broker.producer_session import RUNS_MAX, open_session, restore_session
+from pydanube.broker.producer_session import RUNS_MAX, ProducerSession, open_session
 from pydanube.model.errors import OutOfSequence, ProducerFenced
 from pydanube.wire.batches import BatchHeader
 
@@ -20,7 +20,7 @@ def header(base_sequence, count, *, producer_id=7, epoch=1):
 
 
 def session(next_sequence=0, runs=()):
-    return restore_session("web-1", 7, 1, next_sequence, runs)
+    return ProducerSession("web-1", 7, 1, next_sequence, deque(runs))
 
 
 def test_batch_that_continues_the_sequence_is_stored():

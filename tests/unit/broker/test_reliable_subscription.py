@@ -51,7 +51,9 @@ def failure_policy():
 @pytest.fixture
 async def subscription(broker, topic, type_, failure_policy):
     subscription = await subscribe(broker, type_=type_)
-    await broker.subscriptions.set_failure_policy(A_TOPIC, S, failure_policy)
+    await broker.subscriptions.change_settings(
+        A_TOPIC, S, failure_policy=failure_policy
+    )
     return subscription
 
 
@@ -155,7 +157,7 @@ async def test_unacknowledged_message_times_out_and_is_redelivered(
 
 async def test_unacked_message_limits_are_respected(broker, topic, subscription):
     limits = DispatchLimits(unacked_messages_max=5, unacked_messages_max_per_consumer=3)
-    await broker.subscriptions.set_dispatch_limits(A_TOPIC, S, limits)
+    await broker.subscriptions.change_settings(A_TOPIC, S, limits=limits)
     one, _ = attach(subscription, "one")
     other, _ = attach(subscription, "other")
     await publish(topic, *[b"x"] * 20)
@@ -356,7 +358,7 @@ async def test_messages_that_match_no_filter_wait_for_a_matching_consumer(
 @using(type_=SubscriptionType.KEY_SHARED)
 async def test_blocked_key_blocks_no_other(broker, topic, subscription):
     policy = FailurePolicy(redeliveries_max=0, poison=PoisonPolicy.BLOCK)
-    await broker.subscriptions.set_failure_policy(A_TOPIC, S, policy)
+    await broker.subscriptions.change_settings(A_TOPIC, S, failure_policy=policy)
     reader, _ = attach(subscription)
     await publish(topic, b"a", b"b", keys=[b"bad", b"good"])
     await reader.first(2)
@@ -438,7 +440,7 @@ async def test_failed_message_that_is_compacted_away_is_acknowledged(
     await publish(topic, b"a", b"b", b"c", keys=[b"k"] * 3)
     await broker.storage.seal(topic.topic_id)
     subscription = await subscribe(broker, type_=type_)
-    await broker.subscriptions.set_failure_policy(A_TOPIC, S, NO_DELAY)
+    await broker.subscriptions.change_settings(A_TOPIC, S, failure_policy=NO_DELAY)
     reader, consumer = attach(subscription)
     await reader.first(3)
     await compact(broker.storage, world.objects, topic.log, lambda at: at == 2)
@@ -455,7 +457,7 @@ async def test_all_failed_messages_may_be_compacted_away(world, broker):
     await publish(topic, b"a", b"b", b"c")
     await broker.storage.seal(topic.topic_id)
     subscription = await subscribe(broker)
-    await broker.subscriptions.set_failure_policy(A_TOPIC, S, NO_DELAY)
+    await broker.subscriptions.change_settings(A_TOPIC, S, failure_policy=NO_DELAY)
     reader, consumer = attach(subscription, messages=2)
     await reader.first(2)
     await compact(broker.storage, world.objects, topic.log, lambda at: at == 2)
@@ -478,7 +480,7 @@ async def test_parked_message_that_is_compacted_away_is_acknowledged(world, brok
     await publish(topic, b"a", b"b", b"c")
     await broker.storage.seal(topic.topic_id)
     subscription = await subscribe(broker)
-    await broker.subscriptions.set_failure_policy(A_TOPIC, S, policy)
+    await broker.subscriptions.change_settings(A_TOPIC, S, failure_policy=policy)
     reader, _ = attach(subscription)
     await reader.first(3)
     await compact(broker.storage, world.objects, topic.log, lambda at: at == 2)

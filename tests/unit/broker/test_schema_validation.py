@@ -467,7 +467,7 @@ async def test_broker_has_no_room_while_the_backlog_is_full(broker, store, produ
     outcomes = [producer.publish(half), producer.publish(half)]
     assert not broker.topics.has_room
     async with asyncio.TaskGroup() as tasks:
-        room = tasks.create_task(broker.topics.room())
+        room = tasks.create_task(broker.topics.wait_for_room())
         await turns()
         assert not room.done()
         store.may_answer.set()
@@ -580,7 +580,7 @@ async def test_each_partition_validates(broker):
     schema_id = await registered(broker)
     base = TopicName.parse("/default/parts")
     await broker.topics.create_partitioned(base, 2, RELIABLE, strict())
-    for name in await broker.topics.partitions_of(base):
+    for name in await broker.catalog.partitions_of(base):
         topic, session = await broker.producers.open(name, "p", policy=None)
         producer = Publisher(topic, session, schema_id)
         await producer.taken()

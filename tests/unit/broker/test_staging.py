@@ -7,7 +7,6 @@ import errno
 import pytest
 
 from pydanube.metadata import keys
-from pydanube.metadata.memory import MemoryStore
 from pydanube.model.errors import (
     CorruptStage,
     DiskFull,
@@ -29,6 +28,7 @@ from support.brokers import (
     RELIABLE,
     BrokerWorld,
 )
+from support.memory_store import MemoryStore
 from support.recording_files import RecordingFiles
 from support.running import using
 from support.staging import A_QUERY, PartMaker, stage_part, stored
@@ -438,7 +438,7 @@ async def test_number_of_stored_queries_is_bounded(broker):
     for query in ("one", "two", "three"):
         await broker.staging.commit(query, 0, [])
 
-    await until(lambda: broker.staging.query_count == 2)
+    await until(lambda: len(broker.staging._queries) == 2)
     one, two = [await broker.staging.describe(each) for each in ("one", "two")]
     assert {one.committed_version, two.committed_version} == {0, None}
 

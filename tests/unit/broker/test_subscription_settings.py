@@ -33,7 +33,8 @@ DROPPING = replace(NO_DELAY, redeliveries_max=0, poison=PoisonPolicy.DROP)
 
 
 async def decide(broker, **changes):
-    await broker.subscriptions.set_settings(A_TOPIC, S, SubscriptionSettings(**changes))
+    defaults = {"failure_policy": None, "limits": None, "is_paused": False}
+    await broker.subscriptions.change_settings(A_TOPIC, S, **(defaults | changes))
 
 
 async def test_unset_settings_are_the_defaults(broker, topic):
@@ -63,7 +64,7 @@ async def test_settings_survive_a_restart(world):
     async with world.broker() as broker:
         topic = await broker.topics.create(A_TOPIC, RELIABLE)
         await subscribe(broker)
-        await broker.subscriptions.set_settings(A_TOPIC, S, settings)
+        await decide(broker, failure_policy=DROPPING, limits=limits, is_paused=True)
         await publish(topic, *[b"x"] * 10)
     async with world.broker() as broker:
         assert await broker.subscriptions.settings(A_TOPIC, S) == settings
@@ -72,7 +73,7 @@ async def test_settings_survive_a_restart(world):
         reader, _ = attach(subscription)
         await a_while()
         assert reader.got == []
-        await broker.subscriptions.set_paused(A_TOPIC, S, is_paused=False)
+        await broker.subscriptions.change_settings(A_TOPIC, S, is_paused=False)
         assert await reader.offsets(3) == [0, 1, 2]
         await a_while()
         assert len(reader.got) == 3
@@ -94,20 +95,20 @@ async def test_changed_settings_apply_to_an_active_subscription(broker, topic):
     assert await reader.offsets(4) == [0, 1, 2, 3]
     await a_while()
     assert len(reader.got) == 4
-    await broker.subscriptions.set_dispatch_limits(A_TOPIC, S, None)
+    await broker.subscriptions.change_settings(A_TOPIC, S, limits=None)
     assert await reader.offsets(5) == [0, 1, 2, 3, 4]
 
 
 async def test_settings_can_be_changed_separately(broker, topic):
     limits = DispatchLimits(unacked_messages_max_per_consumer=5)
     await decide(broker, failure_policy=DROPPING, limits=limits, is_paused=True)
-    await broker.subscriptions.set_failure_policy(A_TOPIC, S, NO_DELAY)
-    await broker.subscriptions.set_paused(A_TOPIC, S, is_paused=False)
+    await broker.subscriptions.change_settings(A_TOPIC, S, failure_policy=NO_DELAY)
+    await broker.subscriptions.change_settings(A_TOPIC, S, is_paused=False)
     assert await broker.subscriptions.settings(A_TOPIC, S) == SubscriptionSettings(
         failure_policy=NO_DELAY, limits=limits
     )
-    await broker.subscriptions.set_failure_policy(A_TOPIC, S, None)
-    await broker.subscriptions.set_dispatch_limits(A_TOPIC, S, None)
+    await broker.subscriptions.change_settings(A_TOPIC, S, failure_policy=None)
+    await broker.subscriptions.change_settings(A_TOPIC, S, limits=None)
     assert await broker.subscriptions.settings(A_TOPIC, S) == SubscriptionSettings()
 
 
@@ -190,7 +191,7 @@ async def test_dead_letter_topic_must_be_usable(broker, topic):
     await decide(broker, failure_policy=to("/default/parts-part-0"))
     # The topic is created when it is needed.
     await decide(broker, failure_policy=to("/default/dead"))
-    assert TopicName.parse("/default/dead") not in await broker.topics.names()
+    assert TopicName.parse("/default/dead") not in await broker.catalog.names()
 
 
 async def test_ack_timeout_of_a_consumer_overrides_the_policy(broker, topic):

@@ -133,7 +133,7 @@ async def test_seek_unblocks_and_forgets_deferred_messages(broker, topic):
     policy = FailurePolicy(redeliveries_max=0, poison=PoisonPolicy.BLOCK)
     await ten_messages(broker, topic)
     subscription = await subscribe(broker)
-    await broker.subscriptions.set_failure_policy(A_TOPIC, S, policy)
+    await broker.subscriptions.change_settings(A_TOPIC, S, failure_policy=policy)
     reader, _ = attach(subscription, messages=3)
     await reader.first(3)
     subscription.nack([(0, 1)])
@@ -173,7 +173,7 @@ async def test_mark_done_acknowledges_messages(world):
         topic = await broker.topics.create(A_TOPIC, RELIABLE)
         await ten_messages(broker, topic)
         subscription = await subscribe(broker)
-        await broker.subscriptions.set_failure_policy(A_TOPIC, S, policy)
+        await broker.subscriptions.change_settings(A_TOPIC, S, failure_policy=policy)
         reader, _ = attach(subscription, messages=2)
         await reader.first(2)
         subscription.nack([(0, 1)])
@@ -217,7 +217,7 @@ async def test_scattered_acks_survive_a_restart(tmp_path):
         for _ in range(4):
             await publish(topic, *[b"x"] * (count // 4))
         subscription = await subscribe(broker)
-        await broker.subscriptions.set_failure_policy(A_TOPIC, S, PATIENT)
+        await broker.subscriptions.change_settings(A_TOPIC, S, failure_policy=PATIENT)
         reader, _ = attach(subscription, messages=count)
         await reader.first(count)
         for at in range(0, len(offsets), 100):
@@ -241,7 +241,7 @@ async def test_deferred_messages_survive_a_restart(tmp_path):
         an_hour = A_NOW_US + 3600 * 10**6
         await publish(topic, *[b"x"] * 3000, deliver_at=[None, an_hour, None] * 1000)
         subscription = await subscribe(broker)
-        await broker.subscriptions.set_failure_policy(A_TOPIC, S, PATIENT)
+        await broker.subscriptions.change_settings(A_TOPIC, S, failure_policy=PATIENT)
         reader, _ = attach(subscription, messages=3000)
         got = await reader.offsets(2000)
         subscription.ack([(offset, offset + 1) for offset in got], 0)

@@ -79,7 +79,7 @@ async def test_missing_topics_and_subjects_cannot_be_bound(broker):
         await broker.schemas.get(A_TOPIC)
     with pytest.raises(SchemaNotFound, match="subject 'orders' not found in registry"):
         await broker.topics.create(A_TOPIC, RELIABLE, strict())
-    assert await broker.topics.names() == []
+    assert await broker.catalog.names() == []
     await registered(broker)
     await broker.topics.create(A_TOPIC, RELIABLE)
     for schema in (
@@ -155,7 +155,7 @@ async def test_producer_of_a_partition_binds_all_partitions(broker):
     users = SchemaReference(subject="users")
     with pytest.raises(OtherSchema):
         await open_producer(broker, users, topic=BASE.partition(2))
-    assert len(await broker.topics.partitions_of(BASE)) == 2
+    assert len(await broker.catalog.partitions_of(BASE)) == 2
 
 
 async def test_producer_gets_the_requested_version(broker):
@@ -216,7 +216,7 @@ async def test_unregistered_schema_is_refused_and_leaves_nothing(broker, referen
     )
     assert "not found" in said
     assert said.endswith("Ensure schema is registered first.")
-    assert await broker.topics.names() == []
+    assert await broker.catalog.names() == []
 
 
 # Deleting.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pydanube.dispatch.cursor import Cursor
-from pydanube.dispatch.deferred import DeferredMessages
+from pydanube.dispatch.deferred import DeferredMessages, redelivery_delay_s
 from pydanube.dispatch.effects import Drop, Park
 from pydanube.dispatch.message_spans import Batch, MessageSpan
 from pydanube.model.policy import Backoff, FailurePolicy, PoisonPolicy
@@ -235,3 +235,40 @@ def test_clear_removes_all_spans():
     deferred.fail(failed(2, 4, failures=2), 0.0, 0.0, effects)
     deferred.clear()
     assert (len(deferred), deferred.count, deferred.next_time()) == (0, 0, None)
+
+
+def delays(policy, count, requested_s=0.0):
+    return [redelivery_delay_s(policy, n, requested_s) for n in range(1, count + 1)]
+
+
+def test_exponential_delay_doubles_up_to_the_longest():
+    assert delays(FailurePolicy(), 8) == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_fixed_delay_does_not_grow():
+    policy = FailurePolicy(redelivery_delay_s=3.0, backoff=Backoff.FIXED)
+    assert delays(policy, 3) == [3, 3, 3]
+
+
+def test_delay_is_limited_to_the_longest():
+    policy = FailurePolicy(
+        redelivery_delay_s=90.0, redelivery_delay_s_max=60.0, backoff=Backoff.FIXED
+    )
+    assert delays(policy, 1) == [60]
+
+
+def test_longer_requested_delay_is_used_up_to_the_longest():
+    assert delays(FailurePolicy(), 4, requested_s=3.0) == [3, 3, 4, 8]
+    assert delays(FailurePolicy(), 1, requested_s=1e9) == [60]
+
+
+def test_delay_is_finite_for_any_number_of_failures():
+    assert redelivery_delay_s(FailurePolicy(), 1_000_000) == 60
+    assert redelivery_delay_s(FailurePolicy(redelivery_delay_s=0.0), 1_000_000) == 0
+
+
+def test_dead_letter_policy_without_a_topic_blocks():
+    deferred = deferred_with(redeliveries_max=0, poison=PoisonPolicy.DEAD_LETTER)
+    effects = []
+    assert not deferred.fail(failed(0, 2), 0.0, 0.0, effects)
+    assert (effects, deferred.blocked.ranges()) == ([], ((0, 2),))

@@ -63,3 +63,46 @@ def test_clock_that_goes_back_is_ignored():
     bucket.spend(10)
     assert bucket.available(4.0) == 0
     assert bucket.available(5.1) == 1
+
+
+def test_tokens_of_one_second_may_be_taken_without_a_delay():
+    rate = TokenBucket(100, now=5.0)
+    rate.take(100, now=5.0)
+    assert rate.delay_s(5.0) == 0.0
+    rate.take(1, now=5.0)
+    assert rate.delay_s(5.0) == pytest.approx(0.01)
+
+
+def test_delay_covers_the_whole_debt():
+    rate = TokenBucket(100, now=0.0)
+    rate.take(1_100, now=0.0)
+    assert rate.delay_s(0.0) == pytest.approx(10.0)
+    assert rate.delay_s(4.0) == pytest.approx(6.0)
+    assert rate.delay_s(10.5) == 0.0
+
+
+def test_idle_time_does_not_accumulate():
+    rate = TokenBucket(10, now=0.0)
+    rate.take(10, now=1_000.0)
+    rate.take(10, now=1_000.0)
+    assert rate.delay_s(1_000.0) == pytest.approx(1.0)
+
+
+def test_rate_is_met_by_waiting_for_the_debt():
+    rate, now, taken = TokenBucket(50, now=0.0), 0.0, 0
+    while now < 100.0:
+        if rate.delay_s(now) > 0:
+            now += rate.delay_s(now)
+            continue
+        rate.take(7, now)
+        taken += 7
+    assert 50 * 100 <= taken <= 50 * 102
+
+
+def test_new_rate_applies_to_the_current_debt():
+    rate = TokenBucket(10, now=0.0)
+    rate.take(110, now=0.0)
+    rate.set_rate(100, 0.0)
+    assert rate.delay_s(0.0) == pytest.approx(1.0)
+    rate.set_rate(1, 0.0)
+    assert rate.delay_s(0.0) == pytest.approx(100.0)

@@ -12,12 +12,11 @@ from pydanube.metadata.records import (
     DeletedTopicRecord,
     NamespaceRecord,
     PartitionedTopicRecord,
-    SegmentRecord,
     SettingsRecord,
     TopicRecord,
 )
 from pydanube.model.errors import Corrupt, InvalidName
-from pydanube.model.ids import Offset, TopicId
+from pydanube.model.ids import TopicId
 from pydanube.model.names import NamespaceName, SubscriptionName, TopicName
 from pydanube.model.policy import (
     DispatchLimits,
@@ -31,6 +30,7 @@ from pydanube.model.policy import (
     TopicPolicy,
 )
 from pydanube.model.schemas import SchemaPolicy, TopicSchema
+from pydanube.model.segments import SegmentEntry
 
 ORDERS = TopicName.parse("/default/orders")
 BILLING = SubscriptionName("billing")
@@ -41,14 +41,14 @@ def test_paths_match_the_format_page() -> None:
     written = [
         keys.BROKER,
         keys.LAST_TOPIC_ID,
-        keys.namespace(NamespaceName("default")),
+        keys.NAMESPACES.key(NamespaceName("default")),
         keys.topic(ORDERS),
         keys.partitioned_topic(ORDERS),
-        keys.deleted_topic(TopicId(7)),
-        keys.topic_epoch(TopicId(7)),
-        keys.subscription(TopicId(7), BILLING),
-        keys.settings(TopicId(7), BILLING),
-        keys.segment(TopicId(7), Offset(1000)),
+        keys.DELETED_TOPICS.key(TopicId(7)),
+        keys.EPOCHS.key(TopicId(7)),
+        keys.SUBSCRIPTIONS.key(TopicId(7), BILLING),
+        keys.SETTINGS.key(TopicId(7), BILLING),
+        keys.segment(TopicId(7), 1000),
     ]
     assert [str(key) for key in written] == [
         "/broker",
@@ -65,9 +65,12 @@ def test_paths_match_the_format_page() -> None:
 
 
 def test_prefix_covers_only_its_own_keys() -> None:
-    assert keys.topics_of(ORDERS.namespace).name_of(str(keys.topic(ORDERS))) == "orders"
-    assert str(keys.segments_of(TopicId(1))) == "/segments/1/"
-    assert not str(keys.segment(TopicId(10), Offset(0))).startswith("/segments/1/")
+    assert (
+        keys.TOPICS.within(ORDERS.namespace).name_of(str(keys.topic(ORDERS)))
+        == "orders"
+    )
+    assert str(keys.SEGMENTS.within(TopicId(1))) == "/segments/1/"
+    assert not str(keys.segment(TopicId(10), 0)).startswith("/segments/1/")
 
 
 def test_no_prefix_contains_another() -> None:
@@ -78,7 +81,7 @@ def test_no_prefix_contains_another() -> None:
 
 @given(st.lists(st.integers(0, 2**63 - 1), max_size=20))
 def test_segments_are_ordered_by_their_base(bases: list[int]) -> None:
-    paths = [str(keys.segment(TopicId(1), Offset(base))) for base in sorted(bases)]
+    paths = [str(keys.segment(TopicId(1), base)) for base in sorted(bases)]
     assert paths == sorted(paths)
 
 
@@ -131,7 +134,10 @@ def test_record_is_readable_json() -> None:
                 schema=TopicSchema(subject="o", policy=SchemaPolicy.ENFORCE, version=3),
             ),
         ),
-        (keys.namespace(ORDERS.namespace), NamespaceRecord(created_at=1, policy=FEW)),
+        (
+            keys.NAMESPACES.key(ORDERS.namespace),
+            NamespaceRecord(created_at=1, policy=FEW),
+        ),
         (
             keys.partitioned_topic(ORDERS),
             PartitionedTopicRecord(
@@ -143,11 +149,11 @@ def test_record_is_readable_json() -> None:
             ),
         ),
         (
-            keys.deleted_topic(TopicId(1)),
+            keys.DELETED_TOPICS.key(TopicId(1)),
             DeletedTopicRecord(name=str(ORDERS), deleted_at=2),
         ),
         (
-            keys.settings(TopicId(1), BILLING),
+            keys.SETTINGS.key(TopicId(1), BILLING),
             SettingsRecord(
                 settings=SubscriptionSettings(
                     failure_policy=FailurePolicy(poison=PoisonPolicy.DROP),
@@ -165,7 +171,7 @@ def test_record_round_trips(key, record) -> None:
 
 
 def test_record_of_an_older_broker_gets_defaults() -> None:
-    namespace = keys.namespace(ORDERS.namespace).decode(b'{"created_at":1}')
+    namespace = keys.NAMESPACES.key(ORDERS.namespace).decode(b'{"created_at":1}')
     assert namespace.policy == NamespacePolicy()
     topic = keys.topic(ORDERS).decode(
         b'{"topic_id":1,"policy":{"dispatch":"reliable"},"created_at":2}'
@@ -174,9 +180,9 @@ def test_record_of_an_older_broker_gets_defaults() -> None:
 
 
 def test_invalid_record_is_corrupt() -> None:
-    key: Key[SegmentRecord] = keys.segment(TopicId(1), Offset(0))
+    key: Key[SegmentEntry] = keys.segment(TopicId(1), 0)
     for value in (b"", b"{}", b"[1]", b'{"base": "x"}', b"\xff"):
-        with pytest.raises(Corrupt, match="invalid SegmentRecord"):
+        with pytest.raises(Corrupt, match="invalid SegmentEntry"):
             key.decode(value)
 
 
@@ -195,8 +201,8 @@ def test_invalid_subject_name_is_refused(name):
     ],
 )
 def test_damaged_segment_record_is_corrupt(damage):
-    key = keys.segment(TopicId(1), Offset(0))
-    record = SegmentRecord(
+    key = keys.segment(TopicId(1), 0)
+    record = SegmentEntry(
         base=0,
         end=2,
         epoch=1,

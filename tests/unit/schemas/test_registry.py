@@ -7,7 +7,6 @@ import json
 
 import pytest
 
-from pydanube.metadata.memory import MemoryStore
 from pydanube.metadata.sqlite import open_sqlite
 from pydanube.model.errors import (
     IncompatibleSchema,
@@ -17,6 +16,7 @@ from pydanube.model.errors import (
 )
 from pydanube.model.schemas import Compatibility, SchemaType
 from pydanube.schemas.registry import NewSchema, SchemaRegistry
+from support.memory_store import MemoryStore
 
 
 def record(*fields, doc=""):

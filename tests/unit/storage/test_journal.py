@@ -320,7 +320,7 @@ async def test_any_other_failure_ends_the_journal(kind):
         with pytest.raises(JournalFailed):
             journal.append(Batches().next(), None)
         assert journal.state.topics[1].end_offset == 0
-        await journal.room()
+        await journal.wait_for_room()
 
 
 async def test_a_full_disk_that_cannot_be_cut_back_ends_the_journal():
@@ -348,7 +348,7 @@ async def test_room_waits_until_the_disk_has_caught_up(files):
         for _ in range(10):
             journal.append(batches.next(), None)
         assert not journal.has_room
-        await journal.room()
+        await journal.wait_for_room()
         assert journal.has_room
         assert journal.state.topics[1].end_offset > 0
 

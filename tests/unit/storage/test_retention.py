@@ -1,5 +1,5 @@
 from pydanube.model.policy import Retention
-from pydanube.storage.manifest import SegmentEntry
+from pydanube.model.segments import SegmentEntry
 from pydanube.storage.retention import plan_drops
 
 HOUR_US = 3600 * 1_000_000

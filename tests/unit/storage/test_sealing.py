@@ -98,7 +98,7 @@ async def test_publishers_wait_for_memory_until_a_topic_is_sealed(storage):
             await publish(log, b"x" * 1000)
         assert not storage.has_room
         assert storage.problems[0].startswith("publishing waits: unsealed messages")
-    await storage.room()
+    await storage.wait_for_room()
     assert storage.has_room
     assert storage.problems == []
     assert log.end_offset == 10
@@ -187,7 +187,7 @@ async def test_unsealable_topic_gets_a_share_of_memory(world, storage):
     healthy = await open_topic(storage, 2)
     for _ in range(200):
         await publish(healthy, b"x" * 1000)
-        await storage.room()
+        await storage.wait_for_room()
     assert storage.stats.tail_memory_bytes <= 100_000 + 2000
     assert healthy.sealed_offset > 0
     assert sick.end_offset * 1000 <= sick.tail_memory_bytes

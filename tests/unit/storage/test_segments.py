@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pydanube.model.errors import CorruptSegment
-from pydanube.storage.manifest import SegmentEntry
+from pydanube.model.segments import SegmentEntry
 from pydanube.storage.segments import (
     ROW_GROUP_MESSAGES_MAX,
     SegmentReader,

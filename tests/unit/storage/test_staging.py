@@ -225,7 +225,7 @@ def test_staging_a_lot_waits_for_the_disk():
         assert parts.has_room
         parts.count_pending(PENDING_BYTES_MAX)
         assert not parts.has_room
-        waiting = asyncio.ensure_future(parts.room())  # noqa: TID251  # One line of it.
+        waiting = asyncio.ensure_future(parts.wait_for_room())  # noqa: TID251  # One line of it.
         await until(lambda: True)
         assert not waiting.done()
         parts.count_pending(-1)

@@ -67,14 +67,14 @@ class KeySharedSubscription(SubscriptionMachine):
     needs_keys = True
     waiting_messages_max = WAITING_MESSAGES_MAX
 
+    in_flight: InFlightSelections
     _ready: ReadySelections
-    _in_flight: InFlightSelections
 
     def _init_state(self) -> None:
         self._chunks = BatchChunks()
         self._owners = KeyOwners()
-        self._ready = ReadySelections(self._cursor, self._chunks, self._owners)
-        self._in_flight = InFlightSelections(self._chunks)
+        self._ready = ReadySelections(self.cursor, self._chunks, self._owners)
+        self.in_flight = InFlightSelections(self._chunks)
         # The consumers that have credit.
         self._with_credit: dict[int, Credit] = {}
         self._allowances = Allowances()
@@ -83,37 +83,12 @@ class KeySharedSubscription(SubscriptionMachine):
 
     # Events.
 
-    def on_consumer_joined(
-        self,
-        consumer: int,
-        now: float,
-        *,
-        priority: int = 0,
-        key_filters: Sequence[str] = (),
-        name: str = "",
-    ) -> list[Effect]:
-        """
-        Add a consumer; it receives nothing before it gives credit.
-
-        The consumer accepts the keys that one of *key_filters* matches, or all keys if
-        there are no filters.  Keys go to consumers with the lowest *priority* that
-        accept them.  The keys of a consumer depend on its *name*, or on its number if
-        it has no name.
-
-        Raises:
-            InvalidRequest: A filter is invalid.
-        """
-        self._owners.add(consumer, priority, KeyFilters(key_filters), name)
-        self._ready.add_consumer(consumer)
-        self._needs_reassignment = True
-        return super().on_consumer_joined(consumer, now, priority=priority)
-
     def on_consumer_left(self, consumer: int, now: float) -> list[Effect]:
         """Remove a consumer; its keys go to others."""
         self._owners.remove(consumer)
         self._ready.remove_consumer(consumer)
         self._with_credit.pop(consumer, None)
-        self._allowances.remove(self._credits[consumer])
+        self._allowances.remove(self.consumers[consumer])
         self._needs_reassignment = True
         return super().on_consumer_left(consumer, now)
 
@@ -127,11 +102,19 @@ class KeySharedSubscription(SubscriptionMachine):
 
     def demand(self) -> int:
         """Return how many more messages could be delivered at once."""
-        if self._ready_count - self._deliverable_count() >= self.waiting_messages_max:
+        if self.ready_count - self._deliverable_count() >= self.waiting_messages_max:
             return 0
         return super().demand()
 
     # Steps.
+
+    def _admit(
+        self, consumer: int, priority: int, key_filters: Sequence[str], name: str
+    ) -> list[Effect]:
+        self._owners.add(consumer, priority, KeyFilters(key_filters), name)
+        self._ready.add_consumer(consumer)
+        self._needs_reassignment = True
+        return []
 
     def _credit_messages(self) -> int:
         return self._allowances.total(self._owners.priority_max)
@@ -148,7 +131,7 @@ class KeySharedSubscription(SubscriptionMachine):
         return False
 
     def _on_credit_changed(self, consumer: int) -> None:
-        credit = self._credits[consumer]
+        credit = self.consumers[consumer]
         self._allowances.update(credit)
         if credit:
             self._with_credit[consumer] = credit
@@ -161,12 +144,12 @@ class KeySharedSubscription(SubscriptionMachine):
     def _requeue_in_flight_of(self, consumer: int, now: float) -> list[Effect]:
         self._needs_slow_path = self._needs_reassignment = True
         effects: list[Effect] = []
-        for selection in self._in_flight.withdraw_from(consumer):
+        for selection in self.in_flight.withdraw_from(consumer):
             chunk = selection.chunk
             self._reduce_unacked(consumer, selection.bits.bit_count())
             selection.attempt += 1
             if not chunk.has_expiring:
-                self._ready_count += selection.bits.bit_count()
+                self.ready_count += selection.bits.bit_count()
                 self._ready.put_back_selection(selection)
                 continue
             self._chunks.shrink(chunk, selection.bits.bit_count())
@@ -192,7 +175,7 @@ class KeySharedSubscription(SubscriptionMachine):
     ) -> None:
         super()._fail(spans, reason, requested_s, now, effects)
         for span in spans:
-            if self._deferred.has(span.base):
+            if self.deferred.has(span.base):
                 self._ready.add_failed(span)
 
     def _on_returned(self, span: MessageSpan) -> None:
@@ -223,7 +206,7 @@ class KeySharedSubscription(SubscriptionMachine):
         while heads and room > 0:
             queue = heads[0][2]
             # If there is not room for all messages, divide it among the consumers.
-            part = room if room >= self._ready_count else -(-room // len(heads))
+            part = room if room >= self.ready_count else -(-room // len(heads))
             count = self._deliver_head(queue, part, now, builder)
             room -= count
             selection = None
@@ -242,7 +225,7 @@ class KeySharedSubscription(SubscriptionMachine):
         selection = queue.head()
         assert selection is not None
         chunk, consumer = selection.chunk, queue.consumer
-        credit = self._credits[consumer]
+        credit = self.consumers[consumer]
         bits = queue.leading(selection)
         if (
             selection.attempt == 1
@@ -262,11 +245,11 @@ class KeySharedSubscription(SubscriptionMachine):
             del self._with_credit[consumer]
         if self._bucket is not None:
             self._bucket.spend(count)
-        self._ready_count -= count
+        self.ready_count -= count
         builder.add(consumer, chunk, bits, selection.attempt, byte_count)
         taken = self._ready.take(queue, selection, bits)
         timeout_s = self._timeout_s
-        self._in_flight.add(
+        self.in_flight.add(
             taken, consumer, None if timeout_s is None else now + timeout_s
         )
         return count
@@ -278,7 +261,7 @@ class KeySharedSubscription(SubscriptionMachine):
         count = 0
         if self._has_deferred():
             for base, end in ranges:
-                deferred = self._deferred.mark(base, end)
+                deferred = self.deferred.mark(base, end)
                 if deferred:
                     count += deferred
                     self._on_waiting_done(base, end)
@@ -286,7 +269,7 @@ class KeySharedSubscription(SubscriptionMachine):
             count += self._mark_chunk(chunk, bits)
         if end_offset is not None:
             for base, end in ranges:
-                if end > self._next_offset:
+                if end > self.next_offset:
                     count += self._mark_ahead(base, min(end, end_offset))
         return count
 
@@ -298,7 +281,7 @@ class KeySharedSubscription(SubscriptionMachine):
             drained = selection.draining & hit
             done |= hit
             self._reduce_unacked(
-                selection.consumer, self._in_flight.remove(selection, hit)
+                selection.consumer, self.in_flight.remove(selection, hit)
             )
             if drained:
                 self._ready.on_drained(chunk.keys_of(drained))
@@ -306,10 +289,10 @@ class KeySharedSubscription(SubscriptionMachine):
             for selection in [each for each in chunk.ready if each.bits & bits]:
                 hit = selection.bits & bits
                 done |= hit
-                self._ready_count -= self._ready.forget(selection, hit)
+                self.ready_count -= self._ready.forget(selection, hit)
         if not done:
             return 0
-        self._cursor.mark_bits(chunk.origin, done)
+        self.cursor.mark_bits(chunk.origin, done)
         count = done.bit_count()
         self._chunks.shrink(chunk, count)
         return count

@@ -114,7 +114,7 @@ class NamespaceAdmin:
         """List the topics and partitions of a namespace."""
         name = parse_namespace(request.name)
         await self._broker.namespaces.policy(name)
-        topics = await self._broker.topics.names(name)
+        topics = await self._broker.catalog.names(name)
         return pb.TopicListResponse(topics=map(bare_name, topics))
 
     async def get_namespace_policies(

@@ -33,11 +33,12 @@ from pydanube.wire.grpc.danube_admin_api import (
 from pydanube.wire.pb import danube_admin_pb2 as pb
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Sequence
 
     from pydanube.broker.broker import Broker
+    from pydanube.metadata.records import TopicRecord
     from pydanube.model.names import SubscriptionName
-    from pydanube.model.policy import SubscriptionSettings, TopicPolicy
+    from pydanube.model.policy import SubscriptionSettings
 
 
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
@@ -61,14 +62,14 @@ class TopicAdmin:
         """List the topics and partitions of one namespace."""
         name = parse_namespace(request.name)
         await self._broker.namespaces.policy(name)
-        return self._listed(await self._broker.topics.policies(name))
+        return self._listed(await self._broker.catalog.records(name))
 
     async def list_broker_topics(
         self, request: pb.BrokerRequest
     ) -> pb.TopicInfoListResponse:
         """List all topics if the request names this broker, and none otherwise."""
         is_ours = request.broker_id == self._broker_id
-        return self._listed(await self._broker.topics.policies() if is_ours else {})
+        return self._listed(await self._broker.catalog.records() if is_ours else [])
 
     async def create_topic(self, request: pb.NewTopicRequest) -> None:
         """Create a topic."""
@@ -153,7 +154,9 @@ class TopicAdmin:
         """Set the failure policy, which applies at once, also to deferred messages."""
         topic, subscription, known = await self._to_configure(request, "failure_policy")
         policy = failure_policy_from_wire(request.failure_policy, known.failure_policy)
-        await self._broker.subscriptions.set_failure_policy(topic, subscription, policy)
+        await self._broker.subscriptions.change_settings(
+            topic, subscription, failure_policy=policy
+        )
 
     async def get_subscription_failure_policy(
         self, request: pb.GetSubscriptionFailurePolicyRequest
@@ -179,8 +182,8 @@ class TopicAdmin:
             request, "dispatch_config"
         )
         limits = dispatch_limits_from_wire(request.dispatch_config, known.limits)
-        await self._broker.subscriptions.set_dispatch_limits(
-            topic, subscription, limits
+        await self._broker.subscriptions.change_settings(
+            topic, subscription, limits=limits
         )
 
     async def get_subscription_dispatch_config(
@@ -194,7 +197,7 @@ class TopicAdmin:
         )
 
     def _listed(
-        self, policies: Mapping[TopicName, TopicPolicy]
+        self, records: Sequence[tuple[TopicName, TopicRecord]]
     ) -> pb.TopicInfoListResponse:
         return _bounded(
             pb.TopicInfoListResponse(
@@ -202,12 +205,12 @@ class TopicAdmin:
                     pb.TopicInfo(
                         name=str(name),
                         broker_id=self._broker_id,
-                        delivery=delivery(policy),
+                        delivery=delivery(record.policy),
                     )
-                    for name, policy in policies.items()
+                    for name, record in records
                 ]
             ),
-            f"{len(policies)} topics",
+            f"{len(records)} topics",
         )
 
     async def _to_configure(

@@ -50,8 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pydanube.broker.broker import Broker
-    from pydanube.broker.consumers import Consumer
-    from pydanube.broker.subscription import Subscription
+    from pydanube.broker.subscription import Consumer, Subscription
     from pydanube.broker.topic import Topic
     from pydanube.servers.grpc.connection import CallContext
     from pydanube.wire.batches import BatchFrame

@@ -169,7 +169,7 @@ class SmallerServices:
         self, request: pb.TopicLookupRequest
     ) -> pb.TopicPartitionsResponse:
         """Return the topic or its partitions; nothing if it does not exist."""
-        partitions = await self._broker.topics.partitions_of(
+        partitions = await self._broker.catalog.partitions_of(
             TopicName.parse(request.topic)
         )
         return pb.TopicPartitionsResponse(

@@ -235,7 +235,7 @@ class Producers:
             await asyncio.sleep(delay_s)
             now = self._clock()
         if not self._broker.topics.has_room:
-            await self._broker.topics.room()
+            await self._broker.topics.wait_for_room()
         done: asyncio.Future[None] = self._loop.create_future()
 
         def published(_: int, error: BrokerError | None) -> None:

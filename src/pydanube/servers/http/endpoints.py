@@ -180,7 +180,7 @@ async def existing_topics(broker: Broker, name: TopicName) -> list[TopicName]:
     Raises:
         TopicNotFound: The topic does not exist.
     """
-    topics = await broker.topics.partitions_of(name)
+    topics = await broker.catalog.partitions_of(name)
     if not topics:
         raise TopicNotFound(f"Unable to find the topic: {name}")
     return topics

@@ -110,8 +110,12 @@ async def subscription_settings(call: Call[None]) -> object:
 async def set_subscription_settings(call: Call[SubscriptionSettings]) -> object:
     """Set the settings of a subscription; those left out get their defaults."""
     for topic in await call.topics():
-        await call.broker.subscriptions.set_settings(
-            topic, call.subscription, call.body
+        await call.broker.subscriptions.change_settings(
+            topic,
+            call.subscription,
+            failure_policy=call.body.failure_policy,
+            limits=call.body.limits,
+            is_paused=call.body.is_paused,
         )
     return call.body
 
@@ -148,7 +152,7 @@ async def skip_messages(call: Call[Skip]) -> object:
 
 async def _set_paused(call: Call[Empty], *, is_paused: bool) -> None:
     for topic in await call.topics():
-        await call.broker.subscriptions.set_paused(
+        await call.broker.subscriptions.change_settings(
             topic, call.subscription, is_paused=is_paused
         )
 

@@ -61,16 +61,17 @@ async def list_topics(call: Call[None]) -> object:
         await call.broker.namespaces.policy(namespace)
     limit = _limit_of(call.query.get("limit", str(PAGE_MAX)))
     after = TopicName.parse(call.query["after"]) if "after" in call.query else None
-    policies = await call.broker.topics.page(namespace, after, limit + 1)
-    topics = [{"name": str(n), "policy": p} for n, p in policies.items()]
+    catalog = call.broker.catalog
+    records = await catalog.records(namespace, after=after, limit=limit + 1)
+    topics = [{"name": str(n), "policy": record.policy} for n, record in records]
     answer: dict[str, object] = {"topics": topics[:limit]}
     if len(topics) > limit:
         answer["next"] = topics[limit - 1]["name"]
     if after is None:
-        partitioned = await call.broker.topics.partitioned(namespace)
+        partitioned = await catalog.partitioned(namespace)
         answer["partitioned_topics"] = [
-            {"name": str(name), "partitions": count}
-            for name, count in partitioned.items()
+            {"name": str(name), "partitions": record.partitions}
+            for name, record in partitioned.items()
         ]
     return answer
 
@@ -143,9 +144,10 @@ async def set_on_corruption(call: Call[OnCorruption]) -> object:
 
 async def _partitions(broker: Broker, name: TopicName) -> object:
     topics = await existing_topics(broker, name)
+    partitioned = await broker.catalog.find_partitioned(name)
     return {
         "name": str(name),
-        "partitions": await broker.topics.partition_count(name),
+        "partitions": None if partitioned is None else partitioned.value.partitions,
         "topics": [str(each) for each in topics],
     }
 

@@ -16,8 +16,7 @@ from pydanube.wire.pb import stream_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pydanube.broker.consumers import Consumer
-    from pydanube.broker.subscription import Subscription
+    from pydanube.broker.subscription import Consumer, Subscription
     from pydanube.broker.topic import Topic
     from pydanube.model.errors import BrokerError
     from pydanube.model.ranges import Range

@@ -178,7 +178,7 @@ class ClientLink(ABC):
     async def _unpause_when_there_is_room(
         self, reason: str, queue: Topics | Staging
     ) -> None:
-        await queue.room()
+        await queue.wait_for_room()
         self.unpause(reason)
 
     def _pause_or_resume_reading(self) -> None:

@@ -152,7 +152,7 @@ class ProducerChannel(Channel):
         broker = self._link.broker
         if not broker.topics.has_room:
             self._link.pause_without_room("room", broker.topics)
-            await broker.topics.room()
+            await broker.topics.wait_for_room()
         if batch.plain_bytes > INLINE_CHECK_BYTES_MAX:
             await self._link.server.verify(self.topic, batch)
 

@@ -121,11 +121,12 @@ async def _delete_topic(broker: Broker, m: pb.DeleteTopic) -> None:
 async def _list_topics(broker: Broker, m: pb.ListTopics) -> pb.Topics:
     namespace = parse_namespace(m.namespace) if m.namespace else None
     if not m.limit:
-        names = await broker.topics.names(namespace)
+        names = await broker.catalog.names(namespace)
         return pb.Topics(topics=[str(name) for name in names])
     after = TopicName.parse(m.after) if m.after else None
     limit = min(m.limit, PAGE_MAX)
-    page = [str(name) for name in await broker.topics.page(namespace, after, limit + 1)]
+    records = await broker.catalog.records(namespace, after=after, limit=limit + 1)
+    page = [str(name) for name, _ in records]
     return pb.Topics(topics=page[:limit], has_more=len(page) > limit)
 
 
@@ -168,7 +169,7 @@ async def _add_partitions(broker: Broker, m: pb.AddPartitions) -> None:
 @REQUESTS.handler(pb.ListPartitions)
 async def _list_partitions(broker: Broker, m: pb.ListPartitions) -> pb.Partitions:
     name = TopicName.parse(m.topic)
-    topics = await broker.topics.partitions_of(name)
+    topics = await broker.catalog.partitions_of(name)
     return pb.Partitions(
         topics=[str(each) for each in topics],
         is_partitioned=bool(topics) and topics != [name],
@@ -202,7 +203,7 @@ async def _describe_namespace(
     return pb.NamespaceDescription(
         namespace=name,
         policy=to_wire(pb.NamespacePolicy, await broker.namespaces.policy(name)),
-        topic_count=len(await broker.topics.names(name)),
+        topic_count=len(await broker.catalog.names(name)),
     )
 
 
@@ -248,18 +249,22 @@ async def _describe_settings(broker: Broker, m: pb.DescribeSettings) -> pb.Setti
 @REQUESTS.handler(pb.SetFailurePolicy)
 async def _set_failure_policy(broker: Broker, m: pb.SetFailurePolicy) -> None:
     policy = from_wire(FailurePolicy, m.policy) if m.HasField("policy") else None
-    await broker.subscriptions.set_failure_policy(*_subscription_of(m), policy)
+    await broker.subscriptions.change_settings(
+        *_subscription_of(m), failure_policy=policy
+    )
 
 
 @REQUESTS.handler(pb.SetDispatchLimits)
 async def _set_dispatch_limits(broker: Broker, m: pb.SetDispatchLimits) -> None:
     limits = from_wire(DispatchLimits, m.limits) if m.HasField("limits") else None
-    await broker.subscriptions.set_dispatch_limits(*_subscription_of(m), limits)
+    await broker.subscriptions.change_settings(*_subscription_of(m), limits=limits)
 
 
 @REQUESTS.handler(pb.Pause)
 async def _pause_subscription(broker: Broker, m: pb.Pause) -> None:
-    await broker.subscriptions.set_paused(*_subscription_of(m), is_paused=m.is_paused)
+    await broker.subscriptions.change_settings(
+        *_subscription_of(m), is_paused=m.is_paused
+    )
 
 
 @REQUESTS.handler(pb.SeekSubscription)

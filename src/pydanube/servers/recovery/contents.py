@@ -22,6 +22,7 @@ from pydanube.model.errors import (
     NewerJournal,
 )
 from pydanube.model.ids import TopicId
+from pydanube.model.segments import SegmentEntry
 from pydanube.servers.identity import MARKER_NAME, read_marker
 from pydanube.servers.recovery.segments import (
     FoundSegment,
@@ -29,7 +30,6 @@ from pydanube.servers.recovery.segments import (
     find_segments,
 )
 from pydanube.storage.files import DirectoryFiles
-from pydanube.storage.manifest import SegmentEntry
 from pydanube.storage.objects import wall_clock_us
 from pydanube.storage.recovery import (
     FIRST_NUMBER,

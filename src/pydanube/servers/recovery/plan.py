@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydanube.broker.manifest import record_segment
 from pydanube.metadata import keys
 from pydanube.metadata.records import (
     ClusterRecord,
@@ -14,7 +13,6 @@ from pydanube.metadata.records import (
     TopicRecord,
 )
 from pydanube.metadata.store import Delete, Put
-from pydanube.model.ids import Offset
 from pydanube.model.names import TopicName
 from pydanube.model.policy import SubscriptionType, TopicPolicy
 from pydanube.servers.recovery.contents import (
@@ -62,18 +60,18 @@ async def _plan_topic(
             topic_id=topic.topic_id, policy=TopicPolicy(), created_at=contents.now
         )
         operations.append(Put(keys.topic(TopicName.parse(topic.name)), record))
-    operations.append(Put(keys.topic_epoch(topic.topic_id), topic.epoch + 1))
+    operations.append(Put(keys.EPOCHS.key(topic.topic_id), topic.epoch + 1))
     kept = {entry.base: entry for entry in topic.kept}
     operations += [
-        Delete(keys.segment(topic.topic_id, Offset(entry.base)))
+        Delete(keys.segment(topic.topic_id, entry.base))
         for entry in topic.manifest
         if entry.base not in kept
     ]
     before = {entry.object_name for entry in topic.manifest}
     added = [each for each in topic.kept if each.object_name not in before]
-    operations += [record_segment(topic.topic_id, each) for each in added]
+    operations += [Put(keys.segment(topic.topic_id, each.base), each) for each in added]
     for name, cursor in (topic.state.cursors if topic.state else {}).items():
-        key = keys.subscriptions_of(topic.topic_id).key(name)
+        key = keys.SUBSCRIPTIONS.key(topic.topic_id, name)
         if await store.get(key) is None and topic.record is None:
             topic.subscriptions[name] = cursor.offset
             subscription = SubscriptionRecord(
@@ -112,9 +110,9 @@ async def _plan_names(
         if topic.record is None
     ]
     for namespace in sorted({name.namespace for name in names}):
-        if await store.get(keys.namespace(namespace)) is None:
+        if await store.get(keys.NAMESPACES.key(namespace)) is None:
             record = NamespaceRecord(created_at=contents.now)
-            operations.append(Put(keys.namespace(namespace), record))
+            operations.append(Put(keys.NAMESPACES.key(namespace), record))
     partitions: dict[TopicName, set[int]] = {}
     for name in names:
         split = name.split_partition()

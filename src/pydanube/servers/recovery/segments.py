@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from pydanube.model.errors import InvalidName
 from pydanube.model.names import TopicName
-from pydanube.storage.manifest import SegmentEntry
+from pydanube.model.segments import SegmentEntry
 from pydanube.storage.segments import publish_times_of_metadata
 from pydanube.wire.files.segment_checksums import UNREADABLE
 from pydanube.wire.files.segment_format import (

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pydanube.broker.manifest import record_segment
 from pydanube.metadata import keys
 from pydanube.metadata.records import (
     JournalRecord,
@@ -17,11 +16,11 @@ from pydanube.metadata.records import (
 from pydanube.metadata.sqlite import open_sqlite
 from pydanube.metadata.store import Put
 from pydanube.model.ids import Epoch, Offset
+from pydanube.model.segments import SegmentEntry
 from pydanube.servers.identity import MARKER_NAME, ClusterMarker
 from pydanube.servers.recovery.contents import metadata_files
 from pydanube.storage.files import DirectoryFiles, sync_directory
 from pydanube.storage.journal_writer import write_journal
-from pydanube.storage.manifest import SegmentEntry
 from pydanube.storage.objects import DirectoryObjects, wall_clock_us
 from pydanube.storage.recovery import (
     JournalPosition,
@@ -52,7 +51,9 @@ async def write_changes(
     if contents.replaces_journal:
         for topic in contents.topics.values():
             entries = await _seal(contents, topic, objects)
-            operations += [record_segment(topic.topic_id, each) for each in entries]
+            operations += [
+                Put(keys.segment(topic.topic_id, each.base), each) for each in entries
+            ]
     if not contents.has_marker:
         assert contents.report.cluster_id is not None
         marker = ClusterMarker(cluster_id=contents.report.cluster_id)

@@ -123,7 +123,7 @@ async def test_slow_key_does_not_block_other_keys(world, client):
     await client.create_producer()
     stream = await client.consume(type_=Type.KeyShared)
     limits = DispatchLimits(unacked_messages_max=100)
-    await world.broker.subscriptions.set_dispatch_limits(NAME, SUBSCRIPTION, limits)
+    await world.broker.subscriptions.change_settings(NAME, SUBSCRIPTION, limits=limits)
     await client.send(*["slow"] * 12, routing_key="slow")
     await client.send(*["quick"] * 3, routing_key="quick")
     assert sorted(await stream.payloads(15)) == ["quick"] * 3 + ["slow"] * 12
@@ -170,7 +170,7 @@ async def test_limit_of_unacknowledged_messages_applies_at_once(world, client):
     await client.create_producer()
     stream = await client.consume()
     limits = DispatchLimits(unacked_messages_max=2)
-    await world.broker.subscriptions.set_dispatch_limits(NAME, SUBSCRIPTION, limits)
+    await world.broker.subscriptions.change_settings(NAME, SUBSCRIPTION, limits=limits)
     await client.send("a", "b", "c")
     a, b = await stream.read(2)
     subscription = world.broker.topics.opened[NAME].subscriptions[SUBSCRIPTION]
@@ -183,14 +183,18 @@ async def test_new_failure_policy_applies_to_failed_messages(world, client):
     await client.create_producer()
     stream = await client.consume()
     policy = FailurePolicy(redeliveries_max=0, poison=PoisonPolicy.BLOCK)
-    await world.broker.subscriptions.set_failure_policy(NAME, SUBSCRIPTION, policy)
+    await world.broker.subscriptions.change_settings(
+        NAME, SUBSCRIPTION, failure_policy=policy
+    )
     await client.send("bad", "good")
     bad, good = await stream.read(2)
     await client.nack(bad)
     await client.ack(good)
     await client.send("next")
     dropping = FailurePolicy(redeliveries_max=0, poison=PoisonPolicy.DROP)
-    await world.broker.subscriptions.set_failure_policy(NAME, SUBSCRIPTION, dropping)
+    await world.broker.subscriptions.change_settings(
+        NAME, SUBSCRIPTION, failure_policy=dropping
+    )
     assert await stream.payloads(1) == ["next"]
 
 

@@ -130,7 +130,7 @@ async def test_draining_broker_refuses_messages(broker, client):
 
 
 async def test_unexpected_exception_fails_only_one_request(broker, client):
-    broker.broker.topics.page = None
+    broker.broker.catalog.records = None
     with pytest.raises(pydanube.BrokerError, match="log says why"):
         await client.topics()
     await client.create_topic(TOPIC)

@@ -1,12 +1,25 @@
-"""The active consumer of a failover subscription; see also the scenarios."""
+"""The active consumer of exclusive and failover subscriptions; see also scenarios."""
 
 from __future__ import annotations
 
+import pytest
+
 from pydanube.dispatch.cursor import Cursor
 from pydanube.dispatch.effects import BecomeActive, BecomeStandby, SaveCursor
-from pydanube.dispatch.failover import FailoverSubscription
+from pydanube.dispatch.single_active import ExclusiveSubscription, FailoverSubscription
+from pydanube.model.errors import ConsumerBusy
 
 ANNA, BEN, CARLA, DORA = 1, 2, 3, 4
+
+
+def test_exclusive_subscription_refuses_a_second_consumer_and_is_unchanged():
+    machine = ExclusiveSubscription(Cursor(0))
+    assert machine.on_consumer_joined(ANNA, 0.0) == []
+    with pytest.raises(ConsumerBusy):
+        machine.on_consumer_joined(BEN, 0.0)
+    assert list(machine.consumers) == [ANNA]
+    machine.on_consumer_left(ANNA, 0.0)
+    assert machine.on_consumer_joined(BEN, 0.0) == []
 
 
 def test_first_standby_takes_over():
@@ -14,7 +27,7 @@ def test_first_standby_takes_over():
     assert machine.on_consumer_joined(ANNA, 0.0) == [BecomeActive(ANNA)]
     assert machine.on_consumer_joined(BEN, 0.0) == [BecomeStandby(BEN)]
     assert machine.on_consumer_joined(CARLA, 0.0) == [BecomeStandby(CARLA)]
-    assert machine.consumers == (ANNA, BEN, CARLA)
+    assert list(machine.consumers) == [ANNA, BEN, CARLA]
     assert machine.on_consumer_left(ANNA, 0.0) == [BecomeActive(BEN)]
     assert machine.active == BEN
     assert machine.on_consumer_left(CARLA, 0.0) == []

@@ -1,27 +1,23 @@
-"""A metadata store in memory, for tests and brokers without a data directory."""
+"""A metadata store in memory."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from typing import TYPE_CHECKING, TypeVar
 
-from pydanube.metadata.changes import check_revision, check_value, plan_changes
-from pydanube.metadata.history import History
 from pydanube.metadata.store import (
-    Change,
     Comparison,
     Delete,
     Expected,
-    HasValue,
     Operation,
     Put,
     Revision,
     Stored,
-    Unchanged,
 )
+from pydanube.metadata.transactions import check, conditions, encode_changes
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from pydanube.metadata.key import Key, Prefix
 
@@ -38,7 +34,6 @@ class MemoryStore:
         self._below: dict[str, dict[str, None]] = {}
         self._in_order: dict[str, list[str]] = {}
         self._revision = Revision(0)
-        self._history = History(self._revision)
 
     async def revision(self) -> Revision:
         """Return the current revision."""
@@ -72,14 +67,12 @@ class MemoryStore:
         self, key: Key[T], value: T, *, expected: Expected = None
     ) -> Revision:
         """Write *value*; see ``MetadataStore.put``."""
-        self._expect(key.path, expected)
-        return self._apply([Put(key, value)])
+        return await self.transaction(conditions(key, expected), [Put(key, value)])
 
     async def delete(self, key: Key[T], *, expected: Expected = None) -> bool:
         """Remove *key*; see ``MetadataStore.delete``."""
-        self._expect(key.path, expected)
         existed = key.path in self._entries
-        self._apply([Delete(key)])
+        await self.transaction(conditions(key, expected), [Delete(key)])
         return existed
 
     async def transaction(
@@ -87,52 +80,29 @@ class MemoryStore:
     ) -> Revision:
         """Make all changes or none; see ``MetadataStore.transaction``."""
         for comparison in comparisons:
-            self._compare(comparison)
+            check(comparison, self._entries.get(comparison.key.path))
         return self._apply(operations)
 
-    def watch(self, prefix: Prefix[T], after: Revision) -> AsyncIterator[Change[T]]:
-        """Yield later changes; see ``MetadataStore.watch``."""
-        return self._history.watch(prefix, after)
-
     def copy_from(self, other: MemoryStore) -> None:
-        """Replace all entries by those of *other*, without its history."""
+        """Replace all entries by those of *other*."""
         self._entries = dict(other._entries)
         self._below = {prefix: dict(paths) for prefix, paths in other._below.items()}
         self._in_order = {}
         self._revision = other._revision
-        self._history = History(self._revision)
-
-    def close(self) -> None:
-        """End all watches."""
-        self._history.close()
-
-    def _compare(self, comparison: Comparison) -> None:
-        match comparison:
-            case Unchanged(key, expected):
-                self._expect(key.path, expected)
-            case HasValue(key, value):
-                stored = self._entries.get(key.path)
-                check_value(key.path, stored, key.encode(value))
-
-    def _expect(self, path: str, expected: Expected) -> None:
-        stored = self._entries.get(path)
-        check_revision(path, stored, expected)
 
     def _apply(self, operations: Sequence[Operation]) -> Revision:
         revision = Revision(self._revision + 1)
-        changes = plan_changes(operations, revision)
-        changes = [each for each in changes if self._is_change(each)]
-        for path, value in ((each.path, each.value) for each in changes):
-            if value is None:
-                del self._entries[path]
-                self._remove_path(path)
-            else:
+        for path, value in encode_changes(operations).items():
+            if value is not None:
                 if path not in self._entries:
                     self._add_path(path)
                 self._entries[path] = Stored(value, revision)
-        if changes:
+            elif path in self._entries:
+                del self._entries[path]
+                self._remove_path(path)
+            else:
+                continue
             self._revision = revision
-            self._history.record(changes)
         return self._revision
 
     def _add_path(self, path: str) -> None:
@@ -147,9 +117,6 @@ class MemoryStore:
             if not below:
                 del self._below[prefix]
             self._in_order.pop(prefix, None)
-
-    def _is_change(self, change: Change[bytes]) -> bool:
-        return change.value is not None or change.path in self._entries
 
 
 def _prefixes_of(path: str) -> Iterator[str]:
