@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 from pydanube.broker.catalog import Catalog
 from pydanube.broker.consumer_registry import ConsumerRegistry
@@ -23,12 +23,12 @@ from pydanube.broker.retention_holds import RetentionHolds
 from pydanube.broker.staging import Staging, open_staging
 from pydanube.broker.subscription_store import SubscriptionStore
 from pydanube.broker.subscriptions import Subscriptions
-from pydanube.broker.topic import ReliableTopic
+from pydanube.broker.topic import ReliableTopic, Topic
 from pydanube.broker.topic_schemas import TopicSchemas
 from pydanube.broker.topics import Topics
 from pydanube.metadata import keys
 from pydanube.metadata.records import BrokerRecord, NamespaceRecord
-from pydanube.metadata.store import ABSENT, Put, Unchanged
+from pydanube.metadata.store import ABSENT, MetadataStore, Put, Unchanged
 from pydanube.model.errors import (
     BrokerError,
     Draining,
@@ -40,15 +40,8 @@ from pydanube.model.names import TopicName
 from pydanube.model.policy import TopicPolicy
 from pydanube.schemas.registry import SchemaRegistry
 from pydanube.storage.config import StagingConfig
-from pydanube.storage.files import MemoryFiles
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from pydanube.broker.topic import Topic
-    from pydanube.metadata.store import MetadataStore
-    from pydanube.storage.files import Files
-    from pydanube.storage.storage import Storage
+from pydanube.storage.files import Files, MemoryFiles
+from pydanube.storage.storage import Storage
 
 log = logging.getLogger(__name__)
 

@@ -8,13 +8,15 @@ it rests, because another broker may change them concurrently.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from pydanube.broker.limits import check_policy
+from pydanube.broker.namespaces import Namespaces
 from pydanube.broker.partitions import (
     check_count,
     has_partition,
@@ -24,12 +26,23 @@ from pydanube.broker.partitions import (
     with_partition_count,
 )
 from pydanube.metadata import keys
+from pydanube.metadata.key import Prefix
 from pydanube.metadata.records import (
     DeletedTopicRecord,
     PartitionedTopicRecord,
+    SubjectRecord,
     TopicRecord,
 )
-from pydanube.metadata.store import ABSENT, Delete, Put, Unchanged
+from pydanube.metadata.store import (
+    ABSENT,
+    Comparison,
+    Delete,
+    MetadataStore,
+    Operation,
+    Put,
+    Stored,
+    Unchanged,
+)
 from pydanube.metadata.transactions import retry_on_conflict, unchanged
 from pydanube.model.errors import (
     AlreadyExists,
@@ -38,24 +51,10 @@ from pydanube.model.errors import (
     SchemaNotFound,
     TopicNotFound,
 )
-from pydanube.model.names import TopicName
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from pydanube.broker.namespaces import Namespaces
-    from pydanube.metadata.key import Prefix
-    from pydanube.metadata.records import SubjectRecord
-    from pydanube.metadata.store import (
-        Comparison,
-        MetadataStore,
-        Operation,
-        Stored,
-    )
-    from pydanube.model.ids import TopicId
-    from pydanube.model.names import NamespaceName
-    from pydanube.model.policy import CorruptionPolicy, NamespacePolicy, TopicPolicy
-    from pydanube.model.schemas import TopicSchema
+from pydanube.model.ids import TopicId
+from pydanube.model.names import NamespaceName, TopicName
+from pydanube.model.policy import CorruptionPolicy, NamespacePolicy, TopicPolicy
+from pydanube.model.schemas import TopicSchema
 
 
 class Catalog:

@@ -8,16 +8,12 @@ broker stores the numbers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from pydanube.metadata import keys
-from pydanube.metadata.store import Delete, Put
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from pydanube.metadata.records import ConsumerRecord
-    from pydanube.metadata.store import MetadataStore
+from pydanube.metadata.records import ConsumerRecord
+from pydanube.metadata.store import Delete, MetadataStore, Put
 
 
 class ConsumerRegistry:

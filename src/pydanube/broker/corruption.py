@@ -10,17 +10,13 @@ from __future__ import annotations
 
 import logging
 from itertools import islice
-from typing import TYPE_CHECKING
 
+from pydanube.broker.counts import Counts
+from pydanube.dispatch.cursor import Cursor
 from pydanube.model.errors import CorruptSegment
 from pydanube.model.policy import CorruptionPolicy
-from pydanube.model.ranges import RangeSet
-
-if TYPE_CHECKING:
-    from pydanube.broker.counts import Counts
-    from pydanube.dispatch.cursor import Cursor
-    from pydanube.model.ranges import Range
-    from pydanube.storage.topic_log import TopicLog
+from pydanube.model.ranges import Range, RangeSet
+from pydanube.storage.topic_log import TopicLog
 
 log = logging.getLogger(__name__)
 

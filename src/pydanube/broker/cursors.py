@@ -13,25 +13,20 @@ more than ``CURSOR_BYTES_PER_S`` to the journal.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
-from pydanube.model.errors import SubscriptionNotFound
+from pydanube.aio.futures import Done
+from pydanube.dispatch.cursor import Cursor
+from pydanube.model.errors import BrokerError, SubscriptionNotFound
+from pydanube.model.ids import TopicId
+from pydanube.model.names import SubscriptionName
+from pydanube.storage.storage import Storage
 from pydanube.wire.files.journal_format import CursorState
 
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Iterable
-
-    from pydanube.aio.futures import Done
-    from pydanube.dispatch.cursor import Cursor
-    from pydanube.model.errors import BrokerError
-    from pydanube.model.ids import TopicId
-    from pydanube.model.names import SubscriptionName
-    from pydanube.storage.storage import Storage
-
-    _Key = tuple[TopicId, SubscriptionName]
+_Key = tuple[TopicId, SubscriptionName]
 
 CURSOR_LINGER_S = 0.02
 CURSOR_BYTES_PER_S = 1024 * 1024

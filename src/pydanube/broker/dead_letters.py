@@ -16,15 +16,19 @@ import asyncio
 import json
 import logging
 from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby, repeat
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from pydanube.broker.message_batcher import SingleMessage, frame_of
+from pydanube.broker.reliable_subscription import ReliableSubscription
+from pydanube.broker.topic import ReliableTopic
+from pydanube.dispatch.effects import Park
 from pydanube.model.batch import FIELDS, Column, attributes_of
 from pydanube.model.dead_letters import (
     ATTEMPT,
@@ -46,17 +50,9 @@ from pydanube.model.errors import (
 )
 from pydanube.model.ids import producer_id_of
 from pydanube.model.names import TopicName
-from pydanube.model.ranges import RangeSet
+from pydanube.model.ranges import Range, RangeSet
 from pydanube.model.retry import RetryPolicy
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
-
-    from pydanube.broker.reliable_subscription import ReliableSubscription
-    from pydanube.broker.topic import ReliableTopic
-    from pydanube.dispatch.effects import Park
-    from pydanube.model.ranges import Range
-    from pydanube.wire.batches import BatchFrame
+from pydanube.wire.batches import BatchFrame
 
 log = logging.getLogger(__name__)
 

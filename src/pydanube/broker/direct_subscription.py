@@ -7,17 +7,13 @@ no consumer has credit are dropped and counted.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from pydanube.broker.dispatch_columns import ordering_keys
 from pydanube.broker.subscription import Subscription
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pydanube.dispatch.effects import Deliver, Park
-    from pydanube.model.errors import BrokerError
-    from pydanube.wire.batches import BatchFrame
+from pydanube.dispatch.effects import Deliver, Park
+from pydanube.model.errors import BrokerError
+from pydanube.wire.batches import BatchFrame
 
 
 class DirectSubscription(Subscription):

@@ -7,8 +7,8 @@ Most batches have neither, and their header alone says so.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,11 +16,7 @@ import pyarrow.compute as pc
 from pydanube.dispatch.delivery_window import DeliveryWindow
 from pydanube.dispatch.message_spans import BatchKeys
 from pydanube.model.batch import Column
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pydanube.wire.batches import BatchFrame
+from pydanube.wire.batches import BatchFrame
 
 US_PER_S = 1_000_000
 TTL_STEP_US = US_PER_S

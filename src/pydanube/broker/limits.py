@@ -7,18 +7,14 @@ Pure: without connections and clocks.  A limit of 0 means no limit.
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
 from pydanube.model.batch import Column
 from pydanube.model.errors import CorruptBatch, InvalidRequest, MessageTooLarge
-from pydanube.wire.batches import BATCH_MESSAGES_MAX
-
-if TYPE_CHECKING:
-    from pydanube.model.names import TopicName
-    from pydanube.model.policy import NamespacePolicy
-    from pydanube.wire.batches import BatchFrame, BatchHeader
+from pydanube.model.names import TopicName
+from pydanube.model.policy import NamespacePolicy
+from pydanube.wire.batches import BATCH_MESSAGES_MAX, BatchFrame, BatchHeader
 
 LIMIT_MAX = 2**32 - 1
 """The original Danube's tools use unsigned 32-bit integers."""

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from pydanube.metadata import keys
-from pydanube.metadata.store import Delete, HasValue, Operation, Put
+from pydanube.metadata.store import Delete, HasValue, MetadataStore, Operation, Put
 from pydanube.model.errors import RevisionConflict, TopicFenced
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pydanube.metadata.store import MetadataStore
-    from pydanube.model.ids import TopicId
-    from pydanube.model.segments import SegmentEntry
+from pydanube.model.ids import TopicId
+from pydanube.model.segments import SegmentEntry
 
 
 class MetadataManifest:

@@ -10,36 +10,32 @@ each later step.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 
 from pydanube.broker.limits import too_large
+from pydanube.broker.producer_session import OnPublished
+from pydanube.broker.topic import Topic
 from pydanube.model.batch import Column, batch_of
 from pydanube.model.errors import BrokerError, InvalidPayload, InvalidRequest
+from pydanube.schemas.language import BadPayload
 from pydanube.wire.batches import (
     INT32_MAX,
     INT64_MAX,
     TIME_MAX,
     TIME_MIN,
+    BatchFrame,
     BatchHeader,
     encode,
     encode_payloads,
 )
 from pydanube.wire.native.frames import FRAME_BYTES_MAX, batch_bytes_max
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Sequence
-
-    from pydanube.broker.producer_session import OnPublished
-    from pydanube.broker.topic import Topic
-    from pydanube.schemas.language import BadPayload
-    from pydanube.wire.batches import BatchFrame
 
 log = logging.getLogger(__name__)
 

@@ -8,15 +8,19 @@ compares that counter.  One of two concurrent transactions always fails.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from pydanube.broker.limits import check_policy
+from pydanube.broker.topic import Topic
 from pydanube.metadata import keys
+from pydanube.metadata.key import Prefix
 from pydanube.metadata.records import NamespaceRecord
-from pydanube.metadata.store import ABSENT, Delete
+from pydanube.metadata.store import ABSENT, Delete, MetadataStore, Stored
 from pydanube.metadata.transactions import retry_on_conflict, unchanged
 from pydanube.model.errors import (
     AlreadyExists,
@@ -29,18 +33,10 @@ from pydanube.model.names import (
     DEFAULT_NAMESPACE,
     SYSTEM_NAMESPACE,
     NamespaceName,
+    TopicName,
     check_new_namespace,
 )
 from pydanube.model.policy import NamespacePolicy
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable, Mapping
-
-    from pydanube.broker.topic import Topic
-    from pydanube.metadata.key import Prefix
-    from pydanube.metadata.store import MetadataStore, Stored
-    from pydanube.model.names import TopicName
 
 FIRST_NAMESPACES = (DEFAULT_NAMESPACE, SYSTEM_NAMESPACE)
 """The namespaces that always exist."""

@@ -10,7 +10,7 @@ that do not exist yet are *missing*.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import msgspec
 
@@ -18,9 +18,6 @@ from pydanube.metadata.records import PartitionedTopicRecord
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import TopicName
 from pydanube.model.ranges import RangeSet
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PARTITIONS_MAX = 4096
 """The most partitions of a topic; one transaction creates them."""

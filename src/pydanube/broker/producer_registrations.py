@@ -11,10 +11,9 @@ producer is notified by a callback.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from pydanube.model.errors import (
     BrokerError,
@@ -23,13 +22,9 @@ from pydanube.model.errors import (
     ProducerFenced,
     QuotaExceeded,
 )
+from pydanube.model.names import TopicName
 from pydanube.model.policy import ProducerAccess
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pydanube.model.names import TopicName
-    from pydanube.model.schemas import ProducerSchema
+from pydanube.model.schemas import ProducerSchema
 
 QUEUED_MAX = 1000
 """The number of producers that may wait for exclusive access to one topic."""

@@ -12,14 +12,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from pydanube.model.errors import OutOfSequence, ProducerFenced
-
-if TYPE_CHECKING:
-    from pydanube.broker.producer_registrations import ProducerRegistration
-    from pydanube.model.errors import BrokerError
-    from pydanube.wire.batches import BatchHeader
+from pydanube.broker.producer_registrations import ProducerRegistration
+from pydanube.model.errors import BrokerError, OutOfSequence, ProducerFenced
+from pydanube.wire.batches import BatchHeader
 
 RUNS_MAX = 512
 """The number of earlier batches in which repeated ones are recognised."""

@@ -6,26 +6,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from pydanube.aio.futures import complete_future
-from pydanube.broker.producer_registrations import AccessRequest, ProducerRegistration
+from pydanube.broker.catalog import Catalog
+from pydanube.broker.producer_registrations import (
+    AccessRequest,
+    OnFenced,
+    ProducerRegistration,
+)
 from pydanube.broker.producer_session import ProducerSession, open_session
 from pydanube.broker.topic import ReliableTopic, Topic
+from pydanube.broker.topic_schemas import TopicSchemas
+from pydanube.broker.topics import Topics
 from pydanube.model.errors import AlreadyExists, TopicNotFound
+from pydanube.model.names import TopicName
 from pydanube.model.policy import ProducerAccess, TopicPolicy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pydanube.broker.catalog import Catalog
-    from pydanube.broker.producer_registrations import OnFenced
-    from pydanube.broker.topic_schemas import TopicSchemas
-    from pydanube.broker.topics import Topics
-    from pydanube.model.names import TopicName
-    from pydanube.model.schemas import SchemaReference
-    from pydanube.storage.storage import Storage
+from pydanube.model.schemas import SchemaReference
+from pydanube.storage.storage import Storage
 
 IDLE_PRODUCERS_MAX = 1000
 """The number of disconnected producers of one topic whose sessions are kept."""

@@ -14,44 +14,46 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from pydanube.broker.corruption import CorruptionHandler
+from pydanube.broker.counts import Counts
+from pydanube.broker.cursors import CursorSaver
 from pydanube.broker.dispatch_columns import (
     TIMES,
     US_PER_S,
     delivery_windows,
     ordering_keys,
 )
-from pydanube.broker.subscription import Subscription, count_messages
+from pydanube.broker.subscription import (
+    Consumer,
+    ConsumerPort,
+    Subscription,
+    count_messages,
+)
 from pydanube.broker.subscription_reader import (
     READ_AHEAD_BYTES,
     SubscriptionReader,
     take_below,
 )
-from pydanube.dispatch.effects import Deliver
-from pydanube.dispatch.machine import DEFAULT_POLICY, NO_LIMITS
-from pydanube.model.descriptions import RANGES_SHOWN_MAX
-from pydanube.model.errors import CorruptSegment, OffsetDropped, Unavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from pydanube.broker.counts import Counts
-    from pydanube.broker.cursors import CursorSaver
-    from pydanube.broker.subscription import Consumer, ConsumerPort
-    from pydanube.dispatch.delivery_window import DeliveryWindow
-    from pydanube.dispatch.effects import Effect, Park
-    from pydanube.dispatch.machine import SubscriptionMachine
-    from pydanube.model.descriptions import SubscriptionDescription
-    from pydanube.model.errors import BrokerError
-    from pydanube.model.names import SubscriptionName, TopicName
-    from pydanube.model.policy import SubscriptionSettings, SubscriptionType
-    from pydanube.model.ranges import Range
-    from pydanube.storage.topic_log import TopicLog
-    from pydanube.wire.batches import BatchFrame
+from pydanube.dispatch.delivery_window import DeliveryWindow
+from pydanube.dispatch.effects import Deliver, Effect, Park
+from pydanube.dispatch.machine import DEFAULT_POLICY, NO_LIMITS, SubscriptionMachine
+from pydanube.model.descriptions import RANGES_SHOWN_MAX, SubscriptionDescription
+from pydanube.model.errors import (
+    BrokerError,
+    CorruptSegment,
+    OffsetDropped,
+    Unavailable,
+)
+from pydanube.model.names import SubscriptionName, TopicName
+from pydanube.model.policy import SubscriptionSettings, SubscriptionType
+from pydanube.model.ranges import Range
+from pydanube.storage.topic_log import TopicLog
+from pydanube.wire.batches import BatchFrame
 
 log = logging.getLogger(__name__)
 

@@ -8,19 +8,15 @@ deleted without force.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from pydanube.metadata import keys
 from pydanube.metadata.records import HoldRecord
+from pydanube.metadata.store import MetadataStore
 from pydanube.model.descriptions import Hold
 from pydanube.model.errors import InvalidRequest, NotFound, TopicHeld
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pydanube.metadata.store import MetadataStore
-    from pydanube.model.ids import TopicId
-    from pydanube.storage.topic_log import TopicLog
+from pydanube.model.ids import TopicId
+from pydanube.storage.topic_log import TopicLog
 
 HOLDS_MAX = 100
 """The number of holds that one topic may have."""

@@ -14,8 +14,8 @@ import logging
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from pydanube.broker.producer_session import OnPublished
 from pydanube.model.errors import (
     BrokerError,
     InvalidPayload,
@@ -23,16 +23,12 @@ from pydanube.model.errors import (
     SchemaMismatch,
     SchemaNotFound,
 )
-from pydanube.model.schemas import SchemaPolicy
+from pydanube.model.names import TopicName
+from pydanube.model.schemas import ProducerSchema, SchemaPolicy, TopicSchema
 from pydanube.schemas.language import BadPayload, invalid_payload
 from pydanube.schemas.parsed_schema import Validator
-
-if TYPE_CHECKING:
-    from pydanube.broker.producer_session import OnPublished
-    from pydanube.model.names import TopicName
-    from pydanube.model.schemas import ProducerSchema, TopicSchema
-    from pydanube.schemas.registry import SchemaRegistry
-    from pydanube.wire.batches import BatchFrame, BatchHeader
+from pydanube.schemas.registry import SchemaRegistry
+from pydanube.wire.batches import BatchFrame, BatchHeader
 
 log = logging.getLogger(__name__)
 

@@ -22,12 +22,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
-from pydanube.broker.producer_registrations import AccessRequest
-from pydanube.broker.staged_parts import producer_of
+from pydanube.broker.producer_registrations import AccessRequest, ProducerRegistration
+from pydanube.broker.staged_parts import Part, producer_of
+from pydanube.broker.staged_queries import Queries
+from pydanube.broker.topic import ReliableTopic
+from pydanube.broker.topics import Topics
 from pydanube.metadata.records import StagedTopicRecord, StagingDecision
 from pydanube.model.errors import (
     BrokerError,
@@ -39,19 +42,9 @@ from pydanube.model.errors import (
 )
 from pydanube.model.ids import TopicId
 from pydanube.model.names import TopicName
-from pydanube.wire.batches import decode, restamp_producer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pydanube.broker.producer_registrations import ProducerRegistration
-    from pydanube.broker.staged_parts import Part
-    from pydanube.broker.staged_queries import Queries
-    from pydanube.broker.topic import ReliableTopic
-    from pydanube.broker.topics import Topics
-    from pydanube.storage.staging import PartReader, StagedFiles
-    from pydanube.storage.storage import Storage
-    from pydanube.wire.batches import BatchFrame
+from pydanube.storage.staging import PartReader, StagedFiles
+from pydanube.storage.storage import Storage
+from pydanube.wire.batches import BatchFrame, decode, restamp_producer
 
 log = logging.getLogger(__name__)
 

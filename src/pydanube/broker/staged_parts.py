@@ -11,10 +11,12 @@ much is written, and continues.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from pydanube.broker.limits import check_header, verify
+from pydanube.broker.topic import ReliableTopic
 from pydanube.model.errors import (
     BrokerError,
     OutOfSequence,
@@ -23,17 +25,12 @@ from pydanube.model.errors import (
     StagedPartNotFound,
     StagingClosed,
 )
+from pydanube.model.schemas import ProducerSchema
+from pydanube.model.staging import PartKey
+from pydanube.storage.config import StagingConfig
+from pydanube.storage.staging import PartFile, RecoveredPart, StagedFiles
+from pydanube.wire.batches import BatchFrame
 from pydanube.wire.files.staging_format import FileHeader, PartEnd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
-
-    from pydanube.broker.topic import ReliableTopic
-    from pydanube.model.schemas import ProducerSchema
-    from pydanube.model.staging import PartKey
-    from pydanube.storage.config import StagingConfig
-    from pydanube.storage.staging import PartFile, RecoveredPart, StagedFiles
-    from pydanube.wire.batches import BatchFrame
 
 OPEN_PARTS_MAX = 1000
 """The most parts that are written at a time; each has an open file."""

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from pydanube.metadata import keys
 from pydanube.metadata.records import QueryRecord, StagingDecision
-from pydanube.metadata.store import ABSENT, Stored
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pydanube.metadata.store import MetadataStore
+from pydanube.metadata.store import ABSENT, MetadataStore, Stored
 
 
 class Queries:

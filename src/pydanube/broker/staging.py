@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from pydanube.broker.staged_commits import (
@@ -18,36 +18,30 @@ from pydanube.broker.staged_commits import (
     Committer,
     check_complete,
 )
-from pydanube.broker.staged_parts import Stage, StagedParts
+from pydanube.broker.staged_parts import Part, Stage, StagedParts, StagePort
 from pydanube.broker.staged_queries import Queries, count_of
+from pydanube.broker.topic_schemas import TopicSchemas
+from pydanube.broker.topics import Topics
+from pydanube.metadata.store import MetadataStore
 from pydanube.model.errors import (
     BrokerError,
     InvalidRequest,
     StagedPartNotFound,
     StagingClosed,
 )
+from pydanube.model.names import TopicName
+from pydanube.model.schemas import SchemaReference
 from pydanube.model.staging import (
     PartKey,
     StagedCommit,
     StagedPart,
     StagingDescription,
 )
-from pydanube.storage.staging import open_staged_files
+from pydanube.storage.config import StagingConfig
+from pydanube.storage.files import Files
+from pydanube.storage.staging import StagedFiles, open_staged_files
+from pydanube.storage.storage import Storage
 from pydanube.wire.batches import INT64_MAX
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
-
-    from pydanube.broker.staged_parts import Part, StagePort
-    from pydanube.broker.topic_schemas import TopicSchemas
-    from pydanube.broker.topics import Topics
-    from pydanube.metadata.store import MetadataStore
-    from pydanube.model.names import TopicName
-    from pydanube.model.schemas import SchemaReference
-    from pydanube.storage.config import StagingConfig
-    from pydanube.storage.files import Files
-    from pydanube.storage.staging import StagedFiles
-    from pydanube.storage.storage import Storage
 
 log = logging.getLogger(__name__)
 

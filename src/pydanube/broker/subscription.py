@@ -8,10 +8,12 @@ subscriptions deliver messages differently: see ``reliable_subscription`` and
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from itertools import count, islice
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from pydanube.broker.counts import Counts
 from pydanube.dispatch.effects import (
     BecomeActive,
     BecomeStandby,
@@ -21,22 +23,17 @@ from pydanube.dispatch.effects import (
     Park,
     SaveCursor,
 )
+from pydanube.dispatch.machine import SubscriptionMachine
 from pydanube.model.descriptions import (
     RANGES_SHOWN_MAX,
     SubscriptionCounts,
     SubscriptionDescription,
 )
 from pydanube.model.errors import BrokerError, ConsumerReplaced
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from pydanube.broker.counts import Counts
-    from pydanube.dispatch.machine import SubscriptionMachine
-    from pydanube.model.names import SubscriptionName
-    from pydanube.model.policy import SubscriptionType
-    from pydanube.model.ranges import Range
-    from pydanube.wire.batches import BatchFrame
+from pydanube.model.names import SubscriptionName
+from pydanube.model.policy import SubscriptionType
+from pydanube.model.ranges import Range
+from pydanube.wire.batches import BatchFrame
 
 
 class ConsumerPort(Protocol):

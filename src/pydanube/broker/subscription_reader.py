@@ -8,21 +8,16 @@ that are skipped because they cannot be read.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
+from pydanube.dispatch.cursor import Cursor
 from pydanube.model.errors import CorruptSegment
-from pydanube.model.ranges import RangeSet
+from pydanube.model.ranges import Range, RangeSet
+from pydanube.storage.topic_log import TopicLog
+from pydanube.wire.batches import BatchFrame
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from pydanube.dispatch.cursor import Cursor
-    from pydanube.model.ranges import Range
-    from pydanube.storage.topic_log import TopicLog
-    from pydanube.wire.batches import BatchFrame
-
-    Skip = Callable[[CorruptSegment, deque[Range]], list[Range]]
-    """Removes and returns the ranges to skip, or raises the error."""
+Skip = Callable[[CorruptSegment, deque[Range]], list[Range]]
+"""Removes and returns the ranges to skip, or raises the error."""
 
 READ_AHEAD_BYTES = 1024 * 1024
 """How much is read from the log at a time; deliveries are bounded by credit."""

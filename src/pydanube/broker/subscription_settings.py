@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from pydanube.broker.limits import LIMIT_MAX
 from pydanube.metadata import keys
 from pydanube.metadata.records import SettingsRecord
+from pydanube.metadata.store import MetadataStore
 from pydanube.model.descriptions import DEFAULT_SETTINGS
 from pydanube.model.errors import InvalidRequest
+from pydanube.model.ids import TopicId
 from pydanube.model.names import SubscriptionName, TopicName
-from pydanube.model.policy import PoisonPolicy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pydanube.metadata.store import MetadataStore
-    from pydanube.model.ids import TopicId
-    from pydanube.model.policy import (
-        DispatchLimits,
-        FailurePolicy,
-        SubscriptionSettings,
-    )
+from pydanube.model.policy import (
+    DispatchLimits,
+    FailurePolicy,
+    PoisonPolicy,
+    SubscriptionSettings,
+)
 
 DURATION_S_MAX = 10 * 366 * 24 * 3600.0
 """The longest timeout or delay."""

@@ -8,14 +8,16 @@ subscription exists.  The journal has their cursors.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from pydanube.aio.futures import complete_future
 from pydanube.broker.counts import Counts
 from pydanube.broker.cursors import CursorSaver, state_of
+from pydanube.broker.dead_letters import DeadLetters
 from pydanube.broker.direct_subscription import DirectSubscription
 from pydanube.broker.reliable_subscription import ReliableSubscription
+from pydanube.broker.subscription import Subscription
 from pydanube.broker.subscription_settings import SettingsStore
 from pydanube.broker.topic import ReliableTopic, Topic
 from pydanube.dispatch import create_machine
@@ -23,23 +25,16 @@ from pydanube.dispatch.cursor import Cursor
 from pydanube.dispatch.machine import DEFAULT_POLICY, NO_LIMITS
 from pydanube.metadata import keys
 from pydanube.metadata.records import SubscriptionRecord
-from pydanube.metadata.store import Delete
+from pydanube.metadata.store import Delete, MetadataStore
 from pydanube.model.descriptions import DEFAULT_SETTINGS
 from pydanube.model.names import SubscriptionName
-from pydanube.model.policy import FailurePolicy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pydanube.broker.dead_letters import DeadLetters
-    from pydanube.broker.subscription import Subscription
-    from pydanube.metadata.store import MetadataStore
-    from pydanube.model.policy import (
-        Position,
-        SubscriptionSettings,
-        SubscriptionType,
-    )
-    from pydanube.storage.storage import Storage
+from pydanube.model.policy import (
+    FailurePolicy,
+    Position,
+    SubscriptionSettings,
+    SubscriptionType,
+)
+from pydanube.storage.storage import Storage
 
 # Messages are done when they are sent, so none is redelivered.
 _DIRECT_POLICY = FailurePolicy(ack_timeout_s=None)

@@ -5,35 +5,37 @@ The subscriptions of a broker's topics: opening, moving, configuring, deleting t
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pydanube.broker.catalog import Catalog
+from pydanube.broker.namespaces import Namespaces
 from pydanube.broker.reliable_subscription import ReliableSubscription
+from pydanube.broker.subscription import Subscription
 from pydanube.broker.subscription_settings import (
     check_ack_timeout,
     check_settings,
     dead_letter_topic_of,
 )
+from pydanube.broker.subscription_store import SubscriptionStore
 from pydanube.broker.topic import ReliableTopic, Topic
+from pydanube.broker.topics import Topics
 from pydanube.model.errors import (
     AlreadyExists,
     BrokerError,
     InvalidRequest,
     SubscriptionInUse,
 )
-from pydanube.model.policy import AtTime, Start, SubscriptionType
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pydanube.broker.catalog import Catalog
-    from pydanube.broker.namespaces import Namespaces
-    from pydanube.broker.subscription import Subscription
-    from pydanube.broker.subscription_store import SubscriptionStore
-    from pydanube.broker.topics import Topics
-    from pydanube.model.names import SubscriptionName, TopicName
-    from pydanube.model.policy import Position, SubscriptionSettings
-    from pydanube.model.ranges import Range
+from pydanube.model.names import SubscriptionName, TopicName
+from pydanube.model.policy import (
+    AtTime,
+    Position,
+    Start,
+    SubscriptionSettings,
+    SubscriptionType,
+)
+from pydanube.model.ranges import Range
 
 
 class Subscriptions:

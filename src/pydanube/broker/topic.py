@@ -3,44 +3,44 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from pydanube.broker.counts import Counts
 from pydanube.broker.direct_subscription import DirectSubscription
 from pydanube.broker.limits import check_header, verify
 from pydanube.broker.producer_registrations import ProducerRegistrations
+from pydanube.broker.producer_session import OnPublished, ProducerSession
+from pydanube.broker.schema_validation import (
+    RejectMessages,
+    SchemaCounts,
+    SchemaValidation,
+)
 from pydanube.broker.subscription import Subscription
 from pydanube.dispatch.token_bucket import TokenBucket
 from pydanube.model.descriptions import TopicDescription
 from pydanube.model.errors import (
+    BrokerError,
     InvalidRequest,
     QuotaExceeded,
     SubscriptionNotFound,
 )
-from pydanube.model.policy import AtTime, NamespacePolicy, Start
-from pydanube.wire.batches import TIME_MAX, TIME_MIN
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pydanube.broker.producer_session import OnPublished, ProducerSession
-    from pydanube.broker.schema_validation import (
-        RejectMessages,
-        SchemaCounts,
-        SchemaValidation,
-    )
-    from pydanube.model.errors import BrokerError
-    from pydanube.model.ids import TopicId
-    from pydanube.model.names import SubscriptionName, TopicName
-    from pydanube.model.policy import CorruptionPolicy, Position, TopicPolicy
-    from pydanube.model.schemas import TopicSchema
-    from pydanube.model.segments import SegmentEntry
-    from pydanube.storage.topic_log import TopicLog
-    from pydanube.wire.batches import BatchFrame
+from pydanube.model.ids import TopicId
+from pydanube.model.names import SubscriptionName, TopicName
+from pydanube.model.policy import (
+    AtTime,
+    CorruptionPolicy,
+    NamespacePolicy,
+    Position,
+    Start,
+    TopicPolicy,
+)
+from pydanube.model.schemas import TopicSchema
+from pydanube.model.segments import SegmentEntry
+from pydanube.storage.topic_log import TopicLog
+from pydanube.wire.batches import TIME_MAX, TIME_MIN, BatchFrame
 
 FIND_TIMES_MAX = 1000
 """The number of times that one request may look up."""

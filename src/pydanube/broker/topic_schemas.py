@@ -9,32 +9,33 @@ record.  One of two concurrent transactions always fails.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
+from pydanube.broker.catalog import Catalog
 from pydanube.broker.schema_validation import (
     SchemaCounts,
     SchemaValidation,
     ValidationBacklog,
 )
+from pydanube.broker.topic import Topic
 from pydanube.model.errors import (
     OtherSchema,
     SchemaInUse,
     SchemaNotFound,
     TopicNotFound,
 )
-from pydanube.model.schemas import ProducerSchema, SchemaPolicy, TopicSchema
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable, Mapping
-
-    from pydanube.broker.catalog import Catalog
-    from pydanube.broker.topic import Topic
-    from pydanube.model.names import TopicName
-    from pydanube.model.schemas import SchemaReference, SchemaVersion
-    from pydanube.schemas.registry import SchemaRegistry
+from pydanube.model.names import TopicName
+from pydanube.model.schemas import (
+    ProducerSchema,
+    SchemaPolicy,
+    SchemaReference,
+    SchemaVersion,
+    TopicSchema,
+)
+from pydanube.schemas.registry import SchemaRegistry
 
 USERS_SHOWN_MAX = 3
 """The number of topics that an error names if they prevent a deletion."""

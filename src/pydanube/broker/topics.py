@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
 
 from pydanube.aio.tasks import gather, run_all
+from pydanube.broker.catalog import Catalog
+from pydanube.broker.counts import Counts
+from pydanube.broker.namespaces import Namespaces
 from pydanube.broker.partitions import names_of
-from pydanube.broker.retention_holds import check_no_holds
+from pydanube.broker.retention_holds import RetentionHolds, check_no_holds
+from pydanube.broker.subscription_store import SubscriptionStore
 from pydanube.broker.topic import DirectTopic, ReliableTopic, Topic
+from pydanube.broker.topic_schemas import TopicSchemas
 from pydanube.metadata import keys
-from pydanube.metadata.store import ABSENT
+from pydanube.metadata.store import ABSENT, MetadataStore
 from pydanube.metadata.transactions import retry_on_conflict
 from pydanube.model.errors import (
     AlreadyExists,
@@ -30,21 +35,10 @@ from pydanube.model.errors import (
 )
 from pydanube.model.ids import Epoch, TopicId
 from pydanube.model.names import TopicName, check_new_namespace
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from pydanube.broker.catalog import Catalog
-    from pydanube.broker.counts import Counts
-    from pydanube.broker.namespaces import Namespaces
-    from pydanube.broker.retention_holds import RetentionHolds
-    from pydanube.broker.subscription_store import SubscriptionStore
-    from pydanube.broker.topic_schemas import TopicSchemas
-    from pydanube.metadata.store import MetadataStore
-    from pydanube.model.policy import CorruptionPolicy, NamespacePolicy, TopicPolicy
-    from pydanube.model.schemas import TopicSchema
-    from pydanube.storage.replacement import Replacement
-    from pydanube.storage.storage import Storage
+from pydanube.model.policy import CorruptionPolicy, NamespacePolicy, TopicPolicy
+from pydanube.model.schemas import TopicSchema
+from pydanube.storage.replacement import Replacement
+from pydanube.storage.storage import Storage
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,7 @@ and return effects for the broker to carry out.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pydanube.dispatch.cursor import Cursor
 from pydanube.dispatch.key_shared.machine import KeySharedSubscription
 from pydanube.dispatch.machine import (
     DEFAULT_POLICY,
@@ -20,9 +19,6 @@ from pydanube.dispatch.machine import (
 from pydanube.dispatch.shared import SharedSubscription
 from pydanube.dispatch.single_active import ExclusiveSubscription, FailoverSubscription
 from pydanube.model.policy import DispatchLimits, FailurePolicy, SubscriptionType
-
-if TYPE_CHECKING:
-    from pydanube.dispatch.cursor import Cursor
 
 _MACHINES: dict[SubscriptionType, type[SubscriptionMachine]] = {
     SubscriptionType.EXCLUSIVE: ExclusiveSubscription,

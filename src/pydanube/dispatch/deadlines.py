@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from pydanube.dispatch.cursor import Cursor
-    from pydanube.model.ranges import Range
+from pydanube.dispatch.cursor import Cursor
+from pydanube.model.ranges import Range
 
 Deadline = tuple[float, int, int]
 """A time, and the ``base … end`` that it applies to."""

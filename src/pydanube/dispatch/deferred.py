@@ -17,16 +17,12 @@ is acknowledged, expires, or the policy changes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pydanube.dispatch.cursor import Cursor
 from pydanube.dispatch.effects import Drop, Effect, Park
 from pydanube.dispatch.message_spans import MessageSpan, MessageSpans, by_base
 from pydanube.model.policy import Backoff, FailurePolicy, PoisonPolicy
+from pydanube.model.ranges import Range
 from pydanube.model.retry import RetryPolicy
-
-if TYPE_CHECKING:
-    from pydanube.dispatch.cursor import Cursor
-    from pydanube.model.ranges import Range
 
 EXPIRED = "expired"
 

@@ -7,10 +7,8 @@ The broker carries them out strictly in the order of the list.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pydanube.model.ranges import Range
+from pydanube.model.ranges import Range
 
 
 @dataclass(slots=True)

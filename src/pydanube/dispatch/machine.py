@@ -36,25 +36,20 @@ how many they receive.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
+from pydanube.dispatch.cursor import Cursor
 from pydanube.dispatch.deadlines import Expiries
 from pydanube.dispatch.deferred import DeferredMessages
+from pydanube.dispatch.delivery_window import DeliveryWindow
 from pydanube.dispatch.effects import Drop, Effect, SaveCursor
 from pydanube.dispatch.flow import Credit
-from pydanube.dispatch.message_spans import Batch, MessageSpan
+from pydanube.dispatch.message_spans import Batch, BatchKeys, MessageSpan
 from pydanube.dispatch.ready import OFFSET_MAX
+from pydanube.dispatch.states import InFlightMessages, ReadyMessages
 from pydanube.dispatch.token_bucket import TokenBucket
 from pydanube.model.policy import DispatchLimits, FailurePolicy
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pydanube.dispatch.cursor import Cursor
-    from pydanube.dispatch.delivery_window import DeliveryWindow
-    from pydanube.dispatch.message_spans import BatchKeys
-    from pydanube.dispatch.states import InFlightMessages, ReadyMessages
-    from pydanube.model.ranges import Range
+from pydanube.model.ranges import Range
 
 DONE_RANGES_MAX = 100_000
 DEFERRED_SPANS_MAX = 20_000

@@ -9,18 +9,13 @@ cursor.  All spans of a subscription, in whatever state, are disjoint.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
+from pydanube.dispatch.cursor import Cursor
 from pydanube.dispatch.deadlines import Deadlines
-from pydanube.model.ranges import RangeSet
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pydanube.dispatch.cursor import Cursor
-    from pydanube.model.ranges import Range
+from pydanube.model.ranges import Range, RangeSet
 
 NOBODY = -1
 _STALE_MAX = 64

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from typing import TYPE_CHECKING
 
-from pydanube.dispatch.message_spans import by_base
-
-if TYPE_CHECKING:
-    from pydanube.dispatch.cursor import Cursor
-    from pydanube.dispatch.message_spans import MessageSpan
+from pydanube.dispatch.cursor import Cursor
+from pydanube.dispatch.message_spans import MessageSpan, by_base
 
 OFFSET_MAX = 1 << 64
 """Higher than any offset."""

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
 
-from pydanube.dispatch.flow import Allowances
+from pydanube.dispatch.effects import Effect
+from pydanube.dispatch.flow import Allowances, Credit
 from pydanube.dispatch.unkeyed import UnkeyedSubscription
-
-if TYPE_CHECKING:
-    from pydanube.dispatch.effects import Effect
-    from pydanube.dispatch.flow import Credit
 
 
 class SharedSubscription(UnkeyedSubscription):

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING
 
 from pydanube.dispatch.effects import BecomeActive, BecomeStandby, Effect
 from pydanube.dispatch.unkeyed import UnkeyedSubscription
 from pydanube.model.errors import ConsumerBusy
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class SingleActiveSubscription(UnkeyedSubscription):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from pydanube.dispatch.message_spans import MessageSpan
+from pydanube.dispatch.message_spans import MessageSpan
 
 
 class ReadyMessages(Protocol):

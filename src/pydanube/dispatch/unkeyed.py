@@ -8,18 +8,14 @@ consumer, and in the number of messages that it receives at a time.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from pydanube.dispatch.effects import Deliver, Effect
+from pydanube.dispatch.flow import Credit
 from pydanube.dispatch.machine import UNLIMITED, SubscriptionMachine
 from pydanube.dispatch.message_spans import Batch, MessageSpan, MessageSpans
 from pydanube.dispatch.ready import ReadySpans
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pydanube.dispatch.flow import Credit
-    from pydanube.model.ranges import Range
+from pydanube.model.ranges import Range
 
 
 class UnkeyedSubscription(SubscriptionMachine):

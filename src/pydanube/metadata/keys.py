@@ -8,8 +8,6 @@ in order are padded to 20 digits.  docs/format/metadata.md is the normative desc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pydanube.metadata.key import Key, key_of, prefix_of
 from pydanube.metadata.records import (
     BrokerRecord,
@@ -28,11 +26,9 @@ from pydanube.metadata.records import (
     TopicRecord,
 )
 from pydanube.model.errors import InvalidName
+from pydanube.model.ids import TopicId
+from pydanube.model.names import TopicName
 from pydanube.model.segments import SegmentEntry
-
-if TYPE_CHECKING:
-    from pydanube.model.ids import TopicId
-    from pydanube.model.names import TopicName
 
 BROKER = key_of("/broker", BrokerRecord)
 """The identity of the broker that owns the store."""

@@ -15,12 +15,14 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from pydanube.metadata.key import Key, Prefix
 from pydanube.metadata.store import (
     Comparison,
     Delete,
@@ -32,11 +34,6 @@ from pydanube.metadata.store import (
 )
 from pydanube.metadata.transactions import check, conditions, encode_changes
 from pydanube.model.errors import Closed, DiskFull, MetadataUnavailable
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-
-    from pydanube.metadata.key import Key, Prefix
 
 T = TypeVar("T")
 R = TypeVar("R")

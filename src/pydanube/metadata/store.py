@@ -15,14 +15,12 @@ Ordering: Changes by one caller are made in the order of the calls.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Generic, NewType, Protocol, TypeVar
+from typing import Any, Final, Generic, NewType, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pydanube.metadata.key import Key, Prefix
+from pydanube.metadata.key import Key, Prefix
 
 T = TypeVar("T")
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
+from pydanube.metadata.key import Key
 from pydanube.metadata.store import (
     ABSENT,
     Comparison,
@@ -16,11 +18,6 @@ from pydanube.metadata.store import (
     Unchanged,
 )
 from pydanube.model.errors import RevisionConflict
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from pydanube.metadata.key import Key
 
 T = TypeVar("T")
 

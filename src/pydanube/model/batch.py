@@ -9,16 +9,13 @@ messages come from several producers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from functools import cache
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from pydanube.model.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 class Column(IntEnum):

@@ -9,12 +9,9 @@ of Prometheus: counters end in ``_total``, bytes and seconds are part of the nam
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 SERIES_MAX = 1000
 """The most series of a metric; about 100 KB a scrape."""

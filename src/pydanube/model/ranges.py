@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from pydanube.model.range_blocks import (
     RANGES_MAX,
     SPAN_MAX,
     SPREAD_DENSE,
+    BitMap,
+    Block,
     Dense,
     Range,
     Sparse,
@@ -16,11 +18,6 @@ from pydanube.model.range_blocks import (
     range_count_of,
     ranges_of_bits,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from pydanube.model.range_blocks import BitMap, Block
 
 __all__ = ["Range", "RangeSet"]
 

@@ -17,17 +17,14 @@ messages in selections is removed.  A message that returns later brings its key 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from pydanube.dispatch.message_spans import NOBODY, Batch, MessageSpan
 from pydanube.model.range_blocks import lowest_bit, ranges_of_bits
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from pydanube.model.ranges import Range
+from pydanube.model.ranges import Range
 
 T = TypeVar("T")
 

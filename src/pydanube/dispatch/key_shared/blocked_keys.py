@@ -12,18 +12,14 @@ A key is blocked
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import groupby
-from typing import TYPE_CHECKING
 
+from pydanube.dispatch.cursor import Cursor
+from pydanube.dispatch.key_shared.batch_chunks import Selection
 from pydanube.dispatch.ready import OFFSET_MAX
 from pydanube.model.ranges import RangeSet
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from collections.abc import Set as AbstractSet
-
-    from pydanube.dispatch.cursor import Cursor
-    from pydanube.dispatch.key_shared.batch_chunks import Selection
 
 
 class BlockedKey:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from heapq import heappop, heappush, heapreplace
 from itertools import count
-from typing import TYPE_CHECKING
 
-from pydanube.dispatch.key_shared.batch_chunks import bits_below
+from pydanube.dispatch.key_shared.batch_chunks import Selection, bits_below
 from pydanube.model.range_blocks import lowest_bit
-
-if TYPE_CHECKING:
-    from pydanube.dispatch.key_shared.batch_chunks import Selection
 
 
 class ConsumerQueue:

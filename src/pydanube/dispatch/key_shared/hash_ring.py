@@ -15,12 +15,9 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from collections.abc import Container, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING
 from zlib import crc32
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
 
 POINTS_PER_OWNER = 256
 """With this many, two owners almost always share within 60:40; see the tests."""

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING
 
-from pydanube.dispatch.message_spans import by_base
-
-if TYPE_CHECKING:
-    from pydanube.dispatch.key_shared.batch_chunks import BatchChunks, Selection
-    from pydanube.dispatch.message_spans import MessageSpan
+from pydanube.dispatch.key_shared.batch_chunks import BatchChunks, Selection
+from pydanube.dispatch.message_spans import MessageSpan, by_base
 
 _STALE_MAX = 64
 

@@ -8,12 +8,9 @@ character, and all other characters match themselves.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from pydanube.model.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 KEY_FILTERS_MAX = 100
 KEY_FILTER_LENGTH_MAX = 256

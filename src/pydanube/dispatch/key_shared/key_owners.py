@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from bisect import insort
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from pydanube.dispatch.key_shared.hash_ring import HashRing
+from pydanube.dispatch.key_shared.key_filters import KeyFilters
 from pydanube.dispatch.message_spans import NOBODY
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pydanube.dispatch.key_shared.key_filters import KeyFilters
 
 OWNERS_REMEMBERED_MAX = 16_384
 """About 2 MB."""

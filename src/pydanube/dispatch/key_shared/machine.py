@@ -16,11 +16,11 @@ batch_chunks.py.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heapreplace
-from typing import TYPE_CHECKING
 
 from pydanube.dispatch.effects import Deliver, Effect
-from pydanube.dispatch.flow import Allowances
+from pydanube.dispatch.flow import Allowances, Credit
 from pydanube.dispatch.key_shared.batch_chunks import (
     BatchChunk,
     BatchChunks,
@@ -28,21 +28,16 @@ from pydanube.dispatch.key_shared.batch_chunks import (
     bits_below,
     lowest_bits,
 )
+from pydanube.dispatch.key_shared.consumer_queue import ConsumerQueue
 from pydanube.dispatch.key_shared.in_flight import InFlightSelections
 from pydanube.dispatch.key_shared.key_filters import KeyFilters
 from pydanube.dispatch.key_shared.key_owners import KeyOwners
 from pydanube.dispatch.key_shared.ready import ReadySelections
 from pydanube.dispatch.machine import UNLIMITED, SubscriptionMachine
+from pydanube.dispatch.message_spans import Batch, MessageSpan
 from pydanube.dispatch.ready import OFFSET_MAX
 from pydanube.model.range_blocks import ranges_of_bits
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pydanube.dispatch.flow import Credit
-    from pydanube.dispatch.key_shared.consumer_queue import ConsumerQueue
-    from pydanube.dispatch.message_spans import Batch, MessageSpan
-    from pydanube.model.ranges import Range
+from pydanube.model.ranges import Range
 
 WAITING_MESSAGES_MAX = 50_000
 """About 5 MB if they came in large batches, 60 MB if each came in its own batch."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
+from pydanube.dispatch.cursor import Cursor
 from pydanube.dispatch.key_shared.batch_chunks import (
     CHUNK_MESSAGES_MAX,
     BatchChunk,
@@ -14,16 +15,10 @@ from pydanube.dispatch.key_shared.batch_chunks import (
 )
 from pydanube.dispatch.key_shared.blocked_keys import BlockedKey, BlockedKeys
 from pydanube.dispatch.key_shared.consumer_queue import ConsumerQueue
-from pydanube.dispatch.message_spans import NOBODY
+from pydanube.dispatch.key_shared.key_owners import KeyOwners
+from pydanube.dispatch.message_spans import NOBODY, Batch, MessageSpan
 from pydanube.dispatch.ready import OFFSET_MAX
 from pydanube.model.range_blocks import bits_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pydanube.dispatch.cursor import Cursor
-    from pydanube.dispatch.key_shared.key_owners import KeyOwners
-    from pydanube.dispatch.message_spans import Batch, MessageSpan
 
 
 class ReadySelections:
