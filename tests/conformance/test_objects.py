@@ -1,6 +1,5 @@
 """The contract of all implementations of Objects."""
 
-import asyncio
 import time
 
 import pytest
@@ -16,15 +15,15 @@ def objects(request, tmp_path):
     return DirectoryObjects(tmp_path / "made" / "here")
 
 
-def test_an_object_is_read_back(objects):
-    asyncio.run(objects.put("ns/topic/one", b"abc"))
+async def test_an_object_is_read_back(objects):
+    await objects.put("ns/topic/one", b"abc")
     with objects.open("ns/topic/one") as file:
         assert file.read() == b"abc"
 
 
-def test_object_replaces_one_of_the_same_name(objects):
-    asyncio.run(objects.put("a/one", b"abc"))
-    asyncio.run(objects.put("a/one", b"de"))
+async def test_object_replaces_one_of_the_same_name(objects):
+    await objects.put("a/one", b"abc")
+    await objects.put("a/one", b"de")
     with objects.open("a/one") as file:
         assert file.read() == b"de"
 
@@ -63,8 +62,8 @@ async def test_an_object_may_have_the_longest_names_of_namespace_and_topic(objec
     assert await objects.names("") == []
 
 
-def test_prefix_that_is_too_long_has_no_objects(objects):
-    assert asyncio.run(objects.names(f"default/{'é' * 255}/")) == []
+async def test_prefix_that_is_too_long_has_no_objects(objects):
+    assert await objects.names(f"default/{'é' * 255}/") == []
 
 
 async def test_an_object_has_the_time_at_which_it_was_stored(objects):

@@ -26,7 +26,7 @@ from pydanube.model.staging import StagedPart
 from pydanube.storage.config import JournalConfig, StorageConfig
 from pydanube.storage.objects import MemoryObjects
 from pydanube.storage.storage import open_storage
-from support.brokers import A_NOW_US, TEST_TIMEOUT_S
+from support.brokers import A_NOW_US
 from support.memory_store import MemoryStore
 from support.recording_files import RecordingFiles
 from support.staging import A_QUERY, PartMaker, quiet, stage_part, stored
@@ -247,81 +247,67 @@ def _moments(timeline: Timeline):
         yield at, events.count("journal"), events.count("staged")
 
 
-def _run(work):
-    async def run():
-        async with asyncio.timeout(TEST_TIMEOUT_S * 4):
-            return await work()
-
-    return asyncio.run(run())
-
-
 @pytest.mark.slow
-def test_crash_at_any_moment_publishes_each_version_once_or_not_yet() -> None:
-    async def run() -> int:
-        timeline = Timeline()
-        journal, staged = await _script(timeline)
-        assert any(each.kind == "remove" for each in staged.operations)
-        seen = set()
-        for at, journal_count, staged_count in _moments(timeline):
-            chance = Random(at)
-            store = _store_at(timeline, at)
-            journals = list(journal.crash_states(journal_count))
-            parts = list(staged.crash_states(staged_count))
-            # Combine each state of one disk with some state of the other.
-            pairs = [(each, chance.choice(parts)) for each in journals]
-            pairs += [(chance.choice(journals), each) for each in parts]
-            for log, stage in chance.sample(pairs, min(len(pairs), STATES_MAX)):
-                key = (
-                    hash(tuple(sorted(log.items()))),
-                    hash(tuple(sorted(stage.items()))),
-                    store._revision,
-                )
-                if key in seen:
-                    continue
-                seen.add(key)
-                await _check(store, log, stage, timeline, at)
-        return len(seen)
-
-    assert _run(run) > 400
-
-
-@pytest.mark.slow
-def test_commit_is_resumed_after_a_crash_during_its_resumption() -> None:
-    async def run() -> int:
-        timeline = Timeline()
-        journal, staged = await _script(timeline)
-        checked = 0
-        for at, journal_count, staged_count in _moments(timeline):
-            store = _store_at(timeline, at)
-            chance = Random(at)
-            log = chance.choice(list(journal.crash_states(journal_count)))
-            stage = chance.choice(list(staged.crash_states(staged_count)))
-            again = Timeline(
-                finished=timeline.finished, committed=dict(timeline.committed)
+@pytest.mark.timeout(120)
+async def test_crash_at_any_moment_publishes_each_version_once_or_not_yet() -> None:
+    timeline = Timeline()
+    journal, staged = await _script(timeline)
+    assert any(each.kind == "remove" for each in staged.operations)
+    seen = set()
+    for at, journal_count, staged_count in _moments(timeline):
+        chance = Random(at)
+        store = _store_at(timeline, at)
+        journals = list(journal.crash_states(journal_count))
+        parts = list(staged.crash_states(staged_count))
+        # Combine each state of one disk with some state of the other.
+        pairs = [(each, chance.choice(parts)) for each in journals]
+        pairs += [(chance.choice(journals), each) for each in parts]
+        for log, stage in chance.sample(pairs, min(len(pairs), STATES_MAX)):
+            key = (
+                hash(tuple(sorted(log.items()))),
+                hash(tuple(sorted(stage.items()))),
+                store._revision,
             )
-            logs = RecordingFiles(log, fail=again.recorder("journal"))
-            stages = RecordingFiles(stage, fail=again.recorder("staged"))
-            copied = RecordingStore(again)
-            copied.copy_from(store)
-            again.stores.append((0, _copy_of(store)))
-            async with _broker(copied, logs, stages) as broker:
-                await quiet(broker)
-            for second in range(0, again.now + 1, 2):
-                events = again.events[:second]
-                await _check(
-                    _store_at(again, second),
-                    chance.choice(list(logs.crash_states(events.count("journal")))),
-                    chance.choice(list(stages.crash_states(events.count("staged")))),
-                    timeline,
-                    at,
-                )
-                checked += 1
-        return checked
-
-    assert _run(run) > 100
+            if key in seen:
+                continue
+            seen.add(key)
+            await _check(store, log, stage, timeline, at)
+    assert len(seen) > 400
 
 
-def test_full_disk_ends_only_the_part() -> None:
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+async def test_commit_is_resumed_after_a_crash_during_its_resumption() -> None:
+    timeline = Timeline()
+    journal, staged = await _script(timeline)
+    checked = 0
+    for at, journal_count, staged_count in _moments(timeline):
+        store = _store_at(timeline, at)
+        chance = Random(at)
+        log = chance.choice(list(journal.crash_states(journal_count)))
+        stage = chance.choice(list(staged.crash_states(staged_count)))
+        again = Timeline(finished=timeline.finished, committed=dict(timeline.committed))
+        logs = RecordingFiles(log, fail=again.recorder("journal"))
+        stages = RecordingFiles(stage, fail=again.recorder("staged"))
+        copied = RecordingStore(again)
+        copied.copy_from(store)
+        again.stores.append((0, _copy_of(store)))
+        async with _broker(copied, logs, stages) as broker:
+            await quiet(broker)
+        for second in range(0, again.now + 1, 2):
+            events = again.events[:second]
+            await _check(
+                _store_at(again, second),
+                chance.choice(list(logs.crash_states(events.count("journal")))),
+                chance.choice(list(stages.crash_states(events.count("staged")))),
+                timeline,
+                at,
+            )
+            checked += 1
+    assert checked > 100
+
+
+async def test_full_disk_ends_only_the_part() -> None:
     is_full = False
 
     def fail(operation):
@@ -329,30 +315,26 @@ def test_full_disk_ends_only_the_part() -> None:
             return OSError(errno.ENOSPC, "No space left on device")
         return None
 
-    async def run() -> None:
-        nonlocal is_full
-        staged = RecordingFiles(fail=fail)
-        async with _broker(MemoryStore(), RecordingFiles(), staged) as broker:
-            await broker.topics.create(TopicName.parse(A), TopicPolicy())
-            kept = await stage_part(broker, 0, "kept", [(A, _batch(1))])
-            part = PartMaker(broker, 0, "refused")
-            await part.write(A, _batch(2))
-            is_full = True
-            with pytest.raises(DiskFull, match="No space left"):
-                await part.write(A, _batch(3))
-            is_full = False
-            with pytest.raises(StagedPartNotFound):
-                await part.finish()
-            other = await stage_part(broker, 0, "other", [(A, _batch(4))])
-            await broker.staging.commit(A_QUERY, 0, [kept, other])
-            assert await stored(broker, A) == _batch(1, 4)
-            assert broker.staging.parts.byte_count == 0
-        assert not staged.contents
-
-    _run(run)
+    staged = RecordingFiles(fail=fail)
+    async with _broker(MemoryStore(), RecordingFiles(), staged) as broker:
+        await broker.topics.create(TopicName.parse(A), TopicPolicy())
+        kept = await stage_part(broker, 0, "kept", [(A, _batch(1))])
+        part = PartMaker(broker, 0, "refused")
+        await part.write(A, _batch(2))
+        is_full = True
+        with pytest.raises(DiskFull, match="No space left"):
+            await part.write(A, _batch(3))
+        is_full = False
+        with pytest.raises(StagedPartNotFound):
+            await part.finish()
+        other = await stage_part(broker, 0, "other", [(A, _batch(4))])
+        await broker.staging.commit(A_QUERY, 0, [kept, other])
+        assert await stored(broker, A) == _batch(1, 4)
+        assert broker.staging.parts.byte_count == 0
+    assert not staged.contents
 
 
-def test_commit_interrupted_by_a_full_disk_is_finished_later() -> None:
+async def test_commit_interrupted_by_a_full_disk_is_finished_later() -> None:
     is_full = False
 
     def fail(operation):
@@ -360,23 +342,19 @@ def test_commit_interrupted_by_a_full_disk_is_finished_later() -> None:
             return OSError(errno.ENOSPC, "No space left on device")
         return None
 
-    async def run() -> None:
-        nonlocal is_full
-        async with _broker(
-            MemoryStore(), RecordingFiles(fail=fail), RecordingFiles()
-        ) as broker:
-            await broker.topics.create(TopicName.parse(A), TopicPolicy())
-            part = await stage_part(broker, 0, "only", [(A, _batch(1)), (A, _batch(2))])
-            is_full = True
-            with pytest.raises(DiskFull):
-                await broker.staging.commit(A_QUERY, 0, [part])
-            facts = await broker.staging.describe(A_QUERY)
-            assert (facts.committed_version, facts.is_finished) == (0, False)
-            assert await stored(broker, A) == []
-            is_full = False
-            commit = await broker.staging.commit(A_QUERY, 0, [part])
-            assert (commit.message_count, commit.is_repeat) == (2, True)
-            assert await stored(broker, A) == _batch(1, 2)
-            assert (await broker.staging.describe(A_QUERY)).is_finished
-
-    _run(run)
+    async with _broker(
+        MemoryStore(), RecordingFiles(fail=fail), RecordingFiles()
+    ) as broker:
+        await broker.topics.create(TopicName.parse(A), TopicPolicy())
+        part = await stage_part(broker, 0, "only", [(A, _batch(1)), (A, _batch(2))])
+        is_full = True
+        with pytest.raises(DiskFull):
+            await broker.staging.commit(A_QUERY, 0, [part])
+        facts = await broker.staging.describe(A_QUERY)
+        assert (facts.committed_version, facts.is_finished) == (0, False)
+        assert await stored(broker, A) == []
+        is_full = False
+        commit = await broker.staging.commit(A_QUERY, 0, [part])
+        assert (commit.message_count, commit.is_repeat) == (2, True)
+        assert await stored(broker, A) == _batch(1, 2)
+        assert (await broker.staging.describe(A_QUERY)).is_finished

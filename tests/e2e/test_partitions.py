@@ -9,7 +9,7 @@ import pydanube
 from pydanube import FailurePolicy, NamespacePolicy, PoisonPolicy
 from support.processes import BrokerProcess
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(120)]
 
 TOPIC = "/default/kill-parts"
 KEYS = 20
@@ -43,71 +43,65 @@ async def consume(client, acknowledged, done, seen):
             await consumer.ack(batch)
 
 
-def test_partitioned_topic_loses_nothing_when_its_broker_is_killed(tmp_path):
-    async def test(broker):
-        acknowledged, seen = {}, defaultdict(list)
-        stop, done = asyncio.Event(), asyncio.Event()
-        async with pydanube.connect(broker.url) as client, asyncio.TaskGroup() as tasks:
-            await client.create_topic(TOPIC, partitions=3)
-            tasks.create_task(publish(client, stop, done, acknowledged))
-            tasks.create_task(consume(client, acknowledged, done, seen))
-            for _ in range(KILLS):
-                await asyncio.sleep(0.3)
-                await asyncio.to_thread(broker.kill)
-                await asyncio.to_thread(broker.start)
-            await asyncio.sleep(0.3)
-            stop.set()
-        assert len(acknowledged) > 1000
-        # All messages arrived from their partition, and each key in its order.
-        for number, message_id in acknowledged.items():
-            assert set(seen[number]) == {message_id}
-        for key in range(KEYS):
-            ids = [acknowledged[n] for n in sorted(acknowledged) if n % KEYS == key]
-            assert len({each.topic for each in ids}) == 1
-            offsets = [each.offset for each in ids]
-            assert offsets == sorted(offsets)
-
+@pytest.fixture
+def broker(tmp_path):
     with BrokerProcess(tmp_path / "data") as broker:
-        asyncio.run(test(broker))
+        yield broker
 
 
-def test_settings_and_delayed_messages_survive_a_kill(tmp_path):
+async def test_partitioned_topic_loses_nothing_when_its_broker_is_killed(broker):
+    acknowledged, seen = {}, defaultdict(list)
+    stop, done = asyncio.Event(), asyncio.Event()
+    async with pydanube.connect(broker.url) as client, asyncio.TaskGroup() as tasks:
+        await client.create_topic(TOPIC, partitions=3)
+        tasks.create_task(publish(client, stop, done, acknowledged))
+        tasks.create_task(consume(client, acknowledged, done, seen))
+        for _ in range(KILLS):
+            await asyncio.sleep(0.3)
+            await asyncio.to_thread(broker.kill)
+            await asyncio.to_thread(broker.start)
+        await asyncio.sleep(0.3)
+        stop.set()
+    assert len(acknowledged) > 1000
+    # All messages arrived from their partition, and each key in its order.
+    for number, message_id in acknowledged.items():
+        assert set(seen[number]) == {message_id}
+    for key in range(KEYS):
+        ids = [acknowledged[n] for n in sorted(acknowledged) if n % KEYS == key]
+        assert len({each.topic for each in ids}) == 1
+        offsets = [each.offset for each in ids]
+        assert offsets == sorted(offsets)
+
+
+async def test_settings_and_delayed_messages_survive_a_kill(broker):
     policy = FailurePolicy(
         redeliveries_max=3,
         poison=PoisonPolicy.DEAD_LETTER,
         dead_letter_topic="/default/dead",
     )
     limits = NamespacePolicy(max_message_size=1000)
-
-    async def before(url):
-        async with pydanube.connect(url) as client:
-            await client.create_namespace("shop", policy=limits)
-            await client.create_topic("/shop/t", partitions=2, ttl_s=3600)
-            await client.create_subscription("/shop/t", "s", start="earliest")
-            await client.set_failure_policy("/shop/t", "s", policy)
-            await client.pause_subscription("/shop/t", "s")
-            async with client.producer("/shop/t") as producer:
-                await producer.send_batch([b"far"], deliver_after_s=3600)
-                await producer.send_batch([b"soon"], deliver_after_s=0.2)
-
-    async def after(url):
-        async with pydanube.connect(url) as client:
-            facts = await client.describe_namespace("shop")
-            assert (facts.policy, facts.topic_count) == (limits, 2)
-            settings = await client.subscription_settings("/shop/t", "s")
-            assert (settings.failure_policy, settings.is_paused) == (policy, True)
-            topic = await client.describe_topic("/shop/t-part-1")
-            assert (topic.policy.ttl_s, topic.limits) == (3600.0, limits)
-            await client.resume_subscription("/shop/t", "s")
-            async with client.consumer("/shop/t", subscription="s") as consumer:
-                message = await consumer.receive(timeout_s=20)
-                assert message.payload == b"soon"
-                await consumer.ack(message)
-                with pytest.raises(pydanube.TimedOut):
-                    await consumer.receive(timeout_s=0.2)
-
-    with BrokerProcess(tmp_path / "data") as broker:
-        asyncio.run(before(broker.url))
-        broker.kill()
-        broker.start()
-        asyncio.run(after(broker.url))
+    async with pydanube.connect(broker.url) as client:
+        await client.create_namespace("shop", policy=limits)
+        await client.create_topic("/shop/t", partitions=2, ttl_s=3600)
+        await client.create_subscription("/shop/t", "s", start="earliest")
+        await client.set_failure_policy("/shop/t", "s", policy)
+        await client.pause_subscription("/shop/t", "s")
+        async with client.producer("/shop/t") as producer:
+            await producer.send_batch([b"far"], deliver_after_s=3600)
+            await producer.send_batch([b"soon"], deliver_after_s=0.2)
+    broker.kill()
+    broker.start()
+    async with pydanube.connect(broker.url) as client:
+        facts = await client.describe_namespace("shop")
+        assert (facts.policy, facts.topic_count) == (limits, 2)
+        settings = await client.subscription_settings("/shop/t", "s")
+        assert (settings.failure_policy, settings.is_paused) == (policy, True)
+        topic = await client.describe_topic("/shop/t-part-1")
+        assert (topic.policy.ttl_s, topic.limits) == (3600.0, limits)
+        await client.resume_subscription("/shop/t", "s")
+        async with client.consumer("/shop/t", subscription="s") as consumer:
+            message = await consumer.receive(timeout_s=20)
+            assert message.payload == b"soon"
+            await consumer.ack(message)
+            with pytest.raises(pydanube.TimedOut):
+                await consumer.receive(timeout_s=0.2)

@@ -9,7 +9,7 @@ import pytest
 import pydanube
 from support.processes import BrokerProcess
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(120)]
 
 TOPIC = "/default/staged"
 PARTITIONED = "/default/spread"
@@ -31,70 +31,69 @@ async def restart(broker):
     await asyncio.to_thread(broker.start)
 
 
-def with_broker(tmp_path, test):
-    async def run(broker):
-        async with asyncio.timeout(120), pydanube.connect(broker.url) as client:
-            await client.create_topic(TOPIC)
-            await test(broker, client)
-
+@pytest.fixture
+def broker(tmp_path):
     with BrokerProcess(tmp_path / "data") as broker:
-        asyncio.run(run(broker))
+        yield broker
 
 
-def test_a_kill_at_every_step_loses_nothing_and_repeats_nothing(tmp_path):
-    async def test(broker, client):
-        staging = client.staging("query", 0)
-        part = staging.part("0")
-        await part.write(TOPIC, batch(b"1"))
-        await restart(broker)
-        await part.write(TOPIC, batch(b"2"))
-        first = await part.finish()
-        await restart(broker)
-        part = staging.part("1")
-        await part.write(TOPIC, batch(b"3"))
-        second = await part.finish()
-        assert await stored(client, TOPIC) == []
-        assert not await staging.is_committed()
-        commit = await staging.commit([first, second])
-        assert not commit.is_repeat
-        await restart(broker)
-        assert await staging.is_committed()
-        assert (await staging.commit([first, second])).is_repeat
-        assert await stored(client, TOPIC) == [b"1", b"2", b"3"]
-        assert not list((tmp_path / "data" / "staging").iterdir())
-
-    with_broker(tmp_path, test)
+@pytest.fixture
+async def client(broker):
+    async with pydanube.connect(broker.url) as client:
+        await client.create_topic(TOPIC)
+        yield client
 
 
-def test_kills_in_the_middle_of_commits_publish_each_version_once(tmp_path):
+async def test_a_kill_at_every_step_loses_nothing_and_repeats_nothing(
+    broker, client, tmp_path
+):
+    staging = client.staging("query", 0)
+    part = staging.part("0")
+    await part.write(TOPIC, batch(b"1"))
+    await restart(broker)
+    await part.write(TOPIC, batch(b"2"))
+    first = await part.finish()
+    await restart(broker)
+    part = staging.part("1")
+    await part.write(TOPIC, batch(b"3"))
+    second = await part.finish()
+    assert await stored(client, TOPIC) == []
+    assert not await staging.is_committed()
+    commit = await staging.commit([first, second])
+    assert not commit.is_repeat
+    await restart(broker)
+    assert await staging.is_committed()
+    assert (await staging.commit([first, second])).is_repeat
+    assert await stored(client, TOPIC) == [b"1", b"2", b"3"]
+    assert not list((tmp_path / "data" / "staging").iterdir())
+
+
+async def test_kills_in_the_middle_of_commits_publish_each_version_once(broker, client):
     chance = random.Random(4711)
     # So much that a kill finds some of it appended, and some not.
     sizes = [chance.choice([10, 1000, 200_000]) for _ in range(4)]
     expected = []
 
-    async def test(broker, client):
-        for version, size in enumerate(sizes):
-            staging = client.staging("query", version)
-            parts = []
-            for number in range(4):
-                part = staging.part(str(number))
-                for at in range(10):
-                    head = f"{version}.{number}.{at}."
-                    payloads = [(head + str(n)).encode() + bytes(size) for n in (1, 2)]
-                    expected.extend(each[: each.index(0)] for each in payloads)
-                    await part.write(TOPIC, batch(*payloads))
-                parts.append(await part.finish())
-            async with asyncio.TaskGroup() as tasks:
-                committing = tasks.create_task(staging.commit(parts))
-                await asyncio.sleep(chance.choice([0.0, 0.002, 0.01, 0.03]))
-                await restart(broker)
-            assert committing.result().message_count == 80
-            again = await staging.commit(parts)
-            assert (again.message_count, again.is_repeat) == (80, True)
-        found = [each[: each.index(0)] for each in await stored(client, TOPIC)]
-        assert found == expected
-
-    with_broker(tmp_path, test)
+    for version, size in enumerate(sizes):
+        staging = client.staging("query", version)
+        parts = []
+        for number in range(4):
+            part = staging.part(str(number))
+            for at in range(10):
+                head = f"{version}.{number}.{at}."
+                payloads = [(head + str(n)).encode() + bytes(size) for n in (1, 2)]
+                expected.extend(each[: each.index(0)] for each in payloads)
+                await part.write(TOPIC, batch(*payloads))
+            parts.append(await part.finish())
+        async with asyncio.TaskGroup() as tasks:
+            committing = tasks.create_task(staging.commit(parts))
+            await asyncio.sleep(chance.choice([0.0, 0.002, 0.01, 0.03]))
+            await restart(broker)
+        assert committing.result().message_count == 80
+        again = await staging.commit(parts)
+        assert (again.message_count, again.is_repeat) == (80, True)
+    found = [each[: each.index(0)] for each in await stored(client, TOPIC)]
+    assert found == expected
 
 
 async def write_versions(client, stop):
@@ -120,28 +119,25 @@ async def write_part(staging, number):
     return await part.finish()
 
 
-def test_a_stream_of_versions_survives_kills_at_any_time(tmp_path):
-    async def test(broker, client):
-        chance, stop = random.Random(42), asyncio.Event()
-        await client.create_topic(PARTITIONED, partitions=2)
-        async with asyncio.TaskGroup() as tasks:
-            writing = tasks.create_task(write_versions(client, stop))
-            for _ in range(KILLS):
-                await asyncio.sleep(chance.uniform(0.05, 0.4))
-                await restart(broker)
-            stop.set()
-        found = []
-        for topic in await client.partitions(PARTITIONED):
-            payloads = await stored(client, topic)
-            found += payloads
-            versions = [int(each.split(b".")[0]) for each in payloads]
-            assert versions == sorted(versions)
-        expected = [
-            f"{version}.{number}.{at}".encode()
-            for version in range(writing.result())
-            for number in range(PARTS)
-            for at in range(5)
-        ]
-        assert sorted(found) == sorted(expected)
-
-    with_broker(tmp_path, test)
+async def test_a_stream_of_versions_survives_kills_at_any_time(broker, client):
+    chance, stop = random.Random(42), asyncio.Event()
+    await client.create_topic(PARTITIONED, partitions=2)
+    async with asyncio.TaskGroup() as tasks:
+        writing = tasks.create_task(write_versions(client, stop))
+        for _ in range(KILLS):
+            await asyncio.sleep(chance.uniform(0.05, 0.4))
+            await restart(broker)
+        stop.set()
+    found = []
+    for topic in await client.partitions(PARTITIONED):
+        payloads = await stored(client, topic)
+        found += payloads
+        versions = [int(each.split(b".")[0]) for each in payloads]
+        assert versions == sorted(versions)
+    expected = [
+        f"{version}.{number}.{at}".encode()
+        for version in range(writing.result())
+        for number in range(PARTS)
+        for at in range(5)
+    ]
+    assert sorted(found) == sorted(expected)

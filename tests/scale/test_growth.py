@@ -45,12 +45,12 @@ PROBES = 10
 CREDIT = 1 << 20
 
 
-async def run(test, **options):
-    """Return the results of *test* with few and with four times as many things."""
+async def run(measure, **options):
+    """Return the results of *measure* with few and with four times as many things."""
     found = []
     for count in (SMALL, LARGE):
         async with BrokerWorld().broker(**options) as broker:
-            found.append(await test(broker, count))
+            found.append(await measure(broker, count))
     return found
 
 
@@ -63,35 +63,35 @@ async def open_producers(broker, first, count, *, topic=A_TOPIC, policy=RELIABLE
 
 @pytest.mark.parametrize("policy", [RELIABLE, NON_RELIABLE], ids=["stored", "direct"])
 async def test_cost_of_opening_a_producer_does_not_depend_on_connected_ones(policy):
-    async def test(broker, count):
+    async def measure(broker, count):
         await open_producers(broker, 0, count, policy=policy)
         with counting_steps() as steps:
             await open_producers(broker, count, PROBES, policy=policy)
         return steps.count
 
-    assert_constant(*await run(test))
+    assert_constant(*await run(measure))
 
 
 async def test_cost_of_opening_a_producer_does_not_depend_on_idle_ones():
-    async def test(broker, count):
+    async def measure(broker, count):
         for topic, session in await open_producers(broker, 0, count):
             broker.producers.close(topic, session, forget=False)
         with counting_steps() as steps:
             await open_producers(broker, count, PROBES)
         return steps.count
 
-    assert_constant(*await run(test))
+    assert_constant(*await run(measure))
 
 
 async def test_cost_of_closing_a_producer_does_not_depend_on_others():
-    async def test(broker, count):
+    async def measure(broker, count):
         opened = await open_producers(broker, 0, count)
         with counting_steps() as steps:
             for topic, session in opened[:PROBES]:
                 broker.producers.close(topic, session, forget=True)
         return steps.count
 
-    assert_constant(*await run(test))
+    assert_constant(*await run(measure))
 
 
 async def test_cost_of_creating_a_topic_does_not_depend_on_others():
@@ -100,13 +100,13 @@ async def test_cost_of_creating_a_topic_does_not_depend_on_others():
             name = TopicName.parse(f"/default/t-{number}")
             await broker.topics.create(name, RELIABLE)
 
-    async def test(broker, count):
+    async def measure(broker, count):
         await create(broker, 0, count)
         with counting_steps() as steps:
             await create(broker, count, PROBES)
         return steps.count
 
-    assert_constant(*await run(test))
+    assert_constant(*await run(measure))
 
 
 async def test_cost_of_creating_a_subscription_does_not_depend_on_others():
@@ -117,7 +117,7 @@ async def test_cost_of_creating_a_subscription_does_not_depend_on_others():
                 *(SubscriptionType.SHARED, Start.LATEST),
             )
 
-    async def test(broker, count):
+    async def measure(broker, count):
         await broker.topics.create(A_TOPIC, RELIABLE)
         await create(broker, 0, count)
         with counting_steps() as steps:
@@ -128,7 +128,7 @@ async def test_cost_of_creating_a_subscription_does_not_depend_on_others():
                 )
         return steps.count
 
-    assert_constant(*await run(test))
+    assert_constant(*await run(measure))
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ async def test_cost_of_attaching_a_consumer_does_not_depend_on_others(type_):
         await asyncio.sleep(0)
         return subscription, consumers
 
-    async def test(broker, count):
+    async def measure(broker, count):
         topic = await broker.topics.create(A_TOPIC, RELIABLE)
         topic.set_limits(
             NamespacePolicy(
@@ -164,14 +164,14 @@ async def test_cost_of_attaching_a_consumer_does_not_depend_on_others(type_):
                 await asyncio.sleep(0)
         return steps.count
 
-    assert_constant(*await run(test))
+    assert_constant(*await run(measure))
 
 
 @pytest.mark.parametrize(
     "type_", [SubscriptionType.SHARED, SubscriptionType.KEY_SHARED]
 )
 def test_demand_is_known_without_asking_every_consumer(type_):
-    def test(count):
+    def measure(count):
         machine = create_machine(type_, Cursor(0))
         for consumer in range(count):
             machine.on_consumer_joined(consumer, 0.0)
@@ -182,7 +182,7 @@ def test_demand_is_known_without_asking_every_consumer(type_):
             assert machine.demand() == 7 * count + 1
         return steps.count
 
-    assert_constant(test(SMALL), test(LARGE))
+    assert_constant(measure(SMALL), measure(LARGE))
 
 
 async def test_memory_store_scans_one_prefix_without_reading_others():

@@ -44,9 +44,9 @@ PACKAGES = {
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_danube_server_answers_as_written(path, is_rewriting):
+async def test_danube_server_answers_as_written(path, is_rewriting):
     written = path.read_text()
-    played = asyncio.run(play(written))
+    played = await play(written)
     if is_rewriting:
         path.write_text(played)
     assert played == written or is_rewriting

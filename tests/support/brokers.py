@@ -20,7 +20,6 @@ A_TOPIC = TopicName.parse("/default/orders")
 A_NOW_US = 1_700_000_000_000_000
 RELIABLE = TopicPolicy()
 NON_RELIABLE = TopicPolicy(dispatch=DispatchMode.NON_RELIABLE)
-TEST_TIMEOUT_S = 30
 
 
 class MeddledStore(MemoryStore):
@@ -76,34 +75,6 @@ class BrokerWorld:
             ) as broker,
         ):
             yield broker
-
-
-def with_world(test, *worlds) -> None:
-    """Run *test* with a new world, or with these."""
-
-    async def run() -> None:
-        async with asyncio.timeout(TEST_TIMEOUT_S):
-            await test(*(worlds or [BrokerWorld()]))
-
-    try:
-        asyncio.run(run())
-    except BaseExceptionGroup as group:
-        raise _first(group) from None
-
-
-def with_bare_broker(test, **options) -> None:
-    """Run *test* with a broker without servers."""
-
-    async def run(world) -> None:
-        async with world.broker(**options) as broker:
-            await test(broker)
-
-    with_world(run)
-
-
-def _first(group):
-    error = group.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
 class Outcome:

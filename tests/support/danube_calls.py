@@ -194,13 +194,3 @@ async def danube_world(**options: Any):
         ) as server,
     ):
         yield DanubeWorld(memory.broker, server)
-
-
-def with_danube(test: Any, **options: Any) -> Any:
-    """Run *test* with a world and a client."""
-
-    async def run() -> Any:
-        async with danube_world(**options) as world, world.client() as client:
-            return await test(world, client)
-
-    return asyncio.run(run())

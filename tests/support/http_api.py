@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 
 import httpx
 
 from pydanube.model.errors import Unavailable
 from pydanube.servers.http.app import make_app
-from pydanube.testing import memory_broker
-
-TIMEOUT_S = 30
 
 
 @dataclass
@@ -66,19 +62,6 @@ class Api:
     async def published(self, topic, *payloads):
         async with self.client.producer(topic) as producer:
             await producer.send_batch(payloads)
-
-
-def with_api(test):
-    async def main():
-        async with (
-            asyncio.timeout(TIMEOUT_S),
-            memory_broker() as broker,
-            broker.connect() as client,
-            http_of(State(broker.broker)) as http,
-        ):
-            await test(Api(http, client))
-
-    asyncio.run(main())
 
 
 def http_of(state):

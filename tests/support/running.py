@@ -1,42 +1,18 @@
-"""Running async tests against a broker in this process."""
+"""Tests with a broker in this process."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from pydanube.client.client import Client
-from pydanube.testing import MemoryBroker, memory_broker
 
 TOPIC = "/default/orders"
-TEST_TIMEOUT_S = 30
 
 
 def using(**values: Any) -> Any:
     """Give some fixtures of a test other values than usual."""
     parameters = pytest.param(*values.values(), id=pytest.HIDDEN_PARAM)
     return pytest.mark.parametrize(list(values), [parameters])
-
-
-def with_client(test: Callable[[Client], Awaitable[Any]]) -> Any:
-    """Run *test* with a client of a broker of its own."""
-
-    async def run(broker: MemoryBroker) -> Any:
-        async with broker.connect() as client:
-            return await test(client)
-
-    return with_broker(run)
-
-
-def with_broker(test: Callable[[MemoryBroker], Awaitable[Any]], **options: Any) -> Any:
-    """Run *test* with a broker of its own."""
-
-    async def run() -> Any:
-        async with asyncio.timeout(TEST_TIMEOUT_S), memory_broker(**options) as broker:
-            return await test(broker)
-
-    return asyncio.run(run())
 
 
 async def published(client: Client, *payloads: bytes, topic: str = TOPIC) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,81 +29,68 @@ class Wire:
         self.is_closed = True
 
 
-def with_write_buffer(work):
-    """What the wire was given while *work* used the buffer."""
-    wire = Wire()
-
-    async def run():
-        await work(WriteBuffer(wire, asyncio.get_running_loop()), wire)
-
-    asyncio.run(run())
-    return wire
+@pytest.fixture
+def wire():
+    return Wire()
 
 
-def test_first_write_is_sent_at_once_and_the_rest_together():
-    async def work(buffer, wire):
-        buffer.write(b"a")
-        assert wire.calls == [b"a"]
-        buffer.write(b"b")
-        buffer.writelines([b"c", b"d"])
-        assert wire.calls == [b"a"]
-        await asyncio.sleep(0)
-        assert wire.calls == [b"a", b"bcd"]
-        buffer.writelines([b"e", b"f"])
-        assert wire.calls[-1] == b"ef"
-
-    with_write_buffer(work)
+@pytest.fixture
+async def buffer(wire):
+    return WriteBuffer(wire, asyncio.get_running_loop())
 
 
-def test_full_buffer_is_sent_before_the_end_of_the_turn():
-    async def work(buffer, wire):
-        buffer.write(b"a")
-        buffer.write(bytes(GATHERED_BYTES_MAX - 1))
-        assert len(wire.calls) == 1
-        buffer.writelines([b"b"])
-        assert len(wire.calls) == 2
+async def test_first_write_is_sent_at_once_and_the_rest_together(buffer, wire):
+    buffer.write(b"a")
+    assert wire.calls == [b"a"]
+    buffer.write(b"b")
+    buffer.writelines([b"c", b"d"])
+    assert wire.calls == [b"a"]
+    await asyncio.sleep(0)
+    assert wire.calls == [b"a", b"bcd"]
+    buffer.writelines([b"e", b"f"])
+    assert wire.calls[-1] == b"ef"
 
-    with_write_buffer(work)
+
+async def test_full_buffer_is_sent_before_the_end_of_the_turn(buffer, wire):
+    buffer.write(b"a")
+    buffer.write(bytes(GATHERED_BYTES_MAX - 1))
+    assert len(wire.calls) == 1
+    buffer.writelines([b"b"])
+    assert len(wire.calls) == 2
 
 
-def test_close_sends_buffered_data():
-    async def work(buffer, _):
-        buffer.write(b"a")
-        buffer.write(b"b")
-        buffer.close()
-        buffer.close()
-
-    wire = with_write_buffer(work)
-
+async def test_close_sends_buffered_data(buffer, wire):
+    buffer.write(b"a")
+    buffer.write(b"b")
+    buffer.close()
+    buffer.close()
     assert wire.calls == [b"a", b"b"]
     assert wire.is_closed
 
 
-def test_nothing_is_written_to_a_closed_transport():
-    async def work(buffer, wire):
-        buffer.write(b"a")
-        buffer.write(b"b")
-        wire.is_closed = True
-        await asyncio.sleep(0)
-
-    assert with_write_buffer(work).calls == [b"a"]
+async def test_nothing_is_written_to_a_closed_transport(buffer, wire):
+    buffer.write(b"a")
+    buffer.write(b"b")
+    wire.is_closed = True
+    await asyncio.sleep(0)
+    assert wire.calls == [b"a"]
 
 
 @given(st.lists(st.lists(st.binary(max_size=9), max_size=4), max_size=5))
-def test_bytes_are_sent_in_order(turns):
-    async def work(buffer, _):
-        for parts in turns:
-            for number, part in enumerate(parts):
-                if number % 2:
-                    buffer.write(part)
-                else:
-                    buffer.writelines([part, b"/"])
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-
+async def test_bytes_are_sent_in_order(turns):
+    wire = Wire()
+    buffer = WriteBuffer(wire, asyncio.get_running_loop())
+    for parts in turns:
+        for number, part in enumerate(parts):
+            if number % 2:
+                buffer.write(part)
+            else:
+                buffer.writelines([part, b"/"])
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
     expected = b"".join(
         part if number % 2 else part + b"/"
         for parts in turns
         for number, part in enumerate(parts)
     )
-    assert b"".join(with_write_buffer(work).calls) == expected
+    assert b"".join(wire.calls) == expected

@@ -21,10 +21,7 @@ def test_due_count_depends_on_time_alone(now_s, due):
 
 
 async def test_ticks_repeat():
-    async def count():
+    async with asyncio.timeout(30):
         with ticking(time.monotonic_ns(), 100_000) as ticks:
             for _ in range(5):
                 await ticks.next()
-
-    async with asyncio.timeout(30):
-        await count()

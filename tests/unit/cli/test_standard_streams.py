@@ -56,7 +56,7 @@ def test_endless_line_is_refused(monkeypatch):
         splitter.feed(b"678901")
 
 
-def test_lines_are_read_from_a_file_to_its_end(tmp_path):
+async def test_lines_are_read_from_a_file_to_its_end(tmp_path):
     path = tmp_path / "lines"
     path.write_bytes(b"one\ntwo\nlast")
 
@@ -66,10 +66,10 @@ def test_lines_are_read_from_a_file_to_its_end(tmp_path):
         ]
 
     with path.open("rb") as file:
-        assert asyncio.run(read(file.fileno())) == [b"one", b"two", b"last"]
+        assert await read(file.fileno()) == [b"one", b"two", b"last"]
 
 
-def test_reading_an_empty_pipe_does_not_block_the_loop(pipe):
+async def test_reading_an_empty_pipe_does_not_block_the_loop(pipe):
     read, write = pipe
 
     async def both():
@@ -80,19 +80,16 @@ def test_reading_an_empty_pipe_does_not_block_the_loop(pipe):
                 await asyncio.sleep(0)
         return reading.result()
 
-    assert set(asyncio.run(both())) == {ord("x")}
+    assert set(await both()) == {ord("x")}
 
 
-def test_reading_an_empty_pipe_can_be_cancelled(pipe):
-    async def read():
+async def test_reading_an_empty_pipe_can_be_cancelled(pipe):
+    with pytest.raises(TimeoutError):
         async with asyncio.timeout(0):
             await InputStream(pipe[0]).read()
 
-    with pytest.raises(TimeoutError):
-        asyncio.run(read())
 
-
-def test_write_to_a_full_pipe_waits_for_the_reader(pipe):
+async def test_write_to_a_full_pipe_waits_for_the_reader(pipe):
     read, write = pipe
     data = os.urandom(1_000_000)
     output = OutputStream(write)
@@ -105,28 +102,25 @@ def test_write_to_a_full_pipe_waits_for_the_reader(pipe):
                 got += await InputStream(read).read()
         return bytes(got)
 
-    assert asyncio.run(both()) == data
+    assert await both() == data
     assert output.byte_count == len(data)
 
 
-def test_cancelled_write_counts_the_written_bytes(pipe):
+async def test_cancelled_write_counts_the_written_bytes(pipe):
     read, write = pipe
     data = os.urandom(1_000_000)
     output = OutputStream(write)
 
-    async def cut_off():
+    with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
             await output.write(data)
-
-    with pytest.raises(TimeoutError):
-        asyncio.run(cut_off())
     os.close(write)
     with os.fdopen(read, "rb", closefd=False) as rest:
         assert rest.read() == data[: output.byte_count]
 
 
-def test_closed_pipe_raises_broken_pipe_error(pipe):
+async def test_closed_pipe_raises_broken_pipe_error(pipe):
     read, write = pipe
     os.close(read)
     with pytest.raises(BrokenPipeError):
-        asyncio.run(OutputStream(write).write(b"x"))
+        await OutputStream(write).write(b"x")

@@ -1,4 +1,3 @@
-import asyncio
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -33,14 +32,11 @@ def test_invalid_url_is_refused(url):
         parse_url(url)
 
 
-def test_connection_to_an_unused_port_fails_with_a_clear_error(unused_port):
-
-    async def test():
-        async with pydanube.connect(f"danube://127.0.0.1:{unused_port}"):
-            pass
+async def test_connection_to_an_unused_port_fails_with_a_clear_error(unused_port):
 
     with pytest.raises(pydanube.ConnectionLost, match="no broker answers at"):
-        asyncio.run(test())
+        async with pydanube.connect(f"danube://127.0.0.1:{unused_port}"):
+            pass
 
 
 @pytest.fixture

@@ -278,24 +278,14 @@ async def test_acknowledgements_lost_with_a_connection_are_sent_again(broker, cl
 
 @pytest.mark.slow
 async def test_nack_may_delay_redelivery(client):
-    async def test(client):
-        await client.set_failure_policy(
-            TOPIC_OF_PATIENCE, "s", pydanube.FailurePolicy(redelivery_delay_s=0.0)
-        )
-        async with client.consumer(
-            TOPIC_OF_PATIENCE, subscription="s", start="earliest"
-        ) as consumer:
-            message = await consumer.receive(timeout_s=5)
-            await consumer.nack(message, delay_s=0.3, reason="not now")
-            assert await nothing_comes(consumer)
-            again = await consumer.receive(timeout_s=5)
-            assert (again.attempt, again.redeliveries) == (2, 1)
-
-    await published(client, b"m", topic=TOPIC_OF_PATIENCE)
-    await test(client)
-
-
-TOPIC_OF_PATIENCE = "/default/patience"
+    await published(client, b"m")
+    await client.set_failure_policy(TOPIC, "s", AT_ONCE)
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
+        message = await consumer.receive(timeout_s=5)
+        await consumer.nack(message, delay_s=0.3, reason="not now")
+        assert await nothing_comes(consumer)
+        again = await consumer.receive(timeout_s=5)
+        assert (again.attempt, again.redeliveries) == (2, 1)
 
 
 @pytest.mark.parametrize("delay_s", [-1, float("nan"), float("inf")])

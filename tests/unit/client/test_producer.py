@@ -10,7 +10,7 @@ from pydanube.servers.config import ListenConfig
 from pydanube.servers.native import producers
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
-from support.running import TOPIC, using, with_client
+from support.running import TOPIC, using
 from support.scripted_broker import ScriptedBroker
 
 
@@ -212,13 +212,13 @@ async def test_closed_producer_sends_nothing(client):
         await producer.send(b"late")
 
 
-def test_error_of_the_body_is_raised_unchanged():
-    async def test(client):
-        async with client.producer(TOPIC):
+async def test_error_of_the_body_is_raised_unchanged(broker):
+    async def fail():
+        async with broker.connect() as client, client.producer(TOPIC):
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        with_client(test)
+        await fail()
 
 
 async def test_send_waits_when_too_much_is_in_flight(client):

@@ -170,7 +170,7 @@ async def test_bad_names_texts_and_definitions_are_refused_before_anything_chang
     assert await registry.subjects() == []
 
 
-def test_registered_schemas_survive_a_restart(tmp_path):
+async def test_registered_schemas_survive_a_restart(tmp_path):
     path = tmp_path / "metadata"
     new = NewSchema(
         type=SchemaType.AVRO,
@@ -189,8 +189,8 @@ def test_registered_schemas_survive_a_restart(tmp_path):
             registry = registry_of(store)
             return await registry.latest("orders"), await registry.describe("orders")
 
-    registered = asyncio.run(register())
-    found, description = asyncio.run(look())
+    registered = await register()
+    found, description = await look()
     assert found == registered
     assert found.created_at == 1_000_000
     assert description.tags == ("x", "y")
@@ -198,7 +198,7 @@ def test_registered_schemas_survive_a_restart(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_registries_on_one_store_never_reuse_an_id(tmp_path, seed):
+async def test_registries_on_one_store_never_reuse_an_id(tmp_path, seed):
     """
     Two registries register at once: other subjects, the same one, the same schema.
     """
@@ -229,7 +229,7 @@ def test_registries_on_one_store_never_reuse_an_id(tmp_path, seed):
             assert await one.versions("shared") == await other.versions("shared")
             return found, await one.versions("shared")
 
-    found, versions = asyncio.run(together())
+    found, versions = await together()
     ids = {}
     for each in found:
         ids.setdefault(each.subject, set()).add(each.schema_id)

@@ -90,7 +90,7 @@ def test_broker_notices_that_its_directory_was_replaced(tmp_path):
 
 
 @pytest.mark.slow
-def test_watching_a_directory_ends_its_body_when_it_is_replaced(tmp_path):
+async def test_watching_a_directory_ends_its_body_when_it_is_replaced(tmp_path):
     async def run():
         with hold_directory(tmp_path / "data") as directory:
             async with watching_directory(directory):
@@ -98,24 +98,24 @@ def test_watching_a_directory_ends_its_body_when_it_is_replaced(tmp_path):
                 await asyncio.Event().wait()
 
     with pytest.raises(BaseExceptionGroup) as caught:
-        asyncio.run(run())
+        await run()
     assert caught.group_contains(DirectoryReplaced)
 
 
-def test_new_files_are_accessible_to_their_owner_only(tmp_path):
+async def test_new_files_are_accessible_to_their_owner_only(tmp_path):
     umask = os.umask(0)
     try:
         with hold_directory(tmp_path / "data") as directory:
             files = DirectoryFiles(directory.journal)
             files.create("a").close()
             objects = DirectoryObjects(directory.objects)
-            asyncio.run(objects.put("default/t/one", b"abc"))
+            await objects.put("default/t/one", b"abc")
 
             async def open_store():
                 async with open_sqlite(directory.metadata):
                     assert_private(tmp_path / "data")
 
-            asyncio.run(open_store())
+            await open_store()
     finally:
         os.umask(umask)
 

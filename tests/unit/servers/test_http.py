@@ -147,14 +147,14 @@ async def test_port_in_use_is_an_error() -> None:
                 pass
 
 
-def test_server_does_not_handle_signals() -> None:
+async def test_server_does_not_handle_signals() -> None:
     before = [signal.getsignal(sig) for sig in (signal.SIGINT, signal.SIGTERM)]
 
     async def main() -> list[Any]:
         async with open_http("127.0.0.1", 0, State()):
             return [signal.getsignal(signal.SIGTERM)]
 
-    assert asyncio.run(main()) == before[1:]
+    assert await main() == before[1:]
     assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == before
 
 
@@ -168,7 +168,7 @@ async def test_idle_connection_does_not_delay_the_end() -> None:
         writer.close()
 
 
-def test_error_of_the_body_closes_the_server() -> None:
+async def test_error_of_the_body_closes_the_server() -> None:
     ports = []
 
     async def main() -> None:
@@ -177,7 +177,7 @@ def test_error_of_the_body_closes_the_server() -> None:
             raise Draining("from the body")
 
     with pytest.raises(ExceptionGroup) as caught:
-        asyncio.run(main())
+        await main()
     assert isinstance(caught.value.exceptions[0], Draining)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", ports[0]))

@@ -383,15 +383,12 @@ async def test_a_torn_end_is_cut_off_and_appended_to(files, caplog):
     assert "cutting the torn end of 9 bytes off" in caplog.text
 
 
-def test_a_newer_journal_is_refused_and_not_touched():
+async def test_a_newer_journal_is_refused_and_not_touched():
     newer = FileHeader(1, b"0123456789abcdef", version=2).encode() + b"whatever"
     files = RecordingFiles({file_name(1): newer})
 
-    async def run():
+    with pytest.raises(CorruptJournal, match="version 2"):
         async with open_journal(files, CONFIG):
             raise AssertionError("it opened")
-
-    with pytest.raises(CorruptJournal, match="version 2"):
-        asyncio.run(run())
     assert not files.operations
     assert files.contents == {file_name(1): newer}

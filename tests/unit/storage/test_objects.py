@@ -1,39 +1,37 @@
-import asyncio
-
 import pytest
 
 from pydanube.model.errors import NotFound, ObjectsUnavailable
 from pydanube.storage.objects import DirectoryObjects
 
 
-def test_incomplete_objects_of_a_crash_are_removed(tmp_path):
+async def test_incomplete_objects_of_a_crash_are_removed(tmp_path):
     objects = DirectoryObjects(tmp_path)
-    asyncio.run(objects.put("a/one", b"abc"))
+    await objects.put("a/one", b"abc")
     (tmp_path / ".parts" / "a,two").write_bytes(b"ab")
     objects = DirectoryObjects(tmp_path)
-    assert asyncio.run(objects.names("")) == ["a/one"]
+    assert await objects.names("") == ["a/one"]
     assert list((tmp_path / ".parts").iterdir()) == []
 
 
-def test_a_name_does_not_lead_out_of_the_directory(tmp_path):
+async def test_a_name_does_not_lead_out_of_the_directory(tmp_path):
     objects = DirectoryObjects(tmp_path / "objects")
     for name in ("../one", "a/../../one", "/etc/passwd"):
         with pytest.raises(NotFound):
-            asyncio.run(objects.put(name, b"abc"))
+            await objects.put(name, b"abc")
 
 
-def test_an_object_that_cannot_be_stored_is_reported(tmp_path):
+async def test_an_object_that_cannot_be_stored_is_reported(tmp_path):
     objects = DirectoryObjects(tmp_path)
-    asyncio.run(objects.put("a", b"a file where a directory is needed"))
+    await objects.put("a", b"a file where a directory is needed")
     with pytest.raises(ObjectsUnavailable):
-        asyncio.run(objects.put("a/one", b"abc"))
+        await objects.put("a/one", b"abc")
 
 
-def test_failed_object_takes_no_space(tmp_path):
+async def test_failed_object_takes_no_space(tmp_path):
     objects = DirectoryObjects(tmp_path)
     (tmp_path / "one" / "two").mkdir(parents=True)
     with pytest.raises(ObjectsUnavailable):
-        asyncio.run(objects.put("one", b"a directory is in its place"))
+        await objects.put("one", b"a directory is in its place")
     assert list((tmp_path / ".parts").iterdir()) == []
 
 
@@ -42,11 +40,11 @@ def test_the_url_is_that_of_a_file(tmp_path):
     assert objects.url("a/one") == (tmp_path / "a/one").as_uri()
 
 
-def test_an_object_that_gets_shorter_while_it_is_read_does_not_end_the_process(
+async def test_an_object_that_gets_shorter_while_it_is_read_does_not_end_the_process(
     tmp_path,
 ):
     objects = DirectoryObjects(tmp_path)
-    asyncio.run(objects.put("a/one", bytes(1 << 20)))
+    await objects.put("a/one", bytes(1 << 20))
     with objects.open("a/one") as file:
         # Reading after the end of a mapped file would raise a signal.
         (tmp_path / "a" / "one").write_bytes(b"")

@@ -22,14 +22,6 @@ from support.storages import until
 KEY = PartKey(query="q", version=0, name="p", part_id="id")
 
 
-def with_files(files, test):
-    async def run():
-        async with asyncio.timeout(30), open_staged_files(files) as parts:
-            return await test(parts)
-
-    return asyncio.run(run())
-
-
 def begin(parts):
     return parts.create(lambda number: FileHeader(number, KEY, 0))
 
@@ -66,15 +58,14 @@ def files(request, tmp_path):
     return MemoryFiles() if request.param == "memory" else DirectoryFiles(tmp_path)
 
 
-def test_a_part_is_found_again_and_read_piece_by_piece(files):
-    async def write(parts):
+async def test_a_part_is_found_again_and_read_piece_by_piece(files):
+    async with open_staged_files(files) as parts:
         assert await parts.recover() == []
-        return [
+        numbers = [
             await write_part(parts, [b"1", b"2"], [b"3"]),
             await write_part(parts, [b"x" * 1000]),
         ]
-
-    async def read(parts):
+    async with open_staged_files(files) as parts:
         found = await parts.recover()
         assert [part.content.header.number for part in found] == numbers
         assert all(part.content.is_finished for part in found)
@@ -86,19 +77,18 @@ def test_a_part_is_found_again_and_read_piece_by_piece(files):
         await parts.remove([*numbers, 99])
         assert files.names() == []
 
-    numbers = with_files(files, write)
-    with_files(files, read)
 
-
-def test_unfinished_part_continues_after_its_last_complete_entry(files):
-    async def write(parts):
+async def test_unfinished_part_continues_after_its_last_complete_entry(files):
+    async with open_staged_files(files) as parts:
         await parts.recover()
         file = begin(parts)
         file.append_topic(0, 11, "/default/a")
         await append(file, [b"1"])
         await file.close()
-
-    async def go_on(parts):
+    torn = files.append(file_name(1))
+    torn.write([b"torn"])
+    torn.close()
+    async with open_staged_files(files) as parts:
         [found] = await parts.recover()
         assert found.content.message_counts == [1]
         assert found.content.damage is not None
@@ -109,29 +99,21 @@ def test_unfinished_part_continues_after_its_last_complete_entry(files):
         assert (await parts.verify(number)).damage is None
         assert await read_all(parts, number) == [b"1", b"2"]
 
-    with_files(files, write)
-    torn = files.append(file_name(1))
-    torn.write([b"torn"])
-    torn.close()
-    with_files(files, go_on)
 
-
-def test_files_without_a_header_and_other_files_are_no_parts():
+async def test_files_without_a_header_and_other_files_are_no_parts():
     files = MemoryFiles()
     files.create(file_name(7)).write([b"DANUBES"])
     files.create("README").write([b"hello"])
 
-    async def recover(parts):
+    async with open_staged_files(files) as parts:
         assert await parts.recover() == []
         assert files.names() == ["README"]
 
-    with_files(files, recover)
 
-
-def test_what_is_appended_together_is_written_in_one_call():
+async def test_what_is_appended_together_is_written_in_one_call():
     files = RecordingFiles()
 
-    async def test(parts):
+    async with open_staged_files(files) as parts:
         file = begin(parts)
         file.append_topic(0, 11, "/default/a")
         told = []
@@ -145,8 +127,6 @@ def test_what_is_appended_together_is_written_in_one_call():
         assert kinds == ["create", "write", "sync", "sync_directory"]
         assert parts.pending_bytes == 0
 
-    with_files(files, test)
-
 
 @pytest.mark.parametrize(
     ("kind", "number", "error"),
@@ -158,7 +138,9 @@ def test_what_is_appended_together_is_written_in_one_call():
         ("sync", errno.ENOSPC, DiskFull),
     ],
 )
-def test_a_failure_ends_the_file_and_its_removal_frees_the_disk(kind, number, error):
+async def test_a_failure_ends_the_file_and_its_removal_frees_the_disk(
+    kind, number, error
+):
     is_failing = True
 
     def fail(operation):
@@ -168,8 +150,7 @@ def test_a_failure_ends_the_file_and_its_removal_frees_the_disk(kind, number, er
 
     files = RecordingFiles(fail=fail)
 
-    async def test(parts):
-        nonlocal is_failing
+    async with open_staged_files(files) as parts:
         file = begin(parts)
         file.append_topic(0, 11, "/default/a")
         said = await append(file, [b"1"])
@@ -182,24 +163,20 @@ def test_a_failure_ends_the_file_and_its_removal_frees_the_disk(kind, number, er
         assert files.names() == []
         assert parts.pending_bytes == 0
 
-    with_files(files, test)
 
-
-def test_dropped_part_accepts_no_batches():
-    async def test(parts):
+async def test_dropped_part_accepts_no_batches():
+    async with open_staged_files(MemoryFiles()) as parts:
         file = begin(parts)
         file.append_topic(0, 11, "/default/a")
         await file.drop()
         assert parts.pending_bytes == 0
         assert isinstance(await append(file, [b"1"]), StagingClosed)
 
-    with_files(MemoryFiles(), test)
 
-
-def test_missing_or_incomplete_part_is_corrupt():
+async def test_missing_or_incomplete_part_is_corrupt():
     files = RecordingFiles()
 
-    async def test(parts):
+    async with open_staged_files(files) as parts:
         with pytest.raises(CorruptStage, match="cannot be read"):
             await parts.verify(1)
         number = await write_part(parts, [b"1"], [b"2"])
@@ -217,11 +194,9 @@ def test_missing_or_incomplete_part_is_corrupt():
         with pytest.raises(CorruptStage, match="end of the part"):
             await parts.verify(file.header.number)
 
-    with_files(files, test)
 
-
-def test_staging_a_lot_waits_for_the_disk():
-    async def test(parts):
+async def test_staging_a_lot_waits_for_the_disk():
+    async with open_staged_files(MemoryFiles()) as parts:
         assert parts.has_room
         parts.count_pending(PENDING_BYTES_MAX)
         assert not parts.has_room
@@ -230,8 +205,6 @@ def test_staging_a_lot_waits_for_the_disk():
         assert not waiting.done()
         parts.count_pending(-1)
         await waiting
-
-    with_files(MemoryFiles(), test)
 
 
 def test_names_are_of_numbers():

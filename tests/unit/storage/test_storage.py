@@ -1,4 +1,3 @@
-import asyncio
 from contextlib import suppress
 
 import pytest
@@ -189,13 +188,10 @@ async def test_missing_messages_are_reported():
             await open_topic(storage, epoch=2)
 
 
-def test_error_of_the_body_is_raised_unchanged():
-    async def run():
+async def test_error_of_the_body_is_raised_unchanged():
+    with pytest.raises(ValueError, match="mine"):
         async with World().storage():
             raise ValueError("mine")
-
-    with pytest.raises(ValueError, match="mine"):
-        asyncio.run(run())
 
 
 async def test_storage_has_statistics():

@@ -61,7 +61,7 @@ async def test_health_watch_of_an_unknown_service_reports_service_unknown():
     assert [each.status for each in context.written] == [unknown]
 
 
-def test_reflection_describes_the_services():
+async def test_reflection_describes_the_services():
     async def run():
         async def requests():
             ask = reflection_v1_pb2.ServerReflectionRequest
@@ -76,7 +76,7 @@ def test_reflection_describes_the_services():
         await reflection.server_reflection_info(requests(), context)
         return context.written
 
-    names, discovery, health, unknown, extensions = asyncio.run(run())
+    names, discovery, health, unknown, extensions = await run()
     listed = [each.name for each in names.list_services_response.service]
     assert listed == ["a", "b", "danube.Discovery"]
     for answer, package in ((discovery, "danube"), (health, "grpc.health.v1")):
