@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 BEGINNING = re.compile(r"\s*(Who|Whom|Whose|Whoever|So|Of|That|What|Whatever)\b")
 """A sentence that begins like this continues another one, or is a riddle."""
 
+ARGUMENT = re.compile(r"^ +\w+(?: \([^)]+\))?: (.+)", re.MULTILINE)
+"""The help of a command's argument, in the docstring."""
+
 RETIRED = re.compile(
     r"\b(whoever|whomever|whom|stretch(es)?|Stretch(es)?|Aside|Gates?|SubscriptionInTurns"
     r"|Hall|Spare|Asked|Patience|Places?|Letters?|doors?|Doors?|StreamDoor|ClientDoor"
@@ -74,3 +77,6 @@ def _help_texts(path: Path) -> Iterator[tuple[int, str]]:
             and isinstance(node.value.value, str)
         ):
             yield node.value.lineno, node.value.value
+    for line, text in _docstrings(path):
+        for match in ARGUMENT.finditer(text):
+            yield line, match[1]

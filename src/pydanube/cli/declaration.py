@@ -1,33 +1,41 @@
-"""The declaration of commands: shared options, connections and results."""
+"""The declaration of commands: their options, connections and results."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from functools import wraps
-from inspect import Parameter, signature
-from typing import Any, TypeVar
+from inspect import Parameter, cleandoc, signature
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_origin,
+)
 
 import typer
 
 from pydanube.cli.output import OutputFormat, Result, print_result
 from pydanube.cli.parameters import FormatOption, Url, examples
-from pydanube.client.client import DEFAULT_URL
-from pydanube.client.sync import Client, connect
 from pydanube.model.errors import InvalidRequest
 
-Connect = Callable[[], AbstractContextManager[Client]]
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from pydanube.client.sync import Client
+
+Connect: TypeAlias = "Callable[[], AbstractContextManager[Client]]"
 """A function that connects to the broker that ``--url`` names."""
 
-F = TypeVar("F", bound=Callable[..., Result])
+F = TypeVar("F", bound=Callable[..., Result | None])
 
-_URL = Parameter("url", Parameter.KEYWORD_ONLY, annotation=Url, default=DEFAULT_URL)
-_FORMAT = Parameter(
-    "output_format",
-    Parameter.KEYWORD_ONLY,
-    annotation=FormatOption,
-    default=OutputFormat.TABLE,
+_ARGUMENT = re.compile(
+    r"^ {4}(?P<name>\w+)(?: \((?P<form>[^)]+)\))?: (?P<help>.+(?:\n {8}.+)*)",
+    re.MULTILINE,
 )
 
 
@@ -35,35 +43,87 @@ def command(app: typer.Typer, *lines: str, name: str | None = None) -> Callable[
     """
     Add a function to *app* as a command, whose help has the examples *lines*.
 
-    The command prints the result of the function as the option ``--format`` says.  If
-    the function has the parameter ``connect``, the command has the option ``--url``.
+    The section ``Args`` of its docstring has the help of its arguments, as in
+    ``count (-n COUNT): The number of messages.``: other names and the metavariable are
+    in parentheses.  If the function returns a
+    result, the command prints it as the option ``--format`` says.  If the function has
+    the parameter ``connect``, the command has the option ``--url``.
     """
 
     def add(function: F) -> F:
         declared = signature(function, eval_str=True)
-        parameters = dict(declared.parameters)
-        uses_broker = parameters.pop("connect", None) is not None
-        uses_format = parameters.pop("output_format", None) is not None
-        options = [_URL, _FORMAT] if uses_broker else [_FORMAT]
+        text, _, listed = cleandoc(function.__doc__ or "").partition("\n\nArgs:\n")
+        documented = {each["name"]: each for each in _ARGUMENT.finditer(listed)}
+        assert documented.keys() <= declared.parameters.keys()
+        parameters = [
+            _with_help(each, documented[each.name]) if each.name in documented else each
+            for each in declared.parameters.values()
+            if each.name not in {"connect", "output_format"}
+        ]
+        uses_broker = "connect" in declared.parameters
+        uses_format = "output_format" in declared.parameters
+        has_result = declared.return_annotation is Result
+        if uses_broker:
+            # Not all commands use the client.
+            from pydanube.client.client import DEFAULT_URL  # noqa: PLC0415
+
+            parameters.append(_option("url", Url, DEFAULT_URL))
+        if has_result or uses_format:
+            default = OutputFormat.TABLE
+            parameters.append(_option("output_format", FormatOption, default))
 
         @wraps(function)
-        def run(*, output_format: OutputFormat, **given: Any) -> None:
+        def run(output_format: OutputFormat = OutputFormat.TABLE, **given: Any) -> None:
             if uses_broker:
+                from pydanube.client.sync import connect  # noqa: PLC0415
+
                 url = given.pop("url")
                 given["connect"] = lambda: connect(url)
             if uses_format:
                 given["output_format"] = output_format
-            print_result(function(**given), output_format)
+            result = function(**given)
+            if result is not None:
+                print_result(result, output_format)
 
         # Typer reads the parameters from here.
         run.__signature__ = declared.replace(  # type: ignore[attr-defined]
-            parameters=[*parameters.values(), *options]
+            parameters=parameters
         )
         run.__annotations__ = {}
-        app.command(name, epilog=examples(*lines))(run)
+        app.command(name, help=text, epilog=examples(*lines))(run)
         return function
 
     return add
+
+
+def _option(name: str, annotation: Any, default: object) -> Parameter:
+    return Parameter(
+        name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default
+    )
+
+
+def _with_help(parameter: Parameter, documented: re.Match[str]) -> Parameter:
+    """Return *parameter* as Typer takes it, with the help that is *documented*."""
+    kind: Any = parameter.annotation
+    least = None
+    if get_origin(kind) is Annotated:
+        kind, declared = get_args(kind)
+        least = declared.min
+    words = (documented["form"] or "").split()
+    names = [word for word in words if word.startswith("-")]
+    options: dict[str, Any] = {
+        "metavar": next((word for word in words if word not in names), None),
+        "help": " ".join(documented["help"].split()),
+        "show_default": parameter.default not in {Parameter.empty, None, ""},
+        "min": least,
+    }
+    if parameter.kind is not Parameter.KEYWORD_ONLY:
+        return parameter.replace(annotation=Annotated[kind, typer.Argument(**options)])
+    if not any(name.startswith("--") for name in names):
+        names.insert(0, f"--{parameter.name.replace('_', '-')}")
+    return parameter.replace(
+        annotation=Annotated[kind, typer.Option(*names, **options)]
+    )
 
 
 def confirm(question: str, *, is_sure: bool) -> None:

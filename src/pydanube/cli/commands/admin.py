@@ -90,15 +90,14 @@ def create(
     namespace: Namespace,
     *,
     settings: limits.Set = None,
-    if_not_exists: Annotated[
-        bool,
-        typer.Option(
-            "--if-not-exists",
-            help="Succeed if the namespace exists; its limits do not change.",
-        ),
-    ] = False,
+    if_not_exists: bool = False,
 ) -> Result:
-    """Create a namespace for topics."""
+    """
+    Create a namespace for topics.
+
+    Args:
+        if_not_exists: Succeed if the namespace exists; its limits do not change.
+    """
     policy = limits.with_settings(NamespacePolicy(), settings or [])
     with connect() as client:
         client.create_namespace(namespace, policy=policy, exist_ok=if_not_exists)

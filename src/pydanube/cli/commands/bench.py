@@ -39,45 +39,12 @@ def bench(
             help="The workload to run; by default all except those with Spark.",
         ),
     ] = None,
-    messages: Annotated[
-        int,
-        typer.Option(
-            "--messages",
-            "-n",
-            min=1000,
-            help="The number of messages of each throughput workload.",
-        ),
-    ] = 3_000_000,
-    message_bytes: Annotated[
-        int, typer.Option(min=0, help="The payload size of each message.")
-    ] = 100,
-    batch_messages: Annotated[
-        int, typer.Option(min=1, help="The number of messages in a batch.")
-    ] = 1000,
-    url: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="The broker to measure. By default a broker is started with a "
-            "temporary data directory.",
-        ),
-    ] = None,
-    grpc_url: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="The address of the gRPC listener of the broker given with --url, as "
-            "http://HOST:PORT; without it the workload grpc is skipped.",
-        ),
-    ] = None,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Where the broker that is started stores its data; this chooses the "
-            "disk that is measured.",
-        ),
-    ] = None,
+    messages: Annotated[int, typer.Option(min=1000)] = 3_000_000,
+    message_bytes: Annotated[int, typer.Option(min=0)] = 100,
+    batch_messages: Annotated[int, typer.Option(min=1)] = 1000,
+    url: str | None = None,
+    grpc_url: str | None = None,
+    data_dir: Path | None = None,
     output_format: FormatOption = OutputFormat.TABLE,
 ) -> Result:
     """
@@ -95,6 +62,17 @@ def bench(
 
     Results depend on the machine, the disk and the batch size. `make bench` in a
     checkout compares pydanube with other systems.
+
+    Args:
+        messages (-n): The number of messages of each throughput workload.
+        message_bytes: The payload size of each message.
+        batch_messages: The number of messages in a batch.
+        url (URL): The broker to measure. By default a broker is started with a
+            temporary data directory.
+        grpc_url (URL): The address of the gRPC listener of the broker given with --url,
+            as http://HOST:PORT; without it the workload grpc is skipped.
+        data_dir (DIR): Where the broker that is started stores its data; this chooses
+            the disk that is measured.
     """
     known = [*WORKLOADS, GRPC, *ON_REQUEST]
     if workload is not None and workload not in known:

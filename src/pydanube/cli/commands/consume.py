@@ -20,9 +20,9 @@ import msgspec
 import typer
 
 from pydanube.cli import parameters
+from pydanube.cli.declaration import command
 from pydanube.cli.interruption import Interruption, run
 from pydanube.cli.output import print_note, printable
-from pydanube.cli.parameters import examples
 from pydanube.cli.progress_line import progress_line
 from pydanube.cli.quantities import format_messages, parse_duration, parse_position
 from pydanube.cli.standard_streams import OutputStream
@@ -57,121 +57,32 @@ class Output(Enum):
     JSON = "json"
 
 
-@app.command(
-    epilog=examples(
-        "danube consume /default/orders -s me --from earliest",
-        "danube consume /default/orders -s me -n 10 --timeout 5",
-        "danube consume /default/orders -s audit --output json | jq .payload",
-        "danube consume /default/orders -s workers --type shared",
-        "danube consume /default/orders -s eu --type key-shared --key-filter 'eu-*'",
-        "danube consume /default/orders -s again --from 2h",
-        "danube consume /default/orders -s me --decode",
-    )
+@command(
+    app,
+    "danube consume /default/orders -s me --from earliest",
+    "danube consume /default/orders -s me -n 10 --timeout 5",
+    "danube consume /default/orders -s audit --output json | jq .payload",
+    "danube consume /default/orders -s workers --type shared",
+    "danube consume /default/orders -s eu --type key-shared --key-filter 'eu-*'",
+    "danube consume /default/orders -s again --from 2h",
+    "danube consume /default/orders -s me --decode",
 )
 def consume(
     topic: parameters.Topic,
     *,
-    subscription: Annotated[
-        str,
-        typer.Option(
-            "--subscription",
-            "-s",
-            metavar="NAME",
-            help="The subscription, which remembers what is acknowledged. It is "
-            "created if it does not exist.",
-            show_default=False,
-        ),
-    ],
+    subscription: str,
     type: parameters.Type = "exclusive",  # noqa: A002  # The option's name.
     start: parameters.From = "latest",
-    key_filter: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PATTERN",
-            help="With a key-shared subscription: receive only messages whose key "
-            "matches, with * for any text and ? for one character; may be repeated.",
-        ),
-    ] = None,
-    priority: Annotated[
-        int,
-        typer.Option(
-            metavar="NUMBER",
-            help="The consumer's priority on a shared subscription; consumers with a "
-            "lower number receive messages first.",
-        ),
-    ] = 0,
-    count: Annotated[
-        int | None,
-        typer.Option(
-            "--count",
-            "-n",
-            min=1,
-            metavar="COUNT",
-            help="Stop after this number of messages; by default never.",
-        ),
-    ] = None,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            min=0.001,
-            help="Stop when no message has arrived for this time; by default never. "
-            "It is an error if fewer messages arrived than -n asks for.",
-        ),
-    ] = None,
-    ack: Annotated[
-        bool,
-        typer.Option(
-            "--ack/--no-ack",
-            help="Acknowledge the messages that were printed, or leave them "
-            "unacknowledged, so that they are delivered again.",
-        ),
-    ] = True,
-    nack: Annotated[
-        str | None,
-        typer.Option(
-            metavar="REASON",
-            help="Negatively acknowledge the messages that were printed, with this "
-            "reason; they are delivered again as the subscription's failure policy "
-            "says.",
-        ),
-    ] = None,
-    nack_delay: Annotated[
-        str,
-        typer.Option(
-            metavar="DURATION",
-            help="With --nack: the minimum time until a message is delivered again.",
-        ),
-    ] = "0s",
-    output: Annotated[
-        Output,
-        typer.Option(
-            "--output",
-            "-o",
-            "--format",
-            metavar="text|json",
-            help="text prints each payload and a newline; json prints one JSON object "
-            "per line, with topic, offset, publish_time, key, attributes, producer, "
-            "attempt and payload, or payload_base64 if the payload is not UTF-8.",
-        ),
-    ] = Output.TEXT,
-    decode: Annotated[
-        bool,
-        typer.Option(
-            "--decode",
-            help="Decode payloads with the schemas that they were written with, and "
-            "print the values as JSON; messages without a schema are printed "
-            "unchanged.",
-        ),
-    ] = False,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="The consumer's name, by default generated. A new consumer replaces "
-            "a connected one of the same name.",
-        ),
-    ] = None,
+    key_filter: list[str] | None = None,
+    priority: int = 0,
+    count: Annotated[int | None, typer.Option(min=1)] = None,
+    timeout: Annotated[float | None, typer.Option(min=0.001)] = None,
+    ack: bool = True,
+    nack: str | None = None,
+    nack_delay: str = "0s",
+    output: Output = Output.TEXT,
+    decode: bool = False,
+    name: str | None = None,
     url: parameters.Url = DEFAULT_URL,
 ) -> None:
     """
@@ -180,6 +91,32 @@ def consume(
     Messages are acknowledged when they have been printed. Ctrl-C ends the command after
     the acknowledgements are on the broker's disk; run it again to continue with the
     next message.
+
+    Args:
+        subscription (-s NAME): The subscription, which remembers what is acknowledged.
+            It is created if it does not exist.
+        key_filter (PATTERN): With a key-shared subscription: receive only messages
+            whose key matches, with * for any text and ? for one character; may be
+            repeated.
+        priority (NUMBER): The consumer's priority on a shared subscription; consumers
+            with a lower number receive messages first.
+        count (-n COUNT): Stop after this number of messages; by default never.
+        timeout (SECONDS): Stop when no message has arrived for this time; by default
+            never. It is an error if fewer messages arrived than -n asks for.
+        ack (--ack/--no-ack): Acknowledge the messages that were printed, or leave them
+            unacknowledged, so that they are delivered again.
+        nack (REASON): Negatively acknowledge the messages that were printed, with this
+            reason; they are delivered again as the subscription's failure policy says.
+        nack_delay (DURATION): With --nack: the minimum time until a message is
+            delivered again.
+        output (--output -o --format text|json): text prints each payload and a newline;
+            json prints one JSON object per line, with topic, offset, publish_time, key,
+            attributes, producer, attempt and payload, or payload_base64 if the payload
+            is not UTF-8.
+        decode: Decode payloads with the schemas that they were written with, and print
+            the values as JSON; messages without a schema are printed unchanged.
+        name (NAME): The consumer's name, by default generated. A new consumer replaces
+            a connected one of the same name.
     """
     if nack is not None and not ack:
         raise InvalidRequest("--nack and --no-ack exclude each other")

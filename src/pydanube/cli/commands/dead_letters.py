@@ -150,20 +150,18 @@ def list_(
 def show(
     connect: Connect,
     topic: parameters.Topic,
-    offset: Annotated[
-        int,
-        typer.Argument(
-            metavar="OFFSET",
-            help="The offset of the dead letter in its topic, as 'danube dead-letters "
-            "list' shows it.",
-            show_default=False,
-        ),
-    ],
+    offset: int,
     *,
     subscription: Subscription,
     dead_letter_topic: DeadLetterTopic = None,
 ) -> Result:
-    """Show one dead letter with its payload and all its failures."""
+    """
+    Show one dead letter with its payload and all its failures.
+
+    Args:
+        offset (OFFSET): The offset of the dead letter in its topic, as 'danube
+            dead-letters list' shows it.
+    """
     filter_ = DeadLetterFilter(offsets=frozenset([offset]), limit=1)
     with connect() as client:
         dead_letters = client.dead_letters(

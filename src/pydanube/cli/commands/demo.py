@@ -8,43 +8,22 @@ from typing import Annotated
 import typer
 
 from pydanube import demo as demonstration
-from pydanube.cli.parameters import examples
+from pydanube.cli.declaration import command
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 
-@app.command(
-    epilog=examples("danube demo", "danube demo --directory demo-data --seconds 60")
+@command(
+    app,
+    "danube demo",
+    "danube demo --directory demo-data --seconds 60",
 )
 def demo(
     *,
-    directory: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="A new or empty directory for the broker's data, checkpoints and "
-            "tables. By default a temporary directory that is removed at the end.",
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="The directory for the chart and the logs; by default demo-output.",
-        ),
-    ] = None,
-    seconds: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS",
-            min=1,
-            help="How long the streaming query runs while telemetry is published.",
-        ),
-    ] = 20.0,
-    small: Annotated[
-        bool,
-        typer.Option("--small", help="Publish only a part of the standard library."),
-    ] = False,
+    directory: Path | None = None,
+    output: Path | None = None,
+    seconds: Annotated[float, typer.Option(min=1)] = 20.0,
+    small: bool = False,
 ) -> None:
     """
     Run a demonstration of the whole system on real data.
@@ -52,6 +31,14 @@ def demo(
     It starts a broker, publishes telemetry of this machine and the source of Python's
     standard library, writes both to Delta tables with Spark, and verifies that no
     message was lost or duplicated. It needs the extra "demo" and takes a few minutes.
+
+    Args:
+        directory (DIR): A new or empty directory for the broker's data, checkpoints and
+            tables. By default a temporary directory that is removed at the end.
+        output (DIR): The directory for the chart and the logs; by default demo-output.
+        seconds (SECONDS): How long the streaming query runs while telemetry is
+            published.
+        small: Publish only a part of the standard library.
     """
     raise typer.Exit(
         demonstration.run(

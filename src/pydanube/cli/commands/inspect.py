@@ -24,7 +24,7 @@ from pydanube.cli.output import (
     print_line,
     printable,
 )
-from pydanube.cli.parameters import command_group, examples
+from pydanube.cli.parameters import command_group
 from pydanube.cli.quantities import format_bytes
 from pydanube.model.errors import CorruptJournal, CorruptSegment, InvalidRequest
 from pydanube.servers.errors import exit_code_of
@@ -61,12 +61,11 @@ File = Annotated[
 ]
 
 
-@app.command(
-    epilog=examples(
-        "danube inspect journal danube-data/journal",
-        "danube inspect journal danube-data/journal/00000000000000000001.journal",
-        "danube inspect journal 00000000000000000001.journal --format json",
-    )
+@command(
+    app,
+    "danube inspect journal danube-data/journal",
+    "danube inspect journal danube-data/journal/00000000000000000001.journal",
+    "danube inspect journal 00000000000000000001.journal --format json",
 )
 def journal(
     path: JournalPath,

@@ -31,7 +31,7 @@ from pydanube.cli.output import (
     print_result,
     to_json_value,
 )
-from pydanube.cli.parameters import command_group, examples
+from pydanube.cli.parameters import command_group
 from pydanube.cli.quantities import (
     format_bytes,
     format_messages,
@@ -110,106 +110,34 @@ TableOption = Annotated[
 ]
 
 
-@app.command(
-    epilog=examples(
-        "danube lakehouse export /default/orders --to delta --table ./orders",
-        "danube lakehouse export /default/orders --to delta --table ./orders "
-        "--every 10s",
-        "danube lakehouse export /default/orders --to iceberg --table lake.orders "
-        "--catalog uri=sqlite:///catalog.db --catalog warehouse=file:///srv/lake "
-        "--partition-by 'day(_publish_time)'",
-        "danube lakehouse export /default/orders --to delta --table ./orders "
-        "--dead-letters ./broken --plan",
-        "danube lakehouse export /default/orders --to iceberg --table lake.history "
-        "--zero-copy",
-    )
+@command(
+    app,
+    "danube lakehouse export /default/orders --to delta --table ./orders",
+    "danube lakehouse export /default/orders --to delta --table ./orders --every 10s",
+    "danube lakehouse export /default/orders --to iceberg --table lake.orders "
+    "--catalog uri=sqlite:///catalog.db --catalog warehouse=file:///srv/lake "
+    "--partition-by 'day(_publish_time)'",
+    "danube lakehouse export /default/orders --to delta --table ./orders "
+    "--dead-letters ./broken --plan",
+    "danube lakehouse export /default/orders --to iceberg --table lake.history "
+    "--zero-copy",
 )
 def export(
     topic: parameters.Topic,
     *,
-    to: Annotated[
-        Kind,
-        typer.Option(
-            metavar="delta|iceberg",
-            help="The format of the table.",
-            show_default=False,
-        ),
-    ],
+    to: Kind,
     table: TableOption,
     catalog: CatalogOption = None,
     storage: StorageOption = None,
-    every: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="Keep running, and look for new messages at this interval, such as "
-            "10s. Without it the command ends when all messages are in the table.",
-        ),
-    ] = None,
-    raw: Annotated[
-        bool,
-        typer.Option(
-            "--raw", help="Export payloads as bytes, although the topic has a schema."
-        ),
-    ] = False,
-    zero_copy: Annotated[
-        bool,
-        typer.Option(
-            "--zero-copy",
-            help="Iceberg only: register the topic's sealed segments as files of the "
-            "table, without copying. The topic is held, so that retention does not "
-            "delete them.",
-        ),
-    ] = False,
-    partition_by: Annotated[
-        str,
-        typer.Option(
-            metavar="FIELDS",
-            help="The partitioning of a new table: columns, and for Iceberg also "
-            "year(c), month(c), day(c), hour(c), bucket(16, c), truncate(4, c).",
-        ),
-    ] = "",
-    on_undecodable: Annotated[
-        OnUndecodable | None,
-        typer.Option(
-            metavar="fail|null|dead-letter",
-            help="The choice for messages that the schema cannot decode: fail stops "
-            "with an error; null writes a row of nulls with the payload and the "
-            "reason; dead-letter writes a row to the table --dead-letters. The "
-            "default is dead-letter if that table is given, else fail.",
-        ),
-    ] = None,
-    dead_letters: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TABLE",
-            help="A table for messages that cannot be decoded, in the same format.",
-        ),
-    ] = None,
-    no_tail: Annotated[
-        bool,
-        typer.Option(
-            "--no-tail",
-            help="Export only sealed segments, which gives fewer and "
-            "larger files, but later.",
-        ),
-    ] = False,
-    skip_lost: Annotated[
-        bool,
-        typer.Option(
-            "--skip-lost",
-            help="Continue after messages that retention has removed before they were "
-            "exported.",
-        ),
-    ] = False,
-    round_bytes: Annotated[
-        str,
-        typer.Option(
-            metavar="SIZE",
-            help="The approximate size of the segments that are "
-            "exported in one transaction.",
-        ),
-    ] = "256MiB",
+    every: str | None = None,
+    raw: bool = False,
+    zero_copy: bool = False,
+    partition_by: str = "",
+    on_undecodable: OnUndecodable | None = None,
+    dead_letters: str | None = None,
+    no_tail: bool = False,
+    skip_lost: bool = False,
+    round_bytes: str = "256MiB",
     master: Master = NO_SPARK,
     plan: PlanOption = False,
     url: parameters.Url = DEFAULT_URL,
@@ -221,6 +149,30 @@ def export(
     If the topic has a schema, values become typed columns; otherwise rows have payload
     and key. A partitioned topic becomes one table. Ctrl-C ends the export after the
     current round.
+
+    Args:
+        to (delta|iceberg): The format of the table.
+        every (DURATION): Keep running, and look for new messages at this interval, such
+            as 10s. Without it the command ends when all messages are in the table.
+        raw: Export payloads as bytes, although the topic has a schema.
+        zero_copy: Iceberg only: register the topic's sealed segments as files of the
+            table, without copying. The topic is held, so that retention does not delete
+            them.
+        partition_by (FIELDS): The partitioning of a new table: columns, and for Iceberg
+            also year(c), month(c), day(c), hour(c), bucket(16, c), truncate(4, c).
+        on_undecodable (fail|null|dead-letter): The choice for messages that the schema
+            cannot decode: fail stops with an error; null writes a row of nulls with the
+            payload and the reason; dead-letter writes a row to the table
+            --dead-letters. The default is dead-letter if that table is given, else
+            fail.
+        dead_letters (TABLE): A table for messages that cannot be decoded, in the same
+            format.
+        no_tail: Export only sealed segments, which gives fewer and larger files, but
+            later.
+        skip_lost: Continue after messages that retention has removed before they were
+            exported.
+        round_bytes (SIZE): The approximate size of the segments that are exported in
+            one transaction.
     """
     every_s = optional(parse_duration, every)
     lake = table_of(to, table, catalog, storage)
@@ -265,9 +217,7 @@ def compact(
     kind: KindOption,
     catalog: CatalogOption = None,
     storage: StorageOption = None,
-    file_bytes: Annotated[
-        str, typer.Option(metavar="SIZE", help="The target size of files.")
-    ] = "128MiB",
+    file_bytes: str = "128MiB",
     plan: PlanOption = False,
 ) -> Result:
     """
@@ -276,6 +226,9 @@ def compact(
     Others may read and write the table meanwhile. The replaced files remain for readers
     of earlier versions until 'danube lakehouse clean' or the expiry of snapshots
     removes them.
+
+    Args:
+        file_bytes (SIZE): The target size of files.
     """
     lake = table_of(kind, table, catalog, storage)
     done = lake.compact(file_bytes=parse_bytes(file_bytes), plan_only=plan)
@@ -302,13 +255,7 @@ def clean(
     kind: KindOption,
     catalog: CatalogOption = None,
     storage: StorageOption = None,
-    older_than: Annotated[
-        str,
-        typer.Option(
-            metavar="DURATION",
-            help="Keep files younger than this, which may be about to be committed.",
-        ),
-    ] = "7d",
+    older_than: str = "7d",
     plan: PlanOption = False,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> Result:
@@ -317,6 +264,10 @@ def clean(
 
     These are files that pydanube wrote in failed attempts, and files of a Delta table
     that were replaced longer ago than --older-than.
+
+    Args:
+        older_than (DURATION): Keep files younger than this, which may be about to be
+            committed.
     """
     lake = table_of(kind, table, catalog, storage)
     paths = lake.clean(
@@ -330,11 +281,9 @@ def clean(
     return Result({"table": lake.name, "is_plan": plan, "files": paths}, *paths)
 
 
-@app.command(
-    epilog=examples(
-        "danube lakehouse release /default/orders --table lake.history "
-        "--catalog name=prod"
-    )
+@command(
+    app,
+    "danube lakehouse release /default/orders --table lake.history --catalog name=prod",
 )
 def release(
     topic: parameters.Topic,

@@ -57,43 +57,28 @@ def run(
     topics: Topics = None,
     *,
     is_all: All = False,
-    merge: Annotated[
-        bool,
-        typer.Option("--merge", help="Merge adjacent small segments into large ones."),
-    ] = False,
-    compact_keys: Annotated[
-        bool,
-        typer.Option(
-            "--compact-keys",
-            help="Keep only the newest message of each key; messages without a key "
-            "stay.",
-        ),
-    ] = False,
-    verify: Annotated[
-        bool,
-        typer.Option("--verify", help="First verify the checksums of all segments."),
-    ] = False,
-    grace: Annotated[
-        str,
-        typer.Option(
-            metavar="DURATION",
-            help="How long --compact-keys keeps tombstones: messages with a key and "
-            "an empty payload.",
-        ),
-    ] = "24h",
-    target_bytes: Annotated[
-        str,
-        typer.Option(metavar="SIZE", help="The target size of merged segments."),
-    ] = "128MiB",
+    merge: bool = False,
+    compact_keys: bool = False,
+    verify: bool = False,
+    grace: str = "24h",
+    target_bytes: str = "128MiB",
     master: Master = NO_SPARK,
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Only show what would be done.")
-    ] = False,
+    plan: bool = False,
 ) -> Result:
     """
     Merge, compact or verify topics while they are in use.
 
     If it is interrupted, every topic stays correct; run it again to continue.
+
+    Args:
+        merge: Merge adjacent small segments into large ones.
+        compact_keys: Keep only the newest message of each key; messages without a key
+            stay.
+        verify: First verify the checksums of all segments.
+        grace (DURATION): How long --compact-keys keeps tombstones: messages with a key
+            and an empty payload.
+        target_bytes (SIZE): The target size of merged segments.
+        plan: Only show what would be done.
     """
     from pydanube.tables.maintenance.run import MaintenanceOptions, maintain  # noqa: PLC0415
 
@@ -131,14 +116,14 @@ def status(
     topics: Topics = None,
     *,
     is_all: All = False,
-    target_bytes: Annotated[
-        str,
-        typer.Option(
-            metavar="SIZE", help="Segments smaller than half of this count as small."
-        ),
-    ] = "128MiB",
+    target_bytes: str = "128MiB",
 ) -> Result:
-    """Show how many segments maintenance could merge; segments are not read."""
+    """
+    Show how many segments maintenance could merge; segments are not read.
+
+    Args:
+        target_bytes (SIZE): Segments smaller than half of this count as small.
+    """
     small_bytes = parse_bytes(target_bytes) / 2
     with connect() as client:
         found = [

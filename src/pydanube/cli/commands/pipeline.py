@@ -23,7 +23,7 @@ from pydanube.cli.commands.pipeline_files import (
 from pydanube.cli.commands.pipeline_runs import run_pipeline, spark_for
 from pydanube.cli.declaration import command
 from pydanube.cli.output import Fields, OutputFormat, Result, Table, print_line
-from pydanube.cli.parameters import command_group, examples
+from pydanube.cli.parameters import command_group
 from pydanube.model.errors import NotFound, TimedOut
 from pydanube.pipelines.templates import DEFAULT, templates, write_template
 
@@ -58,12 +58,11 @@ Remote = Annotated[
 ]
 
 
-@app.command(
-    epilog=examples(
-        "danube pipeline init",
-        "danube pipeline init --template windows metrics",
-        "danube pipeline init --list",
-    )
+@command(
+    app,
+    "danube pipeline init",
+    "danube pipeline init --template windows metrics",
+    "danube pipeline init --list",
 )
 def init(
     directory: Annotated[
@@ -75,18 +74,17 @@ def init(
         ),
     ] = Path(),
     *,
-    template: Annotated[
-        str,
-        typer.Option("--template", "-t", metavar="NAME", help="The example to write."),
-    ] = DEFAULT,
-    is_list: Annotated[
-        bool, typer.Option("--list", help="Print the names of all templates and exit.")
-    ] = False,
+    template: str = DEFAULT,
+    is_list: bool = False,
 ) -> None:
     """
     Write an example of a pipeline, with comments.
 
     Existing files are never replaced.
+
+    Args:
+        template (-t NAME): The example to write.
+        is_list (--list): Print the names of all templates and exit.
     """
     if is_list:
         for name in templates():
@@ -108,14 +106,7 @@ def validate(
     settings: Set = None,
     master: Master = None,
     remote: Remote = None,
-    spark: Annotated[
-        bool,
-        typer.Option(
-            "--spark/--no-spark",
-            help="Also validate with Spark, brokers and servers; --no-spark checks "
-            "only the file, which is fast.",
-        ),
-    ] = True,
+    spark: bool = True,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> Result:
     """
@@ -124,6 +115,10 @@ def validate(
     The file is checked first; then, with Spark, the schemas of its sources, whether the
     steps fit them, and whether the sinks accept the result. All problems are reported
     with their place in the file. The exit code is 2 if there are any.
+
+    Args:
+        spark (--spark/--no-spark): Also validate with Spark, brokers and servers;
+            --no-spark checks only the file, which is fast.
     """
     with exit_on_problems(output_format):
         pipeline = load_pipeline(file, settings, master, remote)
@@ -151,12 +146,11 @@ def validate(
     )
 
 
-@app.command(
-    epilog=examples(
-        "danube pipeline run orders.yaml",
-        "danube pipeline run orders.yaml --set table=/data/orders --trigger 10s",
-        "danube pipeline run orders.yaml --master spark://host:7077 --format json",
-    )
+@command(
+    app,
+    "danube pipeline run orders.yaml",
+    "danube pipeline run orders.yaml --set table=/data/orders --trigger 10s",
+    "danube pipeline run orders.yaml --master spark://host:7077 --format json",
 )
 def run(
     file: File,
@@ -164,13 +158,7 @@ def run(
     settings: Set = None,
     master: Master = None,
     remote: Remote = None,
-    trigger: Annotated[
-        str | None,
-        typer.Option(
-            metavar="available-now|continuous|DURATION",
-            help="When queries run a micro-batch; overrides the file.",
-        ),
-    ] = None,
+    trigger: str | None = None,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """
@@ -181,6 +169,10 @@ def run(
     is 0 if everything was written or 'danube pipeline stop' ended it, 1 if a query
     failed permanently, 2 if the file is invalid, 4 if the pipeline is already running,
     130 or 143 if a signal ended it.
+
+    Args:
+        trigger (available-now|continuous|DURATION): When queries run a micro-batch;
+            overrides the file.
     """
     with exit_on_problems(OutputFormat.TABLE):
         pipeline = load_pipeline(file, settings, master, remote)
@@ -235,23 +227,20 @@ def status(file: File, *, settings: Set = None) -> Result:
     return Result(facts, *parts)
 
 
-@app.command(epilog=examples("danube pipeline stop orders.yaml"))
+@command(app, "danube pipeline stop orders.yaml")
 def stop(
     file: File,
     *,
     settings: Set = None,
-    timeout: Annotated[
-        str,
-        typer.Option(
-            metavar="DURATION",
-            help="How long to wait until the run has ended; 0s does not wait.",
-        ),
-    ] = "10m",
+    timeout: str = "10m",
 ) -> None:
     """
     End a run after its current micro-batches, and wait until it has ended.
 
     The exit code is 3 if the pipeline is not running, and 9 if the wait times out.
+
+    Args:
+        timeout (DURATION): How long to wait until the run has ended; 0s does not wait.
     """
     timeout_s = (
         0.0 if timeout.strip("0") in ("", "s") else parse_duration_option(timeout)

@@ -20,9 +20,9 @@ import msgspec
 import typer
 
 from pydanube.cli import parameters
+from pydanube.cli.declaration import command
 from pydanube.cli.interruption import Interrupted, Interruption, run
 from pydanube.cli.output import OutputFormat, Result, print_note, print_result
-from pydanube.cli.parameters import examples
 from pydanube.cli.progress_line import progress_line
 from pydanube.cli.quantities import (
     format_bytes,
@@ -73,146 +73,34 @@ class Compression(Enum):
     ZSTD = "zstd"
 
 
-@app.command(
-    epilog=examples(
-        "danube produce /default/orders -m 'first' -m 'second'",
-        "danube produce /default/orders -f orders.jsonl --key shop-7",
-        "tail -f app.log | danube produce /default/logs --attribute host=web-1",
-        "danube produce /default/load -m x -n 10000 --rate 500/s",
-        "danube produce /default/reminders -m 'call back' --delay 2h --ttl 1d",
-        "danube produce /default/orders -f orders.jsonl --schema orders",
-    )
+@command(
+    app,
+    "danube produce /default/orders -m 'first' -m 'second'",
+    "danube produce /default/orders -f orders.jsonl --key shop-7",
+    "tail -f app.log | danube produce /default/logs --attribute host=web-1",
+    "danube produce /default/load -m x -n 10000 --rate 500/s",
+    "danube produce /default/reminders -m 'call back' --delay 2h --ttl 1d",
+    "danube produce /default/orders -f orders.jsonl --schema orders",
 )
 def produce(
     topic: parameters.Topic,
     *,
-    message: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--message",
-            "-m",
-            metavar="TEXT",
-            help="A message; may be repeated.",
-        ),
-    ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            "--file",
-            "-f",
-            metavar="FILE",
-            help="Publish each line of FILE as a message; - means standard input, "
-            "which is the default without -m.",
-        ),
-    ] = None,
-    whole_file: Annotated[
-        bool,
-        typer.Option("--whole-file", help="Publish the whole file as one message."),
-    ] = False,
-    count: Annotated[
-        int,
-        typer.Option(
-            "--count",
-            "-n",
-            min=1,
-            metavar="COUNT",
-            help="How often to publish the messages of -m.",
-        ),
-    ] = 1,
-    key: Annotated[
-        str | None,
-        typer.Option("--key", "-k", metavar="TEXT", help="The key of every message."),
-    ] = None,
-    attribute: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--attribute",
-            "-a",
-            metavar="NAME=VALUE",
-            help="An attribute of every message; may be repeated.",
-        ),
-    ] = None,
-    delay: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="Deliver the messages after this delay, for example 30s or 2h.",
-        ),
-    ] = None,
-    ttl: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="Messages that were not delivered expire after this time.",
-        ),
-    ] = None,
-    rate: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N/s",
-            help="The maximum number of messages per second, on average.",
-        ),
-    ] = None,
-    reliable: Annotated[
-        bool | None,
-        typer.Option(
-            "--reliable/--non-reliable",
-            help="Create a reliable (on disk) or non-reliable (in memory) topic if it "
-            "does not exist, and fail if it exists with the other kind. By default "
-            "existing topics of both kinds are accepted, and new ones are reliable.",
-            show_default=False,
-        ),
-    ] = None,
-    partitions: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="COUNT",
-            help="The number of partitions with which to create the topic, if it does "
-            "not exist.",
-        ),
-    ] = None,
-    access: Annotated[
-        str,
-        typer.Option(
-            metavar="shared|exclusive|exclusive-wait|exclusive-fence",
-            help="The access mode: shared admits other producers; exclusive fails if "
-            "there are others; exclusive-wait waits until there are none; "
-            "exclusive-fence disconnects them.",
-        ),
-    ] = "shared",
-    name: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="The producer's name, which consumers see; by default generated.",
-        ),
-    ] = None,
-    compression: Annotated[
-        Compression,
-        typer.Option(
-            metavar="none|lz4|zstd",
-            help="The compression of batches on the network and in the journal.",
-        ),
-    ] = Compression.NONE,
-    schema: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SUBJECT",
-            help="Encode each message with this subject of the schema registry. "
-            "Messages are given as JSON, or as text if the schema is of type string.",
-            show_default=False,
-        ),
-    ] = None,
-    schema_version: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="NUMBER",
-            help="With --schema: the version of the subject; by default the latest.",
-            show_default=False,
-        ),
-    ] = None,
+    message: list[str] | None = None,
+    file: Path | None = None,
+    whole_file: bool = False,
+    count: Annotated[int, typer.Option(min=1)] = 1,
+    key: str | None = None,
+    attribute: list[str] | None = None,
+    delay: str | None = None,
+    ttl: str | None = None,
+    rate: str | None = None,
+    reliable: bool | None = None,
+    partitions: Annotated[int | None, typer.Option(min=1)] = None,
+    access: str = "shared",
+    name: str | None = None,
+    compression: Compression = Compression.NONE,
+    schema: str | None = None,
+    schema_version: Annotated[int | None, typer.Option(min=1)] = None,
     url: parameters.Url = DEFAULT_URL,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
@@ -223,6 +111,34 @@ def produce(
     topic are on disk then. Ctrl-C stops reading, waits for outstanding
     acknowledgements, and prints the number of published messages; a second Ctrl-C does
     not wait.
+
+    Args:
+        message (-m TEXT): A message; may be repeated.
+        file (-f FILE): Publish each line of FILE as a message; - means standard input,
+            which is the default without -m.
+        whole_file: Publish the whole file as one message.
+        count (-n COUNT): How often to publish the messages of -m.
+        key (-k TEXT): The key of every message.
+        attribute (-a NAME=VALUE): An attribute of every message; may be repeated.
+        delay (DURATION): Deliver the messages after this delay, for example 30s or 2h.
+        ttl (DURATION): Messages that were not delivered expire after this time.
+        rate (N/s): The maximum number of messages per second, on average.
+        reliable (--reliable/--non-reliable): Create a reliable (on disk) or
+            non-reliable (in memory) topic if it does not exist, and fail if it exists
+            with the other kind. By default existing topics of both kinds are accepted,
+            and new ones are reliable.
+        partitions (COUNT): The number of partitions with which to create the topic, if
+            it does not exist.
+        access (shared|exclusive|exclusive-wait|exclusive-fence): The access mode:
+            shared admits other producers; exclusive fails if there are others;
+            exclusive-wait waits until there are none; exclusive-fence disconnects them.
+        name (NAME): The producer's name, which consumers see; by default generated.
+        compression (none|lz4|zstd): The compression of batches on the network and in
+            the journal.
+        schema (SUBJECT): Encode each message with this subject of the schema registry.
+            Messages are given as JSON, or as text if the schema is of type string.
+        schema_version (NUMBER): With --schema: the version of the subject; by default
+            the latest.
     """
     if schema_version is not None and schema is None:
         raise InvalidRequest("--schema-version requires --schema")

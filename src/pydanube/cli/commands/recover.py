@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -31,42 +31,11 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 )
 def recover(
     *,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="The data directory; its broker must not be running. By default "
-            "danube-data in the current directory.",
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="The broker's settings file; also set by the variable DANUBE_CONFIG.",
-        ),
-    ] = None,
-    from_segments: Annotated[
-        bool,
-        typer.Option(
-            "--from-segments",
-            help="Rebuild the metadata of topics from the object store and the "
-            "journal.",
-        ),
-    ] = False,
-    accept_loss: Annotated[
-        bool,
-        typer.Option(
-            "--accept-loss",
-            help="Give up the messages that a missing or damaged journal or object "
-            "store held. Each topic continues at an offset that was never used; "
-            "readers of the offsets in between get an error.",
-        ),
-    ] = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Only show what was found."),
-    ] = False,
+    data_dir: Path | None = None,
+    config: Path | None = None,
+    from_segments: bool = False,
+    accept_loss: bool = False,
+    dry_run: bool = False,
     yes: parameters.Yes = False,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> Result:
@@ -76,6 +45,18 @@ def recover(
     It shows what it found and what it would change, and asks before it writes. Nothing
     is deleted: files that are replaced are moved to the directory "replaced" inside of
     DIR. An interrupted run can be repeated.
+
+    Args:
+        data_dir (DIR): The data directory; its broker must not be running. By default
+            danube-data in the current directory.
+        config (FILE): The broker's settings file; also set by the variable
+            DANUBE_CONFIG.
+        from_segments: Rebuild the metadata of topics from the object store and the
+            journal.
+        accept_loss: Give up the messages that a missing or damaged journal or object
+            store held. Each topic continues at an offset that was never used; readers
+            of the offsets in between get an error.
+        dry_run: Only show what was found.
     """
     settings = load_config(config, os.environ, {"data_dir": data_dir})
     path = settings.data_dir

@@ -33,7 +33,6 @@ SUFFIXES = {
     ".proto": SchemaType.PROTOBUF,
 }
 TYPES = "json_schema|avro|protobuf|string|number|bytes"
-MODES = "none|backward|forward|full[_transitive]"
 PAIRWISE = (Compatibility.BACKWARD, Compatibility.FORWARD, Compatibility.FULL)
 FINGERPRINT_CHARACTERS = 19
 """Fingerprints are shortened to this: ``sha256:`` and twelve digits."""
@@ -77,12 +76,6 @@ MessageName = Annotated[
 ]
 
 
-def _version_option(help_text: str) -> Any:
-    return typer.Option(
-        "--version", "-v", min=1, metavar="NUMBER", help=help_text, show_default=False
-    )
-
-
 app = command_group(
     """
     Manage schemas, and bind topics to them.
@@ -111,19 +104,18 @@ def register(
     file: File = None,
     type: Type = None,  # noqa: A002  # The option's name.
     message: MessageName = None,
-    description: Annotated[
-        str, typer.Option(metavar="TEXT", help="A description for people.")
-    ] = "",
-    tag: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TEXT", help="A tag for people; may be repeated."),
-    ] = None,
+    description: str = "",
+    tag: list[str] | None = None,
 ) -> Result:
     """
     Register a schema as the latest version of a subject.
 
     The subject is created if it does not exist. A schema that the subject already has
     is not registered again; an incompatible schema is refused.
+
+    Args:
+        description (TEXT): A description for people.
+        tag (TEXT): A tag for people; may be repeated.
     """
     schema = _schema_from(file, type, message)
     with connect() as client:
@@ -146,11 +138,14 @@ def get(
     connect: Connect,
     subject: Subject,
     *,
-    version: Annotated[
-        int | None, _version_option("The version; by default the latest.")
-    ] = None,
+    version: Annotated[int | None, typer.Option(min=1)] = None,
 ) -> Result:
-    """Print the definition of a schema."""
+    """
+    Print the definition of a schema.
+
+    Args:
+        version (-v NUMBER): The version; by default the latest.
+    """
     with connect() as client:
         found = _get(client, subject, version)
     return Result(found, found.definition.removesuffix("\n"))
@@ -186,19 +181,16 @@ def check(
     file: File = None,
     type: Type = None,  # noqa: A002
     message: MessageName = None,
-    mode: Annotated[
-        str | None,
-        typer.Option(
-            metavar=MODES,
-            help="The compatibility mode; by default that of the subject.",
-            show_default=False,
-        ),
-    ] = None,
+    mode: str | None = None,
 ) -> Result:
     """
     Check whether a schema is compatible with a subject, without registering it.
 
     If it is not, the reasons are listed and the exit code is 4.
+
+    Args:
+        mode (none|backward|forward|full[_transitive]): The compatibility mode; by
+            default that of the subject.
     """
     schema = _schema_from(file, type, message)
     rule = None if mode is None else Compatibility.parse(mode)
@@ -229,35 +221,10 @@ def check(
 def diff(
     connect: Connect,
     subject: Subject,
-    old: Annotated[
-        int | None,
-        typer.Argument(
-            metavar="[OLD]",
-            min=1,
-            help="The older version; by default the one before the newer version.",
-            show_default=False,
-        ),
-    ] = None,
-    new: Annotated[
-        int | None,
-        typer.Argument(
-            metavar="[NEW]",
-            min=1,
-            help="The newer version; by default the latest.",
-            show_default=False,
-        ),
-    ] = None,
+    old: Annotated[int | None, typer.Option(min=1)] = None,
+    new: Annotated[int | None, typer.Option(min=1)] = None,
     *,
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            "--file",
-            "-f",
-            metavar="FILE",
-            help="Compare with the definition in this file instead of a newer version.",
-            show_default=False,
-        ),
-    ] = None,
+    file: Path | None = None,
     type: Type = None,  # noqa: A002
     message: MessageName = None,
 ) -> Result:
@@ -267,6 +234,12 @@ def diff(
 
     Backward: the new version reads data written with the old one. Forward: the old
     version reads data written with the new one. Full: both.
+
+    Args:
+        old ([OLD]): The older version; by default the one before the newer version.
+        new ([NEW]): The newer version; by default the latest.
+        file (-f FILE): Compare with the definition in this file instead of a newer
+            version.
     """
     if file is not None and new is not None:
         raise InvalidRequest("NEW and --file exclude each other")
@@ -325,22 +298,18 @@ def diff(
 def set_compatibility(
     connect: Connect,
     subject: Subject,
-    mode: Annotated[
-        str,
-        typer.Argument(
-            metavar=MODES,
-            help="The compatibility mode. backward, forward and full compare a new "
-            "version with the latest one; with _transitive, they compare it with all "
-            "versions.",
-            show_default=False,
-        ),
-    ],
+    mode: str,
 ) -> Result:
     """
     Set the compatibility mode of a subject.
 
     New subjects have the mode "backward": a new version must be able to read data
     written with the latest one.
+
+    Args:
+        mode (none|backward|forward|full[_transitive]): The compatibility mode.
+            backward, forward and full compare a new version with the latest one; with
+            _transitive, they compare it with all versions.
     """
     chosen = Compatibility.parse(mode)
     with connect() as client:
@@ -360,13 +329,8 @@ def delete(
     connect: Connect,
     subject: Subject,
     *,
-    version: Annotated[
-        int | None,
-        _version_option("The version; by default all versions, and the subject."),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Delete it even if topics are bound to it.")
-    ] = False,
+    version: Annotated[int | None, typer.Option(min=1)] = None,
+    force: bool = False,
     yes: parameters.Yes = False,
 ) -> Result:
     """
@@ -374,6 +338,10 @@ def delete(
 
     The version number is not used again. Messages written with the version stay, but
     cannot be decoded any more.
+
+    Args:
+        version (-v NUMBER): The version; by default all versions, and the subject.
+        force: Delete it even if topics are bound to it.
     """
     what = subject if version is None else f"{subject}, version {version},"
     confirm(f"Delete {what}?", is_sure=yes)
@@ -394,49 +362,29 @@ def delete(
 def bind(
     connect: Connect,
     topic: parameters.Topic,
-    subject: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[SUBJECT]",
-            help="The subject; without it and without --none, the current binding is "
-            "shown.",
-            show_default=False,
-        ),
-    ] = None,
+    subject: str | None = None,
     *,
-    none: Annotated[bool, typer.Option("--none", help="Remove the binding.")] = False,
-    policy: Annotated[
-        str,
-        typer.Option(
-            metavar="none|warn|enforce",
-            help="The choice for messages that do not match the subject: none "
-            "accepts them; warn accepts and counts them; enforce refuses them.",
-        ),
-    ] = SchemaPolicy.WARN.value,
-    validate_payload: Annotated[
-        bool,
-        typer.Option(
-            "--validate-payload",
-            help="Validate every payload, not only its schema id.",
-        ),
-    ] = False,
-    version: Annotated[
-        int | None, _version_option("Accept only this version of the subject.")
-    ] = None,
-    min_version: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="NUMBER",
-            help="Accept only this version of the subject and later ones.",
-            show_default=False,
-        ),
-    ] = None,
+    none: bool = False,
+    policy: str = SchemaPolicy.WARN.value,
+    validate_payload: bool = False,
+    version: Annotated[int | None, typer.Option(min=1)] = None,
+    min_version: Annotated[int | None, typer.Option(min=1)] = None,
 ) -> Result:
     """
     Bind a topic to a subject, or show its binding.
 
     The binding takes effect at once, for all partitions and for connected producers.
+
+    Args:
+        subject ([SUBJECT]): The subject; without it and without --none, the current
+            binding is shown.
+        none: Remove the binding.
+        policy (none|warn|enforce): The choice for messages that do not match the
+            subject: none accepts them; warn accepts and counts them; enforce refuses
+            them.
+        validate_payload: Validate every payload, not only its schema id.
+        version (-v NUMBER): Accept only this version of the subject.
+        min_version (NUMBER): Accept only this version of the subject and later ones.
     """
     if none and subject is not None:
         raise InvalidRequest("SUBJECT and --none exclude each other")

@@ -59,88 +59,17 @@ def set_policy(
     topic: parameters.Topic,
     *,
     subscription: parameters.Subscription,
-    redeliveries: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            metavar="COUNT",
-            help="The maximum number of redeliveries of a message; after that its "
-            "failure is final.",
-        ),
-    ] = None,
-    ack_timeout: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION|never",
-            help="A message that was not acknowledged within this time has failed; "
-            "never turns it off.",
-        ),
-    ] = None,
-    delay: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION", help="The delay between a failure and the redelivery."
-        ),
-    ] = None,
-    delay_max: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION", help="The maximum delay with --backoff exponential."
-        ),
-    ] = None,
-    backoff: Annotated[
-        Backoff | None,
-        typer.Option(
-            metavar="fixed|exponential",
-            help="Whether the delay is fixed, or doubles with each failure.",
-        ),
-    ] = None,
-    poison: Annotated[
-        str | None,
-        typer.Option(
-            metavar="dead-letter|block|drop",
-            help="The choice for a message whose failure is final: dead-letter moves "
-            "it to the dead-letter topic; block stops delivery until it is handled; "
-            "drop counts it as acknowledged.",
-        ),
-    ] = None,
-    dead_letter_topic: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TOPIC",
-            help="The dead-letter topic, created if it does not exist; implies "
-            "--poison dead-letter.",
-        ),
-    ] = None,
-    expired: Annotated[
-        Expired | None,
-        typer.Option(
-            metavar="drop|dead-letter",
-            help="The choice for expired messages.",
-        ),
-    ] = None,
-    unacked_max: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            metavar="COUNT",
-            help="The maximum number of unacknowledged messages of all consumers "
-            "together; 0 is no limit.",
-        ),
-    ] = None,
-    unacked_each: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            metavar="COUNT",
-            help="The maximum number of "
-            "unacknowledged messages of each consumer; 0 is no limit.",
-        ),
-    ] = None,
-    reset: Annotated[
-        bool,
-        typer.Option("--reset", help="First reset everything to the defaults."),
-    ] = False,
+    redeliveries: Annotated[int | None, typer.Option(min=0)] = None,
+    ack_timeout: str | None = None,
+    delay: str | None = None,
+    delay_max: str | None = None,
+    backoff: Backoff | None = None,
+    poison: str | None = None,
+    dead_letter_topic: str | None = None,
+    expired: Expired | None = None,
+    unacked_max: Annotated[int | None, typer.Option(min=0)] = None,
+    unacked_each: Annotated[int | None, typer.Option(min=0)] = None,
+    reset: bool = False,
 ) -> Result:
     """
     Set the failure policy of a subscription, and its limits for unacknowledged
@@ -149,6 +78,27 @@ def set_policy(
     Options that are not given do not change. Changes take effect at once, also for
     messages that have already failed, and can be made before the subscription exists.
     For a partitioned topic, they apply to all partitions.
+
+    Args:
+        redeliveries (COUNT): The maximum number of redeliveries of a message; after
+            that its failure is final.
+        ack_timeout (DURATION|never): A message that was not acknowledged within this
+            time has failed; never turns it off.
+        delay (DURATION): The delay between a failure and the redelivery.
+        delay_max (DURATION): The maximum delay with --backoff exponential.
+        backoff (fixed|exponential): Whether the delay is fixed, or doubles with each
+            failure.
+        poison (dead-letter|block|drop): The choice for a message whose failure is
+            final: dead-letter moves it to the dead-letter topic; block stops delivery
+            until it is handled; drop counts it as acknowledged.
+        dead_letter_topic (TOPIC): The dead-letter topic, created if it does not exist;
+            implies --poison dead-letter.
+        expired (drop|dead-letter): The choice for expired messages.
+        unacked_max (COUNT): The maximum number of unacknowledged messages of all
+            consumers together; 0 is no limit.
+        unacked_each (COUNT): The maximum number of unacknowledged messages of each
+            consumer; 0 is no limit.
+        reset: First reset everything to the defaults.
     """
     if dead_letter_topic is not None and poison is None:
         poison = PoisonPolicy.DEAD_LETTER.value

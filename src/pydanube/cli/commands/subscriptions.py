@@ -111,11 +111,14 @@ def delete(
     *,
     subscription: Subscription,
     yes: parameters.Yes = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Delete it even if it has consumers.")
-    ] = False,
+    force: bool = False,
 ) -> Result:
-    """Delete a subscription and its progress."""
+    """
+    Delete a subscription and its progress.
+
+    Args:
+        force: Delete it even if it has consumers.
+    """
     confirm(f"Delete the subscription {subscription} of {topic}?", is_sure=yes)
     with connect() as client:
         client.delete_subscription(topic, subscription, force=force)
@@ -223,23 +226,16 @@ def skip(
     topic: parameters.Topic,
     *,
     subscription: Subscription,
-    count: Annotated[
-        int,
-        typer.Option(
-            "--count",
-            "-n",
-            min=1,
-            metavar="COUNT",
-            help="The number of messages.",
-            show_default=False,
-        ),
-    ],
+    count: Annotated[int, typer.Option(min=1)],
 ) -> Result:
     """
     Skip the next unacknowledged messages.
 
     They count as acknowledged. This helps if a message blocks its subscription or
     cannot be processed. For a partitioned topic, name the partition.
+
+    Args:
+        count (-n COUNT): The number of messages.
     """
     with connect() as client:
         client.skip(topic, subscription, count)

@@ -22,7 +22,7 @@ from pydanube.cli.output import (
     print_line,
     to_json_value,
 )
-from pydanube.cli.parameters import command_group, examples
+from pydanube.cli.parameters import command_group
 from pydanube.cli.quantities import (
     format_bytes,
     format_duration,
@@ -74,75 +74,37 @@ def create(
     connect: Connect,
     topic: parameters.Topic,
     *,
-    reliable: Annotated[
-        bool,
-        typer.Option(
-            "--reliable/--non-reliable",
-            help="A reliable topic stores messages on disk, and they can be read "
-            "again; a non-reliable topic delivers them from memory, at most once.",
-        ),
-    ] = True,
-    durability: Annotated[
-        Durability,
-        typer.Option(
-            metavar="durable|written",
-            help="The meaning of an acknowledgement: durable is on disk; written is "
-            "passed to the operating system, which is faster, but does not survive a "
-            "power failure.",
-        ),
-    ] = Durability.DURABLE,
-    retention_age: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="Remove messages older than this, such as 12h or 7d; by default "
-            "never.",
-        ),
-    ] = None,
-    retention_bytes: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE",
-            help="Remove the oldest messages beyond this size, such as 500MB or "
-            "10GiB; by default never.",
-        ),
-    ] = None,
-    ttl: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="Messages expire after this time, such as 10m; by default never.",
-        ),
-    ] = None,
-    on_corruption: Annotated[
-        CorruptionPolicy,
-        typer.Option(
-            metavar="stop|skip",
-            help="The reaction of subscriptions to a segment that cannot be read: stop "
-            "with an error, or skip its messages.",
-        ),
-    ] = CorruptionPolicy.STOP,
-    partitions: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="COUNT",
-            help="Create a partitioned topic with this number of partitions.",
-        ),
-    ] = None,
-    if_not_exists: Annotated[
-        bool,
-        typer.Option(
-            "--if-not-exists",
-            help="Succeed if the topic exists with the same settings.",
-        ),
-    ] = False,
+    reliable: bool = True,
+    durability: Durability = Durability.DURABLE,
+    retention_age: str | None = None,
+    retention_bytes: str | None = None,
+    ttl: str | None = None,
+    on_corruption: CorruptionPolicy = CorruptionPolicy.STOP,
+    partitions: Annotated[int | None, typer.Option(min=1)] = None,
+    if_not_exists: bool = False,
 ) -> Result:
     """
     Create a topic.
 
     Producers also create topics, with default settings. The settings of a topic given
     here are permanent.
+
+    Args:
+        reliable (--reliable/--non-reliable): A reliable topic stores messages on disk,
+            and they can be read again; a non-reliable topic delivers them from memory,
+            at most once.
+        durability (durable|written): The meaning of an acknowledgement: durable is on
+            disk; written is passed to the operating system, which is faster, but does
+            not survive a power failure.
+        retention_age (DURATION): Remove messages older than this, such as 12h or 7d; by
+            default never.
+        retention_bytes (SIZE): Remove the oldest messages beyond this size, such as
+            500MB or 10GiB; by default never.
+        ttl (DURATION): Messages expire after this time, such as 10m; by default never.
+        on_corruption (stop|skip): The reaction of subscriptions to a segment that
+            cannot be read: stop with an error, or skip its messages.
+        partitions (COUNT): Create a partitioned topic with this number of partitions.
+        if_not_exists: Succeed if the topic exists with the same settings.
     """
     age_s = optional(parse_duration, retention_age)
     bytes_max = optional(parse_bytes, retention_bytes)
@@ -170,21 +132,18 @@ def create(
 def list_(
     connect: Connect,
     *,
-    namespace: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Only topics of this namespace, for example default."
-        ),
-    ] = None,
-    names: Annotated[
-        bool, typer.Option("--names", help="Print only names, one per line.")
-    ] = False,
+    namespace: str | None = None,
+    names: bool = False,
 ) -> Result:
     """
     List topics, with their sizes and backlogs.
 
     The partitions of a topic are summed up in one row; --names and --format json list
     each partition.
+
+    Args:
+        namespace (NAME): Only topics of this namespace, for example default.
+        names: Print only names, one per line.
     """
     with connect() as client:
         listed = sorted(client.topics(namespace))
@@ -207,12 +166,14 @@ def describe(
     connect: Connect,
     topic: parameters.Topic,
     *,
-    segments: Annotated[
-        bool,
-        typer.Option("--segments", help="Also list the topic's segments."),
-    ] = False,
+    segments: bool = False,
 ) -> Result:
-    """Describe a topic: its settings, contents, producers and subscriptions."""
+    """
+    Describe a topic: its settings, contents, producers and subscriptions.
+
+    Args:
+        segments: Also list the topic's segments.
+    """
     with connect() as client:
         described = _describe(client, topic)
         listed = {
@@ -240,15 +201,14 @@ def delete(
     topic: parameters.Topic,
     *,
     yes: parameters.Yes = False,
-    force: Annotated[
-        bool,
-        typer.Option(
-            "--force",
-            help="Delete it even if it has producers, consumers or holds.",
-        ),
-    ] = False,
+    force: bool = False,
 ) -> Result:
-    """Delete a topic with all its messages and subscriptions."""
+    """
+    Delete a topic with all its messages and subscriptions.
+
+    Args:
+        force: Delete it even if it has producers, consumers or holds.
+    """
     confirm(f"Delete {topic} with all its messages?", is_sure=yes)
     with connect() as client:
         client.delete_topic(topic, force=force)
@@ -265,15 +225,16 @@ def hold(
     topic: parameters.Topic,
     *,
     name: HoldName,
-    reason: Annotated[
-        str, typer.Option(metavar="TEXT", help="The reason, for people.")
-    ] = "",
+    reason: str = "",
 ) -> Result:
     """
     Hold a topic's segments, because an external reader needs them.
 
     Until the hold is released, retention and maintenance keep the segments as they are,
     and deleting the topic requires --force.
+
+    Args:
+        reason (TEXT): The reason, for people.
     """
     with connect() as client:
         client.hold_topic(topic, name, reason)
@@ -310,15 +271,7 @@ def add_partitions(
     connect: Connect,
     topic: parameters.Topic,
     *,
-    total: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            metavar="COUNT",
-            help="The new number of partitions.",
-            show_default=False,
-        ),
-    ],
+    total: Annotated[int, typer.Option(min=1)],
 ) -> Result:
     """
     Add partitions to a partitioned topic.
@@ -326,6 +279,9 @@ def add_partitions(
     Stored messages stay in their partitions. Keys may move to other partitions, so
     newer messages of a key are no longer ordered after older ones. Connected producers
     and consumers find the new partitions automatically.
+
+    Args:
+        total (COUNT): The new number of partitions.
     """
     with connect() as client:
         client.add_partitions(topic, total)
@@ -345,13 +301,7 @@ def topic_limits(
     topic: parameters.Topic,
     *,
     settings: limits.Set = None,
-    clear: Annotated[
-        bool,
-        typer.Option(
-            "--clear",
-            help="Remove the topic's own limits, so that those of its namespace apply.",
-        ),
-    ] = False,
+    clear: bool = False,
 ) -> Result:
     """
     Show or set the limits of a topic.
@@ -359,6 +309,9 @@ def topic_limits(
     --set gives the topic limits of its own, which replace all limits of its namespace
     at once; limits that are not named do not change. For a partitioned topic, they
     apply to each partition.
+
+    Args:
+        clear: Remove the topic's own limits, so that those of its namespace apply.
     """
     if clear and settings:
         raise InvalidRequest("--clear and --set exclude each other")
@@ -377,22 +330,14 @@ def topic_limits(
     )
 
 
-@app.command(
-    epilog=examples(
-        "danube topics set-on-corruption /default/orders skip",
-        "danube topics set-on-corruption /default/orders stop",
-    )
+@command(
+    app,
+    "danube topics set-on-corruption /default/orders skip",
+    "danube topics set-on-corruption /default/orders stop",
 )
 def set_on_corruption(
     topic: parameters.Topic,
-    on_corruption: Annotated[
-        CorruptionPolicy,
-        typer.Argument(
-            metavar="stop|skip",
-            help="stop with an error, or skip the messages that cannot be read.",
-            show_default=False,
-        ),
-    ],
+    on_corruption: CorruptionPolicy,
     *,
     url: parameters.Url = DEFAULT_URL,
 ) -> None:
@@ -401,6 +346,10 @@ def set_on_corruption(
 
     The change takes effect at once. For a partitioned topic, it applies to each
     partition.
+
+    Args:
+        on_corruption (stop|skip): stop with an error, or skip the messages that cannot
+            be read.
     """
     with connect_to(url) as client:
         client.set_on_corruption(topic, on_corruption.value)
