@@ -69,9 +69,9 @@ def test_topic_to_delta_is_exactly_once_over_several_runs(
     pipeline = PipelineDirectory.of_template(
         "topic-to-delta", tmp_path, broker_url, topic=topic
     )
-    assert pipeline.run(session).state is RunState.DONE
+    assert pipeline.run(session) is RunState.DONE
     send(client, topic, *map(order, range(5, 8)))
-    assert pipeline.run(session).state is RunState.DONE
+    assert pipeline.run(session) is RunState.DONE
     status = pipeline.state.read_status()
     assert status.state is RunState.DONE
     [query] = status.queries
@@ -80,7 +80,7 @@ def test_topic_to_delta_is_exactly_once_over_several_runs(
     assert "table: done, batch 0, 5 rows" in pipeline.output.getvalue()
 
     pipeline.forget_commit("table")
-    assert pipeline.run(session).state is RunState.DONE
+    assert pipeline.run(session) is RunState.DONE
     found = delta_rows(tmp_path / "tables/orders", "offset", "number", "customer")
     assert found == [(number, number, "ada") for number in range(8)]
 
@@ -102,7 +102,7 @@ def test_topic_with_schema_to_iceberg(session, client, broker_url, topic, tmp_pa
         catalog=catalog["uri"],
         warehouse=catalog["warehouse"],
     )
-    assert pipeline.run(session).state is RunState.DONE
+    assert pipeline.run(session) is RunState.DONE
     open_catalog = SqlCatalog("default", **catalog)
     rows = open_catalog.load_table("shop.orders").scan().to_arrow().to_pylist()
     open_catalog.close()
@@ -122,7 +122,7 @@ def test_files_to_topic_continues_with_new_files(
     for run in range(2):
         lines = [json.dumps(order(run * 2 + each)) for each in range(2)]
         (incoming / f"{run}.json").write_text("\n".join(lines))
-        assert pipeline.run(session).state is RunState.DONE
+        assert pipeline.run(session) is RunState.DONE
     found = read(client, topic)
     assert sorted(json.loads(payload)["number"] for payload, _, _ in found) == [
         *range(4)
@@ -144,7 +144,7 @@ def test_stream_is_joined_with_a_table_into_a_topic(
     pipeline = PipelineDirectory.of_template(
         "enrich", tmp_path, broker_url, topic=topic, enriched=enriched
     )
-    assert pipeline.run(session).state is RunState.DONE
+    assert pipeline.run(session) is RunState.DONE
     found = sorted(read_json(client, enriched), key=lambda each: each["number"])
     assert found == [
         {"number": 0, "customer": "ada", "amount": 20.0, "country": "GB"},
@@ -163,9 +163,9 @@ def test_windows_are_appended_once_when_closed(
     pipeline = PipelineDirectory.of_template(
         "windows", tmp_path, broker_url, topic=topic
     )
-    assert pipeline.run(session).state is RunState.DONE
+    assert pipeline.run(session) is RunState.DONE
     send(client, topic, measurement(8), measurement(105), measurement(200))
-    assert pipeline.run(session).state is RunState.DONE
+    assert pipeline.run(session) is RunState.DONE
     rows = session.read.parquet(str(tmp_path / "windows")).orderBy("start").collect()
     assert [(row.sensor, row.measurements) for row in rows] == [
         ("a", 2),
@@ -185,11 +185,11 @@ def test_windows_are_updated_in_a_database(
             "windows-to-postgres", tmp_path, broker_url, topic=topic
         )
         pipeline.environment["POSTGRES_URI"] = database.uri
-        assert pipeline.run(session).state is RunState.DONE
+        assert pipeline.run(session) is RunState.DONE
         send(client, topic, measurement(6, 2.0))
-        assert pipeline.run(session).state is RunState.DONE
+        assert pipeline.run(session) is RunState.DONE
         pipeline.forget_commit("database")
-        assert pipeline.run(session).state is RunState.DONE
+        assert pipeline.run(session) is RunState.DONE
         rows = database.query("SELECT measurements, amount FROM windows ORDER BY start")
     assert rows == [(3, 4.0), (1, 1.0)]
     kept = b"".join(
@@ -211,7 +211,7 @@ def test_dead_letters_have_origin_and_reason(
         "dead-letters", tmp_path, broker_url, topic=topic, dead_letters=dead
     )
     for _ in range(2):
-        assert pipeline.run(session).state is RunState.DONE
+        assert pipeline.run(session) is RunState.DONE
         for query in ("table", "payments.dead_letters"):
             pipeline.forget_commit(query)
     assert delta_rows(tmp_path / "tables/payments", "offset", "number") == [
@@ -241,7 +241,7 @@ def test_database_table_to_topic(session, client, broker_url, topic, tmp_path):
         "jdbc", tmp_path, broker_url, topic=topic, database=database
     )
     pipeline.environment |= {"DATABASE_USER": "app", "DATABASE_PASSWORD": "s3cret"}
-    assert pipeline.run(session).state is RunState.DONE
+    assert pipeline.run(session) is RunState.DONE
     assert sorted(each["country"] for each in read_json(client, topic)) == ["FR", "GB"]
     [query] = pipeline.state.read_status().queries
     assert query.rows == 2
@@ -359,15 +359,15 @@ def test_failed_query_is_retried(session, client, broker_url, tmp_path, good_try
     pipeline.file.write_text(FAILS_ONCE)
     (tmp_path / "functions.py").write_text(WRITE)
     (tmp_path / "good").write_text("x" * good_try)
-    outcome = pipeline.run(session)
+    last_state = pipeline.run(session)
     [query] = pipeline.state.read_status().queries
     assert "not yet" in query.error
     if good_try == 2:
-        assert outcome.state is RunState.DONE
+        assert last_state is RunState.DONE
         assert (query.failures, query.rows) == (1, 2)
         assert (tmp_path / "batch-0").read_text() == "2"
     else:
-        assert outcome.state is RunState.FAILED
+        assert last_state is RunState.FAILED
         assert query.failures == 3
         assert "out: ValueError: not yet" in pipeline.state.read_status().error
 
@@ -430,8 +430,8 @@ def test_run_stops_on_request_and_resumes(session, client, broker_url, topic, tm
 
     visitor = Visitor(pipeline, lambda: None, more, stop)
     visitor.rows = 1
-    outcome = pipeline.run(session, on_poll=visitor)
-    assert outcome.state is RunState.STOPPED
+    last_state = pipeline.run(session, on_poll=visitor)
+    assert last_state is RunState.STOPPED
     assert "stop was requested: finishing the running" in (pipeline.output.getvalue())
 
     stop_request = StopRequest()
@@ -439,8 +439,8 @@ def test_run_stops_on_request_and_resumes(session, client, broker_url, topic, tm
     visitor.rows = 1
     send(client, topic, order(3))
     with signals_to(stop_request):
-        outcome = pipeline.run(session, on_poll=visitor, stop_request=stop_request)
-    assert (outcome.state, outcome.signal) == (RunState.STOPPED, signal.SIGTERM)
+        last_state = pipeline.run(session, on_poll=visitor, stop_request=stop_request)
+    assert (last_state, stop_request.number) == (RunState.STOPPED, signal.SIGTERM)
     assert offsets_in(session, tmp_path / "out") == [0, 1, 2, 3]
 
 
@@ -451,8 +451,8 @@ def test_latest_is_one_offset_for_all_queries_of_a_source(
     pipeline = PipelineDirectory(tmp_path, broker_url, topic=topic, start="latest")
     pipeline.file.write_text(ENDING)
     send(client, topic, order(0))
-    assert pipeline.run(session).state is RunState.DONE
+    assert pipeline.run(session) is RunState.DONE
     send(client, topic, order(1))
-    assert pipeline.run(session).state is RunState.DONE
+    assert pipeline.run(session) is RunState.DONE
     rows = session.read.parquet(str(tmp_path / "out")).collect()
     assert [json.loads(row.payload)["number"] for row in rows] == [1]

@@ -51,7 +51,7 @@ class PipelineDirectory:
         self, spark: Any, *, on_poll: Callable[[], None] | None = None, **more: Any
     ) -> Any:
         """
-        Run the pipeline to its end and return the outcome.
+        Run the pipeline to its end and return its last state.
 
         *on_poll* is called after each poll of the queries.
         """
@@ -69,12 +69,12 @@ class PipelineDirectory:
 
         pipeline, state = self.load(), self.state
         with state.locked("a test"):
-            outcome = PipelineRun(
+            last_state = PipelineRun(
                 spark, pipeline, state, LineDisplay(self.output), wait=wait, **more
             ).execute()
         # Where a test fails, this is shown.
         sys.stdout.write(self.output.getvalue())
-        return outcome
+        return last_state
 
     def forget_commit(self, query: str) -> None:
         """Remove the last commit, as if the run had been killed before writing it."""

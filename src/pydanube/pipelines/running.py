@@ -62,15 +62,6 @@ class StopRequest:
         self.count += 1
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a run ended."""
-
-    state: RunState
-    signal: int | None = None
-    """The signal that ended it, if any."""
-
-
 class PipelineRun:
     """One run in an existing Spark session."""
 
@@ -98,9 +89,9 @@ class PipelineRun:
         self._status = new_status(pipeline)
         self._status.jvm = _jvm_of(spark)
 
-    def execute(self) -> Outcome:
+    def execute(self) -> RunState:
         """
-        Run the pipeline to its end.
+        Run the pipeline to its end, and return its last state.
 
         Raises:
             InvalidPipeline: The pipeline is invalid; no query was started.
@@ -132,7 +123,7 @@ class PipelineRun:
                 self._save_status(RunState.FAILED)
             raise
 
-    def _watch(self) -> Outcome:
+    def _watch(self) -> RunState:
         for query in self._queries:
             query.start()
         while True:
@@ -172,7 +163,7 @@ class PipelineRun:
         self._status.queries = progress
         self._save_status(RunState.STOPPING if self._is_stopping else RunState.RUNNING)
 
-    def _end(self, states: list[QueryState]) -> Outcome:
+    def _end(self, states: list[QueryState]) -> RunState:
         if QueryState.FAILED in states:
             failed = [
                 query.progress
@@ -186,7 +177,7 @@ class PipelineRun:
         else:
             state = RunState.DONE
         self._save_status(state)
-        return Outcome(state, self._stop_request.number)
+        return state
 
     def _running(self, query: Query) -> RunningQuery:
         redact = self._pipeline.secrets.redact

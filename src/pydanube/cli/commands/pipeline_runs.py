@@ -63,15 +63,16 @@ def run_pipeline(pipeline: Pipeline, output_format: OutputFormat) -> None:
             run = PipelineRun(
                 session, pipeline, state, display, stop_request=stop_request
             )
-            outcome = run.execute()
-    if outcome.state is RunState.FAILED:
+            last_state = run.execute()
+            ended_by = stop_request.number
+    if last_state is RunState.FAILED:
         found = state.read_status()
         print_note(f"error: {found.error if found else 'a query has failed'}")
         print_note(f"hint: the log of Spark is {state.log_file}")
         raise typer.Exit(EXIT_FAILED)
-    if outcome.signal is not None:
-        raise Interrupted(outcome.signal)
-    display.say(f"{pipeline.name}: {outcome.state.value}")
+    if ended_by is not None:
+        raise Interrupted(ended_by)
+    display.say(f"{pipeline.name}: {last_state.value}")
 
 
 @contextmanager
