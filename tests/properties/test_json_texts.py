@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pydanube.schemas.json_schema import JsonSchema
-from pydanube.schemas.json_schema.column_writer import to_texts, written_schema
+from pydanube.schemas.json_schema.column_writer import write_texts
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
 SCALARS = [
@@ -80,7 +80,7 @@ def as_json(value, has):
 def test_texts_of_a_slice_are_its_values(column):
     has, values, begin = column
     array = pa.array(values, has)[begin:]
-    found = to_texts(array).to_pylist()
+    found = write_texts(array)[0].to_pylist()
     assert [None if text is None else json.loads(text) for text in found] == [
         as_json(value, has) for value in array.to_pylist()
     ]
@@ -91,6 +91,6 @@ def test_texts_of_a_slice_are_its_values(column):
 def test_written_schema_allows_the_texts(column):
     has, values, begin = column
     array = pa.array(values, has)[begin:].drop_null()
-    said = JsonSchema(msgspec.json.encode(written_schema(array)))
-    texts = [text.encode() for text in to_texts(array).to_pylist()]
-    assert said.validator()(texts) == []
+    texts, written = write_texts(array)
+    said = JsonSchema(msgspec.json.encode(written))
+    assert said.validator()([text.encode() for text in texts.to_pylist()]) == []

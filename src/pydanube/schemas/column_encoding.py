@@ -23,8 +23,7 @@ from pydanube.schemas.json_schema import JsonSchema
 from pydanube.schemas.json_schema.column_writer import (
     check_writable,
     required_names,
-    to_texts,
-    written_schema,
+    write_texts,
 )
 from pydanube.schemas.language import (
     Convert,
@@ -63,7 +62,7 @@ def column_encoder(schema: ParsedSchema | None, actual: pa.DataType) -> ColumnEn
         if _is_text(actual):
             return _to_binary
         check_writable(actual)
-        return lambda array: _to_binary(to_texts(array))
+        return lambda array: _to_binary(write_texts(array)[0])
     match schema.type:
         case SchemaType.BYTES | SchemaType.STRING:
             return _text_encoder(schema, actual)
@@ -122,8 +121,11 @@ def _json_encoder(schema: JsonSchema, actual: pa.DataType) -> ColumnEncoder:
     proven: dict[str, bool] = {}
 
     def encode(array: pa.Array) -> pa.Array:
-        payloads = _to_binary(to_texts(array, schema.document, schema.document))
-        if not _is_proven(schema, array, proven):
+        texts, written = write_texts(
+            array, schema.document, schema.document, ignored_nulls=array.null_count
+        )
+        payloads = _to_binary(texts)
+        if not _is_proven(schema, written, proven):
             present = payloads.drop_null() if payloads.null_count else payloads
             refuse_bad_payloads(validate, present.to_pylist())
         return payloads
@@ -131,10 +133,8 @@ def _json_encoder(schema: JsonSchema, actual: pa.DataType) -> ColumnEncoder:
     return encode
 
 
-def _is_proven(schema: JsonSchema, array: pa.Array, proven: dict[str, bool]) -> bool:
-    """Return whether the schema proves that payloads of *array* are valid."""
-    present = array.drop_null() if array.null_count else array
-    written = written_schema(present, schema.document, schema.document)
+def _is_proven(schema: JsonSchema, written: Any, proven: dict[str, bool]) -> bool:
+    """Return whether *schema* contains the schema *written*."""
     key = str(written)
     if key not in proven:
         if len(proven) >= PROVEN_MAX:

@@ -3,8 +3,8 @@ Writing columns of values as JSON with Arrow's kernels, a whole column at a time
 
 Nulls are left out of their object, unless the schema requires the property: then they
 are written as ``null``, which the schema may allow or not.  Times are RFC 3339 in UTC,
-bytes are base64.  ``written_schema`` describes the texts as a JSON Schema: if the
-topic's schema contains it, the texts need no validation.
+bytes are base64.  The texts are described as a JSON Schema: if the topic's schema
+contains it, the texts need no validation.
 """
 
 from __future__ import annotations
@@ -50,10 +50,13 @@ def check_writable(actual: pa.DataType, path: str = "value") -> None:
         )
 
 
-def to_texts(array: pa.Array, schema: Any = None, document: Any = None) -> pa.Array:
+def write_texts(
+    array: pa.Array, schema: Any = None, document: Any = None, *, ignored_nulls: int = 0
+) -> tuple[pa.Array, Any]:
     """
-    Return the JSON text of each value; nulls stay null.
+    Return the JSON text of each value, and a JSON Schema that all texts match.
 
+    Nulls stay null, and the schema allows null if there are more than *ignored_nulls*.
     *schema*, a part of *document*, says which properties are required.
 
     Raises:
@@ -61,25 +64,32 @@ def to_texts(array: pa.Array, schema: Any = None, document: Any = None) -> pa.Ar
     """
     actual = array.type
     if types.is_struct(actual):
-        return _struct_texts(array, schema, document)
-    if types.is_list(actual):
-        return _list_texts(array, schema, document)
-    if types.is_map(actual):
-        return _map_texts(array, schema, document)
-    return _scalar_texts(array)
+        texts, written = _write_objects(array, schema, document)
+    elif types.is_list(actual):
+        array = _from_zero(array)
+        items = _items_of(schema, document)
+        inner, written = write_texts(array.values, items, document)
+        texts = _joined(array, pc.fill_null(inner, "null"), "[", "]")
+        written = {"type": "array", "items": written}
+    elif types.is_map(actual):
+        array = _from_zero(array)
+        values = _additional_of(schema, document)
+        inner, written = write_texts(array.items, values, document)
+        entries = pc.binary_join_element_wise(
+            _quoted(array.keys), pc.fill_null(inner, "null"), ":"
+        )
+        texts = _joined(array, entries, "{", "}")
+        written = {"type": "object", "additionalProperties": written}
+    else:
+        texts, written = _scalar_texts(array), _scalar_schema(actual)
+    if array.null_count > ignored_nulls and not types.is_null(actual):
+        written = {"anyOf": [written, {"type": "null"}]}
+    return texts, written
 
 
 def required_names(document: Any) -> set[str]:
     """Return the properties that *document* requires."""
     return _object_of(document, document)[1]
-
-
-def written_schema(array: pa.Array, schema: Any = None, document: Any = None) -> Any:
-    """Return a JSON Schema that all texts of ``to_texts`` for *array* match."""
-    found = _written_schema(array, schema, document)
-    if array.null_count and not types.is_null(array.type):
-        return {"anyOf": [found, {"type": "null"}]}
-    return found
 
 
 def _is_scalar(actual: pa.DataType) -> bool:
@@ -99,35 +109,38 @@ def _is_scalar(actual: pa.DataType) -> bool:
     )
 
 
-def _struct_texts(array: pa.Array, schema: Any, document: Any) -> pa.Array:
+def _write_objects(array: pa.Array, schema: Any, document: Any) -> tuple[pa.Array, Any]:
     properties, required = _object_of(schema, document)
-    parts = []
+    # Each column has a null where the whole object is null.
+    nulls = array.null_count
+    parts, written, always = [], {}, []
     for field, column in zip(array.type, array.flatten(), strict=True):
-        text = to_texts(column, properties.get(field.name), document)
-        if field.name in required:
+        is_required = field.name in required
+        text, written[field.name] = write_texts(
+            column,
+            properties.get(field.name),
+            document,
+            # Other nulls are left out.
+            ignored_nulls=nulls if is_required else column.null_count,
+        )
+        if is_required:
             text = pc.fill_null(text, "null")
+        if is_required or column.null_count == nulls:
+            always.append(field.name)
         name = "," + _quoted(pa.array([field.name]))[0].as_py() + ":"
         part = pc.binary_join_element_wise(name, text, "")
         parts.append(pc.fill_null(part, ""))
-    if not parts:
-        return _masked(array, pa.array(["{}"] * len(array), pa.string()))
-    inner = pc.utf8_slice_codeunits(pc.binary_join_element_wise(*parts, ""), 1)
-    return _masked(array, pc.binary_join_element_wise("{", inner, "}", ""))
-
-
-def _list_texts(array: pa.Array, schema: Any, document: Any) -> pa.Array:
-    array = _from_zero(array)
-    items = to_texts(array.values, _items_of(schema, document), document)
-    return _masked(array, _joined(array, pc.fill_null(items, "null"), "[", "]"))
-
-
-def _map_texts(array: pa.Array, schema: Any, document: Any) -> pa.Array:
-    array = _from_zero(array)
-    inner = to_texts(array.items, _additional_of(schema, document), document)
-    texts = pc.binary_join_element_wise(
-        _quoted(array.keys), pc.fill_null(inner, "null"), ":"
-    )
-    return _masked(array, _joined(array, texts, "{", "}"))
+    if parts:
+        inner = pc.utf8_slice_codeunits(pc.binary_join_element_wise(*parts, ""), 1)
+        texts = pc.binary_join_element_wise("{", inner, "}", "")
+    else:
+        texts = pa.array(["{}"] * len(array), pa.string())
+    return _masked(array, texts), {
+        "type": "object",
+        "properties": written,
+        "required": always,
+        "additionalProperties": False,
+    }
 
 
 def _scalar_texts(array: pa.Array) -> pa.Array:
@@ -156,21 +169,7 @@ def _scalar_texts(array: pa.Array) -> pa.Array:
     return array.cast(pa.string())
 
 
-def _written_schema(array: pa.Array, schema: Any, document: Any) -> Any:
-    actual = array.type
-    if types.is_struct(actual):
-        return _written_object(array, schema, document)
-    if types.is_list(actual):
-        array = _from_zero(array)
-        items = _items_of(schema, document)
-        return {"type": "array", "items": written_schema(array.values, items, document)}
-    if types.is_map(actual):
-        array = _from_zero(array)
-        inner = _additional_of(schema, document)
-        return {
-            "type": "object",
-            "additionalProperties": written_schema(array.items, inner, document),
-        }
+def _scalar_schema(actual: pa.DataType) -> Any:
     if types.is_null(actual):
         return {"type": "null"}
     if types.is_boolean(actual):
@@ -184,26 +183,6 @@ def _written_schema(array: pa.Array, schema: Any, document: Any) -> Any:
     if types.is_timestamp(actual) and actual.tz is not None:
         return {"type": "string", "format": "date-time"}
     return {"type": "string"}
-
-
-def _written_object(array: pa.Array, schema: Any, document: Any) -> Any:
-    inner, expected = _object_of(schema, document)
-    properties, required = {}, []
-    present = array if not array.null_count else array.drop_null()
-    for field, column in zip(array.type, present.flatten(), strict=True):
-        below = inner.get(field.name)
-        is_written = field.name in expected or not column.null_count
-        if is_written:
-            required.append(field.name)
-            properties[field.name] = written_schema(column, below, document)
-        else:
-            properties[field.name] = _written_schema(column, below, document)
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": False,
-    }
 
 
 def _object_of(schema: Any, document: Any) -> tuple[dict[str, Any], set[str]]:
@@ -239,9 +218,10 @@ def _between_quotes(texts: pa.Array) -> pa.Array:
 
 
 def _joined(array: pa.Array, texts: pa.Array, begin: str, end: str) -> pa.Array:
-    """Join the *texts* of each list in *array*, with commas."""
+    """Join the *texts* of each list in *array*, with commas; nulls stay null."""
     lists = pa.ListArray.from_arrays(array.offsets, texts)
-    return pc.binary_join_element_wise(begin, pc.binary_join(lists, ","), end, "")
+    joined = pc.binary_join_element_wise(begin, pc.binary_join(lists, ","), end, "")
+    return _masked(array, joined)
 
 
 def _masked(array: pa.Array, texts: pa.Array) -> pa.Array:
