@@ -37,7 +37,7 @@ from pydanube.schemas.parsing import parse_schema
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pydanube.metadata.store import MetadataStore, Operation, Stored
+    from pydanube.metadata.store import Comparison, MetadataStore, Operation, Stored
     from pydanube.schemas.parsed_schema import ParsedSchema
 
 PARSED_BYTES_MAX = 4 * 1024 * 1024
@@ -306,13 +306,55 @@ class SchemaRegistry:
     async def _try_register(
         self, subject: str, new: NewSchema, schema: ParsedSchema
     ) -> tuple[SchemaVersion, bool]:
-        stored = await self._store.get(keys.subject(subject))
+        key = keys.subject(subject)
+        stored = await self._store.get(key)
+        conditions: list[Comparison] = [unchanged(key, stored)]
+        operations: list[Operation] = []
         if stored is None:
-            return await self._create(subject, new, schema), True
-        record = stored.value
-        known = await self._find_same(subject, record, schema)
-        if known is not None:
-            return known, False
+            last = await self._store.get(keys.LAST_SCHEMA_ID)
+            schema_id = 1 if last is None else last.value + 1
+            record = SubjectRecord(
+                schema_id=schema_id,
+                type=schema.type,
+                compatibility=Compatibility.BACKWARD,
+                created_at=self._wall_clock_us(),
+                last_version=0,
+                versions=(),
+            )
+            conditions.append(unchanged(keys.LAST_SCHEMA_ID, last))
+            operations.append(Put(keys.LAST_SCHEMA_ID, schema_id))
+            operations.append(Put(keys.SCHEMA_IDS.key(schema_id), subject))
+        else:
+            record = stored.value
+            known = await self._find_same(subject, record, schema)
+            if known is not None:
+                return known, False
+            await self._check_addition(subject, record, schema)
+        version = record.last_version + 1
+        record = replace(
+            record,
+            type=schema.type,
+            last_version=version,
+            versions=(*record.versions, version),
+        )
+        written = SchemaVersionRecord(
+            type=schema.type,
+            definition=schema.text,
+            message=new.message,
+            fingerprint=schema.fingerprint,
+            description=new.description,
+            created_at=self._wall_clock_us(),
+            created_by=new.created_by,
+            tags=tuple(new.tags),
+        )
+        operations.append(Put(key, record))
+        operations.append(Put(keys.schema_version(record.schema_id, version), written))
+        await self._store.transaction(conditions, operations)
+        return _version_of(subject, record, version, written), True
+
+    async def _check_addition(
+        self, subject: str, record: SubjectRecord, schema: ParsedSchema
+    ) -> None:
         violations = await self._violations(
             subject, record, schema, record.compatibility
         )
@@ -322,50 +364,6 @@ class SchemaRegistry:
             raise InvalidSchema(
                 f"{subject} already has the maximum of {VERSIONS_MAX} versions"
             )
-        version = record.last_version + 1
-        record = replace(
-            record,
-            type=schema.type,
-            last_version=version,
-            versions=(*record.versions, version),
-        )
-        written = self._record_of(new, schema)
-        await self._store.transaction(
-            [unchanged(keys.subject(subject), stored)],
-            [
-                Put(keys.subject(subject), record),
-                Put(keys.schema_version(record.schema_id, version), written),
-            ],
-        )
-        return _version_of(subject, record, version, written), True
-
-    async def _create(
-        self, subject: str, new: NewSchema, schema: ParsedSchema
-    ) -> SchemaVersion:
-        last = await self._store.get(keys.LAST_SCHEMA_ID)
-        schema_id = 1 if last is None else last.value + 1
-        record = SubjectRecord(
-            schema_id=schema_id,
-            type=schema.type,
-            compatibility=Compatibility.BACKWARD,
-            created_at=self._wall_clock_us(),
-            last_version=1,
-            versions=(1,),
-        )
-        written = self._record_of(new, schema)
-        await self._store.transaction(
-            [
-                unchanged(keys.subject(subject), None),
-                unchanged(keys.LAST_SCHEMA_ID, last),
-            ],
-            [
-                Put(keys.subject(subject), record),
-                Put(keys.LAST_SCHEMA_ID, schema_id),
-                Put(keys.SCHEMA_IDS.key(schema_id), subject),
-                Put(keys.schema_version(schema_id, 1), written),
-            ],
-        )
-        return _version_of(subject, record, 1, written)
 
     async def _find_same(
         self, subject: str, record: SubjectRecord, schema: ParsedSchema
@@ -446,18 +444,6 @@ class SchemaRegistry:
         text = definition_text(definition)
         async with self._threads:
             return await asyncio.to_thread(parse_schema, type_, text, message=message)
-
-    def _record_of(self, new: NewSchema, schema: ParsedSchema) -> SchemaVersionRecord:
-        return SchemaVersionRecord(
-            type=schema.type,
-            definition=schema.text,
-            message=new.message,
-            fingerprint=schema.fingerprint,
-            description=new.description,
-            created_at=self._wall_clock_us(),
-            created_by=new.created_by,
-            tags=tuple(new.tags),
-        )
 
 
 def _version_of(
