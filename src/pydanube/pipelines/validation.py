@@ -94,13 +94,8 @@ def _check(spark: SparkSession, query: Query, problems: Problems) -> None:
     if problems.under(query.path):
         return
     name = query.sink.format_name
-    twice = [
-        column
-        for column, count in Counter(
-            each.lower() for each in query.frame.columns
-        ).items()
-        if count > 1
-    ]
+    counts = Counter(each.lower() for each in query.frame.columns)
+    twice = [column for column, count in counts.items() if count > 1]
     if twice and name:
         found = f"the column {twice[0]} occurs twice; rename one of them"
         problems.add((*query.path, "input"), found)

@@ -28,11 +28,12 @@ dataclass, TypedDict              object                  record
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import msgspec
@@ -40,6 +41,9 @@ from msgspec import inspect
 
 from pydanube.model.errors import InvalidSchema
 from pydanube.schemas.language import error_text, nested_values
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _EMPTY: dict[Any, Any] = {
@@ -91,10 +95,8 @@ def inspect_type(cls: Any) -> inspect.Type:
         InvalidSchema: An annotation has no counterpart in any schema, or names an
             unknown type.
     """
-    try:
+    with _refusing(cls):
         return inspect.type_info(cls)
-    except (TypeError, NameError, ValueError, RecursionError) as error:
-        raise _unusable(cls, error) from error
 
 
 def json_schema_of(cls: Any) -> str:
@@ -108,10 +110,8 @@ def json_schema_of(cls: Any) -> str:
         document = cls.model_json_schema(mode="validation")
     else:
         inspect_type(cls)
-        try:
+        with _refusing(cls):
             document = msgspec.json.schema(cls)
-        except (TypeError, NameError, ValueError, RecursionError) as error:
-            raise _unusable(cls, error) from error
         _drop_durations(document)
     return msgspec.json.encode(document).decode()
 
@@ -325,8 +325,14 @@ def _name_of(cls: Any) -> str:
     return str(getattr(cls, "__name__", None) or cls)
 
 
-def _unusable(cls: Any, error: Exception) -> InvalidSchema:
-    return InvalidSchema(f"{_name_of(cls)} cannot be a schema: {error_text(error)}")
+@contextmanager
+def _refusing(cls: Any) -> Iterator[None]:
+    """Convert the errors of msgspec about *cls*."""
+    try:
+        yield
+    except (TypeError, NameError, ValueError, RecursionError) as error:
+        reason = error_text(error)
+        raise InvalidSchema(f"{_name_of(cls)} cannot be a schema: {reason}") from error
 
 
 def _no_counterpart(path: str, found: inspect.Type) -> InvalidSchema:

@@ -42,11 +42,9 @@ STEPS_MAX = 100_000
 
 SYMBOLS_PER_STEP = 16
 
-_TOO_COMPLEX = Incompatibility(
-    path="/",
-    rule="too_complex",
-    text=f"the comparison takes more than {STEPS_MAX} steps, so it is not known "
-    "whether the writer's data can be read",
+_TOO_COMPLEX = (
+    f"the comparison takes more than {STEPS_MAX} steps, so it is not known whether the "
+    "writer's data can be read"
 )
 
 
@@ -68,7 +66,7 @@ class _Resolution:
     ) -> list[Incompatibility]:
         self._steps += 1
         if self._steps > STEPS_MAX:
-            return [_TOO_COMPLEX]
+            return _found("/", "too_complex", _TOO_COMPLEX)
         if isinstance(writer, Union):
             return self._of_writers_union(reader, writer, path)
         if isinstance(reader, Union):
@@ -88,7 +86,7 @@ class _Resolution:
                 return self.compare(reader.values, writer.values, f"{path}/values")
             case Primitive(), Primitive():
                 return _primitives(reader, writer, path)
-        return [_type_changed(reader, writer, path)]
+        return _type_changed(reader, writer, path)
 
     def _of_writers_union(
         self, reader: AvroType, writer: Union, path: str
@@ -97,13 +95,11 @@ class _Resolution:
         for branch in writer.branches:
             reasons = self.compare(reader, branch, path)
             if reasons and not isinstance(reader, Union):
-                found.append(
-                    Incompatibility(
-                        path=path or "/",
-                        rule="writer_union_branch_unreadable",
-                        text=f"the writer may have written {_text(branch)}, which "
-                        f"cannot be read as {_text(reader)}",
-                    )
+                found += _found(
+                    path,
+                    "writer_union_branch_unreadable",
+                    f"the writer may have written {_text(branch)}, which "
+                    f"cannot be read as {_text(reader)}",
                 )
             found += reasons
         return found
@@ -118,12 +114,8 @@ class _Resolution:
                 return []
             if branch.kind == writer.kind:
                 nearest = reasons
-        missing = Incompatibility(
-            path=path or "/",
-            rule="reader_union_lacks_branch",
-            text=f"the writer's {_text(writer)} fits no branch of the reader's union",
-        )
-        return [missing, *nearest]
+        text = f"the writer's {_text(writer)} fits no branch of the reader's union"
+        return _found(path, "reader_union_lacks_branch", text) + nearest
 
     def _records(
         self, reader: Record, writer: Record, path: str
@@ -143,14 +135,11 @@ class _Resolution:
             if written is not None:
                 found += self.compare(part.type, written.type, where)
             elif not part.has_default:
-                found.append(
-                    Incompatibility(
-                        path=where,
-                        rule="reader_field_missing_default",
-                        text=f"the writer has no field {part.name}, and the reader "
-                        "has no default for it",
-                    )
+                text = (
+                    f"the writer has no field {part.name}, and the reader has no "
+                    "default for it"
                 )
+                found += _found(where, "reader_field_missing_default", text)
         return self._compared.finish(pair, found)
 
     def _fields_of(self, record: Record) -> dict[str, Field]:
@@ -173,14 +162,12 @@ def _names(reader: Named, writer: Named, path: str) -> list[Incompatibility]:
     """Compare the last parts of the names, and the reader's aliases."""
     if _last(reader.name) == _last(writer.name) or writer.name in reader.aliases:
         return []
-    return [
-        Incompatibility(
-            path=path or "/",
-            rule="name_changed",
-            text=f"the writer's {writer.kind} is called {writer.name}, the "
-            f"reader's {reader.name}, which has no such alias",
-        )
-    ]
+    return _found(
+        path,
+        "name_changed",
+        f"the writer's {writer.kind} is called {writer.name}, the "
+        f"reader's {reader.name}, which has no such alias",
+    )
 
 
 def _enums(reader: Enum, writer: Enum, path: str) -> list[Incompatibility]:
@@ -190,26 +177,22 @@ def _enums(reader: Enum, writer: Enum, path: str) -> list[Incompatibility]:
     missing = [symbol for symbol in writer.symbols if symbol not in known]
     if not missing or reader.default is not None:
         return []
-    return [
-        Incompatibility(
-            path=f"{path}/symbols",
-            rule="enum_symbols_missing",
-            text=f"the reader's enum {reader.name} lacks {', '.join(missing[:10])}, "
-            "and has no default",
-        )
-    ]
+    return _found(
+        f"{path}/symbols",
+        "enum_symbols_missing",
+        f"the reader's enum {reader.name} lacks {', '.join(missing[:10])}, "
+        "and has no default",
+    )
 
 
 def _fixed(reader: Fixed, writer: Fixed, path: str) -> list[Incompatibility]:
     if reader.size != writer.size:
-        return [
-            Incompatibility(
-                path=f"{path}/size",
-                rule="fixed_size_changed",
-                text=f"fixed {writer.name} has {writer.size} bytes for the writer, "
-                f"{reader.size} for the reader",
-            )
-        ]
+        return _found(
+            f"{path}/size",
+            "fixed_size_changed",
+            f"fixed {writer.name} has {writer.size} bytes for the writer, "
+            f"{reader.size} for the reader",
+        )
     return _logical(reader.logical, writer.logical, path)
 
 
@@ -219,7 +202,7 @@ def _primitives(
     if reader.name != writer.name and reader.name not in PROMOTIONS.get(
         writer.name, ()
     ):
-        return [_type_changed(reader, writer, path)]
+        return _type_changed(reader, writer, path)
     return _logical(reader.logical, writer.logical, path)
 
 
@@ -228,21 +211,25 @@ def _logical(
 ) -> list[Incompatibility]:
     if reader is None or writer is None or reader == writer:
         return []
-    return [
-        Incompatibility(
-            path=path or "/",
-            rule="logical_type_changed",
-            text=f"the writer means {writer}, the reader {reader}",
-        )
-    ]
-
-
-def _type_changed(reader: AvroType, writer: AvroType, path: str) -> Incompatibility:
-    return Incompatibility(
-        path=path or "/",
-        rule="type_changed",
-        text=f"the writer's {_text(writer)} cannot be read as {_text(reader)}",
+    return _found(
+        path,
+        "logical_type_changed",
+        f"the writer means {writer}, the reader {reader}",
     )
+
+
+def _type_changed(
+    reader: AvroType, writer: AvroType, path: str
+) -> list[Incompatibility]:
+    return _found(
+        path,
+        "type_changed",
+        f"the writer's {_text(writer)} cannot be read as {_text(reader)}",
+    )
+
+
+def _found(path: str, rule: str, text: str) -> list[Incompatibility]:
+    return [Incompatibility(path=path or "/", rule=rule, text=text)]
 
 
 def _text(avro_type: AvroType) -> str:
