@@ -24,6 +24,8 @@ TABLE_BYTES_MAX = 4096
 """The size of the dynamic table, which is the default of the RFC."""
 LIST_BYTES_MAX = 32 * 1024
 """The largest header list of one request, as RFC 9113 counts it."""
+HEADERS_MAX = 256
+"""The most headers of one request; a byte of a block can stand for a header."""
 CACHED_BLOCKS_MAX = 64
 CACHED_BLOCK_BYTES_MAX = 128
 CACHED_LIST_BYTES_MAX = 4096
@@ -220,6 +222,10 @@ class HeaderDecoder:
                     f"the headers of a request are longer than {self._list_bytes_max}"
                 )
             headers.append(header)
+            if len(headers) > HEADERS_MAX:
+                raise ProtocolViolation(
+                    f"a request has more than {HEADERS_MAX} headers"
+                )
         return tuple(headers), is_cacheable and size <= CACHED_LIST_BYTES_MAX
 
     def _entry(self, index: int) -> Header:

@@ -10,6 +10,7 @@ from pydanube.model.errors import ProtocolViolation
 from pydanube.wire.grpc import hpack
 from pydanube.wire.grpc.hpack import (
     CACHED_BLOCKS_MAX,
+    HEADERS_MAX,
     LIST_BYTES_MAX,
     TABLE_BYTES_MAX,
     HeaderDecoder,
@@ -189,6 +190,13 @@ def test_header_list_size_is_bounded():
     decoder.decode(b"\x40\x01a\x7f\xa1\x1e" + b"x" * 4000)
     with pytest.raises(ProtocolViolation, match="longer than"):
         decoder.decode(b"\xbe" * (LIST_BYTES_MAX // 4000 + 1))
+
+
+def test_a_block_of_more_than_the_maximum_of_headers_is_refused():
+    block = encode_headers([(b"a", b"b")])
+    assert len(HeaderDecoder().decode(block * HEADERS_MAX)) == HEADERS_MAX
+    with pytest.raises(ProtocolViolation, match="more than 256 headers"):
+        HeaderDecoder().decode(block * (HEADERS_MAX + 1))
 
 
 def test_number_of_cached_blocks_is_bounded():

@@ -485,10 +485,10 @@ def test_headers_in_small_pieces_use_up_the_allowance():
 def test_long_headers_use_up_the_allowance():
     connection = connected()
     # Each block empties the peer's table and fills it again.
-    block = b"".join(b"\x40\x01%c\x00" % (97 + at % 26) for at in range(900))
+    block = b"".join(b"\x40\x01%c\x00" % (97 + at % 26) for at in range(250))
     requests = b"".join(
         frame(FrameType.HEADERS, END_HEADERS, 2 * number + 1, block)
-        for number in range(200)
+        for number in range(600)
     )
     refused(connection, requests, ErrorCode.ENHANCE_YOUR_CALM)
     assert connection.work <= 2 * ALLOWANCE
