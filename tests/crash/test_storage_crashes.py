@@ -113,22 +113,15 @@ class RecordingManifest(MemoryManifest):
         super().__init__()
         self._files, self._promises = files, promises
 
-    async def add(self, topic_id, entry, epoch) -> None:
-        await super().add(topic_id, entry, epoch)
-        self._note()
-
-    async def drop(self, topic_id, entries, epoch) -> None:
-        await super().drop(topic_id, entries, epoch)
-        self._note()
-
-    def _note(self) -> None:
+    async def change(self, topic_id, epoch, **changes):
+        await super().change(topic_id, epoch, **changes)
         version = MemoryManifest()
-        version._segments = copy.deepcopy(self._segments)
+        version.segments = copy.deepcopy(self.segments)
         self._promises.manifests.append((len(self._files.operations), version))
 
     def __deepcopy__(self, memo):
         version = MemoryManifest()
-        version._segments = copy.deepcopy(self._segments, memo)
+        version.segments = copy.deepcopy(self.segments, memo)
         return version
 
 

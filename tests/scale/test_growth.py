@@ -13,7 +13,7 @@ import asyncio
 import pytest
 
 from pydanube.broker.cursors import CursorSaver
-from pydanube.dispatch import create_machine
+from pydanube.dispatch import MACHINES
 from pydanube.dispatch.cursor import Cursor
 from pydanube.metadata.key import prefix_of
 from pydanube.model import metrics
@@ -112,7 +112,7 @@ async def test_cost_of_creating_a_topic_does_not_depend_on_others():
 async def test_cost_of_creating_a_subscription_does_not_depend_on_others():
     async def create(broker, first, count):
         for number in range(first, first + count):
-            await broker.subscriptions.create(
+            await broker.subscriptions.open(
                 *(A_TOPIC, SubscriptionName(f"s-{number}")),
                 *(SubscriptionType.SHARED, Start.LATEST),
             )
@@ -172,7 +172,7 @@ async def test_cost_of_attaching_a_consumer_does_not_depend_on_others(type_):
 )
 def test_demand_is_known_without_asking_every_consumer(type_):
     def measure(count):
-        machine = create_machine(type_, Cursor(0))
+        machine = MACHINES[type_](Cursor(0))
         for consumer in range(count):
             machine.on_consumer_joined(consumer, 0.0)
             machine.on_credit(consumer, 7, CREDIT, 0.0)

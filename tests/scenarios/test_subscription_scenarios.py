@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pydanube.dispatch import create_machine
+from pydanube.dispatch import MACHINES
 from pydanube.dispatch.cursor import Cursor
 from pydanube.dispatch.delivery_window import DeliveryWindow
 from pydanube.dispatch.effects import (
@@ -81,8 +81,7 @@ class Scenario:
         """subscription KIND OFFSET [done=RANGE,…] [done-max=N] [deferred-max=N] …"""
         given = dict(option.split("=") for option in options)
         done = given.pop("done", None)
-        self.machine = create_machine(
-            SubscriptionType(kind),
+        self.machine = MACHINES[SubscriptionType(kind)](
             Cursor(int(offset), RangeSet(parse(*done.split(",")) if done else ())),
             done_ranges_max=int(given.pop("done-max", 100_000)),
             deferred_spans_max=int(given.pop("deferred-max", 1_000)),

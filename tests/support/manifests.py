@@ -22,27 +22,18 @@ class MemoryManifest:
         segments = self.segments.get(topic_id, {})
         return tuple(segments[base] for base in sorted(segments))
 
-    async def add(self, topic_id: TopicId, entry: SegmentEntry, epoch: int) -> None:
-        """See Manifest; there is one broker, so none is fenced."""
-        del epoch
-        self.segments.setdefault(topic_id, {})[entry.base] = entry
-
-    async def replace(
+    async def change(
         self,
         topic_id: TopicId,
-        old: Sequence[SegmentEntry],
-        new: Sequence[SegmentEntry],
         epoch: int,
+        *,
+        removed: Sequence[SegmentEntry] = (),
+        added: Sequence[SegmentEntry] = (),
     ) -> None:
-        """See Manifest."""
-        await self.drop(topic_id, old, epoch)
-        for entry in new:
-            await self.add(topic_id, entry, epoch)
-
-    async def drop(
-        self, topic_id: TopicId, entries: Sequence[SegmentEntry], epoch: int
-    ) -> None:
-        """See Manifest."""
+        """See Manifest; there is one broker, so none is fenced."""
         del epoch
-        for entry in entries:
-            self.segments.get(topic_id, {}).pop(entry.base, None)
+        segments = self.segments.setdefault(topic_id, {})
+        for entry in removed:
+            segments.pop(entry.base, None)
+        for entry in added:
+            segments[entry.base] = entry

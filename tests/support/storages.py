@@ -66,17 +66,10 @@ class FencedManifest(MemoryManifest):
         super().__init__()
         self.epochs: dict[int, int] = {}
 
-    async def add(self, topic_id, entry, epoch):
-        self._compare(topic_id, epoch)
-        await super().add(topic_id, entry, epoch)
-
-    async def drop(self, topic_id, entries, epoch):
-        self._compare(topic_id, epoch)
-        await super().drop(topic_id, entries, epoch)
-
-    def _compare(self, topic_id, epoch):
+    async def change(self, topic_id, epoch, **changes):
         if self.epochs.get(topic_id, epoch) > epoch:
             raise TopicFenced(f"topic {topic_id}: on purpose")
+        await super().change(topic_id, epoch, **changes)
 
 
 @dataclass

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pydanube.dispatch import create_machine
+from pydanube.dispatch import MACHINES
 from pydanube.dispatch.cursor import Cursor
 from pydanube.dispatch.delivery_window import DeliveryWindow
 from pydanube.model.errors import ConsumerBusy
@@ -39,8 +39,7 @@ class History:
         self.done_ranges_max = done_ranges_max
         self.now = 0.0
         self.consumers_ever = 0
-        self.machine = create_machine(
-            kind,
+        self.machine = MACHINES[kind](
             Cursor(offset, RangeSet((o, o + 1) for o in done)),
             failure_policy=policy,
             done_ranges_max=done_ranges_max,

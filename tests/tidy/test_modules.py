@@ -20,6 +20,9 @@ MACHINE_PATH = re.compile(rf"(?<![\w.-])(/root/|/home/\w+/|/Users/\w+/|{ROOT}\b)
 
 NESTED_TEST = re.compile(r"^ +(async )?def test\(")
 
+PUBLIC_MEMBERS_MAX = 25
+"""The most public methods and properties of a class."""
+
 TESTED = [path for path in (ROOT / "tests" / "unit").iterdir() if path.is_dir()]
 
 
@@ -39,6 +42,17 @@ def test_a_module_has_a_docstring() -> None:
         if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     ]
     assert silent == []
+
+
+def test_a_class_has_few_public_methods_and_properties() -> None:
+    large = [
+        f"{name_of(path)}: {node.name}"
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+        and len(_public_members(node)) > PUBLIC_MEMBERS_MAX
+    ]
+    assert large == []
 
 
 def test_nothing_is_left_for_later_in_a_comment() -> None:
@@ -63,6 +77,15 @@ def test_each_unit_test_answers_for_one_source_file(floor: Path) -> None:
         if not any(_answers_for(path, floor, place) for place in tested)
     ]
     assert strangers == []
+
+
+def _public_members(node: ast.ClassDef) -> set[str]:
+    return {
+        each.name
+        for each in node.body
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+        and not each.name.startswith("_")
+    }
 
 
 def _answers_for(path: Path, floor: Path, tested: Path) -> bool:

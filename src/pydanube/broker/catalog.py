@@ -26,7 +26,7 @@ from pydanube.broker.partitions import (
     with_partition_count,
 )
 from pydanube.metadata import keys
-from pydanube.metadata.key import Prefix
+from pydanube.metadata.key import Key, Prefix
 from pydanube.metadata.records import (
     DeletedTopicRecord,
     PartitionedTopicRecord,
@@ -326,22 +326,17 @@ class Catalog:
         names = await self.partitions_of(name)
         conditions: list[Comparison] = [*other_conditions]
         operations: list[Operation] = [*other_operations]
+        if not names:
+            raise TopicNotFound(f"Unable to find the topic: {name}")
+        changed: list[Key[Any]] = [keys.topic(each) for each in names]
         if names != [name]:
-            base_key = keys.partitioned_topic(name)
-            base = await self._store.get(base_key)
-            if base is None:
-                raise TopicNotFound(f"Unable to find the topic: {name}")
-            conditions.append(unchanged(base_key, base))
-            record = msgspec.structs.replace(base.value, **fields)
-            operations.append(Put(base_key, record))
-        for each in names:
-            key = keys.topic(each)
-            topic = await self._store.get(key)
-            if topic is None:
-                raise RevisionConflict(f"{each} has been deleted concurrently")
-            conditions.append(unchanged(key, topic))
-            changed = msgspec.structs.replace(topic.value, **fields)
-            operations.append(Put(key, changed))
+            changed.append(keys.partitioned_topic(name))
+        for key in changed:
+            stored = await self._store.get(key)
+            if stored is None:
+                raise RevisionConflict(f"{key} has been deleted concurrently")
+            conditions.append(unchanged(key, stored))
+            operations.append(Put(key, msgspec.structs.replace(stored.value, **fields)))
         await self._store.transaction(conditions, operations)
         return names
 

@@ -11,7 +11,12 @@ from dataclasses import fields
 import pyarrow.compute as pc
 
 from pydanube.model.batch import Column
-from pydanube.model.errors import CorruptBatch, InvalidRequest, MessageTooLarge
+from pydanube.model.errors import (
+    CorruptBatch,
+    InvalidRequest,
+    MessageTooLarge,
+    QuotaExceeded,
+)
 from pydanube.model.names import TopicName
 from pydanube.model.policy import NamespacePolicy
 from pydanube.wire.batches import BATCH_MESSAGES_MAX, BatchFrame, BatchHeader
@@ -33,6 +38,17 @@ def check_policy(policy: NamespacePolicy) -> None:
             raise InvalidRequest(
                 f"{field.name} must be 0 (no limit) to {LIMIT_MAX}, not {limit}"
             )
+
+
+def check_quota(what: str, count: int, count_max: int) -> None:
+    """
+    Raise if there are as many as allowed already.
+
+    Raises:
+        QuotaExceeded: *count* is not below *count_max* (0: no limit).
+    """
+    if 0 < count_max <= count:
+        raise QuotaExceeded(f"{what}. Current: {count}, Limit: {count_max}")
 
 
 def check_header(header: BatchHeader, producer: str) -> None:

@@ -27,57 +27,24 @@ class MetadataManifest:
         stored = await self._store.scan(keys.SEGMENTS.within(topic_id))
         return tuple(each.value for _, each in stored)
 
-    async def add(self, topic_id: TopicId, entry: SegmentEntry, epoch: int) -> None:
-        """
-        Add a segment to the topic.
-
-        Raises:
-            TopicFenced: The topic has a higher epoch than *epoch*.
-        """
-        await self._change(
-            topic_id, epoch, [Put(keys.segment(topic_id, entry.base), entry)]
-        )
-
-    async def replace(
+    async def change(
         self,
         topic_id: TopicId,
-        old: Sequence[SegmentEntry],
-        new: Sequence[SegmentEntry],
         epoch: int,
+        *,
+        removed: Sequence[SegmentEntry] = (),
+        added: Sequence[SegmentEntry] = (),
     ) -> None:
-        """
-        Replace the segments *old* by *new*, atomically.
-
-        Raises:
-            TopicFenced: The topic has a higher epoch than *epoch*.
-        """
-        bases = {entry.base for entry in new}
+        """Remove and add segments, atomically; see ``Manifest.change``."""
+        bases = {entry.base for entry in added}
         operations: list[Operation] = [
             Delete(keys.segment(topic_id, entry.base))
-            for entry in old
+            for entry in removed
             if entry.base not in bases
         ]
-        operations += [Put(keys.segment(topic_id, entry.base), entry) for entry in new]
-        await self._change(topic_id, epoch, operations)
-
-    async def drop(
-        self, topic_id: TopicId, entries: Sequence[SegmentEntry], epoch: int
-    ) -> None:
-        """
-        Remove segments from the topic.
-
-        Raises:
-            TopicFenced: The topic has a higher epoch than *epoch*.
-        """
-        await self._change(
-            topic_id,
-            epoch,
-            [Delete(keys.segment(topic_id, entry.base)) for entry in entries],
-        )
-
-    async def _change(
-        self, topic_id: TopicId, epoch: int, operations: Sequence[Operation]
-    ) -> None:
+        operations += [
+            Put(keys.segment(topic_id, entry.base), entry) for entry in added
+        ]
         try:
             await self._store.transaction(
                 [HasValue(keys.EPOCHS.key(topic_id), epoch)], operations

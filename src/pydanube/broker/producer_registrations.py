@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from pydanube.broker.limits import check_quota
 from pydanube.model.errors import (
     BrokerError,
     Closed,
     ProducerBusy,
     ProducerFenced,
-    QuotaExceeded,
 )
 from pydanube.model.names import TopicName
 from pydanube.model.policy import ProducerAccess
@@ -127,11 +127,9 @@ class ProducerRegistrations:
         match request.access:
             case ProducerAccess.SHARED:
                 self._check_not_exclusive(same)
-                if same is None and 0 < producers_max <= others:
-                    raise QuotaExceeded(
-                        f"Producer limit per topic reached for {self._topic}. "
-                        f"Current: {others}, Limit: {producers_max}"
-                    )
+                if same is None:
+                    what = f"Producer limit per topic reached for {self._topic}"
+                    check_quota(what, others, producers_max)
             case ProducerAccess.EXCLUSIVE:
                 if others:
                     other = next(n for n in self._registered if n != request.name)

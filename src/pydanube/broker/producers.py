@@ -99,10 +99,9 @@ class Producers:
             Draining: The broker is stopping.
         """
         request = AccessRequest(name=producer, access=access, on_fenced=on_fenced)
-        topic = await self._prepare(
+        topic, registration = await self._attach(
             name, request, policy, schema, takes_any_kind=takes_any_kind
         )
-        registration = await self._register(topic, request)
         try:
             return topic, await self._open(topic, registration, resume)
         except BaseException:
@@ -142,12 +141,11 @@ class Producers:
         request = AccessRequest(
             name=producer, access=access, on_fenced=on_fenced, is_joining=True
         )
-        topic = await self._prepare(
+        return await self._attach(
             name, request, policy, schema, takes_any_kind=takes_any_kind
         )
-        return topic, await self._register(topic, request)
 
-    async def _prepare(
+    async def _attach(
         self,
         name: TopicName,
         request: AccessRequest,
@@ -155,15 +153,15 @@ class Producers:
         schema: SchemaReference | None,
         *,
         takes_any_kind: bool,
-    ) -> Topic:
-        """Find or create the topic, and bind it to the schema."""
+    ) -> tuple[Topic, ProducerRegistration]:
+        """Find or create the topic, bind it to the schema, and register a producer."""
         self._topics.check_not_draining()
         if schema is not None:
             request.schema = await self._schemas.resolve(name, schema)
         topic = await self._find_topic(name, policy, takes_any_kind=takes_any_kind)
         if schema is not None:
             await self._schemas.bind_first(topic, schema)
-        return topic
+        return topic, await self._register(topic, request)
 
     async def _find_topic(
         self, name: TopicName, policy: TopicPolicy | None, *, takes_any_kind: bool

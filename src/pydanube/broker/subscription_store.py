@@ -20,7 +20,7 @@ from pydanube.broker.reliable_subscription import ReliableSubscription
 from pydanube.broker.subscription import Subscription
 from pydanube.broker.subscription_settings import SettingsStore
 from pydanube.broker.topic import ReliableTopic, Topic
-from pydanube.dispatch import create_machine
+from pydanube.dispatch import MACHINES
 from pydanube.dispatch.cursor import Cursor
 from pydanube.dispatch.machine import DEFAULT_POLICY, NO_LIMITS
 from pydanube.metadata import keys
@@ -175,8 +175,7 @@ class SubscriptionStore:
         cursor: Cursor,
         settings: SubscriptionSettings,
     ) -> ReliableSubscription:
-        machine = create_machine(
-            type_,
+        machine = MACHINES[type_](
             cursor,
             failure_policy=settings.failure_policy or DEFAULT_POLICY,
             limits=settings.limits or NO_LIMITS,
@@ -208,9 +207,7 @@ class SubscriptionStore:
         return DirectSubscription(
             name,
             type_,
-            create_machine(
-                type_, Cursor(topic.end_offset), failure_policy=_DIRECT_POLICY
-            ),
+            MACHINES[type_](Cursor(topic.end_offset), failure_policy=_DIRECT_POLICY),
             self._loop.time,
             Counts(topic.counts),
             check_new_consumer=topic.check_new_consumer,

@@ -63,6 +63,7 @@ class Subscriptions:
         start: Position,
         *,
         ack_timeout_s: float | None = None,
+        exist_ok: bool = True,
     ) -> tuple[Topic, Subscription]:
         """
         Return the subscription; create it at *start* if it does not exist.
@@ -74,6 +75,7 @@ class Subscriptions:
 
         Raises:
             TopicNotFound: There is no such topic.
+            AlreadyExists: It exists, and *exist_ok* is false.
             InvalidRequest: It exists with another type, the topic has no such offset
                 yet, or the timeout is out of range.
             QuotaExceeded: The topic has its maximum number of subscriptions.
@@ -88,6 +90,10 @@ class Subscriptions:
             found = topic.subscriptions.get(subscription)
             if found is None:
                 found = await self._store.create(topic, subscription, type_, start)
+            elif not exist_ok:
+                raise AlreadyExists(
+                    f"{name} has a subscription {subscription!r} already"
+                )
             elif found.type is not type_:
                 raise InvalidRequest(
                     f"subscription {subscription} of {name} is {found.type.value}, "
@@ -96,31 +102,6 @@ class Subscriptions:
             if ack_timeout_s is not None:
                 found.set_ack_timeout(ack_timeout_s)
             return topic, found
-
-    async def create(
-        self,
-        name: TopicName,
-        subscription: SubscriptionName,
-        type_: SubscriptionType,
-        start: Position,
-    ) -> None:
-        """
-        Create a subscription without consumers.
-
-        Raises:
-            AlreadyExists: It exists.
-            TopicNotFound: There is no such topic.
-            InvalidRequest, QuotaExceeded, Draining: As in ``open``.
-        """
-        self._topics.check_not_draining()
-        start = await self._find_time(name, start)
-        async with self._topics.lock:
-            topic = await self._topics.open_locked(name)
-            if subscription in topic.subscriptions:
-                raise AlreadyExists(
-                    f"{name} has a subscription {subscription!r} already"
-                )
-            await self._store.create(topic, subscription, type_, start)
 
     async def names(self, name: TopicName) -> list[SubscriptionName]:
         """

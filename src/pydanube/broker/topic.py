@@ -10,7 +10,7 @@ from itertools import islice
 
 from pydanube.broker.counts import Counts
 from pydanube.broker.direct_subscription import DirectSubscription
-from pydanube.broker.limits import check_header, verify
+from pydanube.broker.limits import check_header, check_quota, verify
 from pydanube.broker.producer_registrations import ProducerRegistrations
 from pydanube.broker.producer_session import OnPublished, ProducerSession
 from pydanube.broker.schema_validation import (
@@ -24,7 +24,6 @@ from pydanube.model.descriptions import TopicDescription
 from pydanube.model.errors import (
     BrokerError,
     InvalidRequest,
-    QuotaExceeded,
     SubscriptionNotFound,
 )
 from pydanube.model.ids import TopicId
@@ -222,13 +221,11 @@ class Topic:
         Raises:
             QuotaExceeded: It has.
         """
-        count = len(self.subscriptions)
-        count_max = self.limits.max_subscriptions_per_topic
-        if 0 < count_max <= count:
-            raise QuotaExceeded(
-                f"Not allowed to create the subscription for the topic: {self.name}. "
-                f"Current: {count}, Limit: {count_max}"
-            )
+        check_quota(
+            f"Not allowed to create the subscription for the topic: {self.name}",
+            len(self.subscriptions),
+            self.limits.max_subscriptions_per_topic,
+        )
 
     def check_new_consumer(self, subscription: Subscription) -> None:
         """
@@ -237,21 +234,17 @@ class Topic:
         Raises:
             QuotaExceeded: One of them has.
         """
-        count_max = self.limits.max_consumers_per_topic
-        if count_max:
-            count = self.counts.consumers
-            if count >= count_max:
-                raise QuotaExceeded(
-                    f"Consumer limit per topic reached for {self.name}. "
-                    f"Current: {count}, Limit: {count_max}"
-                )
-        count = subscription.consumer_count
-        count_max = self.limits.max_consumers_per_subscription
-        if 0 < count_max <= count:
-            raise QuotaExceeded(
-                f"Consumer limit per subscription reached for {subscription.name} of "
-                f"{self.name}. Current: {count}, Limit: {count_max}"
-            )
+        check_quota(
+            f"Consumer limit per topic reached for {self.name}",
+            self.counts.consumers,
+            self.limits.max_consumers_per_topic,
+        )
+        check_quota(
+            f"Consumer limit per subscription reached for {subscription.name} of "
+            f"{self.name}",
+            subscription.consumer_count,
+            self.limits.max_consumers_per_subscription,
+        )
 
     def close(self, reason: BrokerError) -> None:
         """Disconnect all producers and consumers, and tell them the reason."""

@@ -22,33 +22,18 @@ class Manifest(Protocol):
     async def load(self, topic_id: TopicId) -> tuple[SegmentEntry, ...]:
         """Return all segments of the topic, sorted by offset."""
 
-    async def add(self, topic_id: TopicId, entry: SegmentEntry, epoch: int) -> None:
-        """
-        Add *entry* to the topic; adding it again changes nothing.
-
-        Raises:
-            TopicFenced: The topic has a newer epoch than *epoch*.
-        """
-
-    async def replace(
+    async def change(
         self,
         topic_id: TopicId,
-        old: Sequence[SegmentEntry],
-        new: Sequence[SegmentEntry],
         epoch: int,
+        *,
+        removed: Sequence[SegmentEntry] = (),
+        added: Sequence[SegmentEntry] = (),
     ) -> None:
         """
-        Replace *old* by *new*, atomically.
+        Remove segments from the topic and add others, atomically.
 
-        Raises:
-            TopicFenced: The topic has a newer epoch than *epoch*.
-        """
-
-    async def drop(
-        self, topic_id: TopicId, entries: Sequence[SegmentEntry], epoch: int
-    ) -> None:
-        """
-        Remove *entries* from the topic; missing ones are ignored.
+        Removing an absent segment, or adding a segment again, changes nothing.
 
         Raises:
             TopicFenced: The topic has a newer epoch than *epoch*.

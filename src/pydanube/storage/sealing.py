@@ -464,7 +464,9 @@ class Sealer:
             # twice.
             await self._journal.sync()
         await self._objects.put(segment.object_name, data)
-        await self._manifest.add(topic_log.topic_id, segment, topic_log.epoch)
+        await self._manifest.change(
+            topic_log.topic_id, topic_log.epoch, added=[segment]
+        )
         return segment
 
     async def _append_sealed(self, topic_log: TopicLog, segment: SegmentEntry) -> None:
@@ -530,7 +532,9 @@ class Sealer:
             if not drops:
                 return
             try:
-                await self._manifest.drop(topic_log.topic_id, drops, topic_log.epoch)
+                await self._manifest.change(
+                    topic_log.topic_id, topic_log.epoch, removed=drops
+                )
             except TopicFenced as error:
                 topic_log.refuse(error)
                 raise

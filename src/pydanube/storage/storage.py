@@ -266,7 +266,7 @@ class Storage:
                 epoch = topic_log.epoch
             else:
                 epoch = state.epoch if state is not None else Epoch(segments[-1].epoch)
-            await self._manifest.drop(topic_id, segments, epoch)
+            await self._manifest.change(topic_id, epoch, removed=segments)
         names = {segment.object_name for segment in segments}
         known = topic_log or state
         if known is not None:
@@ -437,7 +437,9 @@ class Storage:
                 now=self._wall_clock(),
             )
             try:
-                await self._manifest.replace(topic_id, old, new, topic_log.epoch)
+                await self._manifest.change(
+                    topic_id, topic_log.epoch, removed=old, added=new
+                )
             except TopicFenced as error:
                 topic_log.refuse(error)
                 raise

@@ -294,7 +294,7 @@ async def test_idle_subscription_has_no_task_and_takes_little_memory(broker):
     tasks = len(asyncio.all_tasks())
     tracemalloc.start()
     for number in range(300):
-        await broker.subscriptions.create(
+        await broker.subscriptions.open(
             A_TOPIC,
             SubscriptionName(f"s-{number}"),
             SubscriptionType.SHARED,

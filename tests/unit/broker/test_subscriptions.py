@@ -257,13 +257,17 @@ async def test_deferred_messages_survive_a_restart(tmp_path):
 
 async def test_names_include_subscriptions_without_consumers(broker, topic):
     for name in "cab":
-        await broker.subscriptions.create(
+        await broker.subscriptions.open(
             A_TOPIC, SubscriptionName(name), SubscriptionType.SHARED, Start.LATEST
         )
     assert await broker.subscriptions.names(A_TOPIC) == ["a", "b", "c"]
     with pytest.raises(AlreadyExists):
-        await broker.subscriptions.create(
-            A_TOPIC, SubscriptionName("a"), SubscriptionType.SHARED, Start.LATEST
+        await broker.subscriptions.open(
+            A_TOPIC,
+            SubscriptionName("a"),
+            SubscriptionType.SHARED,
+            Start.LATEST,
+            exist_ok=False,
         )
     await broker.subscriptions.delete(A_TOPIC, SubscriptionName("b"))
     assert await broker.subscriptions.names(A_TOPIC) == ["a", "c"]

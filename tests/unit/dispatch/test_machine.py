@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from pydanube.dispatch import create_machine
+from pydanube.dispatch import MACHINES
 from pydanube.dispatch.cursor import Cursor
 from pydanube.dispatch.delivery_window import DeliveryWindow
 from pydanube.dispatch.effects import Deliver, Drop, Park, SaveCursor
@@ -36,7 +36,7 @@ def machine_of(request):
     """Return a function that creates a machine in which Anna has plenty of credit."""
 
     def make(cursor=None, *, credit=PLENTY, **options):
-        machine = create_machine(request.param, cursor or Cursor(0), **options)
+        machine = MACHINES[request.param](cursor or Cursor(0), **options)
         machine.on_consumer_joined(ANNA, 0.0)
         machine.on_credit(ANNA, credit, PLENTY, 0.0)
         return machine
@@ -410,7 +410,7 @@ def test_consumer_cannot_join_twice(machine_of):
 
 
 def test_acks_from_before_a_broker_restart_prevent_redelivery():
-    machine = create_machine(SubscriptionType.SHARED, Cursor(0, None))
+    machine = MACHINES[SubscriptionType.SHARED](Cursor(0, None))
 
     effects = machine.on_ack([(0, 5), (7, 8), (9, 99)], 0.0, end_offset=10)
 

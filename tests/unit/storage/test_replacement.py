@@ -263,10 +263,10 @@ async def test_a_fenced_log_is_not_changed(world, storage, log):
 async def test_unavailable_manifest_changes_nothing(world, storage, log):
     old = log.segments
 
-    async def fail(*_):
+    async def fail(*_, **__):
         raise MetadataUnavailable("on purpose")
 
-    world.manifest.replace = fail
+    world.manifest.change = fail
     with pytest.raises(MetadataUnavailable):
         await compact(storage, world.objects, log, even)
     assert log.segments == old

@@ -73,7 +73,9 @@ async def create_subscription(call: Call[NewSubscription]) -> object:
     name, start = parse_subscription(body.name), _position(body.start)
     topics = await call.topics()
     for topic in topics:
-        await call.broker.subscriptions.create(topic, name, body.type, start)
+        await call.broker.subscriptions.open(
+            topic, name, body.type, start, exist_ok=False
+        )
     return {"name": name, "topics": [str(topic) for topic in topics]}
 
 

@@ -216,8 +216,11 @@ async def _set_namespace_policy(broker: Broker, m: pb.SetNamespacePolicy) -> Non
 
 @REQUESTS.handler(pb.CreateSubscription)
 async def _create_subscription(broker: Broker, m: pb.CreateSubscription) -> None:
-    await broker.subscriptions.create(
-        *_subscription_of(m), enum_from_wire(SubscriptionType, m.type), start_of(m)
+    await broker.subscriptions.open(
+        *_subscription_of(m),
+        enum_from_wire(SubscriptionType, m.type),
+        start_of(m),
+        exist_ok=False,
     )
 
 
