@@ -1,35 +1,457 @@
 """
-pydanube without ``await``, for threads and scripts.
+The client without ``await``, for threads and scripts.
 
     with pydanube.sync.connect("danube://127.0.0.1:6651") as client:
         with client.producer("/default/orders") as producer:
             producer.send(b"hello")
+
+One thread runs the event loop; the objects here pass their calls to it and wait.
+Several threads may use them, each object from one thread at a time.  Receiving,
+acknowledging and ``send_nowait`` do not cross to the loop for each message.
 """
 
 from __future__ import annotations
 
-from pydanube.client.sync import (
-    Client,
-    Consumer,
-    DeadLetters,
-    PartWriter,
-    Pending,
-    Producer,
-    Schemas,
-    Staging,
-    TypedProducer,
-    connect,
-)
+from collections import deque
+from contextlib import contextmanager, suppress
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
-__all__ = [
-    "Client",
-    "Consumer",
-    "DeadLetters",
-    "PartWriter",
-    "Pending",
-    "Producer",
-    "Schemas",
-    "Staging",
-    "TypedProducer",
-    "connect",
-]
+from pydanube.client import client as aio
+from pydanube.client.blocking import (
+    Facade,
+    LoopThread,
+    blocking,
+    iterating,
+    loop_thread,
+    wrapping,
+)
+from pydanube.client.consumer import Consumer as AsyncConsumer
+from pydanube.client.dead_letters import DeadLetters as AsyncDeadLetters
+from pydanube.client.messages import Message, MessageBatch, MessageId
+from pydanube.client.producer import Producer as AsyncProducer
+from pydanube.client.producer import close_timeout_error
+from pydanube.client.schemas import Schemas as AsyncSchemas
+from pydanube.client.staging import PartWriter as AsyncPartWriter
+from pydanube.client.staging import Staging as AsyncStaging
+from pydanube.client.typed_producer import TypedProducer as AsyncTypedProducer
+from pydanube.model.errors import BrokerError, Closed, TimedOut
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
+    from typing import Unpack
+
+    from pydanube.client.batching import DeliveryOptions, SendOptions
+    from pydanube.client.dead_letters import DeadLetter
+    from pydanube.client.offsets import AckTarget
+    from pydanube.client.options import ProducerKeywords, TypedProducerKeywords
+    from pydanube.client.partitioned_consumer import (
+        PartitionedConsumer as AsyncPartitionedConsumer,
+    )
+    from pydanube.client.partitioned_producer import (
+        PartitionedProducer as AsyncPartitionedProducer,
+    )
+    from pydanube.client.pending import Pending as AsyncPending
+    from pydanube.client.schema import Schema
+    from pydanube.model.positions import PositionLike
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+BATCH_MESSAGES = 1000
+"""The most messages that iteration takes over from the loop at a time."""
+QUEUED_MESSAGES_MAX = 8192
+"""The most queued messages; then ``send_nowait`` waits for the loop."""
+
+
+def _threaded(
+    connect: Callable[P, AbstractAsyncContextManager[aio.Client]],
+) -> Callable[P, AbstractContextManager[Client]]:
+    """Return *connect* for a client whose event loop runs in a thread."""
+
+    @wraps(connect)
+    @contextmanager
+    def connect_in_thread(*args: P.args, **kwargs: P.kwargs) -> Iterator[Client]:
+        with loop_thread() as loop, loop.entered(connect(*args, **kwargs)) as client:
+            yield Client(loop, client)
+
+    return connect_in_thread
+
+
+connect = _threaded(aio.connect)
+
+
+class Pending:
+    """A message that is not acknowledged yet."""
+
+    __slots__ = ("_owner", "sent")
+
+    def __init__(self, owner: Producer) -> None:
+        self._owner = owner
+        self.sent: AsyncPending | BrokerError | None = None
+        """Its counterpart on the loop, or why it could not be sent; None: not yet."""
+
+    def result(self) -> MessageId:
+        """
+        Wait for the message's id.
+
+        Raises: As ``pydanube.Producer.send``.
+        """
+        return self._owner.wait_for(self)
+
+
+class Producer(Facade):
+    """A producer; see ``pydanube.Producer``."""
+
+    _wrapped: AsyncProducer | AsyncPartitionedProducer | AsyncTypedProducer[Any]
+
+    def __init__(self, loop: LoopThread, producer: Any) -> None:
+        super().__init__(loop, producer)
+        self.topic = producer.topic
+        self.name = producer.name
+        # Messages that the loop has not taken over yet, and how to send them there.
+        self._queue: deque[tuple[Pending, Callable[[], AsyncPending]]] = deque()
+        self._is_scheduled = False
+
+    send = blocking(AsyncProducer.send)
+    send_batch = blocking(AsyncProducer.send_batch)
+    flush = blocking(AsyncProducer.flush)
+
+    def send_nowait(
+        self,
+        payload: bytes | str,
+        *,
+        key: str | bytes | None = None,
+        attributes: Mapping[str, str] | None = None,
+        **delivery: Unpack[DeliveryOptions],
+    ) -> Pending:
+        """
+        Publish one message soon; ``result()`` of the return value waits for its id.
+
+        Waits if too many messages are not acknowledged yet.
+        """
+        return self._enqueue(payload, key=key, attributes=attributes, **delivery)
+
+    def wait_for(self, pending: Pending) -> MessageId:
+        """Wait for the id of *pending*'s message."""
+        self.hand_over()
+        return self._loop.wait(_message_id(pending))
+
+    def hand_over(self) -> None:
+        """Send everything queued, and wait while the producer has no capacity."""
+        if self._queue:
+            self._loop.wait(self._send_all())
+
+    def hand_over_to_close(self, client: aio.Client) -> None:
+        """Send everything queued within the client's ``close_timeout_s``."""
+        if self._queue:
+            self._loop.wait(self._send_all_in_time(client))
+
+    def _enqueue(self, payload: Any, **options: Any) -> Pending:
+        pending = Pending(self)
+        send = partial(self._wrapped.send_nowait, payload, **options)
+        self._queue.append((pending, send))
+        if len(self._queue) >= QUEUED_MESSAGES_MAX:
+            self.hand_over()
+        elif not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._send_queued)
+        return pending
+
+    async def _send_all_in_time(self, client: aio.Client) -> None:
+        try:
+            async with client.closing():
+                await self._send_all()
+        except TimeoutError:
+            count = len(self._queue) + self._wrapped.pending_count
+            raise close_timeout_error(count, self.topic, client) from None
+
+    def _send_queued(self) -> None:
+        """Send what is queued, on the loop, as far as the producer has capacity."""
+        self._is_scheduled = False
+        while self._queue and self._wrapped.has_capacity:
+            self._send_one()
+
+    async def _send_all(self) -> None:
+        while self._queue:
+            await self._wrapped.wait_for_capacity()
+            self._send_one()
+
+    def _send_one(self) -> None:
+        pending, send = self._queue.popleft()
+        try:
+            pending.sent = send()
+        except BrokerError as error:
+            pending.sent = error
+
+
+async def _message_id(pending: Pending) -> MessageId:
+    """Wait on the loop for the id of a message that was handed over."""
+    sent = pending.sent
+    assert sent is not None
+    if isinstance(sent, BrokerError):
+        raise sent
+    return await sent
+
+
+class TypedProducer(Producer, Generic[T]):
+    """A producer of values; see ``pydanube.TypedProducer``."""
+
+    def __init__(self, loop: LoopThread, producer: AsyncTypedProducer[T]) -> None:
+        super().__init__(loop, producer)
+        self.schema = producer.schema
+        """The version of the subject that values are written with."""
+
+    send = blocking(AsyncTypedProducer[T].send)  # type: ignore[assignment]
+    send_batch = blocking(AsyncTypedProducer[T].send_batch)  # type: ignore[assignment]
+    send_encoded = blocking(AsyncTypedProducer.send_encoded)
+
+    def send_nowait(  # type: ignore[override]  # Values instead of payloads.
+        self, value: T, **options: Unpack[SendOptions]
+    ) -> Pending:
+        """Publish one value soon; see ``Producer.send_nowait``."""
+        return self._enqueue(value, **options)
+
+
+class Consumer(Facade):
+    """A consumer; see ``pydanube.Consumer``."""
+
+    _wrapped: AsyncConsumer | AsyncPartitionedConsumer
+
+    def __init__(self, loop: LoopThread, consumer: Any) -> None:
+        super().__init__(loop, consumer)
+        self.topic = consumer.topic
+        self.subscription = consumer.subscription
+        self.name = consumer.name
+        # Messages from the loop that are not handed out yet.
+        self._messages: deque[Message] = deque()
+        self._acks: deque[AckTarget] = deque()
+        self._is_scheduled = False
+
+    ack_cumulative = blocking(AsyncConsumer.ack_cumulative)
+    nack = blocking(AsyncConsumer.nack)
+    flush = blocking(AsyncConsumer.flush)
+
+    def __iter__(self) -> Iterator[Message]:
+        while True:
+            try:
+                yield self.receive()
+            except Closed:
+                return
+
+    def receive(self, *, timeout_s: float | None = None) -> Message:
+        """
+        Return the next message.
+
+        Raises: As ``pydanube.Consumer.receive``.
+        """
+        if not self._messages:
+            batch = self._receive(BATCH_MESSAGES, timeout_s)
+            if not batch:
+                raise TimedOut(f"no message came in {timeout_s} s")
+            self._messages.extend(batch)
+        return self._messages.popleft()
+
+    def receive_batch(
+        self, *, max_messages: int = 1000, timeout_s: float | None = None
+    ) -> MessageBatch:
+        """Return the messages that have arrived; see ``pydanube.Consumer``."""
+        if self._messages:
+            # First the rest of the last batch, as far as it is of one partition.
+            topic = self._messages[0].topic
+            taken: list[Message] = []
+            while self._messages and len(taken) < max_messages:
+                if self._messages[0].topic != topic:
+                    break
+                taken.append(self._messages.popleft())
+            return MessageBatch.of(topic, taken)
+        return self._receive(max_messages, timeout_s)
+
+    def ack(self, messages: AckTarget) -> None:
+        """
+        Acknowledge *messages*; the broker learns it within milliseconds.
+
+        Raises: As ``pydanube.Consumer.ack``.
+        """
+        self._acks.append(self._wrapped.check_acknowledgeable(messages))
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._ack_queued)
+
+    def seek(self, to: PositionLike) -> None:
+        """Move the subscription to *to*; see ``pydanube.Consumer.seek``."""
+        self._messages.clear()
+        self._loop.wait(self._wrapped.seek(to))
+
+    def hand_over(self) -> None:
+        """Pass all queued acknowledgements to the loop."""
+        if self._acks:
+            self._loop.wait(self._ack_all())
+
+    def _receive(self, max_messages: int, timeout_s: float | None) -> MessageBatch:
+        return self._loop.wait(
+            self._wrapped.receive_batch(max_messages=max_messages, timeout_s=timeout_s)
+        )
+
+    def _ack_queued(self) -> None:
+        self._is_scheduled = False
+        # If the consumer has failed since, receive() and flush() raise it.
+        while self._acks:
+            with suppress(BrokerError):
+                self._wrapped.ack_nowait(self._acks.popleft())
+
+    async def _ack_all(self) -> None:
+        self._ack_queued()
+
+
+class Schemas(Facade):
+    """The schema registry; see ``pydanube.Schemas``."""
+
+    register = blocking(AsyncSchemas.register)
+    submit = blocking(AsyncSchemas.submit)
+    get = blocking(AsyncSchemas.get)
+    latest = blocking(AsyncSchemas.latest)
+    by_id = blocking(AsyncSchemas.by_id)
+    versions = blocking(AsyncSchemas.versions)
+    subjects = blocking(AsyncSchemas.subjects)
+    describe = blocking(AsyncSchemas.describe)
+    delete = blocking(AsyncSchemas.delete)
+    check = blocking(AsyncSchemas.check)
+    compatibility = blocking(AsyncSchemas.compatibility)
+    set_compatibility = blocking(AsyncSchemas.set_compatibility)
+    bind = blocking(AsyncSchemas.bind)
+    topic_schema = blocking(AsyncSchemas.topic_schema)
+
+
+class DeadLetters(Facade):
+    """The dead letters of one subscription; see ``pydanube.DeadLetters``."""
+
+    _wrapped: AsyncDeadLetters
+    dead_letter_topic = blocking(AsyncDeadLetters.dead_letter_topic)
+    letters = iterating(AsyncDeadLetters.letters)
+
+    def replay(self, letters: Iterable[DeadLetter]) -> int:
+        """Publish *letters* again; see ``pydanube.DeadLetters.replay``."""
+        return self._loop.wait(self._wrapped.replay(list(letters)))
+
+    def drop(self, letters: Iterable[DeadLetter]) -> int:
+        """Mark *letters* as handled; see ``pydanube.DeadLetters.drop``."""
+        return self._loop.wait(self._wrapped.drop(list(letters)))
+
+
+class PartWriter(Facade):
+    """The writer of one staged part; see ``pydanube.PartWriter``."""
+
+    def __init__(self, loop: LoopThread, part: AsyncPartWriter) -> None:
+        super().__init__(loop, part)
+        self.key = part.key
+
+    write = blocking(AsyncPartWriter.write)
+    finish = blocking(AsyncPartWriter.finish)
+    abort = blocking(AsyncPartWriter.abort)
+
+
+class Staging(Facade):
+    """One version of a query's output; see ``pydanube.Staging``."""
+
+    def __init__(self, loop: LoopThread, staging: AsyncStaging) -> None:
+        super().__init__(loop, staging)
+        self.query = staging.query
+        self.version = staging.version
+
+    is_committed = blocking(AsyncStaging.is_committed)
+    describe = blocking(AsyncStaging.describe)
+    part = wrapping(AsyncStaging.part, PartWriter)
+    commit = blocking(AsyncStaging.commit)
+    abort = blocking(AsyncStaging.abort)
+
+
+@contextmanager
+def _open_consumer(
+    loop: LoopThread,
+    scope: AbstractAsyncContextManager[AsyncConsumer | AsyncPartitionedConsumer],
+) -> Iterator[Consumer]:
+    with loop.entered(scope) as consumer:
+        facade = Consumer(loop, consumer)
+        yield facade
+        facade.hand_over()
+
+
+class Client(Facade):
+    """A client of one broker; see ``pydanube.Client``."""
+
+    def __init__(self, loop: LoopThread, client: aio.Client) -> None:
+        super().__init__(loop, client)
+        self.schemas = Schemas(loop, client.schemas)
+        """The schema registry."""
+
+    @overload
+    def producer(
+        self,
+        topic: str,
+        *,
+        schema: Schema[T] | type[T],
+        subject: str | None = None,
+        **options: Unpack[TypedProducerKeywords],
+    ) -> AbstractContextManager[TypedProducer[T]]: ...
+    @overload
+    def producer(
+        self,
+        topic: str,
+        *,
+        schema: None = None,
+        subject: str,
+        **options: Unpack[TypedProducerKeywords],
+    ) -> AbstractContextManager[TypedProducer[Any]]: ...
+    @overload
+    def producer(
+        self, topic: str, **options: Unpack[ProducerKeywords]
+    ) -> AbstractContextManager[Producer]: ...
+    @contextmanager
+    def producer(self, topic: str, **options: Any) -> Iterator[Any]:
+        """Open a producer for *topic*; see ``pydanube.Client.producer``."""
+        with self._loop.entered(self._wrapped.producer(topic, **options)) as producer:
+            is_typed = isinstance(producer, AsyncTypedProducer)
+            facade = (TypedProducer if is_typed else Producer)(self._loop, producer)
+            yield facade
+            facade.hand_over_to_close(self._wrapped)
+
+    consumer = wrapping(aio.Client.consumer, _open_consumer)
+    dead_letters = wrapping(aio.Client.dead_letters, DeadLetters)
+    staging = wrapping(aio.Client.staging, Staging)
+    read = iterating(aio.Client.read)
+    describe_broker = blocking(aio.Client.describe_broker)
+
+    create_topic = blocking(aio.Client.create_topic)
+    delete_topic = blocking(aio.Client.delete_topic)
+    topics = blocking(aio.Client.topics)
+    describe_topic = blocking(aio.Client.describe_topic)
+    segments = blocking(aio.Client.segments)
+    replace_segments = blocking(aio.Client.replace_segments)
+    hold_topic = blocking(aio.Client.hold_topic)
+    release_topic = blocking(aio.Client.release_topic)
+    find_offsets = blocking(aio.Client.find_offsets)
+    set_topic_limits = blocking(aio.Client.set_topic_limits)
+    set_on_corruption = blocking(aio.Client.set_on_corruption)
+    add_partitions = blocking(aio.Client.add_partitions)
+    partitions = blocking(aio.Client.partitions)
+
+    create_namespace = blocking(aio.Client.create_namespace)
+    delete_namespace = blocking(aio.Client.delete_namespace)
+    namespaces = blocking(aio.Client.namespaces)
+    describe_namespace = blocking(aio.Client.describe_namespace)
+    set_namespace_policy = blocking(aio.Client.set_namespace_policy)
+
+    create_subscription = blocking(aio.Client.create_subscription)
+    delete_subscription = blocking(aio.Client.delete_subscription)
+    describe_subscription = blocking(aio.Client.describe_subscription)
+    report_progress = blocking(aio.Client.report_progress)
+    subscription_settings = blocking(aio.Client.subscription_settings)
+    set_failure_policy = blocking(aio.Client.set_failure_policy)
+    set_dispatch_limits = blocking(aio.Client.set_dispatch_limits)
+    pause_subscription = blocking(aio.Client.pause_subscription)
+    resume_subscription = blocking(aio.Client.resume_subscription)
+    seek_subscription = blocking(aio.Client.seek_subscription)
+    skip = blocking(aio.Client.skip)
+    mark_done = blocking(aio.Client.mark_done)

@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager
 
-from pydanube.client import sync
+from pydanube import sync
 from pydanube.client.blocking import loop_thread
 from pydanube.testing import memory_broker
 

@@ -26,7 +26,7 @@ from pydanube.model.errors import InvalidRequest
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from pydanube.client.sync import Client
+    from pydanube.sync import Client
 
 Connect: TypeAlias = "Callable[[], AbstractContextManager[Client]]"
 """A function that connects to the broker that ``--url`` names."""
@@ -75,7 +75,7 @@ def command(app: typer.Typer, *lines: str, name: str | None = None) -> Callable[
         @wraps(function)
         def run(output_format: OutputFormat = OutputFormat.TABLE, **given: Any) -> None:
             if uses_broker:
-                from pydanube.client.sync import connect  # noqa: PLC0415
+                from pydanube.sync import connect  # noqa: PLC0415
 
                 url = given.pop("url")
                 given["connect"] = lambda: connect(url)

@@ -20,8 +20,8 @@ from pydanube.reader.catalog import process_client
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pydanube.client.sync import Client
     from pydanube.pipelines.loading import Pipeline
+    from pydanube.sync import Client
 
 FILE = "starts.json"
 

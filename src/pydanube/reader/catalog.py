@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pydanube.client.sync import Client
     from pydanube.model.schemas import SchemaVersion, SubjectDescription
     from pydanube.reader.read_options import ReadOptions
+    from pydanube.sync import Client
 
 T = TypeVar("T")
 
@@ -127,7 +127,7 @@ def process_client(url: str) -> Client:
     """
     key = os.getpid(), url
     if key not in _connections:
-        from pydanube.client import sync  # noqa: PLC0415  # Not all processes connect.
+        from pydanube import sync  # noqa: PLC0415  # Not all processes connect.
 
         _connections[key] = _open.enter_context(sync.connect(url))
     return _connections[key]

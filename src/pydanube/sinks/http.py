@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from pydanube.client.sync import Client
     from pydanube.spark.sink import BatchKey, TaskKey
+    from pydanube.sync import Client
 
 log = logging.getLogger(__name__)
 

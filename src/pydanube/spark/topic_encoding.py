@@ -20,9 +20,9 @@ from pydanube.spark.message_rows import PAYLOAD, VALUE, base_name
 from pydanube.spark.write_options import Encode
 
 if TYPE_CHECKING:
-    from pydanube.client.sync import Client
     from pydanube.schemas.column_encoding import ColumnEncoder
     from pydanube.spark.write_options import WriteOptions
+    from pydanube.sync import Client
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceArrowWriter
     from pyspark.sql.types import StructType
 
-    from pydanube.client.sync import Client, Staging
     from pydanube.model.schemas import SchemaReference
     from pydanube.model.staging import StagedPart
     from pydanube.spark.sink import BatchIdentity, BatchKey, Sink, TaskKey
     from pydanube.spark.topic_encoding import TopicEncoding
+    from pydanube.sync import Client, Staging
 
 SEND_BYTES = 4 * 1024 * 1024
 """How much of a topic is sent at once in the mode at-least-once."""

@@ -11,7 +11,7 @@ def test_archive_has_the_client_and_not_the_broker():
     names = zipfile.ZipFile(io.BytesIO(archive())).namelist()
     assert {
         "pydanube/__init__.py",
-        "pydanube/client/sync.py",
+        "pydanube/sync.py",
         "pydanube/spark/source.py",
         "pydanube/spark/topic_sink.py",
         "pydanube/wire/pb/stream_pb2.py",

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from pydanube.client.dead_letters import DeadLetter
-    from pydanube.client.sync import DeadLetters
+    from pydanube.sync import DeadLetters
 
 SHOWN_CHARACTERS = 40
 

@@ -22,8 +22,8 @@ from pydanube.servers.errors import exit_code_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pydanube.client.sync import Client
     from pydanube.model.descriptions import Segments, TopicDescription
+    from pydanube.sync import Client
     from pydanube.tables.maintenance.run import Runner, TopicReport
 
 app = command_group(

@@ -23,9 +23,9 @@ from pydanube.schemas.differences import find_differences
 from pydanube.servers.errors import exit_code_of
 
 if TYPE_CHECKING:
-    from pydanube.client.sync import Client
     from pydanube.model.schemas import SchemaVersion, TopicSchema
     from pydanube.schemas.compatibility import Violation
+    from pydanube.sync import Client
 
 SUFFIXES = {
     ".avsc": SchemaType.AVRO,

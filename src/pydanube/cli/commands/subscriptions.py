@@ -32,9 +32,9 @@ from pydanube.model.positions import to_datetime
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pydanube.client.sync import Client
     from pydanube.model.descriptions import SubscriptionDescription
     from pydanube.model.ranges import Range
+    from pydanube.sync import Client
 
 app = command_group(
     "Create, list, describe and delete subscriptions.",

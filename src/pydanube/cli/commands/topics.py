@@ -31,17 +31,17 @@ from pydanube.cli.quantities import (
     parse_duration,
 )
 from pydanube.client.client import DEFAULT_URL
-from pydanube.client.sync import connect as connect_to
 from pydanube.model.errors import InvalidRequest, TopicNotFound
 from pydanube.model.names import TopicName
 from pydanube.model.policy import CorruptionPolicy, Durability
+from pydanube.sync import connect as connect_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pydanube.client.sync import Client
     from pydanube.model.descriptions import Segment, TopicDescription
     from pydanube.model.policy import Retention
+    from pydanube.sync import Client
 
 app = command_group(
     "Create, list, describe and delete topics.",

@@ -30,7 +30,7 @@ from pydanube.tables.table_options import PartitionField, WriteOptions
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pydanube.client.sync import Client
+    from pydanube.sync import Client
     from pydanube.tables.iceberg_table import IcebergLakeTable
 
 log = logging.getLogger(__name__)

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
-    from pydanube.client.sync import Client
     from pydanube.model.descriptions import Segment, Segments
+    from pydanube.sync import Client
     from pydanube.tables.maintenance.tasks import RewriteResult
 
 log = logging.getLogger(__name__)
