@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pydanube.client.partitioned_producer import (
         PartitionedProducer as PartitionedProducer,
     )
-    from pydanube.client.pending import Pending as Pending
+    from pydanube.client.producer import Pending as Pending
     from pydanube.client.producer import Producer as Producer
     from pydanube.client.schema import Schema as Schema
     from pydanube.client.schemas import Schemas as Schemas
@@ -62,7 +62,7 @@ _HOMES = {
     "PartWriter": "client.staging",
     "PartitionedConsumer": "client.partitioned_consumer",
     "PartitionedProducer": "client.partitioned_producer",
-    "Pending": "client.pending",
+    "Pending": "client.producer",
     "Producer": "client.producer",
     "Schema": "client.schema",
     "Schemas": "client.schemas",

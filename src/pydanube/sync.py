@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from pydanube.client.partitioned_producer import (
         PartitionedProducer as AsyncPartitionedProducer,
     )
-    from pydanube.client.pending import Pending as AsyncPending
+    from pydanube.client.producer import Pending as AsyncPending
     from pydanube.client.schema import Schema
     from pydanube.model.positions import PositionLike
 

@@ -586,7 +586,7 @@ class Consumer(Channel, Acknowledger):
         """Hand *batch* out, in its order, when its schema is loaded."""
         self._awaiting_schema.append(batch)
         if len(self._awaiting_schema) == 1:
-            self._decoding.run(self._load_decoders(), f"schemas of {self.topic}")
+            self._client.tasks.run(self._load_decoders(), f"schemas of {self.topic}")
 
     async def _load_decoders(self) -> None:
         while self._awaiting_schema:

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydanube.client.messages import MessageId
 from pydanube.client.options import ProducerOptions
-from pydanube.client.pending import wait_for_offsets
-from pydanube.client.producer import Producer
+from pydanube.client.producer import Producer, wait_for_offsets
 from pydanube.client.reader import read
 from pydanube.model.batch import batch_of
 from pydanube.model.dead_letters import (

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import pyarrow as pa
 
-from pydanube.model.batch import ATTRIBUTES_TYPE, TIME_TYPE, Column, attributes_of
+from pydanube.model.batch import (
+    ATTRIBUTES_TYPE,
+    FIELDS,
+    TIME_TYPE,
+    Column,
+    attributes_of,
+)
 from pydanube.model.errors import InvalidPayload, SchemaNotFound
 from pydanube.model.positions import to_datetime
 from pydanube.schemas.language import reason_of
@@ -171,6 +177,20 @@ class PartitionedIds(MessageIds):
         self._numbers, self._offsets = numbers, offsets
 
 
+def _column(column: Column) -> cached_property[list[Any] | None]:
+    """Return the property with the values of *column*; times are in microseconds."""
+
+    def values(batch: ReceivedBatch) -> list[Any] | None:
+        if not batch.frame.header.columns & column:
+            return None
+        found = batch.arrow.column(FIELDS[column].name)
+        if found.type == TIME_TYPE:
+            found = found.cast(pa.int64())
+        return found.to_pylist()  # type: ignore[no-any-return]
+
+    return cached_property(values)
+
+
 class ReceivedBatch:
     """The messages of one frame, decoded when they are first read."""
 
@@ -240,35 +260,18 @@ class ReceivedBatch:
             )
         return self.decode
 
-    @cached_property
-    def keys(self) -> list[bytes | None] | None:
-        """The key of each message, or None if no message has one."""
-        return self._values(Column.KEY, "key")
-
-    @cached_property
-    def attributes(self) -> list[list[tuple[str, str]] | None] | None:
-        """The attributes of each message, or None if no message has any."""
-        return self._values(Column.ATTRIBUTES, "attributes")
-
-    @cached_property
-    def times(self) -> list[int] | None:
-        """The publish times in microseconds, or None if all are the header's first."""
-        return self._values(Column.PUBLISH_TIME, "publish_time")
-
-    @cached_property
-    def deliver_at(self) -> list[int | None] | None:
-        """The time from which each may be delivered, or None if no message has one."""
-        return self._values(Column.DELIVER_AT, "deliver_at")
-
-    @cached_property
-    def expires_at(self) -> list[int | None] | None:
-        """The time at which each expires, or None if no message has one."""
-        return self._values(Column.EXPIRES_AT, "expires_at")
-
-    @cached_property
-    def producers(self) -> list[str] | None:
-        """The producer of each message, or None if the header names the only one."""
-        return self._values(Column.PRODUCER, "producer")
+    keys: cached_property[list[bytes | None] | None] = _column(Column.KEY)
+    """The key of each message, or None if no message has one."""
+    attributes: cached_property[list[Any] | None] = _column(Column.ATTRIBUTES)
+    """The attributes of each message, or None if no message has any."""
+    times: cached_property[list[int] | None] = _column(Column.PUBLISH_TIME)
+    """The publish times in microseconds, or None if all are the header's first."""
+    deliver_at: cached_property[list[int | None] | None] = _column(Column.DELIVER_AT)
+    """The time from which each may be delivered, or None if no message has one."""
+    expires_at: cached_property[list[int | None] | None] = _column(Column.EXPIRES_AT)
+    """The time at which each expires, or None if no message has one."""
+    producers: cached_property[list[str] | None] = _column(Column.PRODUCER)
+    """The producer of each message, or None if the header names the only one."""
 
     @cached_property
     def offsets(self) -> Sequence[int]:
@@ -280,43 +283,27 @@ class ReceivedBatch:
     def to_arrow(self, base: int, end: int) -> pa.RecordBatch:
         """Return the messages ``base … end`` with all columns of ``MessageBatch``."""
         header, rows = self.frame.header, self.arrow
-        columns = header.columns
-        count = self.count
+        constants = {
+            "publish_time": header.first_publish_time,
+            "producer": header.producer or None,
+            "schema_id": header.schema_id,
+            "schema_version": header.schema_version,
+        }
 
-        def column(which: Column, name: str, default: object, type_: object) -> object:
-            if columns & which:
-                return rows.column(name)
-            if default is None:
-                return pa.nulls(count, type_)
-            return pa.repeat(pa.scalar(default, type_), count)
+        def column(field: pa.Field) -> pa.Array:
+            if field.name == "offset":
+                return pa.array(self.offsets, field.type)
+            if field.name in rows.schema.names:
+                return rows.column(field.name)
+            value = pa.scalar(constants.get(field.name), field.type)
+            return pa.repeat(value, self.count)
 
-        first = header.first_publish_time
-        producer = header.producer or None
-        arrays = [
-            pa.array(self.offsets, pa.int64()),
-            column(Column.PUBLISH_TIME, "publish_time", first, TIME_TYPE),
-            column(Column.KEY, "key", None, pa.binary()),
-            rows.column("payload"),
-            column(Column.ATTRIBUTES, "attributes", None, ATTRIBUTES_TYPE),
-            column(Column.PRODUCER, "producer", producer, pa.string()),
-            pa.repeat(pa.scalar(header.schema_id, pa.int64()), count),
-            pa.repeat(pa.scalar(header.schema_version, pa.int32()), count),
-            column(Column.DELIVER_AT, "deliver_at", None, TIME_TYPE),
-            column(Column.EXPIRES_AT, "expires_at", None, TIME_TYPE),
-        ]
+        arrays = [column(field) for field in ARROW_SCHEMA]
         whole = pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
         return whole.slice(base, end - base)
 
     def _named(self, index: int) -> str:
         return f"message {self.offsets[index]} of {self.topic}"
-
-    def _values(self, column: Column, name: str) -> list[Any] | None:
-        if not self.frame.header.columns & column:
-            return None
-        values = self.arrow.column(name)
-        if values.type == TIME_TYPE:
-            values = values.cast(pa.int64())
-        return values.to_pylist()  # type: ignore[no-any-return]
 
 
 class Message:

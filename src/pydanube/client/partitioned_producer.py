@@ -17,8 +17,7 @@ from pydanube.aio.tasks import run_all
 from pydanube.client.batching import batches_of, delivery_window, to_bytes
 from pydanube.client.messages import MessageIds, PartitionedIds, PartitionSlice
 from pydanube.client.partitions import PartitionChannels
-from pydanube.client.pending import wait_for_offsets
-from pydanube.client.producer import Producer, close_timeout_error
+from pydanube.client.producer import Producer, close_timeout_error, wait_for_offsets
 from pydanube.client.routing import Router
 from pydanube.model.errors import TimedOut
 from pydanube.model.policy import ProducerAccess
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
     from pydanube.client.batching import DeliveryOptions, SendOptions
     from pydanube.client.messages import MessageId
     from pydanube.client.options import ProducerOptions
-    from pydanube.client.pending import Pending, SentPiece
-    from pydanube.client.producer import BatchData
+    from pydanube.client.producer import BatchData, Pending, SentPiece
     from pydanube.client.topics import TopicRequests
 
 

@@ -31,7 +31,6 @@ from pydanube.client.batching import (
 from pydanube.client.channel import Channel
 from pydanube.client.connection import retrieve
 from pydanube.client.messages import MessageId, MessageIds
-from pydanube.client.pending import Pending, concat_offsets, wait_for_offsets
 from pydanube.client.send_queue import (
     DELIVERY_TIMEOUT_S,
     NO_EXTRAS,
@@ -58,7 +57,7 @@ from pydanube.wire.pb import stream_pb2 as pb
 from pydanube.wire.small_batch import SMALL_MESSAGES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
     from typing import Unpack
 
     import pyarrow as pa
@@ -66,7 +65,6 @@ if TYPE_CHECKING:
     from pydanube.client.batching import DeliveryOptions, DeliveryWindow
     from pydanube.client.connection import BrokerConnection
     from pydanube.client.options import ProducerOptions
-    from pydanube.client.pending import SentPiece
     from pydanube.client.requester import Requester
     from pydanube.client.retrying import Backoff
     from pydanube.wire.native.connection import ReceivedFrame
@@ -77,6 +75,8 @@ MESSAGE_OVERHEAD_BYTES = 16
 
 BatchData: TypeAlias = "Sequence[bytes | str] | pa.RecordBatch | pa.Table"
 """The messages of ``send_batch``."""
+SentPiece: TypeAlias = "tuple[int, asyncio.Future[int]]"
+"""The number of messages in a batch that was sent, and its first offset."""
 
 
 class Producer(Channel):
@@ -213,8 +213,8 @@ class Producer(Channel):
             batch = self._open_batch()
         payloads = batch.payloads
         index = len(payloads)
-        if extras is not None or not batch.is_plain:
-            batch.add_extras(*(extras or NO_EXTRAS))
+        if extras is not None or batch.extras is not None:
+            batch.add_extras(extras or NO_EXTRAS)
         payloads.append(payload)
         batch.times_ns.append(self._wall_clock_ns())
         batch.byte_count += byte_count
@@ -551,6 +551,47 @@ class Producer(Channel):
             raise InvalidRequest(
                 f"{self.topic} is not reliable: its messages cannot be delayed"
             )
+
+
+class Pending(tuple[OpenBatch["asyncio.Future[int]"], int]):
+    """A message that is not acknowledged yet; await it for its MessageId."""
+
+    # One is made for every message, of its batch and its index there, and nothing is
+    # made faster than a tuple.
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, MessageId]:
+        batch, index = self
+        batch.is_awaited = True
+        future = batch.completion
+        if not future.done():
+            # Cancelling one waiter must not cancel the batch.
+            yield from asyncio.shield(future).__await__()
+        return MessageId(batch.topic, future.result() + index)
+
+    def done(self) -> bool:
+        """Return whether the message is acknowledged or has failed."""
+        return self[0].completion.done()
+
+
+async def wait_for_offsets(sent: Sequence[SentPiece]) -> list[range]:
+    """Wait until all pieces are acknowledged, and return their offsets."""
+    offsets = []
+    for count, future in sent:
+        # Cancelling the waiter must not cancel the batch.
+        base = await asyncio.shield(future)
+        offsets.append(range(base, base + count))
+    return offsets
+
+
+def concat_offsets(offsets: Sequence[range]) -> Sequence[int]:
+    """Return the offsets of pieces as one sequence, a range if there is no gap."""
+    if not offsets:
+        return range(0)
+    first, last = offsets[0], offsets[-1]
+    if last.stop - first.start == sum(map(len, offsets)):
+        return range(first.start, last.stop)
+    return [offset for run in offsets for offset in run]
 
 
 def close_timeout_error(count: int, topic: str, client: Requester) -> TimedOut:

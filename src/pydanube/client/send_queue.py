@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -42,8 +42,11 @@ PENDING_BYTES_MAX = 64 * 1024 * 1024
 DELIVERY_TIMEOUT_S = 120.0
 """A batch that no broker has acknowledged for this long has failed."""
 
-NO_EXTRAS = (None, None, None)
-"""The key, attributes and delivery window of a message with a payload only."""
+Extras: TypeAlias = (
+    "tuple[bytes | None, Mapping[str, str] | None, DeliveryWindow | None]"
+)
+"""The key, attributes and delivery window of a message."""
+NO_EXTRAS: Extras = (None, None, None)
 _NANOSECONDS = pa.timestamp("ns", tz="UTC")
 
 
@@ -72,36 +75,17 @@ class OpenBatch(Generic[C]):
     payloads: list[bytes] = field(default_factory=list)
     times_ns: list[int] = field(default_factory=list)
     """The publish times; dividing them by a thousand is cheaper for all at once."""
-    is_plain: bool = True
-    """False once a message has more than a payload; then there are other columns."""
-    keys: list[bytes | None] | None = None
-    attributes: list[Mapping[str, str] | None] | None = None
-    windows: list[DeliveryWindow | None] | None = None
+    extras: list[Extras] | None = None
+    """The other columns of each message; None: all have payloads only."""
     byte_count: int = 0
     is_awaited: bool = False
     """Whether a caller awaits one of its messages, and gets its error."""
 
-    def add_extras(
-        self,
-        key: bytes | None,
-        attributes: Mapping[str, str] | None,
-        window: DeliveryWindow | None,
-    ) -> None:
+    def add_extras(self, extras: Extras) -> None:
         """Add the other columns of a message; the caller adds its payload after it."""
-        self.is_plain = False
-        count = len(self.payloads)
-        if key is not None or self.keys is not None:
-            if self.keys is None:
-                self.keys = [None] * count
-            self.keys.append(key)
-        if attributes is not None or self.attributes is not None:
-            if self.attributes is None:
-                self.attributes = [None] * count
-            self.attributes.append(attributes)
-        if window is not None or self.windows is not None:
-            if self.windows is None:
-                self.windows = [None] * count
-            self.windows.append(window)
+        if self.extras is None:
+            self.extras = [NO_EXTRAS] * len(self.payloads)
+        self.extras.append(extras)
 
     @property
     def publish_times(self) -> tuple[int, int]:
@@ -111,7 +95,7 @@ class OpenBatch(Generic[C]):
     @property
     def is_small(self) -> bool:
         """True if there are few messages, with payloads only."""
-        return self.is_plain and len(self.payloads) <= SMALL_MESSAGES_MAX
+        return self.extras is None and len(self.payloads) <= SMALL_MESSAGES_MAX
 
     def small_times(self) -> list[int]:
         """Return all publish times in microseconds; empty if they are the same."""
@@ -119,25 +103,26 @@ class OpenBatch(Generic[C]):
         return times if times[0] != times[-1] else []
 
     def to_arrow(self) -> pa.RecordBatch:
-        """Return the messages as an Arrow batch."""
         first, last = self.publish_times
         times = None
         if first != last:
             times = pa.array(self.times_ns, _NANOSECONDS).cast(TIME_TYPE, safe=False)
+        if self.extras is None:
+            return batch_of(self.payloads, publish_times=times)
+        keys, attributes, windows = zip(*self.extras, strict=True)
         return batch_of(
             self.payloads,
-            keys=self.keys,
-            attributes=self.attributes,
+            keys=_column(keys),
+            attributes=_column(attributes),
             publish_times=times,
-            deliver_at=self._window_times(0),
-            expires_at=self._window_times(1),
+            deliver_at=_column([each and each.deliver_at for each in windows]),
+            expires_at=_column([each and each.expires_at for each in windows]),
         )
 
-    def _window_times(self, which: int) -> list[int | None] | None:
-        if self.windows is None:
-            return None
-        times = [None if window is None else window[which] for window in self.windows]
-        return None if times.count(None) == len(times) else times
+
+def _column(values: Sequence[Any]) -> Sequence[Any] | None:
+    """Return *values*, or None if no message has one."""
+    return None if values.count(None) == len(values) else values
 
 
 @dataclass(slots=True, eq=False)
@@ -368,11 +353,9 @@ class SendQueue(Generic[C]):
                 completion.set_result(offset + header.base_sequence - sequence)
 
     def fail_first(self, reason: BrokerError) -> None:
-        """Fail the first batch in flight."""
         fail(self._pop_inflight(), reason)
 
     def fail_inflight(self, reason: BrokerError) -> None:
-        """Fail all batches in flight."""
         while self.inflight:
             self.fail_first(reason)
 

@@ -199,7 +199,6 @@ class TopicRequests(Requester):
             SegmentsChanged: The topic no longer has the old segments.
             InvalidRequest: The objects cannot replace them, or the broker is too old.
         """
-        self.require(3, "replacing segments")
         message = pb.ReplaceSegments(
             topic=str(TopicName.parse(topic)), topic_id=topic_id, old=old
         )
@@ -223,7 +222,6 @@ class TopicRequests(Requester):
             InvalidRequest: The topic is not reliable, it has too many holds, or the
                 broker is too old.
         """
-        self.require(3, "holds")
         for each in await self.existing_partitions(topic):
             await self.request(pb.HoldTopic(topic=each, name=name, reason=reason))
 
@@ -235,7 +233,6 @@ class TopicRequests(Requester):
             TopicNotFound: There is no such topic.
             NotFound: There is no such hold, on none of the partitions.
         """
-        self.require(3, "holds")
         missing: list[NotFound] = []
         topics = await self.existing_partitions(topic)
         for each in topics:
@@ -264,7 +261,6 @@ class TopicRequests(Requester):
             InvalidRequest: The topic is not reliable, a time is invalid, there are
                 more than a thousand times, or the broker is too old.
         """
-        self.require(3, "offsets by time")
         message = pb.FindOffsets(
             topic=str(TopicName.parse(topic)),
             # Before the first and after the last valid time, the result is the same.

@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from pydanube.client.messages import MessageId, MessageIds
     from pydanube.client.options import ProducerOptions
     from pydanube.client.partitioned_producer import PartitionedProducer
-    from pydanube.client.pending import Pending
-    from pydanube.client.producer import BatchData, Producer
+    from pydanube.client.producer import BatchData, Pending, Producer
     from pydanube.client.topics import TopicRequests
     from pydanube.model.schemas import SchemaVersion
     from pydanube.schemas.language import Encoder

@@ -19,7 +19,7 @@ from pydanube.client.schema import Schema
 from pydanube.model.errors import BrokerError, Closed
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from pydanube.aio.tasks import TaskScope
     from pydanube.client.messages import ReceivedBatch
@@ -104,10 +104,6 @@ class WriterSchemas:
         """Fetch no more schemas."""
         self._fetch = _refuse
 
-    def run(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Run *work* until it ends or the client does."""
-        self._tasks.run(work, name)
-
     async def load(self, key: Key) -> WriterSchema:
         """Return this version from the cache, or fetch it."""
         loading = self._cached.get(key)
@@ -116,7 +112,7 @@ class WriterSchemas:
             self._cached[key] = loading
             if len(self._cached) > CACHED_SCHEMAS_MAX:
                 self._cached.popitem(last=False)
-            self.run(self._load(key, loading), f"schema {key}")
+            self._tasks.run(self._load(key, loading), f"schema {key}")
         else:
             self._cached.move_to_end(key)
         return await asyncio.shield(loading)
@@ -182,7 +178,3 @@ class ValueDecoding:
         if len(self._decoders) >= CACHED_SCHEMAS_MAX:
             self._decoders.clear()
         self._decoders[key] = batch.decode
-
-    def run(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Run *work* until it ends or the client does."""
-        self._schemas.run(work, name)

@@ -194,7 +194,7 @@ def test_cancelled_waiters_do_not_disturb_receipts_or_errors(broker):
 
 def test_gathered_batch_that_arrow_refuses_fails_alone(broker):
     refused = broker.gather(b"0")
-    broker.queue.open.add_extras(b"k", {"name": 5}, None)
+    broker.queue.open.add_extras((b"k", {"name": 5}, None))
     broker.queue.close_open()
     assert isinstance(refused.exception(), InvalidRequest)
     assert broker.queue.is_idle
