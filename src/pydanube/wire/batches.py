@@ -4,33 +4,7 @@ One batch as bytes: a fixed header, the producer's name, the Arrow body.
 The same bytes travel from the producer through the broker's journal and memory
 to the consumer.  The checksum does not cover the header's first 16 bytes, where
 the broker writes the base offset and the topic's epoch; it changes nothing else.
-``docs/format/batch.md`` is the normative description.
-
-====== ===== ========================================================
-offset type  field
-====== ===== ========================================================
-     0 u8    format version, 1
-     1 3 B   zero
-     4 u32   epoch of the topic (written by the broker)
-     8 u64   base offset (written by the broker)
-    16 u32   CRC-32C of everything from byte 20 to the end of the body
-    20 u8    codec of the body: 0 none, 1 LZ4 frame, 2 ZSTD
-    21 u8    columns, a set of bits
-    22 u16   length of the producer's name
-    24 u32   count of messages, 1 to 65,536
-    28 u32   producer epoch
-    32 u64   producer id
-    40 u64   base sequence
-    48 i64   first publish time, microseconds since 1970 UTC
-    56 i64   last publish time
-    64 u64   schema id, 0 for none
-    72 u32   schema version
-    76 u32   length of the body, as compressed
-    80 u32   length of the body before compression
-    84 u32   zero
-    88       producer's name in UTF-8, padded with zeros to a multiple of 8
-         …   body: one encapsulated Arrow IPC record-batch message
-====== ===== ========================================================
+``docs/format/batch.md`` is the normative description, with the layout of the header.
 """
 
 from __future__ import annotations
@@ -113,7 +87,7 @@ _ARROW_CODEC = {Codec.LZ4: "lz4", Codec.ZSTD: "zstd"}
 
 @dataclass(slots=True, kw_only=True)
 class BatchHeader:
-    """The header's fields; see the table of the module."""
+    """The header's fields, as ``docs/format/batch.md`` describes them."""
 
     count: int
     columns: int

@@ -3,38 +3,8 @@ The format of a journal file: a header, then entries.
 
 A journal is a sequence of numbered files.  Each begins with a header and a
 *snapshot*: entries for the state of all topics, cursors and producers.  Any suffix
-of the files is a complete journal.  All numbers are little-endian; every entry begins
-at a multiple of 8.  ``docs/format/journal.md`` is the normative description.
-
-File header, 48 bytes:
-
-====== ===== ========================================================
-offset type  field
-====== ===== ========================================================
-     0 8 B   magic, ``DANUBEJ`` and a zero byte
-     8 u32   format version, 1
-    12 u32   CRC-32C of bytes 0…12 and 16…48: the *seed* of the file's entries
-    16 u64   file number
-    24 16 B  journal id, random, the same in all files of a journal
-    40 8 B   zero
-====== ===== ========================================================
-
-Entry, 32 bytes and a body:
-
-====== ===== ========================================================
-offset type  field
-====== ===== ========================================================
-     0 4 B   magic, ``DjE1``
-     4 u32   CRC-32C, begun with the file's seed, from byte 8 to the end of the
-             body; in a batch entry, to byte 60 (the frame's byte 20)
-     8 u32   length of the body
-    12 u8    kind
-    13 3 B   zero
-    16 u64   position of the entry in its file
-    24 u64   position up to which the file was known to be on disk when the
-             entry was written
-    32       body, padded with zeros to a multiple of 8
-====== ===== ========================================================
+of the files is a complete journal.  ``docs/format/journal.md`` is the normative
+description, with the layout of headers and entries.
 
 A batch entry's checksum stops where the checksum of the frame begins, so that the
 journal need not checksum the bytes of a batch again.

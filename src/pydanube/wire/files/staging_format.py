@@ -2,43 +2,9 @@
 The format of the file of a staged part: a header, then entries.
 
 One file is one part.  The header names the part.  A topic entry comes before the first
-batch of each topic, and the last entry of a complete part marks its end.  All numbers
-are little-endian; every entry begins at a multiple of 8.
-``docs/format/staging.md`` is the normative description.
-
-File header, 48 bytes and a description:
-
-====== ===== ========================================================
-offset type  field
-====== ===== ========================================================
-     0 8 B   magic, ``DANUBES`` and a zero byte
-     8 u32   format version, 1
-    12 u32   CRC-32C of bytes 0…12 and 16 to the end of the description:
-             the *seed* of the file's entries
-    16 u64   file number
-    24 u64   version of the query's output
-    32 i64   creation time of the part, microseconds since 1970 UTC
-    40 u16   length of the query's name
-    42 u16   length of the part's name
-    44 u16   length of the part's id
-    46 u16   zero
-    48       query, name and id in UTF-8, padded with zeros to a multiple of 8
-====== ===== ========================================================
-
-Entry, 24 bytes and a body:
-
-====== ===== ========================================================
-offset type  field
-====== ===== ========================================================
-     0 4 B   magic, ``DsE1``
-     4 u32   CRC-32C, begun with the file's seed, from byte 8 to the end of the
-             body; in a batch entry, to byte 52 (the frame's byte 20)
-     8 u32   length of the body
-    12 u8    kind
-    13 3 B   zero
-    16 u64   position of the entry in its file
-    24       body, padded with zeros to a multiple of 8
-====== ===== ========================================================
+batch of each topic, and the last entry of a complete part marks its end.
+``docs/format/staging.md`` is the normative description, with the layout of headers and
+entries.
 
 As in the journal, a batch entry's checksum stops where that of the frame begins.
 """
