@@ -141,7 +141,7 @@ async def _script(timeline: Timeline) -> tuple[RecordingFiles, RecordingFiles]:
         await broker.topics.create(TopicName.parse(A), TopicPolicy())
         written = TopicPolicy(durability=Durability.WRITTEN)
         await broker.topics.create(TopicName.parse(B), written)
-        await broker.storage.sync()
+        await broker.storage.journal.sync()
         for version, parts in enumerate(PARTS):
             named = []
             for number, batches in enumerate(parts):

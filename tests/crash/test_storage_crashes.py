@@ -95,7 +95,7 @@ class Scribe:
         self.storage.save_cursor(topic, "billing", CursorState(offset), done)
 
     async def sync(self) -> None:
-        await self.storage.sync()
+        await self.storage.journal.sync()
         self.note_manifest()
 
     async def seal(self, topic: int) -> None:
@@ -219,9 +219,9 @@ async def _check(disk, objects, manifest, promises, count, *, go_on: bool):
         if go_on:
             for topic in found:
                 done = []
-                log = storage.find_log(topic)
+                log = storage.logs.get(topic)
                 log.append_nowait(frame_of([b"afterwards"]), done.append)
-                await storage.sync()
+                await storage.journal.sync()
                 assert done == [None]
     if go_on:
         async with open_storage(

@@ -223,10 +223,10 @@ async def test_sealing_visits_only_topics_with_a_tail():
         async with world.storage(seal_interval_s=0.001, seal_age_s=1e9) as storage:
             for topic_id in range(1, count + 1):
                 await open_topic(storage, topic_id)
-            await until(lambda: not storage._sealer._opened)
+            await until(lambda: not storage.sealer._opened)
             with counting_steps() as steps:
                 for _ in range(PROBES):
-                    await storage._sealer._seal_next()
+                    await storage.sealer._seal_next()
             return steps.count
 
     assert_constant(*[await measure(count) for count in (SMALL, LARGE)])
@@ -241,7 +241,7 @@ async def test_cost_of_sealing_is_linear_in_the_topics():
                 await publish(log, b"x")
             world.now = 20.0
             with counting_steps() as steps:
-                while await storage._sealer._seal_next():
+                while await storage.sealer._seal_next():
                     pass
             assert all(len(log.segments) == 1 for log in logs)
             return steps.count

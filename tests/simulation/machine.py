@@ -95,12 +95,12 @@ class BrokerProcess:
     async def _until_stopped_or_failed(self) -> None:
         storage = self.storage
         assert storage is not None
-        while storage.failure is None and not self._stop.is_set():
+        while storage.journal.failure is None and not self._stop.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(FAILURE_CHECK_S):
                     await self._stop.wait()
         self._machine.note(
-            "stops" if storage.failure is None else "stops after a failure"
+            "stops" if storage.journal.failure is None else "stops after a failure"
         )
 
     @asynccontextmanager

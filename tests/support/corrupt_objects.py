@@ -58,7 +58,7 @@ async def seal_and_damage(broker: MemoryBroker, topic: str) -> str:
     found = broker.broker.topics.opened[TopicName.parse(topic)]
     await storage.seal(found.topic_id)
     name = found.segments[-1].object_name
-    objects = storage._cache._objects
+    objects = storage.cache._objects
     objects._objects[name] = damaged(objects._objects[name])
     return name
 

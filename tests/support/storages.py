@@ -141,9 +141,9 @@ async def until(condition):
 
 def wake(storage) -> None:
     """Let the sealer look at the clock now."""
-    storage._memory.due.set()
+    storage.memory.due.set()
 
 
 def search_orphans(storage, log) -> None:
     """Let the sealer search for orphans of *log*, as it does after opening it."""
-    storage._sealer.on_opened(log)
+    storage.sealer.on_opened(log)

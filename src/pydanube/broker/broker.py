@@ -138,7 +138,7 @@ class Broker:
         # Cursors are saved after parked messages were copied.
         await self.dead_letters.finish()
         self._subscription_store.flush()
-        await self.storage.sync()
+        await self.storage.journal.sync()
 
     async def _open_dead_letter_topic(self, name: TopicName) -> ReliableTopic:
         try:

@@ -184,7 +184,7 @@ class Committer:
         finally:
             await appends.wait()
         appends.check()
-        await self._storage.sync()
+        await self._storage.journal.sync()
         await self._queries.mark_done(query, decision)
         for record in decision.topics:
             if targets[record.topic_id].topic is not None:

@@ -147,7 +147,7 @@ class SubscriptionStore:
             ],
         )
         self._storage.delete_cursor(topic.topic_id, name)
-        await self._storage.sync()
+        await self._storage.journal.sync()
 
     def on_topic_deleted(self, topic: Topic) -> None:
         """Drop the unsaved cursors of a deleted topic."""

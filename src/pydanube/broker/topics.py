@@ -347,7 +347,7 @@ class Topics:
         topic: Topic
         if policy.is_reliable:
             # The log is open already if a later step failed the last time.
-            topic_log = self._storage.find_log(topic_id)
+            topic_log = self._storage.logs.get(topic_id)
             if topic_log is None:
                 _warn_of_long_name(name)
                 epoch = await self._claim(topic_id)

@@ -308,7 +308,7 @@ class _ProgressRecorder:
     async def write_all(self) -> None:
         """Record the current progress of both."""
         self._record_revision(await self._store.revision())
-        await self._storage.sync()
+        await self._storage.journal.sync()
         await self._record_end()
 
     def on_metadata_changed(self, revision: int, paths: list[str]) -> None:
@@ -335,7 +335,7 @@ class _ProgressRecorder:
             self._storage.note_metadata_revision(revision)
 
     async def _record_end(self) -> None:
-        end = self._storage.journal_end
+        end = self._storage.journal.durable_end
         if end == self._end:
             return
         record = JournalRecord(file_number=end.number, position=end.position)

@@ -126,15 +126,18 @@ def _backlog(topic: Topic, subscriptions: Iterable[Subscription]) -> int:
 
 
 def _of_storage(broker: Broker) -> Iterator[Sample]:
-    stats = broker.storage.stats
-    yield metrics.TAIL_BYTES, (), stats.tail_bytes
-    yield metrics.TAIL_MEMORY_BYTES, (), stats.tail_memory_bytes
-    yield metrics.JOURNAL_BYTES, (), stats.journal_bytes
-    yield metrics.JOURNAL_FILES, (), stats.journal_file_count
-    yield metrics.JOURNAL_PENDING_BYTES, (), stats.journal_pending_bytes
-    yield metrics.JOURNAL_COMMITS, (), stats.journal_commit_count
-    yield metrics.JOURNAL_SYNCS, (), stats.journal_sync_count
-    yield metrics.JOURNAL_COMMIT_SECONDS, (), stats.journal_commit_s
+    storage = broker.storage
+    journal, memory, sealer = storage.journal, storage.memory, storage.sealer
+    logs = storage.logs.values()
+    tail_bytes = sum(each.tail_bytes for each in memory.unsealed.values())
+    yield metrics.TAIL_BYTES, (), tail_bytes
+    yield metrics.TAIL_MEMORY_BYTES, (), memory.byte_count
+    yield metrics.JOURNAL_BYTES, (), journal.byte_count
+    yield metrics.JOURNAL_FILES, (), journal.file_count
+    yield metrics.JOURNAL_PENDING_BYTES, (), journal.pending_bytes
+    yield metrics.JOURNAL_COMMITS, (), journal.commit_count
+    yield metrics.JOURNAL_SYNCS, (), journal.sync_count
+    yield metrics.JOURNAL_COMMIT_SECONDS, (), journal.commit_s
     staging = broker.staging
     yield metrics.STAGED_PARTS, (), staging.parts.count
     yield metrics.STAGED_BYTES, (), staging.parts.byte_count
@@ -143,10 +146,10 @@ def _of_storage(broker: Broker) -> Iterator[Sample]:
     yield metrics.STAGED_COMMITS_UNDONE, (), staging.pending_count
     yield metrics.STAGED_PARTS_EXPIRED, (), staging.parts.expired_count
     yield metrics.STAGED_MESSAGES_DROPPED, (), staging.dropped_count
-    yield metrics.SEGMENTS, (), stats.segment_count
-    yield metrics.SEGMENT_BYTES, (), stats.segment_bytes
-    yield metrics.CORRUPT_SEGMENTS, (), stats.corrupt_segment_count
-    yield metrics.SEALINGS, (), stats.sealed_count
-    yield metrics.SEALING_FAILURES, (), stats.seal_failure_count
-    yield metrics.DISK_FULL, (), int(stats.is_disk_full)
-    yield metrics.FAILING_TOPICS, (), stats.failing_topic_count
+    yield metrics.SEGMENTS, (), sum(len(each.segments) for each in logs)
+    yield metrics.SEGMENT_BYTES, (), sum(each.segment_bytes for each in logs)
+    yield metrics.CORRUPT_SEGMENTS, (), storage.corrupt_segment_count
+    yield metrics.SEALINGS, (), sealer.sealed_count
+    yield metrics.SEALING_FAILURES, (), sealer.failure_count
+    yield metrics.DISK_FULL, (), int(journal.reserve.is_released)
+    yield metrics.FAILING_TOPICS, (), len(sealer.failing)

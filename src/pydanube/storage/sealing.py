@@ -176,9 +176,7 @@ class Sealer:
         wall_clock: Callable[[], int],
     ) -> None:
         self.sealed_count = 0
-        self.sealed_messages = 0
         self.failure_count = 0
-        self.dropped_count = 0
         self._config = config
         self._logs = logs
         self._memory = memory
@@ -441,7 +439,6 @@ class Sealer:
             topic_log.on_sealed(segment)
             topic_log.on_seal_recovered()
         self.sealed_count += 1
-        self.sealed_messages += segment.count
         self.on_memory_freed()
         await self._append_sealed(topic_log, segment)
         await self.remove_files()
@@ -539,7 +536,6 @@ class Sealer:
                 topic_log.refuse(error)
                 raise
             topic_log.on_dropped(len(drops))
-            self.dropped_count += len(drops)
             for segment in drops:
                 await self._objects.delete(segment.object_name)
 

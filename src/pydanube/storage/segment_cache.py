@@ -55,8 +55,6 @@ class SegmentCache:
         self, objects: Objects, executor: Executor, *, frame_bytes: int, bytes_max: int
     ) -> None:
         self.byte_count = 0
-        self.hit_count = 0
-        self.miss_count = 0
         self._objects = objects
         self._executor = executor
         self._frame_bytes = frame_bytes
@@ -135,7 +133,6 @@ class SegmentCache:
     async def _get(self, key: _Key, load: Callable[[_Key], tuple[Any, int]]) -> Any:
         kept = self._cached.get(key)
         if kept is not None:
-            self.hit_count += 1
             self._cached.move_to_end(key)
             return kept[0]
         failed = self._failed.get(key)
@@ -157,7 +154,6 @@ class SegmentCache:
             there: asyncio.Future[tuple[Any, int]] = loop.create_future()
             there.set_result(self._cached[key])
             return there
-        self.miss_count += 1
         loading = loop.run_in_executor(self._executor, load, key)
         self._loading[key] = loading
         loading.add_done_callback(partial(self._on_loaded, key))

@@ -6,12 +6,12 @@ import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
 from pydanube.aio.futures import complete_future
+from pydanube.aio.tasks import task_scope
 from pydanube.model.errors import (
     BrokerError,
     CorruptJournal,
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from pydanube.storage.journal import Journal
     from pydanube.storage.manifest import Manifest
     from pydanube.storage.objects import Objects
-    from pydanube.storage.recovery import JournalPosition
     from pydanube.storage.replacement import Replacement
     from pydanube.storage.reserve import Reserve
     from pydanube.storage.state import TopicState
@@ -69,35 +68,6 @@ PROBLEMS_MAX = 10
 
 # One for the row group that a reader waits for, one for reading ahead.
 _READ_THREADS = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StorageStats:
-    """Statistics of storage at one moment; counts are since the start."""
-
-    topic_count: int
-    tail_bytes: int
-    tail_memory_bytes: int
-    journal_bytes: int
-    journal_file_count: int
-    journal_pending_bytes: int
-    journal_commit_count: int
-    journal_sync_count: int
-    journal_commit_s: float
-    journal_committed_bytes: int
-    segment_count: int
-    segment_bytes: int
-    sealed_count: int
-    sealed_messages: int
-    seal_failure_count: int
-    is_disk_full: bool
-    failing_topic_count: int
-    """The number of topics whose sealing fails."""
-    dropped_count: int
-    corrupt_segment_count: int
-    cache_bytes: int
-    cache_hit_count: int
-    cache_miss_count: int
 
 
 class Storage:
@@ -125,11 +95,12 @@ class Storage:
             (topic_id, topic.name) for topic_id, topic in journal.state.topics.items()
         ]
         """The topics in the journal at the start, with their names."""
-        self._journal = journal
-        self._sealer = sealer
-        self._cache = cache
-        self._memory = memory
-        self._logs = logs
+        self.journal = journal
+        self.sealer = sealer
+        self.cache = cache
+        self.memory = memory
+        self.logs = logs
+        """The logs of the open topics."""
         self._config = config
         self._objects = objects
         self._manifest = manifest
@@ -153,7 +124,7 @@ class Storage:
             InconsistentDirectory: The object store has later messages of the topic
                 than the journal and the manifest, which must be older copies.
         """
-        assert topic_id not in self._logs, f"topic {topic_id} is open already"
+        assert topic_id not in self.logs, f"topic {topic_id} is open already"
         segments = await self._manifest.load(topic_id)
         frames, sealed_offset, end_offset = self._find_unsealed(topic_id, segments)
         await self._check_objects(topic_id, str(name), segments, end_offset)
@@ -162,9 +133,9 @@ class Storage:
             str(name),
             epoch,
             policy,
-            journal=self._journal,
-            cache=self._cache,
-            memory=self._memory,
+            journal=self.journal,
+            cache=self.cache,
+            memory=self.memory,
             clock=self._clock,
             segments=segments,
             sealed_offset=sealed_offset,
@@ -182,9 +153,9 @@ class Storage:
             topic_log.discard()
             raise
         topic_log.restore(frames, self._clock())
-        self._journal.recovered.pop(topic_id, None)
-        self._logs[topic_id] = topic_log
-        self._sealer.on_opened(topic_log)
+        self.journal.recovered.pop(topic_id, None)
+        self.logs[topic_id] = topic_log
+        self.sealer.on_opened(topic_log)
         return topic_log
 
     def _find_unsealed(
@@ -201,14 +172,14 @@ class Storage:
         frames = [
             # A segment of another broker may end inside one of our batches.
             frame if frame.base >= sealed_offset else frame.slice(sealed_offset, end)
-            for frame in self._journal.recovered.get(topic_id, ())
+            for frame in self.journal.recovered.get(topic_id, ())
             if (end := frame.end) > sealed_offset
         ]
         begin = frames[0].base if frames else end_offset
         if begin > sealed_offset:
             raise CorruptJournal(
                 f"topic {topic_id}: messages {sealed_offset} to {begin} are neither in "
-                f"the journal, which begins with {self._journal.first_name}, nor in a "
+                f"the journal, which begins with {self.journal.first_name}, nor in a "
                 "segment"
             )
         return frames, Offset(sealed_offset), Offset(end_offset)
@@ -246,20 +217,20 @@ class Storage:
             TopicFenced: Another broker writes this log now; nothing was deleted.
             ObjectsUnavailable, MetadataUnavailable, DiskFull: Try again.
         """
-        topic_log = self._logs.get(topic_id)
+        topic_log = self.logs.get(topic_id)
         if topic_log is None:
             await self._delete_history(topic_id)
             return
         topic_log.refuse(TopicNotFound(f"the topic {topic_log.name} is deleted"))
         async with topic_log.maintenance:
             await self._delete_history(topic_id)
-            self._logs.pop(topic_id, None)
+            self.logs.pop(topic_id, None)
             topic_log.discard()
-        self._sealer.on_memory_freed()
-        await self._sealer.remove_files()
+        self.sealer.on_memory_freed()
+        await self.sealer.remove_files()
 
     async def _delete_history(self, topic_id: TopicId) -> None:
-        topic_log, state = self._logs.get(topic_id), self.find_state(topic_id)
+        topic_log, state = self.logs.get(topic_id), self.find_state(topic_id)
         segments = await self._manifest.load(topic_id)
         if segments:
             if topic_log is not None:
@@ -275,7 +246,7 @@ class Storage:
             await self._objects.delete(object_name)
         # Last, so that after a crash ``recovered`` names the topic.
         await self._append(TopicDeleted(topic_id))
-        self._journal.recovered.pop(topic_id, None)
+        self.journal.recovered.pop(topic_id, None)
 
     async def _find_objects(self, topic_id: TopicId, topic: str) -> set[str]:
         """Return the topic's objects, including orphans."""
@@ -285,13 +256,9 @@ class Storage:
         ours = [await asyncio.to_thread(is_ours, name) for name in names]
         return {name for name, mine in zip(names, ours, strict=True) if mine}
 
-    def find_log(self, topic_id: TopicId) -> TopicLog | None:
-        """Return the topic's log, if it is open."""
-        return self._logs.get(topic_id)
-
     def find_state(self, topic_id: TopicId) -> TopicState | None:
         """Return the committed state of a topic, which must not be changed."""
-        return self._journal.state.topics.get(topic_id)
+        return self.journal.state.topics.get(topic_id)
 
     def has_recovered(self, topic_id: TopicId) -> bool:
         """
@@ -301,14 +268,9 @@ class Storage:
         lost these messages, open_log() raises.
         """
         state = self.find_state(topic_id)
-        return bool(self._journal.recovered.get(topic_id)) or (
+        return bool(self.journal.recovered.get(topic_id)) or (
             state is not None and state.sealed_offset < state.end_offset
         )
-
-    @property
-    def journal_end(self) -> JournalPosition:
-        """The position in the journal before which everything is on disk."""
-        return self._journal.durable_end
 
     def note_metadata_revision(self, revision: int) -> None:
         """
@@ -318,7 +280,7 @@ class Storage:
         """
         # Without the record, only the detection of lost metadata is weaker.
         with suppress(BrokerError):
-            self._journal.append(MetadataRevision(revision), None, sync=False)
+            self.journal.append(MetadataRevision(revision), None, sync=False)
 
     def segment_url(self, segment: SegmentEntry) -> str:
         """Return the URL at which other programs can read the segment."""
@@ -381,10 +343,10 @@ class Storage:
             TopicFenced: Another broker writes this log now.
             ObjectsUnavailable, MetadataUnavailable: Try again.
         """
-        topic_log = self._logs.get(topic_id)
+        topic_log = self.logs.get(topic_id)
         if topic_log is None:
             raise TopicNotFound(f"topic {topic_id} is not open here")
-        await self._sealer.seal(topic_log)
+        await self.sealer.seal(topic_log)
 
     async def replace_segments(
         self,
@@ -411,7 +373,7 @@ class Storage:
             TopicFenced: Another broker writes this log now.
             MetadataUnavailable: The outcome is unknown; read the list of segments.
         """
-        topic_log = self._logs.get(topic_id)
+        topic_log = self.logs.get(topic_id)
         if topic_log is None:
             raise TopicNotFound(f"topic {topic_id} is not open here")
         async with topic_log.maintenance:
@@ -444,29 +406,8 @@ class Storage:
                 topic_log.refuse(error)
                 raise
             topic_log.on_replaced(old, new)
-            self._sealer.delete_later(topic_log, [each.object_name for each in old])
+            self.sealer.delete_later(topic_log, [each.object_name for each in old])
         return new
-
-    async def apply_retention(self, topic_id: TopicId) -> None:
-        """Drop the segments that the topic's policy does not keep; see seal()."""
-        topic_log = self._logs.get(topic_id)
-        if topic_log is None:
-            raise TopicNotFound(f"topic {topic_id} is not open here")
-        await self._sealer.apply_retention(topic_log)
-
-    async def sync(self) -> None:
-        """
-        Return when everything that was appended or saved is on disk.
-
-        Raises:
-            DiskFull, JournalFailed, Closed: It is not, or may not be.
-        """
-        await self._journal.sync()
-
-    @property
-    def failure(self) -> BrokerError | None:
-        """The error that prevents all writes until a restart; usually None."""
-        return self._journal.failure
 
     def check_disk(self) -> None:
         """
@@ -475,14 +416,14 @@ class Storage:
         Raises:
             DiskFull: Only deletions, cursors and metadata may use the reserve.
         """
-        reserve = self._journal.reserve
+        reserve = self.journal.reserve
         if reserve.is_released:
             raise DiskFull(reserve.refusal)
 
     @property
     def has_room(self) -> bool:
         """Whether publishers may continue: the disk and sealing keep up."""
-        return self._journal.has_room and self._memory.has_room
+        return self.journal.has_room and self.memory.has_room
 
     @property
     def problems(self) -> list[str]:
@@ -492,19 +433,19 @@ class Storage:
         Bounds: At most ``PROBLEMS_MAX`` topics are named.
         """
         problems = []
-        memory = self._memory
+        memory = self.memory
         if not memory.has_room:
             problems.append(
                 f"publishing waits: unsealed messages take {memory.sealable_bytes} "
                 f"bytes of memory, and {memory.sealable_bytes_max} are allowed "
                 "(storage.tail_bytes_max, less what topics hold whose sealing fails)"
             )
-        if not self._journal.has_room:
+        if not self.journal.has_room:
             problems.append(
-                f"publishing waits: {self._journal.pending_bytes} bytes wait for the "
+                f"publishing waits: {self.journal.pending_bytes} bytes wait for the "
                 "disk (storage.journal.pending_bytes_max)"
             )
-        failing = self._sealer.failing
+        failing = self.sealer.failing
         problems += [
             f"sealing {each.topic} fails since {_iso_time(each.since)}: {each.error}"
             for each in failing[:PROBLEMS_MAX]
@@ -515,57 +456,29 @@ class Storage:
 
     async def wait_for_room(self) -> None:
         """Return when publishers may continue, or the journal has failed."""
-        while not self.has_room and self._journal.failure is None:
-            await self._journal.wait_for_room()
-            await self._sealer.wait_for_room()
+        while not self.has_room and self.journal.failure is None:
+            await self.journal.wait_for_room()
+            await self.sealer.wait_for_room()
 
     @property
-    def stats(self) -> StorageStats:
-        """The statistics of storage."""
-        journal, sealer, cache = self._journal, self._sealer, self._cache
-        logs = self._logs.values()
-        return StorageStats(
-            topic_count=len(logs),
-            tail_bytes=sum(each.tail_bytes for each in self._memory.unsealed.values()),
-            tail_memory_bytes=self._memory.byte_count,
-            journal_bytes=journal.byte_count,
-            journal_file_count=journal.file_count,
-            journal_pending_bytes=journal.pending_bytes,
-            journal_commit_count=journal.commit_count,
-            journal_sync_count=journal.sync_count,
-            journal_commit_s=journal.commit_s,
-            journal_committed_bytes=journal.committed_bytes,
-            segment_count=sum(len(each.segments) for each in logs),
-            segment_bytes=sum(each.segment_bytes for each in logs),
-            sealed_count=sealer.sealed_count,
-            sealed_messages=sealer.sealed_messages,
-            seal_failure_count=sealer.failure_count,
-            is_disk_full=journal.reserve.is_released,
-            failing_topic_count=len(sealer.failing),
-            dropped_count=sealer.dropped_count,
-            corrupt_segment_count=self._corrupt_segment_count(),
-            cache_bytes=cache.byte_count,
-            cache_hit_count=cache.hit_count,
-            cache_miss_count=cache.miss_count,
-        )
-
-    def _corrupt_segment_count(self) -> int:
-        failing = self._cache.failing
+    def corrupt_segment_count(self) -> int:
+        """The number of segments whose last read failed."""
+        failing = self.cache.failing
         if not failing:
             return 0
         return sum(
             segment in failing
-            for each in self._logs.values()
+            for each in self.logs.values()
             for segment in each.segments
         )
 
     def _save(self, topic_id: TopicId, entry: Entry, done: Done | None) -> None:
         error: BrokerError
-        if topic_id not in self._journal.state.topics:
+        if topic_id not in self.journal.state.topics:
             error = TopicNotFound(f"topic {topic_id} is not stored here")
         else:
             try:
-                self._journal.append(entry, done, sync=done is not None)
+                self.journal.append(entry, done, sync=done is not None)
             except BrokerError as failure:
                 error = failure
             else:
@@ -575,7 +488,7 @@ class Storage:
 
     async def _append(self, entry: Entry) -> None:
         committed: asyncio.Future[None] = self._loop.create_future()
-        self._journal.append(entry, partial(complete_future, committed))
+        self.journal.append(entry, partial(complete_future, committed))
         await committed
 
 
@@ -631,7 +544,6 @@ async def open_storage(
     memory = TailMemory(
         config.seal_bytes, pressure_bytes(config.tail_bytes_max), config.tail_bytes_max
     )
-    body_error: Exception | None = None
     with (
         ThreadPoolExecutor(1, thread_name_prefix="seal") as seal_thread,
         ThreadPoolExecutor(_READ_THREADS, thread_name_prefix="segments") as readers,
@@ -669,13 +581,6 @@ async def open_storage(
                 clock=clock,
                 wall_clock=wall_clock,
             )
-            async with asyncio.TaskGroup() as tasks:
-                sealing = tasks.create_task(sealer.run(), name="seal topics")
-                try:
-                    yield storage
-                except Exception as error:  # noqa: BLE001 (raised again below)
-                    body_error = error
-                finally:
-                    sealing.cancel()
-    if body_error is not None:
-        raise body_error
+            async with task_scope() as tasks:
+                tasks.run(sealer.run(), "seal topics")
+                yield storage

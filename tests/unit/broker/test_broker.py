@@ -40,7 +40,7 @@ async def test_sessions_of_idle_producers_are_bounded(
     topic = await memory.broker.topics.get(TopicName.parse(TOPIC))
     assert len(topic.sessions) <= 4
     if reliable:
-        await memory.broker.storage.sync()
+        await memory.broker.storage.journal.sync()
         state = memory.broker.storage.find_state(topic.topic_id)
         assert len(state.producers) <= 4
         assert "p-9" in state.producers
@@ -50,7 +50,7 @@ async def test_closed_anonymous_producer_leaves_no_session(memory, client):
     await published(client, b"x")
     topic = await memory.broker.topics.get(TopicName.parse(TOPIC))
     assert topic.sessions == {}
-    await memory.broker.storage.sync()
+    await memory.broker.storage.journal.sync()
     state = memory.broker.storage.find_state(topic.topic_id)
     assert state.producers == {}
 
@@ -84,7 +84,7 @@ async def test_subscription_overtaken_by_retention_fails_once_and_continues(
     for payload in (b"a", b"b", b"c"):
         await published(client, payload)
         await storage.seal(topic.topic_id)
-    await storage.apply_retention(topic.topic_id)
+    await storage.sealer.apply_retention(storage.logs[topic.topic_id])
     assert (await client.describe_topic(TOPIC)).base_offset == 2
     with pytest.raises(pydanube.OffsetDropped, match="next offset that exists is 2"):
         async with client.consumer(TOPIC, subscription="s") as consumer:

@@ -67,7 +67,7 @@ async def test_corrupt_segment_stops_a_subscription_with_an_error_that_names_it(
     assert facts.stopped_by == str(reader.reason)
     assert facts.cursor == 2
     assert subscription.is_stopped
-    assert broker.storage.stats.corrupt_segment_count == 1
+    assert broker.storage.corrupt_segment_count == 1
     assert len(reader.got) == 2
     assert len([each for each in caplog.records if each.levelname == "ERROR"]) == 2
     assert not any(each.exc_info for each in caplog.records)
@@ -141,7 +141,7 @@ async def test_stopped_subscription_continues_after_the_segment_is_repaired(
     facts = subscription.describe(5)
     assert facts.stopped_by is None
     assert facts.counts.skipped == 0
-    assert broker.storage.stats.corrupt_segment_count == 0
+    assert broker.storage.corrupt_segment_count == 0
 
 
 async def test_stopped_subscription_continues_after_a_seek_past_the_segment(

@@ -149,7 +149,7 @@ async def test_many_messages_of_several_schemas_are_copied_in_order(
 ):
     for schema_id in (0, 3, 0):
         await publish(topic, *[b"%d" % schema_id] * 100, schema_id=schema_id)
-    commits = broker.storage.stats.journal_commit_count
+    commits = broker.storage.journal.commit_count
     await fail(subscription, reader, 300)
     letters = await dead(broker, 300)
     offsets = [int(each[1]["x-original-topic-offset"]) for each in letters]
@@ -157,7 +157,7 @@ async def test_many_messages_of_several_schemas_are_copied_in_order(
     assert [each[3].header.schema_id for each in letters[::100]] == [0, 3, 0]
     await until_done(subscription, topic)
     # Three batches with one commit; the others are of the new topic.
-    assert broker.storage.stats.journal_commit_count - commits < 6
+    assert broker.storage.journal.commit_count - commits < 6
 
 
 async def test_dead_letter_topic_is_created_when_first_needed(

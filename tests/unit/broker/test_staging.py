@@ -142,7 +142,7 @@ async def test_versions_follow_each_other_and_queries_do_not_see_each_other(brok
             await broker.staging.commit(query, version, [part])
     expected = [f"{q} {v}".encode() for v in range(3) for q in ("one", "two")]
     assert await stored(broker, A) == expected
-    await broker.storage.sync()
+    await broker.storage.journal.sync()
     state = broker.storage.find_state(1)
     assert state.producers == {}
 

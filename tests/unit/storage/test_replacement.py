@@ -169,7 +169,7 @@ async def test_failed_deletion_of_old_objects_is_retried(world, storage, log):
     await compact(storage, world.objects, log, even)
     world.objects.failing.add(old[0])
     world.now += 61
-    await until(lambda: storage.stats.seal_failure_count)
+    await until(lambda: storage.sealer.failure_count)
     world.objects.failing.clear()
     world.now += 61
     await until(lambda: len(world.objects.stored) == 1)
@@ -242,10 +242,10 @@ async def test_a_held_topic_is_neither_replaced_nor_dropped(world, storage, log)
     with pytest.raises(TopicHeld, match="held by lake"):
         await compact(storage, world.objects, log, even)
     world.wall = A_NOW_US + 3600_000_000
-    await storage.apply_retention(1)
+    await storage.sealer.apply_retention(storage.logs[1])
     assert len(log.segments) == 3
     log.holds = frozenset()
-    await storage.apply_retention(1)
+    await storage.sealer.apply_retention(storage.logs[1])
     assert len(log.segments) == 1
 
 

@@ -109,10 +109,10 @@ async def test_journal_files_are_removed_when_all_is_sealed(world, storage):
     log = await open_topic(storage)
     for _ in range(20):
         await publish(log, b"x" * 500)
-    before = storage.stats.journal_file_count
+    before = storage.journal.file_count
     assert before > 5
     await storage.seal(1)
-    assert storage.stats.journal_file_count == 1
+    assert storage.journal.file_count == 1
     assert len(world.files.names()) == 1
 
 
@@ -124,10 +124,10 @@ async def test_journal_files_of_a_deleted_topic_are_removed():
         for _ in range(20):
             await publish(log, b"x" * 500)
     async with world.storage(journal=journal) as storage:
-        assert storage.stats.journal_file_count > 5
+        assert storage.journal.file_count > 5
         await storage.delete_topic(1)
         wake(storage)
-        await until(lambda: storage.stats.journal_file_count == 1)
+        await until(lambda: storage.journal.file_count == 1)
 
 
 @using(
@@ -143,7 +143,7 @@ async def test_a_quiet_topic_does_not_pin_the_journal_for_ever(storage):
         await publish(busy, b"x" * 500)
     wake(storage)
     await until(lambda: quiet.sealed_offset == 1)
-    await until(lambda: storage.stats.journal_bytes < 20_000)
+    await until(lambda: storage.journal.byte_count < 20_000)
 
 
 @using(storage_config={"seal_bytes": 2000})
@@ -157,10 +157,10 @@ async def test_failing_topic_does_not_prevent_sealing_others(world, storage):
     assert sick.sealed_offset == 0
     # It is retried after growing pauses.
     for _ in range(3):
-        failures = storage.stats.seal_failure_count
+        failures = storage.sealer.failure_count
         world.now += 100
         wake(storage)
-        await until(lambda f=failures: storage.stats.seal_failure_count > f)
+        await until(lambda f=failures: storage.sealer.failure_count > f)
     world.objects.failing.clear()
     world.now += 100
     wake(storage)
@@ -178,7 +178,7 @@ async def test_unsealable_topic_gets_a_share_of_memory(world, storage):
     sick = await open_topic(storage)
     world.objects.failing.add("t1")
     await publish(sick, b"x" * 6000)
-    await until(lambda: storage.stats.failing_topic_count)
+    await until(lambda: storage.sealer.failing)
     with pytest.raises(Overloaded, match=r"/default/t1 .* sealing .* on purpose"):
         await publish_often(sick)
     assert storage.has_room
@@ -188,14 +188,14 @@ async def test_unsealable_topic_gets_a_share_of_memory(world, storage):
     for _ in range(200):
         await publish(healthy, b"x" * 1000)
         await storage.wait_for_room()
-    assert storage.stats.tail_memory_bytes <= 100_000 + 2000
+    assert storage.memory.byte_count <= 100_000 + 2000
     assert healthy.sealed_offset > 0
     assert sick.end_offset * 1000 <= sick.tail_memory_bytes
 
     world.objects.failing.clear()
     world.now += 100
     wake(storage)
-    await until(lambda: not storage.stats.failing_topic_count)
+    await until(lambda: not storage.sealer.failing)
     await publish(sick, b"again")
     assert storage.problems == []
 
@@ -206,11 +206,11 @@ async def test_topics_that_cannot_be_sealed_share_half_of_the_memory(world, stor
     logs = [await open_topic(storage, number) for number in range(1, 9)]
     for log in logs:
         await publish(log, b"x" * 3000)
-    await until(lambda: storage.stats.failing_topic_count == len(logs))
+    await until(lambda: len(storage.sealer.failing) == len(logs))
     for log in logs:
         with pytest.raises(Overloaded):
             await publish_often(log)
-    assert storage.stats.tail_memory_bytes <= 50_000 + 2000
+    assert storage.memory.byte_count <= 50_000 + 2000
     assert storage.has_room
 
 
@@ -225,19 +225,19 @@ async def test_problems_name_the_topic_that_cannot_be_sealed_since_when_and_why(
     await until(lambda: storage.problems)
     said = "sealing /default/t1 fails since 2023-11-14T22:13:20+00:00: "
     assert storage.problems[0].startswith(said)
-    assert storage.stats.failing_topic_count == 1
+    assert len(storage.sealer.failing) == 1
     # It is retried often, but logged rarely.
     for _ in range(5):
-        failures = storage.stats.seal_failure_count
+        failures = storage.sealer.failure_count
         world.now += 60
         wake(storage)
-        await until(lambda f=failures: storage.stats.seal_failure_count > f)
+        await until(lambda f=failures: storage.sealer.failure_count > f)
         for _ in range(3):
             wake(storage)
             await asyncio.sleep(0)
     world.wall += 10**9
     assert storage.problems[0].startswith(said)
-    assert len(caplog.records) == storage.stats.seal_failure_count == 6
+    assert len(caplog.records) == storage.sealer.failure_count == 6
 
 
 @using(storage_config={"seal_bytes": 2000})
@@ -245,7 +245,7 @@ async def test_failures_of_many_topics_are_one_line_of_the_log(world, storage, c
     world.objects.failing.add("/t")
     for number in range(1, 21):
         await publish(await open_topic(storage, number), b"x" * 3000)
-    await until(lambda: storage.stats.failing_topic_count == 20)
+    await until(lambda: len(storage.sealer.failing) == 20)
     assert len(caplog.records) == 1
     assert len(storage.problems) == 11
 
@@ -285,7 +285,7 @@ async def test_a_long_tail_becomes_several_segments(world, storage):
     world.objects.failing.add("t1")
     for _ in range(10):
         await publish(log, b"x" * 1000)
-    await until(lambda: storage.stats.seal_failure_count)
+    await until(lambda: storage.sealer.failure_count)
     world.objects.failing.clear()
     await storage.seal(1)
     assert len(log.segments) == 5
@@ -338,10 +338,10 @@ async def test_retention_drops_whole_segments(world, storage):
     for at in range(3):
         await publish(log, b"a", time=A_NOW_US + at * 60_000_000)
         await storage.seal(1)
-    await storage.apply_retention(1)
+    await storage.sealer.apply_retention(storage.logs[1])
     assert log.base_offset == 0
     world.wall = A_NOW_US + 121_000_000
-    await storage.apply_retention(1)
+    await storage.sealer.apply_retention(storage.logs[1])
     assert log.base_offset == 2
     assert await world.manifest.load(1) == log.segments
     assert await world.objects.names("") == [log.segments[0].object_name]

@@ -39,7 +39,7 @@ async def test_cache_size_is_bounded():
         for _ in range(2):
             frames = await read_all(log)
             assert offsets_of(frames) == list(range(100))
-            assert 0 < storage.stats.cache_bytes <= 50_000
+            assert 0 < storage.cache.byte_count <= 50_000
 
 
 async def test_cache_may_be_empty():
@@ -48,7 +48,7 @@ async def test_cache_may_be_empty():
         await publish(log, b"x")
         await storage.seal(1)
         assert offsets_of(await log.read(0, bytes_max=1)) == [0]
-        assert storage.stats.cache_bytes == 0
+        assert storage.cache.byte_count == 0
 
 
 async def test_the_segments_of_a_deleted_topic_leave_the_cache():
@@ -57,6 +57,6 @@ async def test_the_segments_of_a_deleted_topic_leave_the_cache():
         await publish(log, b"x" * 1000)
         await storage.seal(1)
         await log.read(0, bytes_max=1)
-        assert storage.stats.cache_bytes > 0
+        assert storage.cache.byte_count > 0
         await storage.delete_topic(1)
-        assert storage.stats.cache_bytes == 0
+        assert storage.cache.byte_count == 0

@@ -62,7 +62,7 @@ async def test_a_cursor_of_an_unknown_topic_is_refused():
         told = []
         storage.save_cursor(1, "billing", CursorState(1), told.append)
         assert told == []
-        await storage.sync()
+        await storage.journal.sync()
         assert [type(error) for error in told] == [TopicNotFound]
 
 
@@ -78,7 +78,7 @@ async def test_a_deleted_topic_leaves_nothing():
         assert storage.find_state(1) is None
         assert await world.manifest.load(1) == ()
         assert await world.objects.names("") == []
-        assert storage.stats.tail_bytes == 0
+        assert not storage.memory.unsealed
         with pytest.raises(TopicNotFound):
             await storage.seal(1)
     async with world.storage() as storage:
@@ -194,20 +194,17 @@ async def test_error_of_the_body_is_raised_unchanged():
             raise ValueError("mine")
 
 
-async def test_storage_has_statistics():
+async def test_statistics_of_storage_follow_its_topics():
     async with World().storage() as storage:
         log = await open_topic(storage)
         await publish(log, b"a", b"b")
-        assert storage.stats.tail_bytes == log.tail_bytes > 0
+        assert storage.memory.unsealed == {1: log}
+        assert log.tail_bytes > 0
         await storage.seal(1)
-        stats = storage.stats
-        assert (stats.topic_count, stats.segment_count, stats.tail_bytes) == (
-            1,
-            1,
-            0,
-        )
-        assert (stats.sealed_count, stats.sealed_messages) == (1, 2)
-        assert stats.segment_bytes == log.segments[0].byte_count
+        assert storage.logs == {1: log}
+        assert not storage.memory.unsealed
+        assert storage.sealer.sealed_count == 1
+        assert log.segment_bytes == log.segments[0].byte_count
         assert storage.segment_url(log.segments[0]).startswith("memory:///default")
 
 
@@ -253,7 +250,7 @@ async def test_the_journal_remembers_the_highest_metadata_revision():
     while len(world.files.names()) > 1:
         world.files.remove(world.files.names()[0])
     async with world.storage() as storage:
-        assert storage._journal.state.metadata_revision == 7
+        assert storage.journal.state.metadata_revision == 7
 
 
 @pytest.mark.parametrize("is_pinned", [False, True])
@@ -276,7 +273,7 @@ async def test_a_full_disk_can_be_emptied_by_deleting_topics(is_pinned):
         told = []
         for offset in range(20):
             storage.save_cursor(2, "s", CursorState(offset), told.append)
-            await storage.sync()
+            await storage.journal.sync()
         assert told == [None] * 20
         await storage.delete_topic(1)
         await until(lambda: not reserve.is_released)

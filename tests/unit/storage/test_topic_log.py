@@ -22,7 +22,7 @@ async def test_a_batch_gets_its_offset_at_once_and_is_seen_when_committed(storag
     assert log.append_nowait(frame_of([b"c"]), told.append) == 2
     assert (log.next_offset, log.end_offset, told) == (3, 0, [])
     assert log.read_tail(0, bytes_max=100) == []
-    await storage.sync()
+    await storage.journal.sync()
     assert (log.next_offset, log.end_offset, told) == (3, 3, [None, None])
     assert payloads_of(log.read_tail(0, bytes_max=10**6)) == [b"a", b"b", b"c"]
 
@@ -30,7 +30,7 @@ async def test_a_batch_gets_its_offset_at_once_and_is_seen_when_committed(storag
 async def test_the_frame_itself_is_kept(storage, log):
     frame = frame_of([b"a"])
     log.append_nowait(frame, lambda error: None)
-    await storage.sync()
+    await storage.journal.sync()
     assert log.read_tail(0, bytes_max=1)[0] is frame
     assert frame.header.epoch == 1
 
@@ -41,7 +41,7 @@ async def test_done_is_called_before_watchers(storage, log):
     log.append_nowait(
         frame_of([b"a"]), lambda error: seen.append(("done", log.end_offset))
     )
-    await storage.sync()
+    await storage.journal.sync()
     assert seen == [("done", 1), "watcher"]
 
 
@@ -103,8 +103,8 @@ async def test_full_disk_takes_offsets_back_before_callbacks():
         for each in (log, other, log, other):
             each.append_nowait(frame_of([b"b", b"c"]), refused)
         with pytest.raises(DiskFull):
-            await storage.sync()
-        await storage.sync()
+            await storage.journal.sync()
+        await storage.journal.sync()
         assert again == [1, 0]
         assert [type(error) for error in told] == [DiskFull] * 4 + [type(None)] * 2
         assert (log.end_offset, other.end_offset) == (2, 1)
@@ -124,7 +124,7 @@ async def test_a_failed_journal_refuses_batches_and_reading_goes_on():
             await publish(log, b"b")
         with pytest.raises(JournalFailed):
             log.append_nowait(frame_of([b"c"]), lambda error: None)
-        assert isinstance(storage.failure, JournalFailed)
+        assert isinstance(storage.journal.failure, JournalFailed)
         assert (log.next_offset, log.end_offset) == (1, 1)
         assert payloads_of(log.read_tail(0, bytes_max=1)) == [b"a"]
         await storage.seal(1)
@@ -196,7 +196,7 @@ async def test_a_search_for_a_time_reads_one_column_of_one_row_group():
         assert await log.find_time(13) == 13
         # The footer, and the row group that its statistics point to.
         assert world.objects.open_count == 2
-        assert storage.stats.cache_bytes < 1000 * 20 + 100_000
+        assert storage.cache.byte_count < 1000 * 20 + 100_000
 
 
 async def test_a_search_for_a_time_survives_that_the_segment_is_dropped():

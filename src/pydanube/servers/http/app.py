@@ -59,7 +59,7 @@ class BrokerState:
     def why_not_ready(self) -> BrokerError | None:
         """Return the reason why topics are not served, or None if they are."""
         if self._reason is None and self._broker is not None:
-            return self._broker.storage.failure
+            return self._broker.storage.journal.failure
         return self._reason
 
     def problems(self) -> Sequence[str]:

@@ -134,12 +134,12 @@ async def test_cancelled_send_does_not_fail_other_messages(world):
 
 async def test_messages_of_one_turn_are_stored_together(world):
     one, two = await world.create("one"), await world.create("two")
-    commits = world.broker.storage.stats.journal_commit_count
+    commits = world.broker.storage.journal.commit_count
     async with asyncio.TaskGroup() as tasks:
         for number in range(50):
             tasks.create_task(world.send(one if number % 2 else two))
     assert world.broker.topics.opened[NAME].end_offset == 50
-    assert world.broker.storage.stats.journal_commit_count == commits + 1
+    assert world.broker.storage.journal.commit_count == commits + 1
 
 
 async def test_producer_cannot_send_to_another_topic(world):
