@@ -43,7 +43,8 @@ from pydanube.servers.grpc.id_registry import IdRegistry
 from pydanube.servers.grpc.services import StatusError, refusing
 from pydanube.servers.grpc.window import AdaptiveWindow
 from pydanube.wire.grpc.connection import StatusCode
-from pydanube.wire.grpc.danube_api import messages_to_wire, type_from_wire
+from pydanube.wire.grpc.danube_api import messages_to_wire
+from pydanube.wire.grpc.danube_enums import member_of
 from pydanube.wire.pb import danube_api_pb2 as pb
 
 if TYPE_CHECKING:
@@ -274,7 +275,12 @@ class Consumers:
         topic_name = _parse_topic(request.topic_name)
         name = parse_subscription(request.subscription)
         consumer_name = parse_client_name("consumer", request.consumer_name)
-        type_ = type_from_wire(request.subscription_type)
+        type_ = member_of(
+            SubscriptionType,
+            pb.ConsumerRequest.SubscriptionType,
+            request.subscription_type,
+            "Unknown subscription type:",
+        )
         self._refuse_when_closed()
         with refusing(QuotaExceeded, status=StatusCode.PERMISSION_DENIED):
             topic, subscription = await self._broker.subscriptions.open(

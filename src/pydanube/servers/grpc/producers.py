@@ -18,17 +18,16 @@ from pydanube.model.errors import (
     Unavailable,
 )
 from pydanube.model.names import TopicName, parse_client_name
-from pydanube.model.policy import TopicPolicy
+from pydanube.model.policy import DispatchMode, ProducerAccess, TopicPolicy
 from pydanube.servers.errors import grpc_status_of_publish
 from pydanube.servers.grpc.id_registry import IdRegistry
 from pydanube.servers.grpc.services import StatusError, refusing
 from pydanube.wire.grpc.connection import StatusCode
 from pydanube.wire.grpc.danube_api import (
-    access_from_wire,
-    dispatch_from_wire,
     key_from_wire,
     publish_time_from_wire,
 )
+from pydanube.wire.grpc.danube_enums import member_of
 from pydanube.wire.grpc.danube_schema_api import reference_from_wire
 from pydanube.wire.pb import danube_api_pb2 as pb
 
@@ -106,8 +105,20 @@ class Producers:
         """Create a producer, or attach the existing one of this name again."""
         name = TopicName.parse(request.topic_name)
         producer_name = parse_client_name("producer", request.producer_name)
-        policy = TopicPolicy(dispatch=dispatch_from_wire(request.dispatch_strategy))
-        access = access_from_wire(request.producer_access_mode)
+        policy = TopicPolicy(
+            dispatch=member_of(
+                DispatchMode,
+                pb.DispatchStrategy,
+                request.dispatch_strategy,
+                "Unknown dispatch strategy:",
+            )
+        )
+        access = member_of(
+            ProducerAccess,
+            pb.ProducerAccessMode,
+            request.producer_access_mode,
+            "Unknown producer access mode:",
+        )
         schema = reference_from_wire(request)
         await self._refuse_other_dispatch(name, policy)
         with (

@@ -19,44 +19,17 @@ from pydanube.model.policy import (
     FailurePolicy,
     NamespacePolicy,
     PoisonPolicy,
-    SubscriptionType,
     TopicPolicy,
 )
+from pydanube.wire.grpc.danube_enums import danube_name, member_of, number_of
 from pydanube.wire.pb import danube_admin_pb2 as pb
+from pydanube.wire.pb.danube_api_pb2 import ConsumerRequest
 
 if TYPE_CHECKING:
     from pydanube.model.names import TopicName
+    from pydanube.model.policy import SubscriptionType
 
 UNACKED_MESSAGES_MAX = 10_000
-
-_DELIVERY = {
-    DispatchMode.RELIABLE: "Reliable",
-    DispatchMode.NON_RELIABLE: "NonReliable",
-}
-
-_MODES: dict[int, DispatchMode] = {
-    pb.Reliable: DispatchMode.RELIABLE,
-    pb.NonReliable: DispatchMode.NON_RELIABLE,
-}
-
-_BACKOFF_NUMBERS = {Backoff.FIXED: pb.Fixed, Backoff.EXPONENTIAL: pb.Exponential}
-
-_POISON_NUMBERS = {
-    PoisonPolicy.DEAD_LETTER: pb.DeadLetter,
-    PoisonPolicy.BLOCK: pb.Block,
-    PoisonPolicy.DROP: pb.Drop,
-}
-
-_BACKOFFS: dict[int, Backoff] = {n: ours for ours, n in _BACKOFF_NUMBERS.items()}
-_POISONS: dict[int, PoisonPolicy] = {n: ours for ours, n in _POISON_NUMBERS.items()}
-
-# The numbers of danube.ConsumerRequest.SubscriptionType.
-_TYPE_NUMBERS = {
-    SubscriptionType.EXCLUSIVE: 0,
-    SubscriptionType.SHARED: 1,
-    SubscriptionType.FAILOVER: 2,
-    SubscriptionType.KEY_SHARED: 3,
-}
 
 
 # Topics.
@@ -69,15 +42,14 @@ def topic_policy(strategy: int) -> TopicPolicy:
     Raises:
         InvalidRequest: There is no such strategy.
     """
-    mode = _MODES.get(strategy)
-    if mode is None:
-        raise InvalidRequest(f"there is no dispatch strategy {strategy}")
+    problem = "there is no dispatch strategy"
+    mode = member_of(DispatchMode, pb.DispatchStrategy, strategy, problem)
     return TopicPolicy(dispatch=mode)
 
 
 def delivery(policy: TopicPolicy) -> str:
     """Return the name of the dispatch mode in the original's lists."""
-    return _DELIVERY[policy.dispatch]
+    return danube_name(policy.dispatch)
 
 
 def bare_name(name: TopicName) -> str:
@@ -131,12 +103,18 @@ def failure_policy_from_wire(
     Raises:
         InvalidRequest: A number is unknown, or the dead-letter topic is missing.
     """
-    backoff = _BACKOFFS.get(policy.backoff_strategy)
-    if backoff is None:
-        raise InvalidRequest(f"there is no backoff strategy {policy.backoff_strategy}")
-    poison = _POISONS.get(policy.poison_policy)
-    if poison is None:
-        raise InvalidRequest(f"there is no poison policy {policy.poison_policy}")
+    backoff = member_of(
+        Backoff,
+        pb.SubscriptionBackoffStrategy,
+        policy.backoff_strategy,
+        "there is no backoff strategy",
+    )
+    poison = member_of(
+        PoisonPolicy,
+        pb.SubscriptionPoisonPolicy,
+        policy.poison_policy,
+        "there is no poison policy",
+    )
     if poison is PoisonPolicy.DEAD_LETTER and not policy.dead_letter_topic:
         raise InvalidRequest(
             "dead_letter_topic must be configured when poison_policy is DeadLetter"
@@ -161,9 +139,9 @@ def failure_policy_to_wire(policy: FailurePolicy) -> pb.SubscriptionFailurePolic
         ),
         base_redelivery_delay_ms=_ms(policy.redelivery_delay_s),
         max_redelivery_delay_ms=_ms(policy.redelivery_delay_s_max),
-        backoff_strategy=_BACKOFF_NUMBERS[policy.backoff],
+        backoff_strategy=number_of(policy.backoff, pb.SubscriptionBackoffStrategy),
         dead_letter_topic=policy.dead_letter_topic,
-        poison_policy=_POISON_NUMBERS[policy.poison],
+        poison_policy=number_of(policy.poison, pb.SubscriptionPoisonPolicy),
     )
 
 
@@ -199,7 +177,9 @@ def dispatch_limits_to_wire(
 
 def subscription_type_number(type_: SubscriptionType | None) -> int:
     """Return the number of *type_* in ``danube.ConsumerRequest``; 0 for None."""
-    return 0 if type_ is None else _TYPE_NUMBERS[type_]
+    if type_ is None:
+        return 0
+    return int(number_of(type_, ConsumerRequest.SubscriptionType))
 
 
 def _ms(seconds: float) -> int:

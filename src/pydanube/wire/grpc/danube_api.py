@@ -1,8 +1,4 @@
-"""
-Conversions between messages of Danube's client services and types of the model.
-
-A ``…_from_wire`` function raises InvalidRequest if the client sent an unknown number.
-"""
+"""Conversions between messages of Danube's client services and types of the model."""
 
 from __future__ import annotations
 
@@ -12,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from pydanube.model.batch import Column, attributes_of
-from pydanube.model.errors import InvalidRequest
-from pydanube.model.policy import DispatchMode, ProducerAccess, SubscriptionType
 from pydanube.wire.pb import danube_api_pb2 as pb
 
 if TYPE_CHECKING:
@@ -28,42 +22,6 @@ The attribute that holds a routing key that is not UTF-8.
 Our keys are bytes; Danube's are text.  Replacing invalid bytes would make different
 keys equal, so such a key is sent as an attribute.
 """
-
-_TYPES: dict[int, SubscriptionType] = {
-    pb.ConsumerRequest.Exclusive: SubscriptionType.EXCLUSIVE,
-    pb.ConsumerRequest.Shared: SubscriptionType.SHARED,
-    pb.ConsumerRequest.Failover: SubscriptionType.FAILOVER,
-    pb.ConsumerRequest.KeyShared: SubscriptionType.KEY_SHARED,
-}
-_MODES: dict[int, DispatchMode] = {
-    pb.NonReliable: DispatchMode.NON_RELIABLE,
-    pb.Reliable: DispatchMode.RELIABLE,
-}
-_ACCESS: dict[int, ProducerAccess] = {
-    pb.Shared: ProducerAccess.SHARED,
-    pb.Exclusive: ProducerAccess.EXCLUSIVE,
-}
-
-
-def type_from_wire(number: int) -> SubscriptionType:
-    found = _TYPES.get(number)
-    if found is None:
-        raise InvalidRequest(f"Unknown subscription type: {number}")
-    return found
-
-
-def dispatch_from_wire(number: int) -> DispatchMode:
-    found = _MODES.get(number)
-    if found is None:
-        raise InvalidRequest(f"Unknown dispatch strategy: {number}")
-    return found
-
-
-def access_from_wire(number: int) -> ProducerAccess:
-    found = _ACCESS.get(number)
-    if found is None:
-        raise InvalidRequest(f"Unknown producer access mode: {number}")
-    return found
 
 
 def publish_time_from_wire(message: pb.StreamMessage, now_us: int) -> int:

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
 from pydanube.model.batch import Column, batch_of
-from pydanube.model.errors import InvalidRequest
-from pydanube.model.policy import DispatchMode, ProducerAccess, SubscriptionType
 from pydanube.wire.batches import BatchHeader, encode, encode_payloads
 from pydanube.wire.grpc.danube_api import (
     BINARY_KEY_ATTRIBUTE,
-    access_from_wire,
-    dispatch_from_wire,
     key_from_wire,
     messages_to_wire,
     publish_time_from_wire,
-    type_from_wire,
 )
 from pydanube.wire.pb import danube_api_pb2 as pb
 
@@ -142,19 +135,3 @@ def test_an_empty_key_is_a_key():
     assert key_from_wire(pb.StreamMessage()) is None
     assert key_from_wire(pb.StreamMessage(routing_key="")) == b""
     assert key_from_wire(pb.StreamMessage(routing_key="ключ")) == "ключ".encode()
-
-
-def test_enum_numbers_map_to_model_values():
-    types = [SubscriptionType.EXCLUSIVE, SubscriptionType.SHARED]
-    types += [SubscriptionType.FAILOVER, SubscriptionType.KEY_SHARED]
-    assert [type_from_wire(number) for number in range(4)] == types
-    modes = [DispatchMode.NON_RELIABLE, DispatchMode.RELIABLE]
-    assert [dispatch_from_wire(number) for number in range(2)] == modes
-    access = [ProducerAccess.SHARED, ProducerAccess.EXCLUSIVE]
-    assert [access_from_wire(number) for number in range(2)] == access
-
-
-@pytest.mark.parametrize("read", [type_from_wire, dispatch_from_wire, access_from_wire])
-def test_unknown_enum_number_is_refused(read):
-    with pytest.raises(InvalidRequest, match="99"):
-        read(99)
