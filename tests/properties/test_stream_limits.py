@@ -355,20 +355,24 @@ async def test_ack_of_many_ranges_is_applied_in_parts(broker):
 
 
 async def test_number_of_running_openings_is_limited(broker):
-    peer, connection = await native_client(broker)
-    running = []
-    begin = connection._start_opening
+    peer, _ = await native_client(broker)
+    running, counts = set(), []
+    begin = broker.broker.producers.open
 
-    def count(frame):
-        begin(frame)
-        running.append(connection._openings_running)
+    async def count(*args, **options):
+        running.add(asyncio.current_task())
+        counts.append(len(running))
+        try:
+            return await begin(*args, **options)
+        finally:
+            running.discard(asyncio.current_task())
 
-    connection._start_opening = count
+    broker.broker.producers.open = count
     peer.transport.write(frames_of(Kind.OPEN_PRODUCER, peer, 30))
     answers = [await peer.received.get() for _ in range(30)]
     assert {each.kind for each in answers} == {Kind.PRODUCER_OPENED}
-    assert len(running) == 30
-    assert max(running) == native.OPENINGS_MAX
+    assert len(counts) == 30
+    assert max(counts) == native.OPENINGS_MAX
 
 
 async def test_opening_closed_before_its_turn_is_cancelled(broker):
@@ -432,10 +436,10 @@ async def test_fetches_end_with_their_connection(broker):
     fetch = pb.Fetch(topic=TOPIC, bytes_max=1, wait_s=30)
     peer.transport.write(peer.machine.request(Kind.FETCH, fetch)[1])
     await turns()
-    assert connection._fetching
+    assert connection._waiting
     peer.transport.close()
     await turns()
-    assert not connection._fetching
+    assert not connection._waiting
 
 
 async def test_a_channel_may_be_opened_again_as_soon_as_its_opening_has_failed(broker):

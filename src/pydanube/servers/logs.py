@@ -36,6 +36,20 @@ def configure_logging(config: LogConfig, stream: TextIO | None = None) -> None:
 
 
 def _formatter(config: LogConfig, stream: TextIO) -> logging.Formatter:
+    renderers: list[Processor]
+    if config.format == "json":
+        renderers = [
+            structlog.processors.dict_tracebacks,
+            # Values that JSON cannot represent are written as text.
+            structlog.processors.JSONRenderer(default=str),
+        ]
+    else:
+        renderers = [
+            structlog.dev.ConsoleRenderer(
+                colors=stream.isatty(),
+                exception_formatter=structlog.dev.plain_traceback,
+            )
+        ]
     return structlog.stdlib.ProcessorFormatter(
         # Applied to lines of the standard library, which are all lines.
         foreign_pre_chain=[
@@ -46,23 +60,6 @@ def _formatter(config: LogConfig, stream: TextIO) -> logging.Formatter:
         ],
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            *_renderers(config, stream),
+            *renderers,
         ],
     )
-
-
-def _renderers(config: LogConfig, stream: TextIO) -> list[Processor]:
-    match config.format:
-        case "json":
-            return [
-                structlog.processors.dict_tracebacks,
-                # Values that JSON cannot represent are written as text.
-                structlog.processors.JSONRenderer(default=str),
-            ]
-        case "text":
-            return [
-                structlog.dev.ConsoleRenderer(
-                    colors=stream.isatty(),
-                    exception_formatter=structlog.dev.plain_traceback,
-                )
-            ]

@@ -83,41 +83,37 @@ def _of_topics(broker: Broker) -> Iterator[Sample]:
     others = list(topics)
     if not others:
         return
-    counts = [topic.counts for topic in others]
-    other = (metrics.OTHER,)
-    yield metrics.TOPIC_MESSAGES_IN, other, sum(each.published for each in counts)
-    yield metrics.TOPIC_BYTES_IN, other, sum(each.published_bytes for each in counts)
-    yield metrics.TOPIC_MESSAGES_OUT, other, sum(each.delivered for each in counts)
-    yield metrics.TOPIC_BYTES_OUT, other, sum(each.delivered_bytes for each in counts)
-    for topic in others:
-        yield from _of_schema(topic, other)
+    yield from _of_counts(others, metrics.OTHER)
     backlog = sum(_backlog(topic, topic.subscriptions.values()) for topic in others)
-    yield metrics.BACKLOG, other * 2, backlog
+    yield metrics.BACKLOG, (metrics.OTHER, metrics.OTHER), backlog
 
 
 def _of_topic(topic: Topic) -> Iterator[Sample]:
-    name = (str(topic.name),)
-    counts = topic.counts
-    yield metrics.TOPIC_MESSAGES_IN, name, counts.published
-    yield metrics.TOPIC_BYTES_IN, name, counts.published_bytes
-    yield metrics.TOPIC_MESSAGES_OUT, name, counts.delivered
-    yield metrics.TOPIC_BYTES_OUT, name, counts.delivered_bytes
-    yield from _of_schema(topic, name)
+    name = str(topic.name)
+    yield from _of_counts([topic], name)
     subscriptions = iter(topic.subscriptions.values())
     for subscription in islice(subscriptions, metrics.SERIES_MAX):
         backlog = subscription.backlog(topic.end_offset)
-        yield metrics.BACKLOG, (*name, str(subscription.name)), backlog
+        yield metrics.BACKLOG, (name, str(subscription.name)), backlog
     if len(topic.subscriptions) > metrics.SERIES_MAX:
         other = (metrics.OTHER, metrics.OTHER)
         yield metrics.BACKLOG, other, _backlog(topic, subscriptions)
 
 
-def _of_schema(topic: Topic, name: tuple[str]) -> Iterator[Sample]:
-    if topic.schema_counts is not None:
-        for policy, count in topic.schema_counts.validated.items():
-            yield metrics.SCHEMA_VALIDATIONS, (*name, policy), count
-        for reason, count in topic.schema_counts.failed.items():
-            yield metrics.SCHEMA_VALIDATION_FAILURES, (*name, reason), count
+def _of_counts(topics: Sequence[Topic], name: str) -> Iterator[Sample]:
+    """Yield the counts of *topics* together, under *name*."""
+    labels = (name,)
+    counts = [topic.counts for topic in topics]
+    yield metrics.TOPIC_MESSAGES_IN, labels, sum(each.published for each in counts)
+    yield metrics.TOPIC_BYTES_IN, labels, sum(each.published_bytes for each in counts)
+    yield metrics.TOPIC_MESSAGES_OUT, labels, sum(each.delivered for each in counts)
+    yield metrics.TOPIC_BYTES_OUT, labels, sum(each.delivered_bytes for each in counts)
+    for topic in topics:
+        if topic.schema_counts is not None:
+            for policy, count in topic.schema_counts.validated.items():
+                yield metrics.SCHEMA_VALIDATIONS, (name, policy), count
+            for reason, count in topic.schema_counts.failed.items():
+                yield metrics.SCHEMA_VALIDATION_FAILURES, (name, reason), count
 
 
 def _backlog(topic: Topic, subscriptions: Iterable[Subscription]) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
@@ -83,22 +84,23 @@ WINDOW_BYTES = 4 * 1024 * 1024
 _parse_topic = lru_cache(maxsize=4096)(TopicName.parse)
 
 
+@dataclass(slots=True, eq=False)
 class ConsumerRegistration:
     """A consumer that subscribed through this server, by name."""
 
-    __slots__ = ("last_seen", "number", "record", "replaced", "session", "stored")
+    record: ConsumerRecord
+    last_seen: float
+    number: int = 0
+    session: ConsumerSession | None = None
+    stored: ConsumerRecord | None = None
+    """The record that the broker loads after a restart."""
+    replaced: dict[str, None] = field(default_factory=dict)
+    """
+    Connections whose consumer was replaced by another one of the same name.
 
-    def __init__(self, record: ConsumerRecord, now: float) -> None:
-        self.record = record
-        self.number = 0
-        self.session: ConsumerSession | None = None
-        self.stored: ConsumerRecord | None = None
-        """The record that the broker loads after a restart."""
-        self.last_seen = now
-        # Connections whose consumer was replaced by another one of the same name.
-        # Clients reopen a stream that ended at once.  These may not, because the two
-        # consumers would replace each other forever.
-        self.replaced: dict[str, None] = {}
+    Clients reopen a stream that ended at once.  These may not, because the two
+    consumers would replace each other forever.
+    """
 
     @property
     def key(self) -> tuple[str, str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -54,33 +55,23 @@ PRODUCERS_MAX = 100_000
 """Beyond this number, the producers that were silent longest are forgotten early."""
 
 
+@dataclass(slots=True, eq=False)
 class Producer:
     """A producer that was created through this server."""
 
-    __slots__ = (
-        "access",
-        "key",
-        "last_seen",
-        "name",
-        "number",
-        "registration",
-        "schema",
-        "topic",
-    )
+    topic: Topic
+    name: str
+    access: ProducerAccess
+    last_seen: float
+    key: tuple[str, str] = field(init=False)
+    number: int = 0
+    registration: ProducerRegistration | None = None
+    """Its right to publish; None while it is detached."""
+    schema: SchemaReference | None = None
+    """The schema version with which it writes."""
 
-    def __init__(
-        self, topic: Topic, name: str, access: ProducerAccess, now: float
-    ) -> None:
-        self.topic = topic
-        self.name = name
-        self.access = access
-        self.key = (str(topic.name), name)
-        self.number = 0
-        self.registration: ProducerRegistration | None = None
-        """Its right to publish; None while it is detached."""
-        self.schema: SchemaReference | None = None
-        """The schema version with which it writes."""
-        self.last_seen = now
+    def __post_init__(self) -> None:
+        self.key = (str(self.topic.name), self.name)
 
 
 class Producers:

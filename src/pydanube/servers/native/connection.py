@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections import deque
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -93,16 +92,13 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
 
     def __init__(self, server: NativeServer) -> None:
         super().__init__(server)
-        # Running openings by channel, and those of them that wait for a producer's
-        # exclusive access without a time limit.
-        self._opening: dict[int, asyncio.Task[None]] = {}
-        self._waiting: dict[int, asyncio.Task[None]] = {}
+        # Openings by channel, and the tasks that may wait for long: of FETCH, and of
+        # openings that wait for their turn or for a producer's exclusive access.
+        self._opening: dict[int, tuple[asyncio.Task[None], ReceivedFrame]] = {}
+        self._waiting: dict[asyncio.Task[Any], None] = {}
+        self._openings = asyncio.Semaphore(OPENINGS_MAX)
         self._requests = 0
         self._request_bytes = 0
-        self._fetching: dict[asyncio.Task[None], None] = {}
-        # Openings that wait for one of OPENINGS_MAX running openings to end.
-        self._openings_due: deque[ReceivedFrame] = deque()
-        self._openings_running = 0
         # Whether memory for a long frame is reserved, or asked for.
         self._has_reserved_memory = False
         # The budget for this turn, and whether the next turn is scheduled.
@@ -159,9 +155,7 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
         self._gone.set()
         self._can_write.set()
         self._stop_handshake_timer()
-        self._openings_due.clear()
-        waiting, self._waiting = self._waiting, {}
-        for task in (*waiting.values(), *self._fetching):
+        for task in list(self._waiting):
             task.cancel()
         channels = list(self.channels.values())
         self.channels.clear()
@@ -344,91 +338,61 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
 
     def _start_request(self, frame: ReceivedFrame) -> None:
         message: Any = frame.message
+        is_opening = frame.kind in _OPENINGS
         if (
             frame.kind is Kind.OPEN_PRODUCER
             and message.access == pb.ACCESS_EXCLUSIVE_WAIT
         ):
             # It does not count as a request: the frame that ends its wait may arrive
             # on the same connection.
-            task = self.server.run(self._respond_waiting(frame))
-            self._waiting[frame.channel] = task
-            self._track_opening(frame, task)
-            return
-        self._requests += 1
-        self._request_bytes += frame.byte_count
-        if self._requests >= REQUESTS_MAX or self._request_bytes >= REQUEST_BYTES_MAX:
-            self.pause("requests")
-        if frame.kind is Kind.FETCH:
-            task = self.server.run(self._respond_counted(frame))
-            self._fetching[task] = None
-            task.add_done_callback(lambda task: self._fetching.pop(task, None))
-        elif frame.kind not in _OPENINGS:
-            self.server.run(self._respond_counted(frame))
-        elif self._openings_running < OPENINGS_MAX:
-            self._start_opening(frame)
+            task = self.server.run(self._respond(frame))
         else:
-            self._openings_due.append(frame)
+            self._requests += 1
+            self._request_bytes += frame.byte_count
+            if not self._has_room_for_requests:
+                self.pause("requests")
+            task = self.server.run(self._respond_counted(frame))
+        if is_opening or frame.kind is Kind.FETCH:
+            self._waiting[task] = None
+            task.add_done_callback(lambda task: self._waiting.pop(task, None))
+        if is_opening and frame.channel:
+            self._opening[frame.channel] = task, frame
+            task.add_done_callback(partial(self._forget_opening, frame.channel))
 
-    def _start_opening(self, frame: ReceivedFrame) -> None:
-        self._openings_running += 1
-        task = self.server.run(self._respond_opening(frame))
-        if frame.channel:
-            self._track_opening(frame, task)
+    @property
+    def _has_room_for_requests(self) -> bool:
+        return self._requests < REQUESTS_MAX and self._request_bytes < REQUEST_BYTES_MAX
 
-    def _track_opening(self, frame: ReceivedFrame, task: asyncio.Task[None]) -> None:
-        channel = frame.channel
-        self._opening[channel] = task
-
-        def forget(_: object) -> None:
-            # The client may have opened the channel again in the meantime.
-            if self._opening.get(channel) is task:
-                del self._opening[channel]
-
-        task.add_done_callback(forget)
-
-    async def _respond_opening(self, frame: ReceivedFrame) -> None:
-        try:
-            await self._respond_counted(frame)
-        finally:
-            self._openings_running -= 1
-            if self._openings_due:
-                self._start_opening(self._openings_due.popleft())
-
-    async def _respond_waiting(self, frame: ReceivedFrame) -> None:
-        try:
-            await self._respond(frame)
-        except asyncio.CancelledError:
-            if frame.channel in self._waiting:
-                raise
-            self.answer(frame, self.server.error(_canceled()))
-        finally:
-            self._waiting.pop(frame.channel, None)
+    def _forget_opening(self, channel: int, task: asyncio.Task[None]) -> None:
+        # The client may have opened the channel again in the meantime.
+        if channel in self._opening and self._opening[channel][0] is task:
+            del self._opening[channel]
 
     async def _respond_counted(self, frame: ReceivedFrame) -> None:
         try:
-            await self._respond(frame)
+            if frame.kind in _OPENINGS:
+                async with self._openings:
+                    # From here on it is not cancelled.
+                    if (task := asyncio.current_task()) is not None:
+                        self._waiting.pop(task, None)
+                    await self._respond(frame)
+            else:
+                await self._respond(frame)
         finally:
-            self._on_responded(frame)
-
-    def _on_responded(self, frame: ReceivedFrame) -> None:
-        self._requests -= 1
-        self._request_bytes -= frame.byte_count
-        if self._requests < REQUESTS_MAX and self._request_bytes < REQUEST_BYTES_MAX:
-            self.unpause("requests")
+            self._requests -= 1
+            self._request_bytes -= frame.byte_count
+            if self._has_room_for_requests:
+                self.unpause("requests")
 
     async def await_opening(self, channel: int) -> None:
-        waiting = self._waiting.pop(channel, None)
-        if waiting is not None:
-            waiting.cancel()
-        for due in self._openings_due:
-            if due.channel == channel:
-                self._openings_due.remove(due)
-                self._on_responded(due)
-                self.answer(due, self.server.error(_canceled()))
-                break
-        opening = self._opening.get(channel)
-        if opening is not None:
-            await asyncio.wait([opening])
+        if channel not in self._opening:
+            return
+        task, frame = self._opening[channel]
+        if task in self._waiting:
+            task.cancel()
+            reason = Closed("the client did not wait for the opening")
+            self.answer(frame, self.server.error(reason))
+        await asyncio.wait([task])
 
     async def _respond(self, frame: ReceivedFrame) -> None:
         try:
@@ -468,10 +432,6 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
         self._handshake_timer = None
         if not self._protocol.is_open and not self.is_lost:
             self._refuse(ProtocolViolation("no HELLO came"))
-
-
-def _canceled() -> Closed:
-    return Closed("the client did not wait for the opening")
 
 
 def _units_of(frame: ReceivedFrame) -> int:
