@@ -28,6 +28,7 @@ from pydanube.servers.grpc.danube_server import open_danube_server
 from pydanube.testing import memory_broker
 from pydanube.wire.pb import danube_api_pb2 as pb
 from pydanube.wire.pb import schema_registry_pb2
+from support.danube_calls import stream_count
 from support.grpc_calls import connected
 
 pytestmark = pytest.mark.e2e
@@ -210,10 +211,10 @@ class Transcript:
 
     async def do_hang_up(self, name="stream"):
         """@hang-up [STREAM]: cancel the stream"""
-        before = self.server.consumers.stream_count
+        before = stream_count(self.server)
         self.streams.pop(name).cancel()
         # The server notices it later.
-        while self.server.consumers.stream_count == before:  # noqa: ASYNC110
+        while stream_count(self.server) == before:  # noqa: ASYNC110
             await asyncio.sleep(0)
         return []
 

@@ -174,10 +174,16 @@ class DanubeWorld:
     async def until_streams(self, count: int) -> None:
         """Wait until the server has noticed how many streams there are."""
         for _ in range(10_000):
-            if self.server.consumers.stream_count == count:
+            if stream_count(self.server) == count:
                 return
             await asyncio.sleep(0.001)
-        raise AssertionError(f"there are {self.server.consumers.stream_count} streams")
+        raise AssertionError(f"there are {stream_count(self.server)} streams")
+
+
+def stream_count(server) -> int:
+    """The number of open streams of *server*."""
+    sessions = server.consumers._sessions.values()
+    return sum(session.has_stream for group in sessions for session in group)
 
 
 @asynccontextmanager

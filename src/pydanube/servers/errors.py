@@ -8,6 +8,7 @@ protocol needs no table, because it transmits the error's code.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TypeVar
 
 from pydanube.model.errors import (
@@ -110,24 +111,21 @@ EXIT_CODE: dict[type[BrokerError], int] = {
 }
 
 
-def http_status_of(error: BrokerError | type[BrokerError]) -> int:
-    """Return the HTTP status for a request that failed with *error*."""
-    return _nearest(HTTP_STATUS, error)
+def _nearest(
+    table: dict[type[BrokerError], T], error: BrokerError | type[BrokerError]
+) -> T:
+    kind = error if isinstance(error, type) else type(error)
+    return next(table[cls] for cls in kind.__mro__ if cls in table)
 
 
-def grpc_status_of(error: BrokerError | type[BrokerError]) -> StatusCode:
-    """Return the gRPC status for a call that failed with *error*."""
-    return _nearest(GRPC_STATUS, error)
-
-
-def grpc_status_of_publish(error: BrokerError) -> StatusCode:
-    """Return the gRPC status for a message that was not published."""
-    return _nearest(GRPC_STATUS_OF_PUBLISH, error)
-
-
-def exit_code_of(error: BrokerError | type[BrokerError]) -> int:
-    """Return the exit code of a command that failed with *error*."""
-    return _nearest(EXIT_CODE, error)
+http_status_of = partial(_nearest, HTTP_STATUS)
+"""Returns the HTTP status for a request that failed with an error, or its class."""
+grpc_status_of = partial(_nearest, GRPC_STATUS)
+"""Returns the gRPC status for a call that failed with an error."""
+grpc_status_of_publish = partial(_nearest, GRPC_STATUS_OF_PUBLISH)
+"""Returns the gRPC status for a message that was not published."""
+exit_code_of = partial(_nearest, EXIT_CODE)
+"""Returns the exit code of a command that failed with an error."""
 
 
 def as_broker_error(error: Exception, doing: str) -> BrokerError:
@@ -140,10 +138,3 @@ def as_broker_error(error: Exception, doing: str) -> BrokerError:
         return error
     log.error("%s failed", doing, exc_info=error)
     return BrokerError(f"the broker failed: {error!r}; its log says why")
-
-
-def _nearest(
-    table: dict[type[BrokerError], T], error: BrokerError | type[BrokerError]
-) -> T:
-    kind = error if isinstance(error, type) else type(error)
-    return next(table[cls] for cls in kind.__mro__ if cls in table)

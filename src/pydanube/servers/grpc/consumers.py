@@ -370,14 +370,6 @@ class Consumers:
 
     # The interface for other services.
 
-    @property
-    def stream_count(self) -> int:
-        """The number of open streams."""
-        sessions = (
-            session for sessions in self._sessions.values() for session in sessions
-        )
-        return sum(session.has_stream for session in sessions)
-
     def is_healthy(self, number: int) -> bool:
         """Return whether a consumer has a session, and record that it is alive."""
         registration = self._known.get(number)

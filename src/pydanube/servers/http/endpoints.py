@@ -76,14 +76,18 @@ class Call(Generic[B]):
         """True if the query has ``force=true``."""
         return self.query.get("force") == "true"
 
-    async def topics(self) -> list[TopicName]:
+    async def topics(self, name: TopicName | None = None) -> list[TopicName]:
         """
-        Return the topic in the path, or its partitions.
+        Return the topic *name*, by default the one in the path, or its partitions.
 
         Raises:
             TopicNotFound: The topic does not exist.
         """
-        return await existing_topics(self.broker, self.topic)
+        name = name or self.topic
+        topics = await self.broker.catalog.partitions_of(name)
+        if not topics:
+            raise TopicNotFound(f"Unable to find the topic: {name}")
+        return topics
 
     async def single_topic(self) -> TopicName:
         """
@@ -105,7 +109,7 @@ Handler = Callable[[Call[Any]], Awaitable[object]]
 """Returns the value for the response; None for one without content."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     """A method of a path, and the operations that it carries out."""
 
@@ -158,32 +162,25 @@ class Endpoints(list[Endpoint]):
 
         def add(handler: Handler) -> Handler:
             self.append(
-                Endpoint(
-                    method=method,
-                    path=path,
-                    operations=operations,
-                    handler=handler,
-                    body=body,
-                    query=query,
-                    status=status,
-                )
+                Endpoint(method, path, operations, handler, body, query, status)
             )
             return handler
 
         return add
 
 
-async def existing_topics(broker: Broker, name: TopicName) -> list[TopicName]:
+def parse_count(what: str, text: str, minimum: int = 0) -> int:
     """
-    Return *name*, or its partitions.
+    Parse a number in a path or query.
 
     Raises:
-        TopicNotFound: The topic does not exist.
+        InvalidRequest: It is not a number, or less than *minimum*.
     """
-    topics = await broker.catalog.partitions_of(name)
-    if not topics:
-        raise TopicNotFound(f"Unable to find the topic: {name}")
-    return topics
+    is_number = text.isascii() and text.isdigit() and len(text) <= 18
+    if not is_number or int(text) < minimum:
+        bound = f" of at least {minimum}" if minimum else ""
+        raise InvalidRequest(f"{what} is {text!r}; it must be a number{bound}")
+    return int(text)
 
 
 async def _body_of(request: Request, kind: type[B]) -> B:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from pydanube.model.errors import InvalidRequest
 from pydanube.model.schemas import Compatibility, SchemaType, TopicSchema
 from pydanube.schemas.registry import NewSchema
-from pydanube.servers.http.endpoints import TOPIC, Call, Endpoints
+from pydanube.servers.http.endpoints import TOPIC, Call, Endpoints, parse_count
 from pydanube.servers.http.responses import json_response
 from pydanube.wire.native.kinds import Kind
 
@@ -130,10 +129,10 @@ async def set_compatibility(call: Call[Mode]) -> object:
 @SCHEMAS.add("GET", "/schema-ids/{schema_id}", Kind.GET_SCHEMA, query=("version",))
 async def schema_by_id(call: Call[None]) -> object:
     """Return the latest version, or ``?version=``, of the subject with an id."""
-    schema_id = _number("schema id", call.path["schema_id"])
+    schema_id = parse_count("schema id", call.path["schema_id"])
     version = call.query.get("version")
     return await call.broker.registry.by_id(
-        schema_id, None if version is None else _number("version", version)
+        schema_id, None if version is None else parse_count("version", version)
     )
 
 
@@ -157,10 +156,4 @@ async def unbind_schema(call: Call[None]) -> None:
 
 
 def _version_of(call: Call[None]) -> int:
-    return _number("version", call.path["version"])
-
-
-def _number(what: str, text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise InvalidRequest(f"{text!r} is no {what}: it must be a number")
-    return int(text)
+    return parse_count("version", call.path["version"])

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import TopicName, parse_namespace
 from pydanube.model.policy import CorruptionPolicy, NamespacePolicy, TopicPolicy
 from pydanube.model.schemas import TopicSchema
-from pydanube.servers.http.endpoints import TOPIC, Call, Endpoints, existing_topics
+from pydanube.servers.http.endpoints import TOPIC, Call, Endpoints, parse_count
 from pydanube.wire.native.kinds import Kind
-
-if TYPE_CHECKING:
-    from pydanube.broker.broker import Broker
 
 RELIABLE = TopicPolicy()
 PAGE_MAX = 5000
@@ -59,7 +55,8 @@ async def list_topics(call: Call[None]) -> object:
     namespace = None if text is None else parse_namespace(text)
     if namespace is not None:
         await call.broker.namespaces.policy(namespace)
-    limit = _limit_of(call.query.get("limit", str(PAGE_MAX)))
+    limit = parse_count("limit", call.query.get("limit", str(PAGE_MAX)), minimum=1)
+    limit = min(limit, PAGE_MAX)
     after = TopicName.parse(call.query["after"]) if "after" in call.query else None
     catalog = call.broker.catalog
     records = await catalog.records(namespace, after=after, limit=limit + 1)
@@ -87,7 +84,7 @@ async def create_topic(call: Call[NewTopic]) -> object:
         await topics.create_partitioned(name, body.partitions, body.policy, body.schema)
     if body.limits is not None:
         await topics.set_limits(name, body.limits)
-    return await _partitions(call.broker, name)
+    return await _partitions(call, name)
 
 
 @TOPICS.add("GET", TOPIC, Kind.DESCRIBE_TOPIC)
@@ -105,14 +102,14 @@ async def delete_topic(call: Call[None]) -> None:
 @TOPICS.add("GET", f"{TOPIC}/partitions", Kind.LIST_PARTITIONS)
 async def list_partitions(call: Call[None]) -> object:
     """Return the number of partitions of a topic and their names."""
-    return await _partitions(call.broker, call.topic)
+    return await _partitions(call, call.topic)
 
 
 @TOPICS.add("PUT", f"{TOPIC}/partitions", Kind.ADD_PARTITIONS, body=Partitions)
 async def add_partitions(call: Call[Partitions]) -> object:
     """Raise the number of partitions of a topic."""
     await call.broker.topics.add_partitions(call.topic, call.body.count)
-    return await _partitions(call.broker, call.topic)
+    return await _partitions(call, call.topic)
 
 
 @TOPICS.add("GET", f"{TOPIC}/limits", Kind.DESCRIBE_TOPIC, Kind.DESCRIBE_NAMESPACE)
@@ -142,9 +139,9 @@ async def set_on_corruption(call: Call[OnCorruption]) -> object:
     return call.body
 
 
-async def _partitions(broker: Broker, name: TopicName) -> object:
-    topics = await existing_topics(broker, name)
-    partitioned = await broker.catalog.find_partitioned(name)
+async def _partitions(call: Call[Any], name: TopicName) -> object:
+    topics = await call.topics(name)
+    partitioned = await call.broker.catalog.find_partitioned(name)
     return {
         "name": str(name),
         "partitions": None if partitioned is None else partitioned.value.partitions,
@@ -157,9 +154,3 @@ async def _limits(call: Call[Any]) -> object:
     own = await call.broker.topics.limits(name)
     namespace = await call.broker.namespaces.policy(name.namespace)
     return {"limits": own or namespace, "own": own}
-
-
-def _limit_of(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 0 < len(text) < 10 and int(text)):
-        raise InvalidRequest(f"limit is {text!r}; it must be a number of at least 1")
-    return min(int(text), PAGE_MAX)
