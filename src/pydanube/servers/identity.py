@@ -133,8 +133,7 @@ class Identity:
         """Write the cluster id to the object store and metadata store if missing."""
         assert self.cluster_id is not None
         if not self._has_marker:
-            marker = ClusterMarker(cluster_id=self.cluster_id)
-            await objects.put(MARKER_NAME, msgspec.json.encode(marker))
+            await write_marker(objects, self.cluster_id)
         if self._epochs is not None:
             await _record_cluster(store, self.cluster_id)
             log.info(
@@ -273,6 +272,12 @@ def read_marker(
             f"'danube recover --data-dir {directory.path} --accept-loss', which writes "
             "it again"
         ) from error
+
+
+async def write_marker(objects: Objects, cluster_id: str) -> None:
+    """Write the cluster id to the object store."""
+    marker = ClusterMarker(cluster_id=cluster_id)
+    await objects.put(MARKER_NAME, msgspec.json.encode(marker))
 
 
 @asynccontextmanager

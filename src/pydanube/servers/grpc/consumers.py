@@ -416,10 +416,10 @@ class Consumers:
         topic: Topic,
         subscription: Subscription,
         peer: str,
-    ) -> ConsumerSession:
-        """Return a new session for a consumer that subscribes."""
+    ) -> None:
+        """Open a new session for a consumer that subscribes."""
         try:
-            session = self._attach(registration, topic, subscription, peer)
+            self._attach(registration, topic, subscription, peer)
         except ConsumerBusy as error:
             raise StatusError(
                 StatusCode.PERMISSION_DENIED,
@@ -436,7 +436,6 @@ class Consumers:
                 ) from error
             raise
         registration.replaced.pop(peer, None)
-        return session
 
     async def _session_for_stream(self, number: int, peer: str) -> ConsumerSession:
         """Return the session for a consumer that opens its stream."""

@@ -14,7 +14,6 @@ from pydanube.servers.grpc.standard import standard_services
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from pydanube.servers.grpc.connection import GrpcProtocol
     from pydanube.servers.grpc.services import Service
 
 STOP_S = 1.0
@@ -24,23 +23,16 @@ STOP_S = 1.0
 class Listener:
     """A bound port, which accepts connections when its services are known."""
 
-    def __init__(self, **limits: Any) -> None:
-        """Create a listener; *limits* are arguments of ``GrpcServer``."""
-        self.port = 0
+    def __init__(self, limits: dict[str, Any]) -> None:
+        self.listening: asyncio.Server
+        self.server: GrpcServer
         self._limits = limits
-        self._listening: asyncio.Server
-        self._server: GrpcServer
 
-    async def open(self, host: str, port: int) -> None:
-        """Bind the port without accepting connections."""
-        self._listening = await asyncio.get_running_loop().create_server(
-            self._new_connection, host, port, backlog=1024, start_serving=False
-        )
-        self.port = self._listening.sockets[0].getsockname()[1]
-
-    def close(self) -> None:
-        """Release the port."""
-        self._listening.close()
+    @property
+    def port(self) -> int:
+        """The bound port."""
+        port: int = self.listening.sockets[0].getsockname()[1]
+        return port
 
     @asynccontextmanager
     async def serving(self, services: Sequence[Service]) -> AsyncIterator[GrpcServer]:
@@ -52,17 +44,14 @@ class Listener:
         """
         health, standard = standard_services([service.name for service in services])
         async with task_scope() as tasks:
-            self._server = GrpcServer([*services, *standard], tasks, **self._limits)
-            await self._listening.start_serving()
+            self.server = GrpcServer([*services, *standard], tasks, **self._limits)
+            await self.listening.start_serving()
             try:
-                yield self._server
+                yield self.server
             finally:
-                self._listening.close()
+                self.listening.close()
                 health.close()
-                await self._server.close(STOP_S)
-
-    def _new_connection(self) -> GrpcProtocol:
-        return self._server.new_connection()
+                await self.server.close(STOP_S)
 
 
 @asynccontextmanager
@@ -77,10 +66,16 @@ async def open_listener(
     Raises:
         InvalidConfig: The address is not available.
     """
-    listener = Listener(**limits)
+    loop = asyncio.get_running_loop()
+    listener = Listener(limits)
     with binding(host, port, name, flag):
-        await listener.open(host, port)
+        listener.listening = await loop.create_server(
+            lambda: listener.server.new_connection(),  # noqa: PLW0108  # Not made yet.
+            *(host, port),
+            backlog=1024,
+            start_serving=False,
+        )
     try:
         yield listener
     finally:
-        listener.close()
+        listener.listening.close()

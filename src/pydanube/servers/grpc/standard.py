@@ -13,8 +13,6 @@ from pydanube.wire.pb import reflection_v1_pb2 as reflection
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
 
-    from google.protobuf.descriptor import FileDescriptor
-
     from pydanube.servers.grpc.connection import CallContext
 
 _Status = health_pb2.HealthCheckResponse
@@ -95,18 +93,13 @@ class Reflection:
             case "list_services":
                 for name in self._names:
                     answer.list_services_response.service.add(name=name)
+                return
             case "file_by_filename":
-                self._add_file(answer, POOL.FindFileByName(request.file_by_filename))
+                file = POOL.FindFileByName(request.file_by_filename)
             case "file_containing_symbol":
                 file = POOL.FindFileContainingSymbol(request.file_containing_symbol)
-                self._add_file(answer, file)
             case _:
                 raise KeyError("there are no extensions here")
-
-    @staticmethod
-    def _add_file(
-        answer: reflection.ServerReflectionResponse, file: FileDescriptor
-    ) -> None:
         # Our files do not import each other.
         answer.file_descriptor_response.file_descriptor_proto.append(file.serialized_pb)
 

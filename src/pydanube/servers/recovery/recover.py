@@ -7,8 +7,6 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from pydanube.metadata import keys
 from pydanube.metadata.records import (
     ClusterRecord,
@@ -24,7 +22,7 @@ from pydanube.model.errors import InconsistentDirectory
 from pydanube.model.ids import Epoch, Offset
 from pydanube.model.names import TopicName
 from pydanube.model.policy import SubscriptionType, TopicPolicy
-from pydanube.servers.identity import MARKER_NAME, ClusterMarker
+from pydanube.servers.identity import write_marker
 from pydanube.servers.recovery.contents import (
     DirectoryContents,
     RecoveredTopic,
@@ -226,8 +224,7 @@ async def _write_changes(
             ]
     if not contents.has_marker:
         assert contents.report.cluster_id is not None
-        marker = ClusterMarker(cluster_id=contents.report.cluster_id)
-        await objects.put(MARKER_NAME, msgspec.json.encode(marker))
+        await write_marker(objects, contents.report.cluster_id)
     number = max(
         contents.last_number, contents.noted_end.number if contents.noted_end else 0
     )
