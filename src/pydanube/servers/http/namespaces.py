@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pydanube.model.names import parse_namespace
+from pydanube.model.names import NamespaceName, parse_namespace
 from pydanube.model.policy import NamespacePolicy
 from pydanube.servers.http.endpoints import NAMESPACE, Call, Endpoints
 from pydanube.wire.native.kinds import Kind
@@ -23,7 +23,7 @@ class NewNamespace:
 
 
 @NAMESPACES.add("GET", "/namespaces", Kind.LIST_NAMESPACES)
-async def list_namespaces(call: Call[None]) -> object:
+async def list_namespaces(call: Call[None]) -> dict[str, list[NamespaceName]]:
     """Return the names of all namespaces."""
     return {"namespaces": await call.broker.namespaces.names()}
 
@@ -52,7 +52,7 @@ async def delete_namespace(call: Call[None]) -> None:
 
 
 @NAMESPACES.add("GET", f"{NAMESPACE}/policy", Kind.DESCRIBE_NAMESPACE)
-async def namespace_policy(call: Call[None]) -> object:
+async def namespace_policy(call: Call[None]) -> NamespacePolicy:
     """Return the policy of a namespace."""
     return await call.broker.namespaces.policy(call.namespace)
 
@@ -60,7 +60,7 @@ async def namespace_policy(call: Call[None]) -> object:
 @NAMESPACES.add(
     "PUT", f"{NAMESPACE}/policy", Kind.SET_NAMESPACE_POLICY, body=NamespacePolicy
 )
-async def set_namespace_policy(call: Call[NamespacePolicy]) -> object:
+async def set_namespace_policy(call: Call[NamespacePolicy]) -> NamespacePolicy:
     """Set the policy of a namespace; limits that are left out are removed."""
     await call.broker.namespaces.set_policy(call.namespace, call.body)
     return call.body

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from types import NoneType
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import msgspec
 
@@ -24,16 +25,17 @@ _ERROR = {
 
 def openapi_document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     """Return the OpenAPI 3.1 document that describes *endpoints*."""
-    bodies = [each.body for each in endpoints if each.body is not None]
+    kinds = {kind for each in endpoints for kind in (each.body, _answer_of(each))}
+    ordered = sorted(kinds - {None}, key=str)
     references, schemas = msgspec.json.schema_components(
-        bodies, ref_template="#/components/schemas/{name}"
+        ordered, ref_template="#/components/schemas/{name}"
     )
-    reference_of = dict(zip(bodies, references, strict=True))
+    schema_of = dict(zip(ordered, references, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for each in endpoints:
-        operation = _operation(each)
+        operation = _operation(each, schema_of.get(_answer_of(each)))
         if each.body is not None:
-            content = {JSON: {"schema": reference_of[each.body]}}
+            content = {JSON: {"schema": schema_of[each.body]}}
             operation["requestBody"] = {"required": True, "content": content}
         paths.setdefault(each.path, {})[each.method.lower()] = operation
     return {
@@ -45,7 +47,13 @@ def openapi_document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     }
 
 
-def _operation(endpoint: Endpoint) -> dict[str, Any]:
+def _answer_of(endpoint: Endpoint) -> Any:
+    """Return the type of the response; Any if it depends on the request."""
+    answer = get_type_hints(endpoint.handler)["return"]
+    return {object: Any, NoneType: None}.get(answer, answer)
+
+
+def _operation(endpoint: Endpoint, schema: dict[str, Any] | None) -> dict[str, Any]:
     [permission] = {
         kind.operation.permission.value
         for kind in endpoint.operations
@@ -61,8 +69,8 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         for name in endpoint.query
     ]
     answer: dict[str, Any] = {"description": "The request succeeded."}
-    if endpoint.status != 204:
-        answer["content"] = {JSON: {"schema": {}}}
+    if schema is not None:
+        answer["content"] = {JSON: {"schema": schema}}
     error = {"$ref": "#/components/schemas/Error"}
     return {
         "operationId": endpoint.handler.__name__,

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from pydanube.model.schemas import Compatibility, SchemaType, TopicSchema
+from pydanube.model.schemas import (
+    Compatibility,
+    SchemaType,
+    SchemaVersion,
+    SubjectDescription,
+    TopicSchema,
+)
 from pydanube.schemas.registry import NewSchema
 from pydanube.servers.http.endpoints import TOPIC, Call, Endpoints, parse_count
 from pydanube.servers.http.responses import json_response
@@ -46,13 +52,13 @@ class Mode:
 
 
 @SCHEMAS.add("GET", "/schemas", Kind.LIST_SUBJECTS)
-async def list_subjects(call: Call[None]) -> object:
+async def list_subjects(call: Call[None]) -> dict[str, list[str]]:
     """Return the names of all subjects."""
     return {"subjects": await call.broker.registry.subjects()}
 
 
 @SCHEMAS.add("GET", SUBJECT, Kind.DESCRIBE_SUBJECT)
-async def describe_subject(call: Call[None]) -> object:
+async def describe_subject(call: Call[None]) -> SubjectDescription:
     """Return a subject: its id, type, compatibility mode and versions."""
     return await call.broker.registry.describe(call.path["subject"])
 
@@ -64,7 +70,7 @@ async def delete_subject(call: Call[None]) -> None:
 
 
 @SCHEMAS.add("GET", f"{SUBJECT}/versions", Kind.LIST_SCHEMA_VERSIONS)
-async def list_versions(call: Call[None]) -> object:
+async def list_versions(call: Call[None]) -> dict[str, list[SchemaVersion]]:
     """Return the versions of a subject with their definitions."""
     return {"versions": await call.broker.registry.versions(call.path["subject"])}
 
@@ -81,7 +87,7 @@ async def register_version(call: Call[NewVersion]) -> object:
 
 
 @SCHEMAS.add("GET", VERSION, Kind.GET_SCHEMA)
-async def describe_version(call: Call[None]) -> object:
+async def describe_version(call: Call[None]) -> SchemaVersion:
     """Return a version by its number, or the version ``latest``."""
     registry, subject = call.broker.registry, call.path["subject"]
     if call.path["version"] == "latest":
@@ -119,7 +125,7 @@ async def check_schema(call: Call[Candidate]) -> object:
 
 
 @SCHEMAS.add("PUT", f"{SUBJECT}/compatibility", Kind.SET_COMPATIBILITY, body=Mode)
-async def set_compatibility(call: Call[Mode]) -> object:
+async def set_compatibility(call: Call[Mode]) -> SubjectDescription:
     """Set the compatibility mode for later versions of a subject."""
     registry, subject = call.broker.registry, call.path["subject"]
     await registry.set_compatibility(subject, call.body.compatibility)
@@ -127,7 +133,7 @@ async def set_compatibility(call: Call[Mode]) -> object:
 
 
 @SCHEMAS.add("GET", "/schema-ids/{schema_id}", Kind.GET_SCHEMA, query=("version",))
-async def schema_by_id(call: Call[None]) -> object:
+async def schema_by_id(call: Call[None]) -> SchemaVersion:
     """Return the latest version, or ``?version=``, of the subject with an id."""
     schema_id = parse_count("schema id", call.path["schema_id"])
     version = call.query.get("version")
@@ -137,13 +143,13 @@ async def schema_by_id(call: Call[None]) -> object:
 
 
 @SCHEMAS.add("GET", f"{TOPIC}/schema", Kind.GET_TOPIC_SCHEMA)
-async def topic_schema(call: Call[None]) -> object:
+async def topic_schema(call: Call[None]) -> dict[str, TopicSchema | None]:
     """Return the schema settings of a topic; null without a subject."""
     return {"schema": await call.broker.schemas.get(call.topic)}
 
 
 @SCHEMAS.add("PUT", f"{TOPIC}/schema", Kind.BIND_SCHEMA, body=TopicSchema)
-async def bind_schema(call: Call[TopicSchema]) -> object:
+async def bind_schema(call: Call[TopicSchema]) -> dict[str, TopicSchema]:
     """Bind a topic to a subject."""
     await call.broker.schemas.bind(call.topic, call.body)
     return {"schema": call.body}

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from pydanube.model.descriptions import SubscriptionDescription
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import parse_subscription
 from pydanube.model.policy import SubscriptionSettings, SubscriptionType
@@ -80,7 +81,7 @@ async def create_subscription(call: Call[NewSubscription]) -> object:
 
 
 @SUBSCRIPTIONS.add("GET", SUBSCRIPTION, Kind.DESCRIBE_SUBSCRIPTION)
-async def describe_subscription(call: Call[None]) -> object:
+async def describe_subscription(call: Call[None]) -> SubscriptionDescription:
     """Return a subscription of a topic or partition."""
     return await _described(call, await call.single_topic())
 
@@ -97,7 +98,7 @@ async def delete_subscription(call: Call[None]) -> None:
 
 
 @SUBSCRIPTIONS.add("GET", f"{SUBSCRIPTION}/settings", Kind.DESCRIBE_SETTINGS)
-async def subscription_settings(call: Call[None]) -> object:
+async def subscription_settings(call: Call[None]) -> SubscriptionSettings:
     """Return the settings of a subscription, which need not exist yet."""
     topic = await call.single_topic()
     return await call.broker.subscriptions.settings(topic, call.subscription)
@@ -109,7 +110,9 @@ async def subscription_settings(call: Call[None]) -> object:
     *(Kind.SET_FAILURE_POLICY, Kind.SET_DISPATCH_LIMITS, Kind.PAUSE),
     body=SubscriptionSettings,
 )
-async def set_subscription_settings(call: Call[SubscriptionSettings]) -> object:
+async def set_subscription_settings(
+    call: Call[SubscriptionSettings],
+) -> SubscriptionSettings:
     """Set the settings of a subscription; those left out get their defaults."""
     for topic in await call.topics():
         await call.broker.subscriptions.change_settings(
@@ -135,7 +138,7 @@ async def resume_subscription(call: Call[Empty]) -> None:
 
 
 @SUBSCRIPTIONS.add("POST", f"{SUBSCRIPTION}/seek", Kind.SEEK_SUBSCRIPTION, body=Seek)
-async def seek_subscription(call: Call[Seek]) -> object:
+async def seek_subscription(call: Call[Seek]) -> SubscriptionDescription:
     """Move a subscription of a topic or partition to an offset or a time."""
     name = await call.single_topic()
     topic = await call.broker.topics.get(name)
@@ -145,7 +148,7 @@ async def seek_subscription(call: Call[Seek]) -> object:
 
 
 @SUBSCRIPTIONS.add("POST", f"{SUBSCRIPTION}/skip", Kind.SKIP, body=Skip)
-async def skip_messages(call: Call[Skip]) -> object:
+async def skip_messages(call: Call[Skip]) -> SubscriptionDescription:
     """Skip messages of a subscription of a topic or partition."""
     name = await call.single_topic()
     await call.broker.subscriptions.skip(name, call.subscription, call.body.count)
@@ -159,7 +162,7 @@ async def _set_paused(call: Call[Empty], *, is_paused: bool) -> None:
         )
 
 
-async def _described(call: Call[Any], name: TopicName) -> object:
+async def _described(call: Call[Any], name: TopicName) -> SubscriptionDescription:
     topic = await call.broker.topics.get(name)
     return topic.find_subscription(call.subscription).describe(topic.end_offset)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pydanube.model.descriptions import TopicDescription
 from pydanube.model.names import TopicName, parse_namespace
 from pydanube.model.policy import CorruptionPolicy, NamespacePolicy, TopicPolicy
 from pydanube.model.schemas import TopicSchema
@@ -88,7 +89,7 @@ async def create_topic(call: Call[NewTopic]) -> object:
 
 
 @TOPICS.add("GET", TOPIC, Kind.DESCRIBE_TOPIC)
-async def describe_topic(call: Call[None]) -> object:
+async def describe_topic(call: Call[None]) -> TopicDescription:
     """Return a topic or partition with its subscriptions."""
     return (await call.broker.topics.get(await call.single_topic())).describe()
 
@@ -133,7 +134,7 @@ async def clear_topic_limits(call: Call[None]) -> object:
 
 
 @TOPICS.add("PUT", f"{TOPIC}/on-corruption", Kind.SET_ON_CORRUPTION, body=OnCorruption)
-async def set_on_corruption(call: Call[OnCorruption]) -> object:
+async def set_on_corruption(call: Call[OnCorruption]) -> OnCorruption:
     """Set what the subscriptions of a topic do at a corrupt segment."""
     await call.broker.topics.set_on_corruption(call.topic, call.body.on_corruption)
     return call.body

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
     from pydanube.metadata.sqlite import SqliteStore
     from pydanube.metadata.store import Operation
+    from pydanube.model.segments import SegmentEntry
     from pydanube.servers.directory import DataDirectory
     from pydanube.storage.config import StorageConfig
-    from pydanube.model.segments import SegmentEntry
     from pydanube.wire.batches import BatchFrame
 
 _NEW = ".recovered"

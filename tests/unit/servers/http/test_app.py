@@ -369,4 +369,11 @@ async def test_openapi_document_describes_every_endpoint(api):
     assert list(create["responses"]) == ["201", "default"]
     body = create["requestBody"]["content"]["application/json"]["schema"]
     name = body["$ref"].removeprefix("#/components/schemas/")
-    assert "partitions" in document["components"]["schemas"][name]["properties"]
+    schemas = document["components"]["schemas"]
+    assert "partitions" in schemas[name]["properties"]
+    describe = document["paths"]["/topics/{namespace}/{topic}"]["get"]
+    answer = describe["responses"]["200"]["content"]["application/json"]["schema"]
+    name = answer["$ref"].removeprefix("#/components/schemas/")
+    assert "subscriptions" in schemas[name]["properties"]
+    delete = document["paths"]["/topics/{namespace}/{topic}"]["delete"]
+    assert "content" not in delete["responses"]["204"]
