@@ -117,12 +117,19 @@ class BatchFrame:
     bytes with their checksum, and the body with the header.
     """
 
-    __slots__ = ("_end", "body_at", "buffer", "header", "is_verified", "plain_bytes")
+    __slots__ = (
+        *("_end", "body_at", "buffer", "byte_count", "count", "header", "is_verified"),
+        "plain_bytes",
+    )
 
     def __init__(self, header: BatchHeader, buffer: Buffer, body_at: int) -> None:
         self.header = header
         self.buffer = buffer
         self.body_at = body_at
+        self.count = header.count
+        """The number of messages."""
+        self.byte_count = len(buffer)
+        """The length of the whole frame."""
         self.plain_bytes: int = body_at + _CRC.unpack_from(buffer, _PLAIN_LENGTH_AT)[0]
         """The length that the frame would have without compression."""
         # The end of a frame with gaps, computed when it is first needed.
@@ -149,16 +156,6 @@ class BatchFrame:
     def has_gaps(self) -> bool:
         """Whether some offsets are missing, so that a column lists those there are."""
         return bool(self.header.columns & Column.OFFSET)
-
-    @property
-    def count(self) -> int:
-        """The number of messages."""
-        return self.header.count
-
-    @property
-    def byte_count(self) -> int:
-        """The length of the whole frame."""
-        return len(self.buffer)
 
     @property
     def plain_body_bytes(self) -> int:
