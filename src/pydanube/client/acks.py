@@ -14,21 +14,19 @@ from pydanube.client.offsets import merge_ranges
 from pydanube.wire.native.messages import divided_to_wire
 
 if TYPE_CHECKING:
+    from pydanube.model.ranges import Range
     from pydanube.wire.pb import stream_pb2 as pb
 
 
 class Acks:
     """The acknowledgements of one consumer that are not on the broker's disk."""
 
-    __slots__ = ("_bases", "_ends", "_unconfirmed", "base", "end")
-
     def __init__(self) -> None:
         # The range that grows while messages are acknowledged in order; then the
         # earlier ranges.
         self.base = 0
         self.end = 0
-        self._bases: list[int] = []
-        self._ends: list[int] = []
+        self._ranges: list[Range] = []
         self._unconfirmed: list[pb.OffsetRanges] = []
 
     def add(self, base: int, end: int) -> None:
@@ -37,25 +35,24 @@ class Acks:
             self.end = end
             return
         if self.base < self.end:
-            self._bases.append(self.base)
-            self._ends.append(self.end)
+            self._ranges.append((self.base, self.end))
         self.base, self.end = base, end
 
     @property
     def range_count(self) -> int:
         """The number of ranges besides the one that grows."""
-        return len(self._bases)
+        return len(self._ranges)
 
     @property
     def has_unconfirmed(self) -> bool:
         """True if any acknowledgement is not sent, or not confirmed."""
-        return self.base < self.end or bool(self._bases) or bool(self._unconfirmed)
+        return self.base < self.end or bool(self._ranges) or bool(self._unconfirmed)
 
     def take(self) -> list[pb.OffsetRanges]:
         """Return what has gathered, to be sent now; usually one item, at least one."""
         self.add(0, 0)
-        ranges = merge_ranges(zip(self._bases, self._ends, strict=True))
-        self._bases, self._ends = [], []
+        ranges = merge_ranges(self._ranges)
+        self._ranges = []
         taken = divided_to_wire(ranges)
         if ranges:
             self._unconfirmed += taken

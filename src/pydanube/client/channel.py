@@ -27,10 +27,9 @@ OPEN_TIMEOUT_S = 30.0
 class Openable(ABC):
     """A producer or consumer of a topic, which may be partitioned."""
 
-    def __init__(self, client: Requester, topic: str, name: str) -> None:
-        self.topic = topic
-        self.name = name
-        self._client = client
+    topic: str
+    name: str
+    _client: Requester
 
     @property
     @abstractmethod
@@ -79,23 +78,18 @@ class Openable(ABC):
             running.cancel()
 
 
-class Channel(Openable):
-    """
-    One producer or consumer on the connection of a client.
-
-    ``run`` opens the channel again whenever it breaks, until there is a failure.
-    """
+class Channel(ABC):
+    """One producer, consumer or stage on the connection of a client."""
 
     CLOSE_REQUEST: ClassVar[ControlMessage]
 
-    def __init__(self, client: Requester, topic: str, name: str) -> None:
-        super().__init__(client, topic, name)
+    def __init__(self, client: Requester, topic: str) -> None:
+        self.topic = topic
+        self._client = client
         self._loop = asyncio.get_running_loop()
         self._connection: BrokerConnection | None = None
         self._channel = 0
         self._channel_end: asyncio.Future[BrokerError]
-        self.failure: BrokerError | None = None
-        """Why the channel is not opened any more; None while it is."""
 
     # The subclass.
 
@@ -111,15 +105,6 @@ class Channel(Openable):
     @abstractmethod
     def _on_opened(self, connection: BrokerConnection, answer: Any) -> None:
         """Continue on a channel that has just been opened."""
-
-    @abstractmethod
-    def _on_broken(self, reason: BrokerError, backoff: Backoff | None) -> bool:
-        """
-        Handle the end of the channel, or why it could not be opened.
-
-        *backoff* is the one to reset if the channel was open and worked; None if it
-        could not be opened.  Returns whether to open it again without waiting.
-        """
 
     # The connection; see ``connection.ChannelOwner``.
 
@@ -141,22 +126,6 @@ class Channel(Openable):
     async def open(self) -> None:
         await retry(self._open_channel, OPEN_TIMEOUT_S)
 
-    async def run(self) -> None:
-        backoff = Backoff()
-        while self.failure is None:
-            if self._connection is not None:
-                reason = await self._channel_end
-                if self._on_broken(reason, backoff):
-                    continue
-            else:
-                try:
-                    await self._open_channel()
-                    continue
-                except BrokerError as error:
-                    self._on_broken(error, None)
-            if self.failure is None:
-                await backoff.wait()
-
     async def _open_channel(self) -> None:
         connection = await self._client.connection()
         request = self._open_request()
@@ -175,6 +144,41 @@ class Channel(Openable):
             raise self._channel_end.result()
         self._connection, self._channel = connection, channel
         self._on_opened(connection, answer)
+
+
+class KeptChannel(Channel, Openable):
+    """A channel that is opened again whenever it breaks, until there is a failure."""
+
+    def __init__(self, client: Requester, topic: str, name: str) -> None:
+        super().__init__(client, topic)
+        self.name = name
+        self.failure: BrokerError | None = None
+        """Why the channel is not opened any more; None while it is."""
+
+    @abstractmethod
+    def _on_broken(self, reason: BrokerError, backoff: Backoff | None) -> bool:
+        """
+        Handle the end of the channel, or why it could not be opened.
+
+        *backoff* is the one to reset if the channel was open and worked; None if it
+        could not be opened.  Returns whether to open it again without waiting.
+        """
+
+    async def run(self) -> None:
+        backoff = Backoff()
+        while self.failure is None:
+            if self._connection is not None:
+                reason = await self._channel_end
+                if self._on_broken(reason, backoff):
+                    continue
+            else:
+                try:
+                    await self._open_channel()
+                    continue
+                except BrokerError as error:
+                    self._on_broken(error, None)
+            if self.failure is None:
+                await backoff.wait()
 
     async def _close_channel(self) -> None:
         """Close the channel, if it is open, and wait for the broker's answer."""

@@ -18,6 +18,7 @@ from pydanube.client.options import (
     ProducerKeywords,
     ProducerOptions,
     TypedProducerKeywords,
+    parse_codec,
     parse_or_choose_name,
 )
 from pydanube.client.partitioned_consumer import PartitionedConsumer, open_consumer
@@ -35,7 +36,12 @@ from pydanube.client.writer_schemas import ValueDecoding, WriterSchemas
 from pydanube.model.descriptions import BrokerDescription
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import TopicName, parse_subject, parse_subscription
-from pydanube.model.policy import SubscriptionType
+from pydanube.model.policy import (
+    DispatchMode,
+    ProducerAccess,
+    SubscriptionType,
+    TopicPolicy,
+)
 from pydanube.model.positions import PositionLike, parse_choice, to_position
 
 if TYPE_CHECKING:
@@ -210,7 +216,15 @@ class Client(NamespaceRequests, SubscriptionRequests):
             OtherSchema: The topic is bound to another subject or version.
         """
         check_partitions(partitions)
-        options = ProducerOptions.of(name, reliable, compression, access)
+        mode = DispatchMode.NON_RELIABLE if reliable is False else DispatchMode.RELIABLE
+        options = ProducerOptions(
+            name=parse_or_choose_name("producer", name),
+            is_anonymous=name is None,
+            policy=TopicPolicy(dispatch=mode),
+            takes_any_kind=reliable is None,
+            codec=parse_codec(compression),
+            access=parse_choice("access", access, ProducerAccess),
+        )
         topic_name = str(TopicName.parse(topic))
         if schema is None and subject is None:
             if schema_version != LATEST or schema_version_min is not None:

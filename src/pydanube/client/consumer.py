@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydanube.client.acks import Acks
-from pydanube.client.channel import Channel, Openable
+from pydanube.client.channel import KeptChannel, Openable
 from pydanube.client.connection import retrieve
 from pydanube.client.credit import Credit
 from pydanube.client.messages import (
@@ -174,7 +174,7 @@ class Acknowledger(Openable):
                 await self.aclose()
 
 
-class Consumer(Channel, Acknowledger):
+class Consumer(KeptChannel, Acknowledger):
     """
     A consumer of one subscription; made by ``Client.consumer``.
 

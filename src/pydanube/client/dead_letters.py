@@ -15,7 +15,7 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
 from pydanube.client.messages import MessageId
-from pydanube.client.options import ProducerOptions
+from pydanube.client.options import ProducerOptions, parse_or_choose_name
 from pydanube.client.producer import Producer, wait_for_offsets
 from pydanube.client.reader import read
 from pydanube.model.batch import batch_of
@@ -209,7 +209,8 @@ class DeadLetters:
 
     async def _publish(self, topic: str, letters: Sequence[DeadLetter]) -> None:
         shipped = []
-        options = ProducerOptions.of()
+        name = parse_or_choose_name("producer", None)
+        options = ProducerOptions(name=name, is_anonymous=True)
         async with Producer(self._client, topic, options).opened() as producer:
             for schema, group in groupby(letters, _schema_of):
                 messages = [letter.message for letter in group]

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypedDict
 
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import parse_client_name
-from pydanube.model.policy import (
-    DispatchMode,
-    ProducerAccess,
-    SubscriptionType,
-    TopicPolicy,
-)
-from pydanube.model.positions import parse_choice
+from pydanube.model.policy import ProducerAccess, SubscriptionType, TopicPolicy
 from pydanube.wire.batches import Codec
 
 if TYPE_CHECKING:
@@ -49,33 +43,14 @@ class ProducerOptions:
     name: str
     is_anonymous: bool
     """True if the client chose the name."""
-    policy: TopicPolicy
+    policy: TopicPolicy = field(default_factory=TopicPolicy)
     """The policy of the topic if it does not exist yet."""
-    takes_any_kind: bool
+    takes_any_kind: bool = True
     """True if an existing topic may be reliable or not."""
-    codec: Codec
-    access: ProducerAccess
+    codec: Codec = Codec.NONE
+    access: ProducerAccess = ProducerAccess.SHARED
     schema: ProducerSchema | None = None
     """The version of a subject that payloads are written with; None: no schema."""
-
-    @classmethod
-    def of(
-        cls,
-        name: str | None = None,
-        reliable: bool | None = None,
-        compression: str | None = None,
-        access: str = "shared",
-    ) -> ProducerOptions:
-        """Return the options that ``Client.producer`` is called with."""
-        mode = DispatchMode.NON_RELIABLE if reliable is False else DispatchMode.RELIABLE
-        return cls(
-            name=parse_or_choose_name("producer", name),
-            is_anonymous=name is None,
-            policy=TopicPolicy(dispatch=mode),
-            takes_any_kind=reliable is None,
-            codec=parse_codec(compression),
-            access=parse_choice("access", access, ProducerAccess),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pydanube.aio.tasks import gather
-from pydanube.client.channel import Channel, Openable
+from pydanube.client.channel import KeptChannel, Openable
 from pydanube.model.errors import BrokerError, Closed
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PARTITIONS_LOOKUP_INTERVAL_S = 5.0
 """The interval at which a producer or consumer looks for new partitions."""
 
-C = TypeVar("C", bound=Channel)
+C = TypeVar("C", bound=KeptChannel)
 
 
 class PartitionChannels(Openable, Generic[C]):
@@ -29,7 +29,9 @@ class PartitionChannels(Openable, Generic[C]):
     def __init__(
         self, client: TopicRequests, topic: str, name: str, partitions: Sequence[str]
     ) -> None:
-        super().__init__(client, topic, name)
+        self.topic = topic
+        self.name = name
+        self._client = client
         self._channels = {each: self._new_channel(each) for each in partitions}
         self._running: list[asyncio.Task[None]] = []
 

@@ -28,7 +28,7 @@ from pydanube.client.batching import (
     times_of,
     to_bytes,
 )
-from pydanube.client.channel import Channel
+from pydanube.client.channel import KeptChannel
 from pydanube.client.connection import retrieve
 from pydanube.client.messages import MessageId, MessageIds
 from pydanube.client.send_queue import (
@@ -79,7 +79,7 @@ SentPiece: TypeAlias = "tuple[int, asyncio.Future[int]]"
 """The number of messages in a batch that was sent, and its first offset."""
 
 
-class Producer(Channel):
+class Producer(KeptChannel):
     """
     A producer of one topic; made by ``Client.producer``.
 

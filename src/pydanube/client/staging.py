@@ -21,6 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydanube.client.batching import cut, times_of
+from pydanube.client.channel import Channel
 from pydanube.client.options import parse_codec
 from pydanube.client.retrying import retry
 from pydanube.client.routing import Router, fnv1a_64
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
 
 INFLIGHT_BYTES_MAX = 16 * 1024 * 1024
 """The most bytes of a part that may be in flight."""
-OPEN_TIMEOUT_S = 30.0
 COMMIT_RETRY_S = 120.0
 """The time for which a commit is repeated if the broker cannot be reached."""
 
@@ -295,7 +295,7 @@ class PartWriter:
     async def _wait_until(self, is_reached: Callable[[], bool]) -> None:
         """Wait until *is_reached*, and open broken channels again."""
         while True:
-            while broken := [each for each in self._stages.values() if each.is_broken]:
+            while broken := [s for s in self._stages.values() if not s.is_connected]:
                 for stage in broken:
                     await stage.open()
             if is_reached():
@@ -320,8 +320,10 @@ class PartWriter:
         self._stages.clear()
 
 
-class _Stage:
+class _Stage(Channel):
     """One topic of a part: its channel, and the batches in flight."""
+
+    CLOSE_REQUEST = pb.CloseStage()
 
     def __init__(
         self,
@@ -330,23 +332,15 @@ class _Stage:
         topic: str,
         schema: SchemaReference | None,
     ) -> None:
+        super().__init__(client, topic)
         self.schema = schema
         self.batch_bytes_max = 0
         self._part = part
-        self._client = client
-        self._topic = topic
-        self._connection: BrokerConnection | None = None
-        self._channel = 0
         self._producer = ""
         self._written_with = (0, 0)
         self._next_sequence = 0
         self._outgoing: deque[BatchFrame] = deque()
         self._ending: BrokerError | None = None
-
-    @property
-    def is_broken(self) -> bool:
-        """True if the channel must be opened again."""
-        return self._connection is None
 
     async def open(self) -> None:
         """
@@ -358,28 +352,17 @@ class _Stage:
         if ending is not None and not isinstance(ending, ConnectionLost | Draining):
             # The broker has refused the part.
             raise ending.with_traceback(None)
-        await retry(self._open, OPEN_TIMEOUT_S)
+        await super().open()
 
-    async def _open(self) -> None:
-        part, connection = self._part, await self._client.connection()
+    def _open_request(self) -> pb.OpenStage:
         schema = to_wire(pb.SchemaReference, self.schema)
-        request = to_wire(pb.OpenStage, part.key, topic=self._topic, schema=schema)
-        channel = connection.new_channel(self)
-        self._connection, self._channel = connection, channel
-        try:
-            opened = await connection.request(request, channel)
-        except asyncio.CancelledError:
-            connection.abandon_channel(pb.CloseStage(), channel)
-            self._connection = None
-            raise
-        except BaseException:
-            connection.release_channel(channel)
-            self._connection = None
-            raise
-        self._producer = opened.producer
-        self._written_with = (opened.schema_id, opened.schema_version)
-        self.batch_bytes_max = min(opened.batch_bytes_max, connection.batch_bytes_max)
-        self._resume(opened.next_sequence)
+        return to_wire(pb.OpenStage, self._part.key, topic=self.topic, schema=schema)
+
+    def _on_opened(self, connection: BrokerConnection, answer: Any) -> None:
+        self._producer = answer.producer
+        self._written_with = (answer.schema_id, answer.schema_version)
+        self.batch_bytes_max = min(answer.batch_bytes_max, connection.batch_bytes_max)
+        self._resume(connection, answer.next_sequence)
 
     def ship(self, batch: pa.RecordBatch, codec: Codec) -> None:
         """Send *batch*, and keep it until the broker has written it."""
@@ -412,7 +395,7 @@ class _Stage:
             self._part.on_changed()
 
     def on_closed(self, reason: BrokerError) -> None:
-        self._connection = None
+        super().on_closed(reason)
         self._ending = reason
         self._part.on_changed()
 
@@ -420,10 +403,10 @@ class _Stage:
         """Close the channel without waiting."""
         connection, self._connection = self._connection, None
         if connection is not None and not connection.is_lost:
-            connection.abandon_channel(pb.CloseStage(), self._channel)
+            connection.abandon_channel(self.CLOSE_REQUEST, self._channel)
         self._drop_written(self._next_sequence)
 
-    def _resume(self, next_sequence: int) -> None:
+    def _resume(self, connection: BrokerConnection, next_sequence: int) -> None:
         self._drop_written(next_sequence)
         expected = (
             self._outgoing[0].header.base_sequence
@@ -433,12 +416,11 @@ class _Stage:
         if expected != next_sequence:
             raise StagedPartNotFound(
                 f"the broker has {next_sequence} messages of the part "
-                f"{self._part.key.name} for {self._topic}, and {expected} were written "
+                f"{self._part.key.name} for {self.topic}, and {expected} were written "
                 "there; stage the part again"
             )
-        assert self._connection is not None
         for frame in self._outgoing:
-            self._connection.send_batch(Kind.STAGE, frame, self._channel)
+            connection.send_batch(Kind.STAGE, frame, self._channel)
 
     def _drop_written(self, next_sequence: int) -> None:
         outgoing = self._outgoing

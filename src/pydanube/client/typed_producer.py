@@ -190,8 +190,14 @@ async def open_typed_producer(
     the latest if there is no *schema*.
     """
     client.require(2, "schemas")
-    subject = subject or await _default_subject(client, topic)
-    found = await _find_version(client, subject, schema, version)
+    schemas = Schemas(client)
+    subject = subject or await _default_subject(schemas, topic)
+    if version is not None:
+        found = await schemas.get(subject, version)
+    elif schema is None:
+        found = await schemas.latest(subject)
+    else:
+        found = await schemas.register(subject, schema)
     if found.version < (version_min or 0):
         raise SchemaNotFound(
             f"Schema not found: the version to write is {found.version} of {subject}, "
@@ -214,30 +220,9 @@ async def open_typed_producer(
         yield TypedProducer(producer, encode, found)
 
 
-async def _find_version(
-    client: TopicRequests,
-    subject: str,
-    schema: Schema[Any] | None,
-    version: int | None,
-) -> SchemaVersion:
-    """
-    Return the version to write, which is registered if it is new.
-
-    Raises:
-        SchemaNotFound: There is no such subject or version.
-        IncompatibleSchema: It is not compatible with the existing versions.
-    """
-    schemas = Schemas(client)
-    if version is not None:
-        return await schemas.get(subject, version)
-    if schema is None:
-        return await schemas.latest(subject)
-    return await schemas.register(subject, schema)
-
-
-async def _default_subject(client: TopicRequests, topic: str) -> str:
+async def _default_subject(schemas: Schemas, topic: str) -> str:
     try:
-        bound = await Schemas(client).topic_schema(topic)
+        bound = await schemas.topic_schema(topic)
     except TopicNotFound:
         bound = None
     return parse_subject(subject_of(topic)) if bound is None else bound.subject

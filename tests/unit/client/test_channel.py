@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from pydanube.client.channel import Channel
+from pydanube.client.channel import KeptChannel
 from pydanube.model.errors import ConnectionLost, TopicNotFound
 from pydanube.wire.pb import stream_pb2 as pb
 
@@ -40,7 +40,7 @@ class Client:
         return self.connections.pop(0)
 
 
-class Recorder(Channel):
+class Recorder(KeptChannel):
     CLOSE_REQUEST = pb.CloseConsumer()
 
     def __init__(self, client):

@@ -160,7 +160,7 @@ async def test_part_that_the_broker_has_lost_fails(broker, client):
     broker.disconnect_all()
     [lost] = broker.broker.staging.parts
     broker.broker.staging.parts.drop(lost)
-    await until(lambda: any(each.is_broken for each in part._stages.values()))
+    await until(lambda: any(not each.is_connected for each in part._stages.values()))
     with pytest.raises(pydanube.StagedPartNotFound, match="stage the part again"):
         await part.write(TOPIC, batch(b"2"))
     with pytest.raises(pydanube.StagedPartNotFound):
