@@ -30,7 +30,6 @@ class Acks:
         self._unconfirmed: list[pb.OffsetRanges] = []
 
     def add(self, base: int, end: int) -> None:
-        """Acknowledge these offsets."""
         if base == self.end and self.base < base:
             self.end = end
             return

@@ -52,7 +52,6 @@ class LoopThread:
             raise
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Call *callback* on the loop."""
         self._loop.call_soon_threadsafe(callback)
 
     @contextmanager

@@ -256,12 +256,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     @property
     def peer_revision(self) -> int:
-        """The broker's revision of the protocol."""
         return self._protocol.peer_revision
 
     @property
     def is_lost(self) -> bool:
-        """True if the connection has ended."""
         return self._lost is not None
 
     @property

@@ -317,7 +317,6 @@ class Consumer(KeptChannel, Acknowledger):
         return self
 
     def ack_ranges(self, ranges: Iterable[Range]) -> None:
-        """Acknowledge these offsets."""
         add = self._acks.add
         for base, end in ranges:
             add(base, end)
@@ -338,7 +337,6 @@ class Consumer(KeptChannel, Acknowledger):
             self.ack_ranges([(base, end)])
 
     def nack_ranges(self, ranges: Iterable[Range], delay_s: float, reason: str) -> None:
-        """Report that these offsets were not processed; see ``nack``."""
         if not 0 <= delay_s < float("inf"):
             raise InvalidRequest(f"delay_s is {delay_s}: it must be finite, at least 0")
         if delay_s:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import pyarrow as pa
@@ -77,8 +77,12 @@ class MessageIds(Sequence[MessageId]):
     @overload
     def __getitem__(self, index: slice) -> MessageIds: ...
     def __getitem__(self, index: int | slice) -> MessageId | MessageIds:
-        if isinstance(index, slice):
-            return MessageIds(self.topic, self._offsets[index])
+        return self._part(index) if isinstance(index, slice) else self._id(index)
+
+    def _part(self, index: slice) -> MessageIds:
+        return MessageIds(self.topic, self._offsets[index])
+
+    def _id(self, index: int) -> MessageId:
         return MessageId(self.topic, self._offsets[index])
 
     def __len__(self) -> int:
@@ -112,8 +116,6 @@ class PartitionedIds(MessageIds):
     They are sorted when one is first read, since many never are.
     """
 
-    __slots__ = ("_count", "_names", "_numbers", "_runs")
-
     def __init__(
         self,
         topic: str,
@@ -125,30 +127,22 @@ class PartitionedIds(MessageIds):
         self._names = names
         self._runs = runs
         self._count = count
-        self._numbers: Sequence[int] = ()
 
     @property
     def offsets(self) -> Sequence[int]:
         """The offset of each message in its partition."""
-        self._sort()
-        return self._offsets
+        return [offset for _, offset in self._sorted]
 
-    @overload
-    def __getitem__(self, index: int) -> MessageId: ...
-    @overload
-    def __getitem__(self, index: slice) -> MessageIds: ...
-    def __getitem__(self, index: int | slice) -> MessageId | MessageIds:
-        self._sort()
-        if isinstance(index, slice):
-            numbers, offsets = self._numbers[index], self._offsets[index]
-            runs = [
-                PartitionSlice(number, (at,), (range(offset, offset + 1),))
-                for at, (number, offset) in enumerate(
-                    zip(numbers, offsets, strict=True)
-                )
-            ]
-            return PartitionedIds(self.topic, self._names, runs, len(runs))
-        return MessageId(self._names[self._numbers[index]], self._offsets[index])
+    def _part(self, index: slice) -> MessageIds:
+        runs = [
+            PartitionSlice(number, (at,), (range(offset, offset + 1),))
+            for at, (number, offset) in enumerate(self._sorted[index])
+        ]
+        return PartitionedIds(self.topic, self._names, runs, len(runs))
+
+    def _id(self, index: int) -> MessageId:
+        number, offset = self._sorted[index]
+        return MessageId(self._names[number], offset)
 
     def counts(self) -> dict[str, int]:
         """Return the number of messages that went to each partition."""
@@ -163,18 +157,15 @@ class PartitionedIds(MessageIds):
     def __repr__(self) -> str:
         return f"PartitionedIds({self.topic!r}, {len(self)} messages)"
 
-    def _sort(self) -> None:
-        if len(self._numbers) == self._count:
-            return
-        numbers, offsets = [0] * self._count, [0] * self._count
-        for run in self._runs:
-            indexes = run.indexes
-            if isinstance(indexes, pa.Array):
-                indexes = indexes.to_pylist()
-            found = (offset for offsets in run.offsets for offset in offsets)
-            for at, offset in zip(indexes, found, strict=True):
-                numbers[at], offsets[at] = run.number, offset
-        self._numbers, self._offsets = numbers, offsets
+    @cached_property
+    def _sorted(self) -> list[tuple[int, int]]:
+        """The number of the partition and the offset of each message."""
+        found = [(0, 0)] * self._count
+        for number, indexes, offsets in self._runs:
+            order = indexes.to_pylist() if isinstance(indexes, pa.Array) else indexes
+            for at, offset in zip(order, chain(*offsets), strict=True):
+                found[at] = number, offset
+        return found
 
 
 def _column(column: Column) -> cached_property[list[Any] | None]:

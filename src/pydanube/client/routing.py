@@ -29,7 +29,6 @@ KEYLESS_RUN_MESSAGES = 8192
 
 @lru_cache(KEYS_REMEMBERED_MAX)
 def fnv1a_64(data: bytes) -> int:
-    """Return the 64-bit FNV-1a hash of *data*."""
     value = FNV_OFFSET
     for byte in data:
         value = (value ^ byte) * FNV_PRIME & _MASK
@@ -51,7 +50,6 @@ class Router:
         return self.current
 
     def partition_for(self, key: bytes) -> int:
-        """Return the partition of *key*."""
         return fnv1a_64(key) % self.partitions
 
     def split(

@@ -47,7 +47,6 @@ class WriterSchema:
 
     @property
     def is_found(self) -> bool:
-        """True if the broker has the schema."""
         return isinstance(self._found, Schema)
 
     def decoder(self, cls: Any) -> Decoder:
