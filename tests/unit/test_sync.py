@@ -2,9 +2,10 @@
 
 import asyncio
 import inspect
+import signal
 import threading
 import typing
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 
 import pyarrow as pa
 import pytest
@@ -359,3 +360,24 @@ def test_facade_methods_that_only_wait_have_the_docstring_of_the_original(
             assert method.__doc__ == wrapped.__doc__, name
             if not typing.get_overloads(method):
                 assert wrapped is getattr(original, name), name
+
+
+def test_interrupt_while_a_scope_is_entered_cancels_it():
+    was_cancelled = threading.Event()
+
+    @asynccontextmanager
+    async def endless():
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            was_cancelled.set()
+        yield
+
+    with (
+        pytest.raises(KeyboardInterrupt),
+        loop_thread() as loop,
+        loop.entered(endless()),
+    ):
+        pass
+    assert was_cancelled.is_set()

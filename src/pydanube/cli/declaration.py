@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import wraps
 from inspect import Parameter, cleandoc, signature
 from typing import (
@@ -19,6 +20,7 @@ from typing import (
 
 import typer
 
+from pydanube.cli.interruption import raising_on_sigterm
 from pydanube.cli.output import OutputFormat, Result, print_result
 from pydanube.cli.parameters import FormatOption, Url, examples
 from pydanube.model.errors import InvalidRequest
@@ -81,7 +83,8 @@ def command(app: typer.Typer, *lines: str, name: str | None = None) -> Callable[
                 given["connect"] = lambda: connect(url)
             if uses_format:
                 given["output_format"] = output_format
-            result = function(**given)
+            with raising_on_sigterm() if uses_broker else nullcontext():
+                result = function(**given)
             if result is not None:
                 print_result(result, output_format)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -26,6 +26,20 @@ class Interrupted(Exception):
     def __init__(self, number: int) -> None:
         super().__init__(f"ended by {signal.Signals(number).name}")
         self.number = number
+
+
+@contextmanager
+def raising_on_sigterm() -> Iterator[None]:
+    """Raise Interrupted in the main thread if SIGTERM arrives during the body."""
+
+    def interrupt(number: int, _: object) -> NoReturn:
+        raise Interrupted(number)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class Interruption:

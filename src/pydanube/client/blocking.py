@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from contextlib import contextmanager
 from functools import wraps
 from typing import (
@@ -59,8 +59,11 @@ class LoopThread:
         """Enter *scope* on the loop, and leave it with the body."""
         entered: Future[T] = Future()
         left: Future[Exception | None] = Future()
+        task: asyncio.Task[None] | None = None
 
         async def hold() -> None:
+            nonlocal task
+            task = asyncio.current_task()
             # One task enters and leaves the scope, as task groups need.
             async with scope as value:
                 entered.set_result(value)
@@ -79,11 +82,16 @@ class LoopThread:
         except BaseException as failure:
             # On the loop, anything but an Exception would stop the loop itself.
             raised = failure if isinstance(failure, Exception) else _Interrupted()
+            if task is not None and not entered.done():
+                self._loop.call_soon_threadsafe(task.cancel)
             raise
         finally:
             left.set_result(raised)
             try:
                 holding.result()
+            except CancelledError:
+                if entered.done():
+                    raise
             except BaseException as error:
                 if error is not raised:
                     raise
