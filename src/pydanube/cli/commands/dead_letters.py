@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from inspect import cleandoc
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -43,46 +44,6 @@ app = command_group(
     "danube dead-letters list /default/orders -s billing",
     "danube dead-letters replay /default/orders -s billing --reason timeout",
 )
-
-DeadLetterTopic = Annotated[
-    str | None,
-    typer.Option(
-        "--dead-letter-topic",
-        metavar="TOPIC",
-        help="The dead-letter topic; by default the one of the subscription's failure "
-        "policy.",
-    ),
-]
-Reason = Annotated[
-    str | None,
-    typer.Option(
-        "--reason",
-        metavar="TEXT",
-        help="Only dead letters whose reason contains this text.",
-    ),
-]
-Offsets = Annotated[
-    list[int] | None,
-    typer.Option(
-        "--offset",
-        metavar="OFFSET",
-        help="Only the dead letter at this offset of the dead-letter topic; may be "
-        "repeated.",
-    ),
-]
-Limit = Annotated[
-    int | None,
-    typer.Option(
-        "--limit",
-        "-n",
-        min=1,
-        metavar="COUNT",
-        help="At most this number of dead letters, oldest first.",
-    ),
-]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Only show what would be done.")
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,12 +92,20 @@ def list_(
     topic: parameters.Topic,
     *,
     subscription: Subscription,
-    reason: Reason = None,
-    limit: Limit = None,
-    dead_letter_topic: DeadLetterTopic = None,
+    reason: str | None = None,
+    limit: Annotated[int | None, typer.Option(min=1)] = None,
+    dead_letter_topic: str | None = None,
     output_format: FormatOption = OutputFormat.TABLE,
 ) -> Result:
-    """List dead letters that were neither replayed nor dropped, oldest first."""
+    """
+    List dead letters that were neither replayed nor dropped, oldest first.
+
+    Args:
+        reason (TEXT): Only dead letters whose reason contains this text.
+        limit (-n COUNT): At most this number of dead letters, oldest first.
+        dead_letter_topic (TOPIC): The dead-letter topic; by default the one of the
+            subscription's failure policy.
+    """
     with connect() as client:
         dead_letters = client.dead_letters(
             topic, subscription, dead_letter_topic=dead_letter_topic
@@ -153,7 +122,7 @@ def show(
     offset: int,
     *,
     subscription: Subscription,
-    dead_letter_topic: DeadLetterTopic = None,
+    dead_letter_topic: str | None = None,
 ) -> Result:
     """
     Show one dead letter with its payload and all its failures.
@@ -161,6 +130,8 @@ def show(
     Args:
         offset (OFFSET): The offset of the dead letter in its topic, as 'danube
             dead-letters list' shows it.
+        dead_letter_topic (TOPIC): The dead-letter topic; by default the one of the
+            subscription's failure policy.
     """
     filter_ = DeadLetterFilter(offsets=frozenset([offset]), limit=1)
     with connect() as client:
@@ -187,14 +158,24 @@ def _add_command(
         topic: parameters.Topic,
         *,
         subscription: Subscription,
-        reason: Reason = None,
-        offset: Offsets = None,
-        limit: Limit = None,
-        dry_run: DryRun = False,
+        reason: str | None = None,
+        offset: list[int] | None = None,
+        limit: Annotated[int | None, typer.Option(min=1)] = None,
+        dry_run: bool = False,
         yes: parameters.Yes = False,
-        dead_letter_topic: DeadLetterTopic = None,
+        dead_letter_topic: str | None = None,
         output_format: FormatOption = OutputFormat.TABLE,
     ) -> Result:
+        """
+        Args:
+            reason (TEXT): Only dead letters whose reason contains this text.
+            offset (OFFSET): Only the dead letter at this offset of the dead-letter
+                topic; may be repeated.
+            limit (-n COUNT): At most this number of dead letters, oldest first.
+            dry_run: Only show what would be done.
+            dead_letter_topic (TOPIC): The dead-letter topic; by default the one of the
+                subscription's failure policy.
+        """
         if not dry_run:
             confirm(
                 question.format(topic=topic, subscription=subscription), is_sure=yes
@@ -225,7 +206,7 @@ def _add_command(
                         break
         return Result({done: count}, f"{_count_text(count)} {done}.")
 
-    handle.__doc__ = help_text
+    handle.__doc__ = f"{cleandoc(help_text)}\n\n{cleandoc(handle.__doc__ or '')}"
     command(app, *lines, name=name)(handle)
 
 

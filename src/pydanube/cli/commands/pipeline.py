@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
+import os
 import time
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pydanube.cli import parameters
-from pydanube.cli.commands.pipeline_files import (
-    File,
-    Set,
-    exit_on_problems,
-    find_state,
-    load_pipeline,
-    parse_duration_option,
-    parse_trigger,
-    state_directory_of,
-)
 from pydanube.cli.commands.pipeline_runs import run_pipeline, spark_for
 from pydanube.cli.declaration import command
-from pydanube.cli.output import Fields, OutputFormat, Result, Table, print_line
+from pydanube.cli.output import (
+    Fields,
+    OutputFormat,
+    Result,
+    Table,
+    print_json,
+    print_line,
+    print_note,
+)
 from pydanube.cli.parameters import command_group
-from pydanube.model.errors import NotFound, TimedOut
+from pydanube.cli.quantities import parse_duration
+from pydanube.model.errors import InvalidRequest, NotFound, TimedOut
+from pydanube.pipelines import spec
+from pydanube.pipelines.loading import Pipeline, load, locate
+from pydanube.pipelines.parameters import parse_set
+from pydanube.pipelines.problems import InvalidPipeline
+from pydanube.pipelines.spec import Trigger, TriggerKind
+from pydanube.pipelines.state import StateDirectory
 from pydanube.pipelines.templates import DEFAULT, templates, write_template
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+EXIT_INVALID = 2
 
 app = command_group(
     "Run a pipeline of topics, files and tables on Spark.\n\nA pipeline is a "
@@ -35,6 +47,20 @@ app = command_group(
     "danube pipeline validate orders.yaml",
     "danube pipeline run orders.yaml",
 )
+
+File = Annotated[
+    Path,
+    typer.Argument(metavar="FILE", help="The pipeline file.", show_default=False),
+]
+
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Set a parameter of the file; may be repeated.",
+    ),
+]
 
 Master = Annotated[
     str | None,
@@ -124,7 +150,9 @@ def validate(
         pipeline = load_pipeline(file, settings, master, remote)
         sinks: list[dict[str, str]] = []
         if spark:
-            with spark_for(pipeline, state_directory_of(pipeline).log_file) as session:
+            with spark_for(
+                pipeline, StateDirectory(pipeline.state_directory).log_file
+            ) as session:
                 from pydanube.pipelines.validation import (  # noqa: PLC0415
                     validate as validate_with,
                 )
@@ -177,7 +205,7 @@ def run(
     with exit_on_problems(OutputFormat.TABLE):
         pipeline = load_pipeline(file, settings, master, remote)
         if trigger is not None:
-            pipeline = replace(pipeline, trigger=parse_trigger(trigger))
+            pipeline = replace(pipeline, trigger=_trigger_of(trigger))
         run_pipeline(pipeline, output_format)
 
 
@@ -242,9 +270,7 @@ def stop(
     Args:
         timeout (DURATION): How long to wait until the run has ended; 0s does not wait.
     """
-    timeout_s = (
-        0.0 if timeout.strip("0") in ("", "s") else parse_duration_option(timeout)
-    )
+    timeout_s = parse_duration(timeout)
     with exit_on_problems(OutputFormat.TABLE):
         name, state = find_state(file, settings)
     if not state.is_locked():
@@ -258,3 +284,57 @@ def stop(
             )
         time.sleep(0.1)
     print_line(f"{name} has stopped" if timeout_s else "asked to stop")
+
+
+def load_pipeline(
+    file: Path,
+    settings: list[str] | None,
+    master: str | None = None,
+    remote: str | None = None,
+) -> Pipeline:
+    """Return the pipeline in *file*, with the Spark that the options name."""
+    if master is not None and remote is not None:
+        raise InvalidRequest("--master and --remote exclude each other")
+    pipeline = load(file, parameters=_parameters(settings), environment=os.environ)
+    if master is None and remote is None:
+        return pipeline
+    return pipeline.on_spark(master=master, remote=remote)
+
+
+def find_state(file: Path, settings: list[str] | None) -> tuple[str, StateDirectory]:
+    """Return the name of the pipeline in *file*, and its state."""
+    name, directory = locate(file, _parameters(settings), os.environ)
+    return name, StateDirectory(directory)
+
+
+def _parameters(settings: list[str] | None) -> dict[str, str]:
+    try:
+        return parse_set(settings or ())
+    except ValueError as error:
+        raise InvalidRequest(str(error)) from error
+
+
+@contextmanager
+def exit_on_problems(output_format: OutputFormat) -> Iterator[None]:
+    """Print the problems of a pipeline file, one per line, and exit with code 2."""
+    try:
+        yield
+    except InvalidPipeline as invalid:
+        if output_format is OutputFormat.JSON:
+            found = [asdict(each) for each in invalid.problems]
+            print_json({"file": invalid.file, "problems": found})
+        else:
+            for problem in invalid.problems:
+                print_note(f"error: {invalid.file}: {problem}")
+        raise typer.Exit(EXIT_INVALID) from None
+
+
+def _trigger_of(text: str) -> Trigger:
+    """Return the trigger that --trigger names."""
+    for kind in (TriggerKind.AVAILABLE_NOW, TriggerKind.CONTINUOUS):
+        if text == kind.value:
+            return Trigger(kind)
+    try:
+        return Trigger(TriggerKind.EVERY, spec.parse_duration(text))
+    except ValueError as error:
+        raise InvalidRequest(str(error)) from error

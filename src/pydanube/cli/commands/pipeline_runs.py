@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from pydanube.cli.commands.pipeline_files import state_directory_of
 from pydanube.cli.interruption import Interrupted
 from pydanube.cli.output import OutputFormat, print_note
 from pydanube.pipelines.progress import RunState
 from pydanube.pipelines.spec import option_text
+from pydanube.pipelines.state import StateDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from pydanube.pipelines.loading import Pipeline
     from pydanube.pipelines.progress import RunStatus
-    from pydanube.pipelines.state import StateDirectory
 
 EXIT_FAILED = 1
 
@@ -47,7 +46,7 @@ def run_pipeline(pipeline: Pipeline, output_format: OutputFormat) -> None:
         wait_for_leftover,
     )
 
-    state = state_directory_of(pipeline)
+    state = StateDirectory(pipeline.state_directory)
     display = display_for(output_format.value, sys.stdout)
     stop_request = StopRequest()
     with state.locked(f"{pipeline.name} cannot be run"), signals_to(stop_request):
