@@ -215,7 +215,7 @@ async def _check(store, journal, staged, timeline, at) -> tuple:
         for topic, expected in EXPECTED.items():
             assert await stored(broker, topic) == expected
         await asyncio.sleep(0)
-        assert broker.staging.parts.count == 0
+        assert len(broker.staging.parts) == 0
         assert broker.staging.parts.byte_count == 0
     assert not disks[1].contents
     return disks

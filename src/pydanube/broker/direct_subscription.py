@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from pydanube.broker.dispatch_columns import ordering_keys
 from pydanube.broker.subscription import Subscription
-from pydanube.dispatch.effects import Deliver, Park
+from pydanube.dispatch.effects import Deliver
 from pydanube.model.errors import BrokerError
 from pydanube.wire.batches import BatchFrame
 
@@ -43,9 +43,6 @@ class DirectSubscription(Subscription):
         self.counts.add(dropped=machine.ready_count)
         machine.on_seek(frame.end, now)
 
-    def set_rate(self, messages_per_s: float | None) -> None:
-        """Do nothing: messages cannot wait for a rate."""
-
     def save_cursor_now(self, done: Callable[[BrokerError | None], None]) -> None:
         """Call *done*; there is no cursor to save."""
         done(None)
@@ -57,12 +54,3 @@ class DirectSubscription(Subscription):
         consumer = self._consumers[effect.consumer]
         self._send(consumer, frame, effect)
         self._correct_credit(consumer, effect, frame.plain_bytes)
-
-    def _park(self, effect: Park) -> None:
-        raise AssertionError(effect)
-
-    def _save_cursor(self) -> None:
-        pass
-
-    def _forget_deliveries(self, key: int | None = None) -> None:
-        pass

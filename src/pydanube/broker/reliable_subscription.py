@@ -339,7 +339,7 @@ class ReliableSubscription(Subscription):
 
     @property
     def _has_work(self) -> bool:
-        return self.has_consumers or self._machine.deferred.parked.count > 0
+        return self.consumer_count > 0 or self._machine.deferred.parked.count > 0
 
     async def _run(self, wake: asyncio.Event) -> None:
         # A failure of one subscription must not stop the broker.

@@ -14,7 +14,7 @@ from pydanube.metadata import keys
 from pydanube.metadata.records import HoldRecord
 from pydanube.metadata.store import MetadataStore
 from pydanube.model.descriptions import Hold
-from pydanube.model.errors import InvalidRequest, NotFound, TopicHeld
+from pydanube.model.errors import InvalidRequest, NotFound
 from pydanube.model.ids import TopicId
 from pydanube.storage.topic_log import TopicLog
 
@@ -77,17 +77,3 @@ class RetentionHolds:
             if not await self._store.delete(keys.HOLDS.key(topic_log.topic_id, name)):
                 raise NotFound(f"{topic_log.name} has no retention hold {name!r}")
             topic_log.holds -= {name}
-
-
-def check_no_holds(topic_log: TopicLog) -> None:
-    """
-    Raise if a topic has retention holds.
-
-    Raises:
-        TopicHeld: It has some.
-    """
-    if topic_log.holds:
-        raise TopicHeld(
-            f"{topic_log.name} is held by {', '.join(sorted(topic_log.holds))}; "
-            "release it first, or force the deletion"
-        )

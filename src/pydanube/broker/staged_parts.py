@@ -354,17 +354,15 @@ class StagedParts:
         self._tasks = tasks
         self._wall_clock_us = wall_clock_us
         self._check_disk = check_disk
-        self._parts: dict[tuple[str, int], dict[tuple[str, str], Part]] = {}
+        self._parts: dict[PartKey, Part] = {}
         self._open: set[Part] = set()
 
     def __iter__(self) -> Iterator[Part]:
-        for parts in self._parts.values():
-            yield from parts.values()
+        return iter(self._parts.values())
 
-    @property
-    def count(self) -> int:
-        """The number of parts, without those that are being committed."""
-        return sum(map(len, self._parts.values()))
+    def __len__(self) -> int:
+        """Return the number of parts, without those that are being committed."""
+        return len(self._parts)
 
     def restore(self, found: RecoveredPart) -> Part:
         """Restore a part from the file that the broker found at startup."""
@@ -377,16 +375,15 @@ class StagedParts:
 
     def find(self, key: PartKey) -> Part | None:
         """Return the part that *key* names, if it exists."""
-        parts = self._parts.get((key.query, key.version), {})
-        return parts.get((key.name, key.part_id))
+        return self._parts.get(key)
 
-    def of_version(self, query: str, version: int) -> list[Part]:
-        """Return all parts of a version."""
-        return list(self._parts.get((query, version), {}).values())
-
-    def of_query(self, query: str) -> list[Part]:
-        """Return all parts of a query, of all versions."""
-        return [part for part in self if part.key.query == query]
+    def of_query(self, query: str, version: int | None = None) -> list[Part]:
+        """Return all parts of a query (of *version*)."""
+        return [
+            part
+            for part in self
+            if part.key.query == query and version in {None, part.key.version}
+        ]
 
     def knows(self, part: Part) -> bool:
         """Return whether the part was neither dropped nor taken."""
@@ -435,10 +432,7 @@ class StagedParts:
     def take(self, part: Part) -> None:
         """Hand a part to a commit; its size still counts."""
         self.on_finished(part)
-        parts = self._parts[part.key.query, part.key.version]
-        del parts[part.key.name, part.key.part_id]
-        if not parts:
-            del self._parts[part.key.query, part.key.version]
+        del self._parts[part.key]
 
     def give_back(self, part: Part) -> None:
         """Take back a part whose commit was refused."""
@@ -466,8 +460,6 @@ class StagedParts:
             await part.file.close()
 
     def _add(self, part: Part) -> None:
-        key = part.key
-        parts = self._parts.setdefault((key.query, key.version), {})
-        parts[key.name, key.part_id] = part
+        self._parts[part.key] = part
         if part.is_open:
             self._open.add(part)

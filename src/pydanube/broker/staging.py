@@ -76,7 +76,7 @@ class Staging:
         self._files = files
         self._queries = queries
         self._config = config
-        self._committer = Committer(topics, storage, files, queries)
+        self.committer = Committer(topics, storage, files, queries)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._commits: dict[str, Commit] = {}
         """Commits that are decided and not carried out yet, by query."""
@@ -205,7 +205,7 @@ class Staging:
         await self._recovered.wait()
         async with self._lock(query):
             await self._confirm(query)
-            for part in self.parts.of_version(query, version):
+            for part in self.parts.of_query(query, version):
                 part.fail(StagingClosed(f"version {version} of {query} was dropped"))
 
     async def describe(self, query: str) -> StagingDescription:
@@ -225,11 +225,6 @@ class Staging:
         """The number of commits that are decided and not carried out yet."""
         return len(self._commits) + len(self._unconfirmed)
 
-    @property
-    def dropped_count(self) -> int:
-        """The number of messages that were committed to topics deleted since."""
-        return self._committer.dropped_count
-
     # Lifecycle.
 
     async def begin(self) -> None:
@@ -239,7 +234,7 @@ class Staging:
             self._retry.set()
             try:
                 # Registers its producers, so that their sessions are kept.
-                self._commits[query] = await self._committer.resume(query, decision)
+                self._commits[query] = await self.committer.resume(query, decision)
             except BrokerError as error:
                 log.warning("a commit of %s cannot continue yet: %s", query, error)
                 self._unconfirmed[query] = ()
@@ -334,7 +329,7 @@ class Staging:
         for part in parts:
             self.parts.take(part)
         try:
-            commit = await self._committer.prepare(query, version, parts)
+            commit = await self.committer.prepare(query, version, parts)
         except BaseException:
             self._give_back(parts)
             raise
@@ -378,7 +373,7 @@ class Staging:
             await self._confirm(query)
             commit = self._commits.get(query)
             if commit is not None:
-                await self._committer.carry_out(query, commit)
+                await self.committer.carry_out(query, commit)
         except BaseException:
             self._retry.set()
             raise
@@ -396,7 +391,7 @@ class Staging:
         if decision is None:
             self._give_back(parts)
         else:
-            commit = await self._committer.resume(query, decision)
+            commit = await self.committer.resume(query, decision)
             commit.byte_count = sum(part.byte_count for part in parts)
             self._on_decided(query, commit)
         del self._unconfirmed[query]

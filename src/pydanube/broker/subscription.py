@@ -193,8 +193,7 @@ class Subscription:
         """React to a changed policy of the topic."""
 
     def set_rate(self, messages_per_s: float | None) -> None:
-        """Limit the delivery rate; None removes the limit."""
-        raise NotImplementedError
+        """Limit the delivery rate, if messages can wait; None removes the limit."""
 
     def cancel(self) -> None:
         """End the tasks of the subscription."""
@@ -211,11 +210,6 @@ class Subscription:
     def end_offset(self) -> int | None:
         """The end of the topic if messages may be acknowledged before they are read."""
         return None
-
-    @property
-    def has_consumers(self) -> bool:
-        """Whether consumers are attached."""
-        return bool(self._consumers)
 
     @property
     def consumer_count(self) -> int:
@@ -305,12 +299,10 @@ class Subscription:
         raise NotImplementedError
 
     def _save_cursor(self) -> None:
-        """Write the cursor soon."""
-        raise NotImplementedError
+        """Write the cursor soon, if there is one to save."""
 
     def _forget_deliveries(self, key: int | None = None) -> None:
-        """Drop queued deliveries (to the consumer *key*)."""
-        raise NotImplementedError
+        """Drop queued deliveries (to the consumer *key*), if deliveries are queued."""
 
     def _send(self, consumer: Consumer, frame: BatchFrame, effect: Deliver) -> None:
         """Send *frame*, which is the delivery *effect* or a part of it."""

@@ -31,29 +31,25 @@ class SubscriptionReader:
     usually come from it, without another read of the log.
     """
 
-    __slots__ = ("_frame", "_log", "_offsets")
+    __slots__ = ("_log", "_offsets", "frame")
 
     def __init__(self, topic_log: TopicLog) -> None:
         self._log = topic_log
-        self._frame: BatchFrame | None = None
+        self.frame: BatchFrame | None = None
+        """The kept frame."""
         # The offsets of the kept frame, if some are missing in between.
         self._offsets: RangeSet | None = None
 
-    @property
-    def frame(self) -> BatchFrame | None:
-        """The kept frame."""
-        return self._frame
-
     def keep(self, frame: BatchFrame | None) -> None:
         """Keep *frame* for the next deliveries."""
-        self._frame = frame
+        self.frame = frame
         self._offsets = None
         if frame is not None and frame.has_gaps:
             self._offsets = RangeSet(frame.ranges())
 
     def find_missing(self, begin: int) -> list[Range]:
         """Return the missing offsets from *begin* to the end of the kept frame."""
-        frame, offsets = self._frame, self._offsets
+        frame, offsets = self.frame, self._offsets
         assert frame is not None
         missing = [(begin, frame.base)] if begin < frame.base else []
         if offsets is not None:
@@ -87,9 +83,9 @@ class SubscriptionReader:
                 inside = self._find_existing(frame, inside, missing)
                 if not inside:
                     continue
-            if frame is self._frame and inside != [(frame.base, frame.end)]:
+            if frame is self.frame and inside != [(frame.base, frame.end)]:
                 # A frame that is cut into pieces is decompressed only once.
-                frame = self._frame = frame.plain()
+                frame = self.frame = frame.plain()
             frames.append(frame.take(inside))
         return frames, missing
 
@@ -114,7 +110,7 @@ class SubscriptionReader:
         self, frame: BatchFrame, ranges: list[Range], missing: list[Range]
     ) -> list[Range]:
         """Return the parts of *ranges* in *frame*; add the others to *missing*."""
-        offsets = self._offsets if frame is self._frame else None
+        offsets = self._offsets if frame is self.frame else None
         if offsets is None:
             offsets = RangeSet(frame.ranges())
         existing: list[Range] = []
@@ -125,7 +121,7 @@ class SubscriptionReader:
 
     async def _read_at(self, offset: int) -> BatchFrame | None:
         """Return the first frame with a message from *offset* on, if there is one."""
-        frame = self._frame
+        frame = self.frame
         if frame is not None and frame.base <= offset < frame.end:
             return frame
         frames = self._log.read_tail(offset, bytes_max=1)

@@ -60,22 +60,21 @@ def dead_letter_topic_of(settings: SubscriptionSettings) -> TopicName | None:
     return TopicName.parse(policy.dead_letter_topic)
 
 
-def _check_failure_policy(policy: FailurePolicy, topic: TopicName) -> None:
-    if not 0 <= policy.redeliveries_max <= LIMIT_MAX:
+def _check_range(
+    name: str, value: float, lowest: int, highest: float, also: str = ""
+) -> None:
+    if not lowest <= value <= highest:
         raise InvalidRequest(
-            f"redeliveries_max is {policy.redeliveries_max}; it must be from 0 to "
-            f"{LIMIT_MAX}"
+            f"{name} is {value}; it must be from {lowest} to {highest:.0f}{also}"
         )
+
+
+def _check_failure_policy(policy: FailurePolicy, topic: TopicName) -> None:
+    _check_range("redeliveries_max", policy.redeliveries_max, 0, LIMIT_MAX)
     if policy.ack_timeout_s is not None:
         check_ack_timeout(policy.ack_timeout_s)
-    for name, value in (
-        ("redelivery_delay_s", policy.redelivery_delay_s),
-        ("redelivery_delay_s_max", policy.redelivery_delay_s_max),
-    ):
-        if not 0 <= value <= DURATION_S_MAX:
-            raise InvalidRequest(
-                f"{name} is {value}; it must be from 0 to {DURATION_S_MAX:.0f}"
-            )
+    for name in ("redelivery_delay_s", "redelivery_delay_s_max"):
+        _check_range(name, getattr(policy, name), 0, DURATION_S_MAX)
     if policy.dead_letter_topic is not None:
         target = TopicName.parse(policy.dead_letter_topic)
         target.check_new()
@@ -92,17 +91,10 @@ def _check_failure_policy(policy: FailurePolicy, topic: TopicName) -> None:
 
 
 def _check_limits(limits: DispatchLimits) -> None:
-    for name, value in (
-        ("unacked_messages_max", limits.unacked_messages_max),
-        (
-            "unacked_messages_max_per_consumer",
-            limits.unacked_messages_max_per_consumer,
-        ),
-    ):
-        if value is not None and not 1 <= value <= LIMIT_MAX:
-            raise InvalidRequest(
-                f"{name} is {value}; it must be from 1 to {LIMIT_MAX}, or None"
-            )
+    for name in ("unacked_messages_max", "unacked_messages_max_per_consumer"):
+        value = getattr(limits, name)
+        if value is not None:
+            _check_range(name, value, 1, LIMIT_MAX, ", or None")
 
 
 class SettingsStore:

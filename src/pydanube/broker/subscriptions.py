@@ -125,7 +125,7 @@ class Subscriptions:
         async with self._topics.lock:
             topic = await self._topics.open_locked(name)
             found = topic.find_subscription(subscription)
-            if found.has_consumers and not force:
+            if found.consumer_count and not force:
                 raise SubscriptionInUse(
                     f"subscription {subscription} of {name} has consumers; disconnect "
                     "them or force the deletion"

@@ -18,7 +18,7 @@ from pydanube.broker.catalog import Catalog
 from pydanube.broker.counts import Counts
 from pydanube.broker.namespaces import Namespaces
 from pydanube.broker.partitions import names_of
-from pydanube.broker.retention_holds import RetentionHolds, check_no_holds
+from pydanube.broker.retention_holds import RetentionHolds
 from pydanube.broker.subscription_store import SubscriptionStore
 from pydanube.broker.topic import DirectTopic, ReliableTopic, Topic
 from pydanube.broker.topic_schemas import TopicSchemas
@@ -38,7 +38,7 @@ from pydanube.model.names import TopicName, check_new_namespace
 from pydanube.model.policy import CorruptionPolicy, NamespacePolicy, TopicPolicy
 from pydanube.model.schemas import TopicSchema
 from pydanube.storage.replacement import Replacement
-from pydanube.storage.storage import Storage
+from pydanube.storage.storage import Storage, check_not_held
 
 log = logging.getLogger(__name__)
 
@@ -303,7 +303,7 @@ class Topics:
                     "force the deletion"
                 )
             if isinstance(topic, ReliableTopic) and not force:
-                check_no_holds(topic.log)
+                check_not_held(topic.log, "release it first, or force the deletion")
         partitioned = None if stored is None else (name, stored)
         with _refusing_batches(topics):
             # The names are removed first: contents that a crash leaves behind belong

@@ -135,13 +135,13 @@ def _of_storage(broker: Broker) -> Iterator[Sample]:
     yield metrics.JOURNAL_SYNCS, (), journal.sync_count
     yield metrics.JOURNAL_COMMIT_SECONDS, (), journal.commit_s
     staging = broker.staging
-    yield metrics.STAGED_PARTS, (), staging.parts.count
+    yield metrics.STAGED_PARTS, (), len(staging.parts)
     yield metrics.STAGED_BYTES, (), staging.parts.byte_count
     yield metrics.STAGED_COMMITS, (), staging.commit_count
     yield metrics.STAGED_MESSAGES, (), staging.committed_messages
     yield metrics.STAGED_COMMITS_UNDONE, (), staging.pending_count
     yield metrics.STAGED_PARTS_EXPIRED, (), staging.parts.expired_count
-    yield metrics.STAGED_MESSAGES_DROPPED, (), staging.dropped_count
+    yield metrics.STAGED_MESSAGES_DROPPED, (), staging.committer.dropped_count
     yield metrics.SEGMENTS, (), sum(len(each.segments) for each in logs)
     yield metrics.SEGMENT_BYTES, (), sum(each.segment_bytes for each in logs)
     yield metrics.CORRUPT_SEGMENTS, (), storage.corrupt_segment_count

@@ -379,7 +379,9 @@ class Storage:
         async with topic_log.maintenance:
             if topic_log.refusal is not None:
                 raise topic_log.refusal.with_traceback(None)
-            check_not_held(topic_log)
+            check_not_held(
+                topic_log, "its segments must not be changed; release it first"
+            )
             found = [
                 await asyncio.to_thread(
                     verify_replacement,
@@ -492,18 +494,18 @@ class Storage:
         await committed
 
 
-def check_not_held(topic_log: TopicLog) -> None:
+def check_not_held(topic_log: TopicLog, advice: str) -> None:
     """
     Raise if a retention hold forbids changing the topic's segments.
+
+    The error ends with *advice*.
 
     Raises:
         TopicHeld: There is a hold.
     """
     if topic_log.holds:
-        raise TopicHeld(
-            f"{topic_log.name} is held by {', '.join(sorted(topic_log.holds))}: its "
-            "segments must not be changed; release it first"
-        )
+        holds = ", ".join(sorted(topic_log.holds))
+        raise TopicHeld(f"{topic_log.name} is held by {holds}; {advice}")
 
 
 def _is_of_topic(objects: Objects, topic_id: TopicId, name: str) -> bool:

@@ -88,7 +88,7 @@ async def test_invalid_batch_ends_the_part(broker, part, frame, error):
     await broker.topics.set_limits(TopicName.parse(A), limits)
     part.stages[A].take(frame)
     assert type(await part.ports[A].closed()) is error
-    assert broker.staging.parts.count == 0
+    assert len(broker.staging.parts) == 0
     with pytest.raises(StagedPartNotFound):
         await part.finish()
 
