@@ -179,6 +179,18 @@ class Catalog:
         """Return the record of a partitioned topic, if it exists."""
         return await self._store.get(keys.partitioned_topic(base))
 
+    async def get(self, name: TopicName) -> TopicRecord | PartitionedTopicRecord:
+        """
+        Return the record of a topic or partitioned topic.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+        """
+        found = await self.find(name) or await self.find_partitioned(name)
+        if found is None:
+            raise TopicNotFound(f"Unable to find the topic: {name}")
+        return found.value
+
     async def records(
         self,
         namespace: NamespaceName | None = None,
@@ -289,10 +301,8 @@ class Catalog:
         """
 
         async def attempt() -> list[TopicName]:
-            found = await self.find(name) or await self.find_partitioned(name)
-            if found is None:
-                raise TopicNotFound(f"Unable to find the topic: {name}")
-            policy = replace(found.value.policy, on_corruption=on_corruption)
+            policy = (await self.get(name)).policy
+            policy = replace(policy, on_corruption=on_corruption)
             return await self._try_change(name, policy=policy)
 
         return await retry_on_conflict(attempt)

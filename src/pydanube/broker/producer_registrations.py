@@ -83,16 +83,14 @@ class ProducerRegistration:
             raise self.refusal.with_traceback(None)
 
 
+@dataclass(slots=True, eq=False)
 class QueuedProducer:
     """A producer that waits for exclusive access."""
 
-    __slots__ = ("on_admitted", "registration", "request")
-
-    def __init__(self, request: AccessRequest, on_admitted: OnAdmitted) -> None:
-        self.request = request
-        self.on_admitted = on_admitted
-        self.registration: ProducerRegistration | None = None
-        """Its registration, once it was admitted."""
+    request: AccessRequest
+    on_admitted: OnAdmitted
+    registration: ProducerRegistration | None = None
+    """Its registration, once it was admitted."""
 
 
 class ProducerRegistrations:

@@ -98,9 +98,15 @@ class Producers:
             QuotaExceeded: The topic has its maximum number of producers.
             Draining: The broker is stopping.
         """
-        request = AccessRequest(name=producer, access=access, on_fenced=on_fenced)
-        topic, registration = await self._attach(
-            name, request, policy, schema, takes_any_kind=takes_any_kind
+        topic, registration = await self.attach(
+            name,
+            producer,
+            policy=policy,
+            takes_any_kind=takes_any_kind,
+            access=access,
+            on_fenced=on_fenced,
+            schema=schema,
+            is_joining=False,
         )
         try:
             return topic, await self._open(topic, registration, resume)
@@ -130,31 +136,18 @@ class Producers:
         access: ProducerAccess = ProducerAccess.SHARED,
         on_fenced: OnFenced | None = None,
         schema: SchemaReference | None = None,
+        is_joining: bool = True,
     ) -> tuple[Topic, ProducerRegistration]:
         """
         Register a producer of messages without sequence numbers.
 
         ``MessageBatcher`` publishes its messages.  The registration lasts until the
         server removes it; a producer that is attached again under the same name
-        meanwhile gets the same registration.  Otherwise as ``open``.
+        meanwhile gets the same registration, if *is_joining*.  Otherwise as ``open``.
         """
         request = AccessRequest(
-            name=producer, access=access, on_fenced=on_fenced, is_joining=True
+            name=producer, access=access, on_fenced=on_fenced, is_joining=is_joining
         )
-        return await self._attach(
-            name, request, policy, schema, takes_any_kind=takes_any_kind
-        )
-
-    async def _attach(
-        self,
-        name: TopicName,
-        request: AccessRequest,
-        policy: TopicPolicy | None,
-        schema: SchemaReference | None,
-        *,
-        takes_any_kind: bool,
-    ) -> tuple[Topic, ProducerRegistration]:
-        """Find or create the topic, bind it to the schema, and register a producer."""
         self._topics.check_not_draining()
         if schema is not None:
             request.schema = await self._schemas.resolve(name, schema)

@@ -9,7 +9,7 @@ subscriptions deliver messages differently: see ``reliable_subscription`` and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from itertools import count, islice
 from typing import Protocol
 
@@ -54,16 +54,14 @@ class ConsumerPort(Protocol):
         """Tell the consumer that the subscription has detached it."""
 
 
+@dataclass(slots=True, eq=False)
 class Consumer:
     """A consumer of a subscription; compared by identity."""
 
-    __slots__ = ("key", "name", "port")
-
-    def __init__(self, key: int, name: str, port: ConsumerPort) -> None:
-        self.key = key
-        """Its number in the dispatch machine."""
-        self.name = name
-        self.port = port
+    key: int
+    """Its number in the dispatch machine."""
+    name: str
+    port: ConsumerPort
 
 
 class Subscription:

@@ -110,7 +110,16 @@ class SubscriptionStore:
         if isinstance(topic, ReliableTopic):
             subscription = await self._create_reliable(topic, name, type_, start)
         else:
-            subscription = self._direct(topic, name, type_)
+            subscription = DirectSubscription(
+                name,
+                type_,
+                MACHINES[type_](
+                    Cursor(topic.end_offset), failure_policy=_DIRECT_POLICY
+                ),
+                self._loop.time,
+                Counts(topic.counts),
+                check_new_consumer=topic.check_new_consumer,
+            )
         topic.subscriptions[name] = subscription
         return subscription
 
@@ -199,16 +208,4 @@ class SubscriptionStore:
             dead_letters=self._dead_letters,
             tasks=self._tasks,
             wall_clock_us=self._wall_clock_us,
-        )
-
-    def _direct(
-        self, topic: Topic, name: SubscriptionName, type_: SubscriptionType
-    ) -> DirectSubscription:
-        return DirectSubscription(
-            name,
-            type_,
-            MACHINES[type_](Cursor(topic.end_offset), failure_policy=_DIRECT_POLICY),
-            self._loop.time,
-            Counts(topic.counts),
-            check_new_consumer=topic.check_new_consumer,
         )

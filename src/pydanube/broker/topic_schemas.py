@@ -25,7 +25,6 @@ from pydanube.model.errors import (
     OtherSchema,
     SchemaInUse,
     SchemaNotFound,
-    TopicNotFound,
 )
 from pydanube.model.names import TopicName
 from pydanube.model.schemas import (
@@ -71,9 +70,7 @@ class TopicSchemas:
         Raises:
             TopicNotFound: There is no such topic.
         """
-        if not await self._catalog.partitions_of(name):
-            raise TopicNotFound(f"Unable to find the topic: {name}")
-        return await self._find_bound(name)
+        return (await self._catalog.get(name)).schema
 
     async def bind(self, name: TopicName, schema: TopicSchema | None) -> None:
         """

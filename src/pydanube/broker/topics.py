@@ -194,19 +194,6 @@ class Topics:
 
     # Configuring.
 
-    async def limits(self, name: TopicName) -> NamespacePolicy | None:
-        """
-        Return the limits that were set for a topic or base name, if any.
-
-        Raises:
-            TopicNotFound: There is no such topic.
-        """
-        stored = await self._catalog.find(name)
-        found = stored or await self._catalog.find_partitioned(name)
-        if found is None:
-            raise TopicNotFound(f"Unable to find the topic: {name}")
-        return found.value.limits
-
     async def set_limits(self, name: TopicName, limits: NamespacePolicy | None) -> None:
         """
         Set the limits of a topic; None restores those of its namespace.

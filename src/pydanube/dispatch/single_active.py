@@ -96,9 +96,6 @@ class SingleActiveSubscription(UnkeyedSubscription):
     def _on_credit_changed(self, consumer: int) -> None:
         """Do nothing: the active consumer stays."""
 
-    def _on_delivered(self, consumer: int) -> None:
-        """Do nothing: the active consumer stays."""
-
 
 class ExclusiveSubscription(SingleActiveSubscription):
     """One consumer receives all messages, in order; a second one is refused."""

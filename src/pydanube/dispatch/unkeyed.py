@@ -45,7 +45,6 @@ class UnkeyedSubscription(SubscriptionMachine):
     def _count_per_consumer(self, count: int) -> int:
         """Return how many of *count* messages go to one consumer at a time."""
 
-    @abstractmethod
     def _on_delivered(self, consumer: int) -> None:
         """Handle a delivery to *consumer*, which spent some of its credit."""
 

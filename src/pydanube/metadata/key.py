@@ -61,9 +61,6 @@ class Prefix(Generic[T]):
         assert path.startswith(self.path), path
         return path[len(self.path) :]
 
-    def __str__(self) -> str:
-        return self.path
-
 
 def key_of(path: str, kind: type[T]) -> Key[T]:
     """Return the key of a value of type *kind* at *path*."""

@@ -171,17 +171,17 @@ async def test_limits_survive_a_restart(world):
         await broker.topics.set_limits(A_TOPIC, limits)
     async with world.broker() as broker:
         assert (await broker.topics.get(A_TOPIC)).limits == limits
-        assert await broker.topics.limits(A_TOPIC) == limits
+        assert (await broker.catalog.get(A_TOPIC)).limits == limits
 
 
 async def test_topic_without_limits_of_its_own_has_those_of_its_namespace(broker):
     topic = await broker.topics.create(A_TOPIC, RELIABLE)
     few = NamespacePolicy(max_message_size=5)
     await broker.namespaces.set_policy(A_TOPIC.namespace, few)
-    assert await broker.topics.limits(A_TOPIC) is None
+    assert (await broker.catalog.get(A_TOPIC)).limits is None
     await broker.topics.set_limits(A_TOPIC, NO_LIMITS)
     assert topic.limits == NO_LIMITS
-    assert await broker.topics.limits(A_TOPIC) == NO_LIMITS
+    assert (await broker.catalog.get(A_TOPIC)).limits == NO_LIMITS
     await broker.topics.set_limits(A_TOPIC, None)
     assert topic.limits == few
     other = TopicName.parse("/default/other")

@@ -332,7 +332,7 @@ async def test_added_partitions_have_the_limits_of_the_others(broker):
     await broker.topics.add_partitions(A_TOPIC, 2)
     second = await broker.topics.get(PARTS[1])
     assert first.limits == second.limits == limits
-    assert await broker.topics.limits(A_TOPIC) == limits
+    assert (await broker.catalog.get(A_TOPIC)).limits == limits
     await broker.topics.set_limits(A_TOPIC, None)
     assert first.limits == second.limits == NamespacePolicy()
 

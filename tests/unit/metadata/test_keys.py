@@ -69,7 +69,7 @@ def test_prefix_covers_only_its_own_keys() -> None:
         keys.TOPICS.within(ORDERS.namespace).name_of(str(keys.topic(ORDERS)))
         == "orders"
     )
-    assert str(keys.SEGMENTS.within(TopicId(1))) == "/segments/1/"
+    assert keys.SEGMENTS.within(TopicId(1)).path == "/segments/1/"
     assert not str(keys.segment(TopicId(10), 0)).startswith("/segments/1/")
 
 

@@ -152,6 +152,6 @@ async def _partitions(call: Call[Any], name: TopicName) -> object:
 
 async def _limits(call: Call[Any]) -> object:
     name = call.topic
-    own = await call.broker.topics.limits(name)
+    own = (await call.broker.catalog.get(name)).limits
     namespace = await call.broker.namespaces.policy(name.namespace)
     return {"limits": own or namespace, "own": own}

@@ -136,8 +136,6 @@ async def _describe_topic(broker: Broker, m: pb.DescribeTopic) -> pb.TopicDescri
     limit = min(m.limit, PAGE_MAX) if m.limit else None
     description = replace(
         topic.describe(m.first, limit),
-        limits=topic.limits,
-        own_limits=await broker.topics.limits(topic.name),
         holds=await broker.holds.list(topic.topic_id),
     )
     answer = to_wire(pb.TopicDescription, description)
