@@ -14,7 +14,6 @@ import pytest
 
 from pydanube.dispatch import MACHINES
 from pydanube.dispatch.cursor import Cursor
-from pydanube.dispatch.delivery_window import DeliveryWindow
 from pydanube.dispatch.effects import (
     BecomeActive,
     BecomeStandby,
@@ -23,7 +22,7 @@ from pydanube.dispatch.effects import (
     Park,
     SaveCursor,
 )
-from pydanube.dispatch.message_spans import BatchKeys
+from pydanube.dispatch.message_spans import BatchKeys, DeliveryWindow
 from pydanube.model.errors import BrokerError
 from pydanube.model.policy import (
     Backoff,

@@ -8,7 +8,7 @@ import pytest
 
 from pydanube.dispatch import MACHINES
 from pydanube.dispatch.cursor import Cursor
-from pydanube.dispatch.delivery_window import DeliveryWindow
+from pydanube.dispatch.message_spans import DeliveryWindow
 from pydanube.model.errors import ConsumerBusy
 from pydanube.model.policy import DispatchLimits, SubscriptionType
 from pydanube.model.ranges import RangeSet

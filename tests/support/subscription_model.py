@@ -33,9 +33,9 @@ from pydanube.model.ranges import RangeSet
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pydanube.dispatch.delivery_window import DeliveryWindow
     from pydanube.dispatch.effects import Effect
     from pydanube.dispatch.machine import SubscriptionMachine
+    from pydanube.dispatch.message_spans import DeliveryWindow
     from pydanube.model.ranges import Range
 
 

@@ -137,7 +137,7 @@ class Broker:
         self.topics.drain()
         # Cursors are saved after parked messages were copied.
         await self.dead_letters.finish()
-        self._subscription_store.flush()
+        self._subscription_store.cursors.flush()
         await self.storage.journal.sync()
 
     async def _open_dead_letter_topic(self, name: TopicName) -> ReliableTopic:

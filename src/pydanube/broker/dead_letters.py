@@ -263,7 +263,7 @@ class DeadLetters:
             frames = await subscription.read([(base, park.end)])
         except BrokerError as error:
             # Damaged messages must not hold up the others.
-            self._retry_later(subscription, [(base, park.end)], error)
+            self._retry(subscription, [(base, park.end)], error)
             return []
         return [message for frame in frames for message in _read_messages(frame, park)]
 
@@ -290,20 +290,26 @@ class DeadLetters:
         error = InvalidRequest(
             f"{target} has dead-lettered the message before; it cannot go back"
         )
-        self._retry_later(subscription, _ranges_of(rejected), error)
+        self._retry(subscription, _ranges_of(rejected), error)
         return [each for each in messages if target not in each.sources()]
 
-    def _retry_later(
+    def _retry(
         self,
         subscription: ReliableSubscription,
         ranges: Iterable[Range],
         error: BrokerError,
+        pause_s: float = RETRIES.max_s,
     ) -> None:
-        """Retry these messages after the longest pause; others continue."""
-        log.warning("%s: dead letters: %s", subscription.log_name, error)
+        """Retry these messages after a pause; others continue."""
         subscription.counts.add(dead_letter_failures=1)
+        log.warning(
+            "%s: dead letters are retried after %g s: %s",
+            subscription.log_name,
+            pause_s,
+            error,
+        )
         for base, end in ranges:
-            subscription.on_park_failed(base, end, error, self._clock() + RETRIES.max_s)
+            subscription.on_park_failed(base, end, error, self._clock() + pause_s)
 
     async def _publish(
         self,
@@ -341,18 +347,10 @@ class DeadLetters:
     ) -> None:
         """Retry these and all queued messages after a pause."""
         queue.failures += 1
-        pause_s = RETRIES.delay_s(queue.failures)
-        subscription.counts.add(dead_letter_failures=1)
-        log.warning(
-            "%s: dead letters are retried after %g s: %s",
-            subscription.log_name,
-            pause_s,
-            error,
-        )
         waiting = [(park.base, park.end) for park in queue.parks]
         queue.parks.clear()
-        for base, end in (*ranges, *waiting):
-            subscription.on_park_failed(base, end, error, self._clock() + pause_s)
+        pause_s = RETRIES.delay_s(queue.failures)
+        self._retry(subscription, [*ranges, *waiting], error, pause_s)
 
 
 def _is_batch_full(messages: list[DeadLetter]) -> bool:

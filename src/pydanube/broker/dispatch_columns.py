@@ -13,8 +13,7 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pydanube.dispatch.delivery_window import DeliveryWindow
-from pydanube.dispatch.message_spans import BatchKeys
+from pydanube.dispatch.message_spans import BatchKeys, DeliveryWindow
 from pydanube.model.batch import Column
 from pydanube.wire.batches import BatchFrame
 

@@ -39,9 +39,9 @@ from pydanube.broker.subscription_reader import (
     SubscriptionReader,
     take_below,
 )
-from pydanube.dispatch.delivery_window import DeliveryWindow
 from pydanube.dispatch.effects import Deliver, Effect, Park
 from pydanube.dispatch.machine import DEFAULT_POLICY, NO_LIMITS, SubscriptionMachine
+from pydanube.dispatch.message_spans import DeliveryWindow
 from pydanube.model.descriptions import RANGES_SHOWN_MAX, SubscriptionDescription
 from pydanube.model.errors import (
     BrokerError,

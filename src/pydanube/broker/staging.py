@@ -73,7 +73,7 @@ class Staging:
         self.committed_messages = 0
         self._topics = topics
         self._schemas = schemas
-        self._files = files
+        self.files = files
         self._queries = queries
         self._config = config
         self.committer = Committer(topics, storage, files, queries)
@@ -149,15 +149,6 @@ class Staging:
         part = self.parts.find(key)
         if part is not None:
             part.fail(StagingClosed(f"the part {key.name} was dropped"))
-
-    @property
-    def has_room(self) -> bool:
-        """Whether servers may accept more batches to stage."""
-        return self._files.has_room
-
-    async def wait_for_room(self) -> None:
-        """Wait until there is room for more batches."""
-        await self._files.wait_for_room()
 
     # Versions.
 
@@ -259,7 +250,7 @@ class Staging:
                         await self._retry.wait()
 
     async def _recover(self) -> None:
-        for found in await self._files.recover():
+        for found in await self.files.recover():
             key, number = found.content.header.key, found.content.header.number
             decision = self._queries.decision_of(key.query)
             if decision is None or number not in dict(decision.parts):
@@ -380,7 +371,7 @@ class Staging:
         if commit is not None:
             del self._commits[query]
             self.parts.byte_count -= commit.byte_count
-            await self._files.remove(number for number, _ in commit.decision.parts)
+            await self.files.remove(number for number, _ in commit.decision.parts)
 
     async def _confirm(self, query: str) -> None:
         """Read from the store whether a commit that failed was decided."""

@@ -64,7 +64,7 @@ class SubscriptionStore:
         self._done_ranges_max = done_ranges_max
         self._wall_clock_us = wall_clock_us
         self._loop = asyncio.get_running_loop()
-        self._cursors = CursorSaver(storage, self._loop)
+        self.cursors = CursorSaver(storage, self._loop)
         self.settings = SettingsStore(store, wall_clock_us)
 
     # Loading, creating, deleting.
@@ -147,7 +147,7 @@ class SubscriptionStore:
         del topic.subscriptions[name]
         if not isinstance(topic, ReliableTopic):
             return
-        self._cursors.forget(topic.topic_id, [name])
+        self.cursors.forget(topic.topic_id, [name])
         await self._store.transaction(
             [],
             [
@@ -158,10 +158,6 @@ class SubscriptionStore:
         self._storage.delete_cursor(topic.topic_id, name)
         await self._storage.journal.sync()
 
-    def on_topic_deleted(self, topic: Topic) -> None:
-        """Drop the unsaved cursors of a deleted topic."""
-        self._cursors.forget(topic.topic_id, topic.subscriptions)
-
     # Cursors.
 
     async def save(self, subscription: Subscription) -> None:
@@ -169,10 +165,6 @@ class SubscriptionStore:
         saved = self._loop.create_future()
         subscription.save_cursor_now(partial(complete_future, saved))
         await saved
-
-    def flush(self) -> None:
-        """Append all unsaved cursors to the journal."""
-        self._cursors.flush()
 
     # Construction.
 
@@ -204,7 +196,7 @@ class SubscriptionStore:
             topic=topic.name,
             topic_log=topic.log,
             settings=settings,
-            cursors=self._cursors,
+            cursors=self.cursors,
             dead_letters=self._dead_letters,
             tasks=self._tasks,
             wall_clock_us=self._wall_clock_us,

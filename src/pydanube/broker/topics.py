@@ -274,7 +274,7 @@ class Topics:
             for topic in topics:
                 del self.opened[topic.name]
                 topic.close(TopicNotFound(f"{topic.name} has been deleted"))
-                self._subscriptions.on_topic_deleted(topic)
+                self._subscriptions.cursors.forget(topic.topic_id, topic.subscriptions)
             await run_all(map(self.remove_content, _reliable_topics(topics)))
 
     async def _remove_names(self, name: TopicName, *, force: bool) -> list[Topic]:

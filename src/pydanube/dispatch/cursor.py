@@ -62,6 +62,10 @@ class Cursor:
             return (base, end) if base < end else None
         return self.done.first_gap(base, end)
 
+    def open_ranges(self, base: int, end: int) -> list[Range]:
+        """Return the ranges of ``base â¦ end`` that are not done, in order."""
+        return self.done.gaps(max(base, self.offset), end)
+
     def open_count(self, base: int, end: int) -> int:
         """Return how many messages of ``base … end`` are not done."""
         base = max(base, self.offset)

@@ -21,7 +21,6 @@ from pydanube.dispatch.cursor import Cursor
 from pydanube.dispatch.effects import Drop, Effect, Park
 from pydanube.dispatch.message_spans import MessageSpan, MessageSpans, by_base
 from pydanube.model.policy import Backoff, FailurePolicy, PoisonPolicy
-from pydanube.model.ranges import Range
 from pydanube.model.retry import RetryPolicy
 
 EXPIRED = "expired"
@@ -197,7 +196,7 @@ class DeferredMessages:
 
     def _park(self, span: MessageSpan, effects: list[Effect]) -> None:
         span.time = None
-        for base, end in self._open(span):
+        for base, end in self._cursor.open_ranges(span.base, span.end):
             part = span.part(base, end)
             part.open_count = end - base
             self.parked.add(part)
@@ -205,7 +204,7 @@ class DeferredMessages:
             effects.append(Park(base, end, delivered, span.reason, span.is_expired))
 
     def _drop(self, span: MessageSpan, effects: list[Effect]) -> None:
-        for base, end in self._open(span):
+        for base, end in self._cursor.open_ranges(span.base, span.end):
             self._cursor.mark(base, end)
             effects.append(Drop(base, end, span.reason, span.is_expired))
 
@@ -218,11 +217,6 @@ class DeferredMessages:
             spans.mark_done(span, count)
             total += count
         return total
-
-    def _open(self, span: MessageSpan) -> list[Range]:
-        """Return the ranges of *span* that are not done."""
-        cursor = self._cursor
-        return cursor.done.gaps(max(span.base, cursor.offset), span.end)
 
 
 def redelivery_delay_s(

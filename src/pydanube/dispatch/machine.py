@@ -41,10 +41,14 @@ from collections.abc import Iterable, Sequence
 from pydanube.dispatch.cursor import Cursor
 from pydanube.dispatch.deadlines import Expiries
 from pydanube.dispatch.deferred import DeferredMessages
-from pydanube.dispatch.delivery_window import DeliveryWindow
 from pydanube.dispatch.effects import Drop, Effect, SaveCursor
 from pydanube.dispatch.flow import Credit
-from pydanube.dispatch.message_spans import Batch, BatchKeys, MessageSpan
+from pydanube.dispatch.message_spans import (
+    Batch,
+    BatchKeys,
+    DeliveryWindow,
+    MessageSpan,
+)
 from pydanube.dispatch.ready import OFFSET_MAX
 from pydanube.dispatch.states import InFlightMessages, ReadyMessages
 from pydanube.dispatch.token_bucket import TokenBucket

@@ -22,6 +22,18 @@ _STALE_MAX = 64
 
 
 @dataclass(slots=True)
+class DeliveryWindow:
+    """The time in which the messages ``base â¦ end`` may be delivered."""
+
+    base: int
+    end: int
+    due: float | None = None
+    """The time from which they may be delivered; None: at once."""
+    expires: float | None = None
+    """The time at which they expire; None: never."""
+
+
+@dataclass(slots=True)
 class BatchKeys:
     """The keys of a batch: message ``base + i`` has the key ``unique[codes[i]]``."""
 
@@ -237,12 +249,11 @@ class MessageSpans:
 
     def ranges(self) -> tuple[Range, ...]:
         """Return the ranges of messages that are not done, in order."""
-        cursor = self._cursor
         return tuple(
             RangeSet(
                 gap
                 for each in self
-                for gap in cursor.done.gaps(max(each.base, cursor.offset), each.end)
+                for gap in self._cursor.open_ranges(each.base, each.end)
             )
         )
 

@@ -40,9 +40,6 @@ class SubscriptionCounts:
     """Messages in unreadable segments that the corruption policy has skipped."""
 
 
-NO_COUNTS = SubscriptionCounts()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionDescription:
     """A subscription at one moment."""
@@ -80,7 +77,7 @@ class SubscriptionDescription:
     """The first RANGES_SHOWN_MAX ranges that were skipped as unreadable."""
     is_paused: bool = False
     settings: SubscriptionSettings = DEFAULT_SETTINGS
-    counts: SubscriptionCounts = NO_COUNTS
+    counts: SubscriptionCounts = SubscriptionCounts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -197,7 +197,7 @@ class Dense:
         if end > self.end:  # noqa: PLR1730
             self.end = end
         if end - base > 1:
-            return self._set(at, end - base)
+            return self._change(at, end - base, 1)
         if bits[at >> 3] >> (at & 7) & 1:
             return 0
         bits[at >> 3] |= 1 << (at & 7)
@@ -230,7 +230,7 @@ class Dense:
         base, end = max(base, self.first), min(end, self.end)
         if base >= end:
             return 0
-        removed = self._clear(base - self._origin, end - base)
+        removed = -self._change(base - self._origin, end - base, 0)
         if not self.range_count:
             self.first = self.end
         elif base == self.first:
@@ -285,16 +285,8 @@ class Dense:
         part = int.from_bytes(self._bits[at >> 3 : (stop >> 3) + 1], "little")
         return part >> (at & 7) & (1 << (stop - at)) - 1
 
-    def _set(self, at: int, count: int) -> int:
-        old, new = self._change(at, count, 1)
-        return new.bit_count() - old.bit_count()
-
-    def _clear(self, at: int, count: int) -> int:
-        old, new = self._change(at, count, 0)
-        return old.bit_count() - new.bit_count()
-
-    def _change(self, at: int, count: int, value: int) -> tuple[int, int]:
-        """Set *count* bits to *value*; return them, with neighbours, old and new."""
+    def _change(self, at: int, count: int, value: int) -> int:
+        """Set *count* bits to *value*; return by how much the set bits have grown."""
         bits = self._bits
         # Include the bit before and the bit after, which show whether ranges join.
         start, stop = max(0, at - 1) >> 3, (at + count >> 3) + 1
@@ -303,7 +295,7 @@ class Dense:
         new = old | mask if value else old & ~mask
         bits[start:stop] = new.to_bytes(stop - start, "little")
         self.range_count += range_count_of(new) - range_count_of(old)
-        return old, new
+        return new.bit_count() - old.bit_count()
 
     def _first_set(self, at: int) -> int:
         """Return the lowest set bit from *at* on; there must be one."""

@@ -8,9 +8,8 @@ import pytest
 
 from pydanube.dispatch import MACHINES
 from pydanube.dispatch.cursor import Cursor
-from pydanube.dispatch.delivery_window import DeliveryWindow
 from pydanube.dispatch.effects import Deliver, Drop, Park, SaveCursor
-from pydanube.dispatch.message_spans import BatchKeys
+from pydanube.dispatch.message_spans import BatchKeys, DeliveryWindow
 from pydanube.model.policy import (
     DispatchLimits,
     FailurePolicy,

@@ -103,8 +103,7 @@ class BlockedKeys:
         affected: dict[BlockedKey, None] = {}
         for failed, failed_end, _ in self._overlapping(base, end):
             at, stop = max(base, failed), min(end, failed_end)
-            open_ranges = cursor.done.gaps(max(at, cursor.offset), stop)
-            for open_base, open_end in (*open_ranges, (stop, stop)):
+            for open_base, open_end in (*cursor.open_ranges(at, stop), (stop, stop)):
                 affected |= dict.fromkeys(self.remove_failed(at, open_base))
                 at = open_end
         return list(affected)

@@ -271,7 +271,7 @@ class ReadySelections:
         """Return the messages of ``base … end`` that are not done, as bits."""
         cursor = self._cursor
         if cursor.done or base < cursor.offset:
-            return bits_of(cursor.done.gaps(max(base, cursor.offset), end), origin)
+            return bits_of(cursor.open_ranges(base, end), origin)
         return (1 << end - base) - 1 << (base - origin)
 
     def _add(

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from pydanube.aio.write_buffer import WriteBuffer
-    from pydanube.broker.staging import Staging
     from pydanube.broker.topics import Topics
     from pydanube.model.errors import BrokerError
     from pydanube.servers.native.server import NativeServer
+    from pydanube.storage.staging import StagedFiles
     from pydanube.wire.batches import BatchFrame
     from pydanube.wire.native.connection import ReceivedFrame
 
@@ -169,14 +169,14 @@ class ClientLink(ABC):
             if not self._pauses:
                 self._start_turn_soon()
 
-    def pause_without_room(self, reason: str, queue: Topics | Staging) -> None:
+    def pause_without_room(self, reason: str, queue: Topics | StagedFiles) -> None:
         """Stop reading while batches in *queue* wait for memory."""
         if not queue.has_room and reason not in self._pauses:
             self.pause(reason)
             self.server.run(self._unpause_when_there_is_room(reason, queue))
 
     async def _unpause_when_there_is_room(
-        self, reason: str, queue: Topics | Staging
+        self, reason: str, queue: Topics | StagedFiles
     ) -> None:
         await queue.wait_for_room()
         self.unpause(reason)

@@ -45,7 +45,7 @@ class StageChannel(Channel):
                 self.stage.refuse(link.too_long(batch))
             else:
                 self.stage.take(batch)
-        link.pause_without_room("staging", link.broker.staging)
+        link.pause_without_room("staging", link.broker.staging.files)
 
     def staged(self, next_sequence: int) -> None:
         if self._next_sequence is None:

@@ -8,10 +8,9 @@ import tracemalloc
 import pytest
 
 from pydanube.dispatch.cursor import Cursor
-from pydanube.dispatch.delivery_window import DeliveryWindow
 from pydanube.dispatch.effects import Deliver
 from pydanube.dispatch.key_shared.machine import KeySharedSubscription
-from pydanube.dispatch.message_spans import BatchKeys
+from pydanube.dispatch.message_spans import BatchKeys, DeliveryWindow
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import FailurePolicy
 
