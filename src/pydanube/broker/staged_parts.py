@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -146,16 +147,14 @@ class Stage:
             self._port.staged(self._content.written)
 
 
+@dataclass(slots=True)
 class _TopicContent:
-    """The messages of a part for one topic."""
+    """The messages of a part for one topic, by number."""
 
-    __slots__ = ("accepted", "number", "topic_id", "written")
-
-    def __init__(self, number: int, topic_id: int, count: int = 0) -> None:
-        self.number = number
-        self.topic_id = topic_id
-        self.accepted = count
-        self.written = count
+    number: int
+    topic_id: int
+    accepted: int = 0
+    written: int = 0
 
 
 class Part:
@@ -203,7 +202,7 @@ class Part:
         self.damage = content.damage
         for topic, count in zip(content.topics, content.message_counts, strict=True):
             self._contents[topic.name] = _TopicContent(
-                topic.number, topic.topic_id, count
+                topic.number, topic.topic_id, count, count
             )
 
     def stage(

@@ -170,43 +170,28 @@ class TopicSchemas:
 
     # Deleting.
 
-    async def delete_version(
-        self, subject: str, version: int, *, force: bool = False
+    async def delete(
+        self, subject: str, version: int | None = None, *, force: bool = False
     ) -> None:
         """
-        Delete a version of a subject; its number is never used again.
+        Delete a version of a subject, or the subject with all its versions.
 
-        Messages of this version are kept, and cannot be decoded any more.
+        Their numbers and ids are never used again.  Messages of deleted versions are
+        kept, and cannot be decoded any more.  A topic that is bound to a deleted
+        subject rejects all messages, or logs warnings, until a subject of this name is
+        registered again.
 
         Raises:
             SchemaNotFound: There is no such subject or version.
-            SchemaInUse: A topic accepts only this version, and *force* is false.
+            SchemaInUse: A topic is bound to the subject, or accepts only this version,
+                and *force* is false.
         """
-        await self._registry.delete_version(
-            subject,
-            version,
-            check_unused=None
-            if force
-            else partial(self._check_unused, subject, version),
-        )
+        check = None if force else partial(self._check_unused, subject, version)
+        if version is None:
+            await self._registry.delete_subject(subject, check_unused=check)
+        else:
+            await self._registry.delete_version(subject, version, check_unused=check)
         self._invalidate(subject, version)
-
-    async def delete_subject(self, subject: str, *, force: bool = False) -> None:
-        """
-        Delete a subject with all its versions; its id is never used again.
-
-        A topic that is bound to a deleted subject rejects all messages, or logs
-        warnings, until a subject of this name is registered again.
-
-        Raises:
-            SchemaNotFound: There is no such subject.
-            SchemaInUse: A topic is bound to it, and *force* is false.
-        """
-        await self._registry.delete_subject(
-            subject,
-            check_unused=None if force else partial(self._check_unused, subject),
-        )
-        self._invalidate(subject)
 
     def _invalidate(self, subject: str, version: int | None = None) -> None:
         for topic in self._opened.values():

@@ -556,7 +556,7 @@ async def test_single_messages_without_schema_are_rejected(broker):
 async def test_subject_may_be_registered_again_after_forced_deletion(broker):
     producer = await bound(broker)
     await producer.taken()
-    await broker.schemas.delete_subject("orders", force=True)
+    await broker.schemas.delete("orders", force=True)
     assert "was not found" in str(await producer.refusal())
     new_id = await registered(broker)
     assert new_id != producer.schema_id
@@ -567,7 +567,7 @@ async def test_subject_may_be_registered_again_after_forced_deletion(broker):
 async def test_deleted_version_is_rejected(broker):
     producer = await bound(broker, versions=2)
     await producer.taken(version=1)
-    await broker.schemas.delete_version("orders", 1)
+    await broker.schemas.delete("orders", 1)
     assert "no version 1" in str(await producer.refusal(version=1))
     await producer.taken(version=2)
 

@@ -226,12 +226,12 @@ async def test_pinned_version_cannot_be_deleted(broker):
     await registered(broker, versions=3)
     await broker.topics.create(A_TOPIC, RELIABLE, strict(version=2))
     with pytest.raises(SchemaInUse, match=r"Version 2 .* is used by /default/orders"):
-        await broker.schemas.delete_version("orders", 2)
-    await broker.schemas.delete_version("orders", 1)
-    await broker.schemas.delete_version("orders", 2, force=True)
+        await broker.schemas.delete("orders", 2)
+    await broker.schemas.delete("orders", 1)
+    await broker.schemas.delete("orders", 2, force=True)
     assert (await broker.registry.describe("orders")).versions == (3,)
     with pytest.raises(SchemaNotFound):
-        await broker.schemas.delete_version("orders", 2)
+        await broker.schemas.delete("orders", 2)
 
 
 async def test_bound_subject_cannot_be_deleted(broker):
@@ -239,12 +239,12 @@ async def test_bound_subject_cannot_be_deleted(broker):
     await broker.topics.create(A_TOPIC, RELIABLE, strict())
     await broker.topics.create_partitioned(BASE, 9, RELIABLE, strict())
     with pytest.raises(SchemaInUse, match=r"used by .*/default/orders.* and 8 more"):
-        await broker.schemas.delete_subject("orders")
+        await broker.schemas.delete("orders")
     await broker.schemas.bind(BASE, None)
     with pytest.raises(SchemaInUse, match=r"used by /default/orders$"):
-        await broker.schemas.delete_subject("orders")
+        await broker.schemas.delete("orders")
     await broker.schemas.bind(A_TOPIC, None)
-    await broker.schemas.delete_subject("orders")
+    await broker.schemas.delete("orders")
     assert await broker.registry.subjects() == []
 
 
@@ -253,13 +253,13 @@ async def test_concurrent_binding_prevents_subject_deletion(world, broker):
     await broker.topics.create(A_TOPIC, RELIABLE)
     world.store.concurrent_actions = [lambda: broker.schemas.bind(A_TOPIC, strict())]
     with pytest.raises(SchemaInUse):
-        await broker.schemas.delete_subject("orders")
+        await broker.schemas.delete("orders")
 
 
 async def test_concurrent_subject_deletion_prevents_binding(world, broker):
     await registered(broker)
     await broker.topics.create(A_TOPIC, RELIABLE)
-    world.store.concurrent_actions = [lambda: broker.schemas.delete_subject("orders")]
+    world.store.concurrent_actions = [lambda: broker.schemas.delete("orders")]
     with pytest.raises(SchemaNotFound):
         await broker.schemas.bind(A_TOPIC, strict())
     assert await broker.schemas.get(A_TOPIC) is None
@@ -282,4 +282,4 @@ async def test_deleted_topic_does_not_keep_its_subject(broker):
     await registered(broker)
     await broker.topics.create(A_TOPIC, RELIABLE, strict())
     await broker.topics.delete(A_TOPIC)
-    await broker.schemas.delete_subject("orders")
+    await broker.schemas.delete("orders")

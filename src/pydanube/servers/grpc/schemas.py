@@ -108,7 +108,7 @@ class SchemaRegistryService:
     ) -> pb.DeleteSchemaVersionResponse:
         """Delete a version unless it is the only one that a topic allows."""
         with refusing(BrokerError, prefix="Failed to delete schema version: "):
-            await self._broker.schemas.delete_version(request.subject, request.version)
+            await self._broker.schemas.delete(request.subject, request.version)
         return pb.DeleteSchemaVersionResponse(
             success=True,
             message=f"Deleted version {request.version} for subject {request.subject}",

@@ -66,7 +66,7 @@ async def describe_subject(call: Call[None]) -> SubjectDescription:
 @SCHEMAS.add("DELETE", SUBJECT, Kind.DELETE_SCHEMA, query=("force",), status=204)
 async def delete_subject(call: Call[None]) -> None:
     """Delete a subject; ``?force=true`` if topics may use it."""
-    await call.broker.schemas.delete_subject(call.path["subject"], force=call.is_forced)
+    await call.broker.schemas.delete(call.path["subject"], force=call.is_forced)
 
 
 @SCHEMAS.add("GET", f"{SUBJECT}/versions", Kind.LIST_SCHEMA_VERSIONS)
@@ -98,7 +98,7 @@ async def describe_version(call: Call[None]) -> SchemaVersion:
 @SCHEMAS.add("DELETE", VERSION, Kind.DELETE_SCHEMA, query=("force",), status=204)
 async def delete_version(call: Call[None]) -> None:
     """Delete a version; ``?force=true`` if it may be the only one a topic allows."""
-    await call.broker.schemas.delete_version(
+    await call.broker.schemas.delete(
         call.path["subject"], _version_of(call), force=call.is_forced
     )
 

@@ -435,10 +435,7 @@ async def _set_compatibility(broker: Broker, m: pb.SetCompatibility) -> None:
 async def _delete_schema(broker: Broker, m: pb.DeleteSchema) -> None:
     if not m.subject:
         raise InvalidRequest("a subject is deleted, and none is named")
-    if m.version:
-        await broker.schemas.delete_version(m.subject, m.version, force=m.force)
-    else:
-        await broker.schemas.delete_subject(m.subject, force=m.force)
+    await broker.schemas.delete(m.subject, m.version or None, force=m.force)
 
 
 @REQUESTS.handler(pb.BindSchema)
