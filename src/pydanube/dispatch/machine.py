@@ -43,14 +43,16 @@ from pydanube.dispatch.deadlines import Expiries
 from pydanube.dispatch.deferred import DeferredMessages
 from pydanube.dispatch.effects import Drop, Effect, SaveCursor
 from pydanube.dispatch.flow import Credit
+from pydanube.dispatch.key_shared.in_flight import InFlightSelections
+from pydanube.dispatch.key_shared.ready import ReadySelections
 from pydanube.dispatch.message_spans import (
     Batch,
     BatchKeys,
     DeliveryWindow,
     MessageSpan,
+    MessageSpans,
 )
-from pydanube.dispatch.ready import OFFSET_MAX
-from pydanube.dispatch.states import InFlightMessages, ReadyMessages
+from pydanube.dispatch.ready import OFFSET_MAX, ReadySpans
 from pydanube.dispatch.token_bucket import TokenBucket
 from pydanube.model.policy import DispatchLimits, FailurePolicy
 from pydanube.model.ranges import Range
@@ -87,9 +89,9 @@ class SubscriptionMachine(ABC):
     needs_keys = False
     """Whether on_available() needs the keys of messages."""
 
-    in_flight: InFlightMessages
+    in_flight: MessageSpans | InFlightSelections
     """The messages in flight, to be read only."""
-    _ready: ReadyMessages
+    _ready: ReadySpans | ReadySelections
 
     def __init__(
         self,

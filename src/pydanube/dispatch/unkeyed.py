@@ -51,7 +51,6 @@ class UnkeyedSubscription(SubscriptionMachine):
     # Steps.
 
     def _deliver_ready(self, now: float, effects: list[Effect]) -> None:
-        """Deliver ready messages, as far as credit, limits and rate allow."""
         room = self._delivery_limit(now) if self._needs_slow_path else UNLIMITED
         while room > 0 and self.ready_count and self._find_next_consumer() is not None:
             span = self._ready.take(self._first_deliveries_end())

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 SERIES_MAX = 1000
 """The most series of a metric; about 100 KB a scrape."""
@@ -48,20 +49,15 @@ METRICS: list[Metric] = []
 
 
 def _metric(
-    name: str, kind: MetricKind, unit: str, help_text: str, *labels: str
+    kind: MetricKind, name: str, unit: str, help_text: str, *labels: str
 ) -> Metric:
     metric = Metric(name=name, kind=kind, help=help_text, unit=unit, labels=labels)
     METRICS.append(metric)
     return metric
 
 
-def _counter(name: str, unit: str, help_text: str, *labels: str) -> Metric:
-    return _metric(name, MetricKind.COUNTER, unit, help_text, *labels)
-
-
-def _gauge(name: str, unit: str, help_text: str, *labels: str) -> Metric:
-    return _metric(name, MetricKind.GAUGE, unit, help_text, *labels)
-
+_counter = partial(_metric, MetricKind.COUNTER)
+_gauge = partial(_metric, MetricKind.GAUGE)
 
 # The broker.
 
