@@ -11,13 +11,13 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from importlib.abc import MetaPathFinder
+from inspect import cleandoc
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from pydanube.cli.error_report import exit_on_error
-from pydanube.cli.help_text import unwrap
 from pydanube.cli.parameters import examples
 from pydanube.model.version import __version__
 
@@ -82,8 +82,16 @@ def load(name: str | None) -> Any:
     """Import and return the command *name*."""
     command = typer.main.get_command(import_module(module_of(name or "")).app)
     command.name = name
-    unwrap(command)
+    _unwrap(command)
     return command
+
+
+def _unwrap(command: Any) -> None:
+    """Join the lines of each paragraph in the help, so that the terminal wraps them."""
+    paragraphs = cleandoc(command.help or "").split("\n\n")
+    command.help = "\n\n".join(" ".join(each.split()) for each in paragraphs)
+    for each in getattr(command, "commands", {}).values():
+        _unwrap(each)
 
 
 app = typer.Typer(

@@ -54,7 +54,6 @@ From = Annotated[
 Url = Annotated[
     str,
     typer.Option(
-        "--url",
         metavar="URL",
         envvar="DANUBE_URL",
         help="The address of the broker.",

@@ -60,13 +60,12 @@ app = command_group(
 
 KindOption = Annotated[
     Kind,
-    typer.Option("--kind", metavar="delta|iceberg", help="The format of the table."),
+    typer.Option(metavar="delta|iceberg", help="The format of the table."),
 ]
 
 CatalogOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--catalog",
         metavar="NAME=VALUE",
         help="A property of the Iceberg catalog, such as uri=…; may be repeated. "
         "Properties in pyiceberg's configuration file apply too; name=… selects the "
@@ -77,7 +76,6 @@ CatalogOption = Annotated[
 StorageOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--storage",
         metavar="NAME=VALUE",
         help="A property of the object store of a Delta table, such as aws_region=…; "
         "may be repeated.",
@@ -101,7 +99,6 @@ TableArgument = Annotated[
 TableOption = Annotated[
     str,
     typer.Option(
-        "--table",
         metavar="TABLE",
         help="The directory or URL of a Delta table, or NAMESPACE.TABLE of an Iceberg "
         "table; an export creates it if it does not exist.",

@@ -65,7 +65,6 @@ Set = Annotated[
 Master = Annotated[
     str | None,
     typer.Option(
-        "--master",
         metavar="URL",
         help="The Spark master, such as 'local[4]' or spark://host:7077; overrides "
         "the file. By default all cores of this machine.",
@@ -77,7 +76,6 @@ SINK = {"Sink": "sink", "Writes to": "writes_to", "Columns": "columns"}
 Remote = Annotated[
     str | None,
     typer.Option(
-        "--remote",
         metavar="URL",
         help="A Spark Connect server, such as sc://host:15002; instead of --master.",
     ),

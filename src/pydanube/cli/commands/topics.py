@@ -51,17 +51,6 @@ app = command_group(
     "danube topics delete /default/orders",
 )
 
-HoldName = Annotated[
-    str,
-    typer.Option(
-        "--name",
-        metavar="NAME",
-        help="The name of the hold, for example that of the table that needs the "
-        "segments.",
-        show_default=False,
-    ),
-]
-
 
 @command(
     app,
@@ -224,7 +213,7 @@ def hold(
     connect: Connect,
     topic: parameters.Topic,
     *,
-    name: HoldName,
+    name: str,
     reason: str = "",
 ) -> Result:
     """
@@ -234,6 +223,8 @@ def hold(
     and deleting the topic requires --force.
 
     Args:
+        name (NAME): The name of the hold, for example that of the table that needs the
+            segments.
         reason (TEXT): The reason, for people.
     """
     with connect() as client:
@@ -244,8 +235,14 @@ def hold(
 
 
 @command(app, "danube topics release /default/orders --name lake.orders")
-def release(connect: Connect, topic: parameters.Topic, *, name: HoldName) -> Result:
-    """Release a hold."""
+def release(connect: Connect, topic: parameters.Topic, *, name: str) -> Result:
+    """
+    Release a hold.
+
+    Args:
+        name (NAME): The name of the hold, for example that of the table that needs the
+            segments.
+    """
     with connect() as client:
         client.release_topic(topic, name)
     return Result(
