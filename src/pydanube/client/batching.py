@@ -133,14 +133,9 @@ def cut(batch: pa.RecordBatch, bytes_max: int) -> list[pa.RecordBatch]:
     return cut(batch.slice(0, half), bytes_max) + cut(batch.slice(half), bytes_max)
 
 
-def has_delivery_window(batch: pa.RecordBatch) -> bool:
-    """Return whether messages of *batch* are delayed, or expire."""
-    return bool(_columns_of(batch) & _ANY_WINDOW_COLUMN)
-
-
-def is_delayed(batch: pa.RecordBatch) -> bool:
-    """Return whether messages of *batch* have a delivery time."""
-    return bool(_columns_of(batch) & Column.DELIVER_AT)
+def window_columns(batch: pa.RecordBatch) -> int:
+    """Return the columns by which messages of *batch* are delayed, or expire."""
+    return _columns_of(batch) & _ANY_WINDOW_COLUMN
 
 
 def times_of(batch: pa.RecordBatch, now: int) -> tuple[int, int]:

@@ -29,7 +29,7 @@ from pydanube.client.messages import (
     Source,
 )
 from pydanube.client.offsets import check_origin, origins_of, ranges_by_topic
-from pydanube.client.retrying import Backoff
+from pydanube.client.requester import Backoff
 from pydanube.model.errors import (
     BrokerError,
     Closed,

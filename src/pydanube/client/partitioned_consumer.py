@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pydanube.aio.tasks import gather, run_all
+from pydanube.client.channel import PartitionChannels
 from pydanube.client.consumer import Acknowledger, Consumer
 from pydanube.client.messages import Message, MessageBatch
-from pydanube.client.partitions import PartitionChannels
 from pydanube.model.errors import Closed, InvalidRequest, TimedOut
 from pydanube.model.policy import Start
 from pydanube.model.positions import to_position

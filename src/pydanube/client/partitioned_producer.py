@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from pydanube.aio.tasks import run_all
 from pydanube.client.batching import batches_of, delivery_window, to_bytes
+from pydanube.client.channel import PartitionChannels
 from pydanube.client.messages import MessageIds, PartitionedIds, PartitionSlice
-from pydanube.client.partitions import PartitionChannels
 from pydanube.client.producer import Producer, close_timeout_error, wait_for_offsets
 from pydanube.client.routing import Router
 from pydanube.model.errors import TimedOut

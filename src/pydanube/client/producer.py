@@ -23,10 +23,9 @@ from pydanube.client.batching import (
     check_attributes,
     cut,
     delivery_window,
-    has_delivery_window,
-    is_delayed,
     times_of,
     to_bytes,
+    window_columns,
 )
 from pydanube.client.channel import KeptChannel
 from pydanube.client.connection import retrieve
@@ -38,6 +37,7 @@ from pydanube.client.send_queue import (
     OpenBatch,
     SendQueue,
 )
+from pydanube.model.batch import Column
 from pydanube.model.errors import (
     BrokerError,
     Closed,
@@ -65,8 +65,7 @@ if TYPE_CHECKING:
     from pydanube.client.batching import DeliveryOptions, DeliveryWindow
     from pydanube.client.connection import BrokerConnection
     from pydanube.client.options import ProducerOptions
-    from pydanube.client.requester import Requester
-    from pydanube.client.retrying import Backoff
+    from pydanube.client.requester import Backoff, Requester
     from pydanube.wire.native.connection import ReceivedFrame
 
 STEADY_S = 1.0
@@ -264,8 +263,9 @@ class Producer(KeptChannel):
             async with self._turn:
                 self._close_open()
                 for batch in batches:
-                    if has_delivery_window(batch):
-                        self._check_window(is_delayed=is_delayed(batch))
+                    if columns := window_columns(batch):
+                        is_delayed = bool(columns & Column.DELIVER_AT)
+                        self._check_window(is_delayed=is_delayed)
                     for piece in cut(batch, self._queue.batch_bytes_max):
                         await self._wait_for_window()
                         sent.append((piece.num_rows, self._send_piece(piece, schema)))

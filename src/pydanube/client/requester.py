@@ -1,18 +1,26 @@
-"""A client's connection to its broker, and the requests on it."""
+"""A client's connection to its broker, the requests on it, and their retries."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import random
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from time import time_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydanube.aio.tasks import task_scope
 from pydanube.client.connection import BrokerConnection
-from pydanube.client.retrying import retry
-from pydanube.model.errors import Closed, ConnectionLost, InvalidRequest, TimedOut
+from pydanube.model.errors import (
+    BrokerError,
+    Closed,
+    ConnectionLost,
+    InvalidRequest,
+    Remedy,
+    TimedOut,
+)
+from pydanube.model.retry import RetryPolicy
 from pydanube.wire.native.kinds import is_repeatable
 
 if TYPE_CHECKING:
@@ -28,7 +36,9 @@ CONNECT_TIMEOUT_S = 5.0
 CLOSE_TIMEOUT_S = 10.0
 REQUEST_RETRY_S = 30.0
 """The time for which a client repeats a repeatable request."""
+_POLICY = RetryPolicy(first_s=0.05, max_s=2.0)
 
+T = TypeVar("T")
 Dial = Callable[[Callable[[], BrokerConnection]], Awaitable[BrokerConnection]]
 """Opens a transport for a new connection."""
 
@@ -197,3 +207,37 @@ class Requester:
             connection.close()
             raise
         return connection
+
+
+class Backoff:
+    """Waits between attempts, shortened at random."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+
+    async def wait(self) -> None:
+        """Wait after a failed attempt."""
+        self._failures += 1
+        await asyncio.sleep(_POLICY.delay_s(self._failures, random.random))
+
+    def reset(self) -> None:
+        """Note that an attempt succeeded: the next wait is short again."""
+        self._failures = 0
+
+
+async def retry(attempt: Callable[[], Awaitable[T]], timeout_s: float) -> T:
+    """
+    Return the result of *attempt*, which is repeated while its errors allow that.
+
+    Raises: The error of the last attempt, if it is final or *timeout_s* has passed.
+    """
+    loop = asyncio.get_running_loop()
+    backoff = Backoff()
+    give_up_at = loop.time() + timeout_s
+    while True:
+        try:
+            return await attempt()
+        except BrokerError as error:
+            if error.remedy is Remedy.GIVE_UP or loop.time() > give_up_at:
+                raise
+        await backoff.wait()

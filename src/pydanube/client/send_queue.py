@@ -53,14 +53,9 @@ _NANOSECONDS = pa.timestamp("ns", tz="UTC")
 class Completion(Protocol):
     """The recipient of a batch's first offset or error, such as ``asyncio.Future``."""
 
-    def done(self) -> bool:
-        """Return whether there is a result, or the caller was cancelled."""
-
-    def set_result(self, result: Any, /) -> None:
-        """Take the first offset."""
-
-    def set_exception(self, exception: Any, /) -> None:
-        """Take the error."""
+    def done(self) -> bool: ...
+    def set_result(self, result: Any, /) -> None: ...
+    def set_exception(self, exception: Any, /) -> None: ...
 
 
 C = TypeVar("C", bound=Completion)

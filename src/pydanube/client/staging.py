@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from pydanube.client.batching import cut, times_of
 from pydanube.client.channel import Channel
 from pydanube.client.options import parse_codec
-from pydanube.client.retrying import retry
+from pydanube.client.requester import retry
 from pydanube.client.routing import Router, fnv1a_64
 from pydanube.model.batch import Column, conform
 from pydanube.model.errors import (

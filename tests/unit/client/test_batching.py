@@ -11,10 +11,9 @@ from pydanube.client.batching import (
     batches_of,
     cut,
     delivery_window,
-    has_delivery_window,
-    is_delayed,
+    window_columns,
 )
-from pydanube.model.batch import batch_of
+from pydanube.model.batch import Column, batch_of
 from pydanube.wire.batches import BATCH_MESSAGES_MAX
 
 NOW = 1_700_000_000_000_000
@@ -78,16 +77,15 @@ def test_batch_with_one_window_column_gets_the_other():
         batches_of(with_times, DeliveryWindow(None, NOW))
 
 
-def test_has_delivery_window_tells_whether_a_batch_has_one():
+def test_columns_of_delivery_windows_are_found():
     [plain] = batches_of([b"a"], None)
     [expiring] = batches_of([b"a"], DeliveryWindow(None, NOW))
     [delayed] = batches_of([b"a"], DeliveryWindow(NOW, None))
-    assert [has_delivery_window(b) for b in (plain, expiring, delayed)] == [
-        False,
-        True,
-        True,
+    assert [window_columns(b) for b in (plain, expiring, delayed)] == [
+        0,
+        Column.EXPIRES_AT,
+        Column.DELIVER_AT,
     ]
-    assert [is_delayed(b) for b in (plain, expiring, delayed)] == [False, False, True]
 
 
 def test_empty_messages_make_no_batch():

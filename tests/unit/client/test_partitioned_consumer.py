@@ -5,7 +5,7 @@ from collections import defaultdict
 import pytest
 
 import pydanube
-from pydanube.client import partitions
+from pydanube.client import channel
 from pydanube.client.consumer import Consumer
 from pydanube.client.partitioned_consumer import (
     ROUND_ROBIN_MESSAGES,
@@ -163,7 +163,7 @@ async def test_partition_that_is_added_is_consumed_from_its_beginning(client):
 
 
 async def test_added_partitions_are_discovered_at_the_interval(client, monkeypatch):
-    monkeypatch.setattr(partitions, "PARTITIONS_LOOKUP_INTERVAL_S", 0.01)
+    monkeypatch.setattr(channel, "PARTITIONS_LOOKUP_INTERVAL_S", 0.01)
     await client.create_topic(TOPIC, partitions=1)
     async with client.consumer(TOPIC, subscription="s") as consumer:
         await client.add_partitions(TOPIC, 3)

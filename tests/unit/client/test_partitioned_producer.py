@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import pydanube
-from pydanube.client import partitions
+from pydanube.client import channel
 from pydanube.client.partitioned_producer import PartitionedProducer
 from pydanube.client.producer import Producer
 from pydanube.client.routing import fnv1a_64
@@ -134,7 +134,7 @@ async def test_partitions_that_are_added_are_used(client):
 
 
 async def test_added_partitions_are_discovered_at_the_interval(client, monkeypatch):
-    monkeypatch.setattr(partitions, "PARTITIONS_LOOKUP_INTERVAL_S", 0.01)
+    monkeypatch.setattr(channel, "PARTITIONS_LOOKUP_INTERVAL_S", 0.01)
     await client.create_topic(TOPIC, partitions=1)
     async with client.producer(TOPIC) as producer:
         await client.add_partitions(TOPIC, 2)
