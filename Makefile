@@ -8,6 +8,8 @@ PYTHON := .venv/bin/python
 DANUBE := $(PYTHON) -m pydanube
 # More words for the command behind a target: make test ARGS='-k journal -x'.
 ARGS ?=
+# Compile modules and rewrite assertions once, not in every run.
+export PYTHONDONTWRITEBYTECODE :=
 
 help:  ## Show this list.
 	@echo "Usage: make TARGET [ARGS='…']"
@@ -37,10 +39,12 @@ check: set-up  ## Run before a commit: format, lint, types, floors, fast tests.
 		{ echo "Some files are not formatted; 'make format' does it:"; \
 		  $(PYTHON) -m ruff format --check . ; exit 1; }
 	@$(PYTHON) -m ruff check --quiet .
-	@$(PYTHON) -m mypy
 	@.venv/bin/lint-imports --no-logo
-	@$(PYTHON) -m pytest -q -n 2 --dist loadfile --ignore tests/e2e \
-		-m 'not slow and not e2e' $(ARGS)
+	@types=$$(mktemp); trap 'rm -f "$$types"' EXIT; \
+		$(PYTHON) -m mypy > "$$types" 2>&1 & \
+		$(PYTHON) -m pytest -q -n 2 --dist loadfile --hypothesis-profile quick \
+			--ignore tests/e2e -m 'not slow and not e2e' $(ARGS); tests=$$?; \
+		wait $$!; correct=$$?; cat "$$types"; [ $$tests = 0 ] && [ $$correct = 0 ]
 
 format: set-up  ## Format the code, and mend what the linter can mend.
 	@$(PYTHON) -m ruff check --quiet --fix-only .

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
-from inspect import isasyncgenfunction, iscoroutinefunction
+from inspect import isasyncgenfunction, iscoroutinefunction, signature
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from pydanube.testing import memory_broker
 
 # How long an example takes says how busy the machine is, not whether it is right.
 settings.register_profile("untimed", deadline=None)
+# `make check` tries fewer examples than `make test`.
+settings.register_profile("quick", settings.get_profile("untimed"), max_examples=25)
 settings.load_profile("untimed")
 
 # A worker of pytest-xdist would hand its own search path down to every process that a
@@ -103,7 +105,7 @@ def pytest_pyfunc_call(pyfuncitem):
         run.test = test
         pyfuncitem.obj.hypothesis.inner_test = run
         return None
-    names = pyfuncitem._fixtureinfo.argnames
+    names = signature(test).parameters
     run(**{name: pyfuncitem.funcargs[name] for name in names})
     return True
 

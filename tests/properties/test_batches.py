@@ -102,7 +102,7 @@ def test_frame_with_trailing_bytes_is_corrupt(frame, more):
 
 
 @given(frames(), st.data())
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=3 * settings.default.max_examples)
 def test_flipped_bit_is_detected_outside_the_stamp(frame, data):
     at = data.draw(st.integers(0, frame.byte_count - 1))
     flipped = bytearray(frame.buffer)
@@ -171,14 +171,14 @@ def test_arbitrary_bytes_are_corrupt(junk):
 
 
 @given(st.binary(min_size=HEADER_BYTES - 4, max_size=HEADER_BYTES + 64))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=3 * settings.default.max_examples)
 def test_arbitrary_bytes_after_a_valid_version_are_corrupt(junk):
     with pytest.raises(CorruptBatch):
         decode(b"\x01\0\0\0" + junk).check()
 
 
 @given(frames(), st.data())
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=5 * settings.default.max_examples)
 def test_forged_checksum_raises_only_corrupt_batch(frame, data):
     """A hostile producer can give anything a valid checksum."""
     forged = bytearray(frame.buffer)

@@ -1,6 +1,7 @@
 """A log with gaps is read like a dictionary of its messages, from any offset."""
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,6 +58,7 @@ def rows_of(frame):
     return list(zip(offsets, rows.column("payload").to_pylist(), strict=True))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(logs(), st.integers(1, 60), st.integers(1, 4), st.integers(0, 80))
 async def test_every_message_that_stays_is_read_once_from_any_offset(

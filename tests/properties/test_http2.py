@@ -68,7 +68,7 @@ FRAMES = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(st.lists(FRAMES, max_size=20), st.binary(max_size=30), st.data())
 def test_any_bytes_are_handled_or_refused(frames, rest, choices):
     """The server answers, ignores, or closes the connection with GOAWAY."""
@@ -109,7 +109,7 @@ def test_pieces_of_any_size_give_the_same_events(bodies, choices):
     assert got == {2 * number + 1: body for number, body in enumerate(bodies)}
 
 
-@settings(max_examples=200)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(
     st.integers(0, 100),
     st.lists(

@@ -167,7 +167,7 @@ def test_any_prefix_of_a_file_gives_a_prefix_of_its_entries(history, data):
     assert (recovery.torn is None) == (length in ends)
 
 
-@settings(max_examples=200)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(histories(), st.integers(1, 4), st.data())
 def test_any_flipped_bit_gives_a_prefix_or_is_reported(history, group, data):
     whole, ends = file_of(history, group)
@@ -187,7 +187,7 @@ def test_any_flipped_bit_gives_a_prefix_or_is_reported(history, group, data):
     assert end == len(whole) or bit // 8 >= end
 
 
-@settings(max_examples=200)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(histories(), st.data())
 def test_damage_before_a_later_sync_is_never_cut_off(history, data):
     """Every entry was synced before the next: only the last one may be torn."""

@@ -29,6 +29,8 @@ from pydanube.wire.native.frames import RECEIVE_BUFFER_BYTES, header
 from pydanube.wire.native.kinds import Kind
 from support.running import TOPIC, published
 
+pytestmark = pytest.mark.slow
+
 TURNS_MAX = 1000
 
 

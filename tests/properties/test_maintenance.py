@@ -4,6 +4,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -53,6 +54,7 @@ def compacted(rows, grace_hours):
     return left
 
 
+@pytest.mark.slow
 @settings(max_examples=35, deadline=None)
 @given(histories, st.integers(1, 5), st.integers(0, 101), st.booleans(), st.booleans())
 def test_compaction_keeps_what_a_dictionary_keeps(

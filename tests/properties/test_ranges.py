@@ -35,7 +35,7 @@ def members(ranges):
 
 
 @given(changes)
-@settings(max_examples=300)
+@settings(max_examples=3 * settings.default.max_examples)
 def test_range_set_contains_the_same_as_a_set_in_the_fewest_ranges(steps):
     ranges, plain = built(steps)
     assert members(ranges) == plain

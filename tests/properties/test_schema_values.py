@@ -169,7 +169,7 @@ def test_arbitrary_text_is_parsed_or_refused(type_, definition):
     is_schema_or_refused(type_, definition)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings.default.max_examples, deadline=None)
 @given(st.sampled_from([SchemaType.AVRO, SchemaType.JSON_SCHEMA]), documents)
 @example(SchemaType.JSON_SCHEMA, {"$ref": "#"})
 @example(SchemaType.JSON_SCHEMA, {"allOf": [{"$ref": "#"}, {"$ref": "#"}]})

@@ -131,6 +131,7 @@ async def test_cost_of_creating_a_subscription_does_not_depend_on_others():
     assert_constant(*await run(measure))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "type_", [t for t in SubscriptionType if t is not SubscriptionType.EXCLUSIVE]
 )
@@ -232,6 +233,7 @@ async def test_sealing_visits_only_topics_with_a_tail():
     assert_constant(*[await measure(count) for count in (SMALL, LARGE)])
 
 
+@pytest.mark.slow
 async def test_cost_of_sealing_is_linear_in_the_topics():
     async def measure(count):
         world = World()

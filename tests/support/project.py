@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +38,12 @@ def texts() -> Iterator[Path]:
     yield from sorted(path for path in ROOT.iterdir() if _is_text(path))
     for name in ("src", "bench", "tests", "tools", "docs", ".ci", ".github"):
         yield from sorted(filter(_is_text, (ROOT / name).rglob("*")))
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """Parse a module; several tests share the result."""
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def name_of(path: Path) -> str:

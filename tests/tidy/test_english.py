@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from support.project import ROOT, SRC, modules, name_of, texts
+from support.project import ROOT, SRC, modules, name_of, texts, tree_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +61,7 @@ def test_retired_words_stay_retired() -> None:
 
 def _docstrings(path: Path) -> Iterator[tuple[int, str]]:
     """All docstrings, also those under attributes and settings."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             value = node.value.value
             if isinstance(value, str):
@@ -69,7 +69,7 @@ def _docstrings(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _help_texts(path: Path) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if (
             isinstance(node, ast.keyword)
             and node.arg in {"help", "epilog", "short_help"}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.project import ROOT, SRC, modules, name_of, texts
+from support.project import ROOT, SRC, modules, name_of, texts, tree_of
 
 NO_NAMES = {"base", "common", "core", "helper", "helpers", "manager", "managers"}
 NO_NAMES |= {"misc", "util", "utils"}
@@ -37,9 +37,7 @@ def test_a_module_is_named_after_its_subject() -> None:
 
 def test_a_module_has_a_docstring() -> None:
     silent = [
-        name_of(path)
-        for path in modules()
-        if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+        name_of(path) for path in modules() if not ast.get_docstring(tree_of(path))
     ]
     assert silent == []
 
@@ -48,7 +46,7 @@ def test_a_class_has_few_public_methods_and_properties() -> None:
     large = [
         f"{name_of(path)}: {node.name}"
         for path in modules()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.ClassDef)
         and len(_public_members(node)) > PUBLIC_MEMBERS_MAX
     ]

@@ -5,25 +5,20 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
+MODULES = [
+    "pydanube.spark",
+    "pydanube.reader.scan_reader",
+    "pydanube.tables.delta_table",
+    "pydanube.tables.iceberg_table",
+    "pydanube.tables.export.exporter",
+    "pydanube.tables.export.zero_copy",
+    "pydanube.tables.maintenance.run",
+]
+BLOCKED = "import sys; sys.modules['pyspark'] = None; import "
 
-BLOCKED = "import sys; sys.modules['pyspark'] = None; import {module}"
 
-
-@pytest.mark.parametrize(
-    "module",
-    [
-        "pydanube.spark",
-        "pydanube.reader.scan_reader",
-        "pydanube.tables.delta_table",
-        "pydanube.tables.iceberg_table",
-        "pydanube.tables.export.exporter",
-        "pydanube.tables.export.zero_copy",
-        "pydanube.tables.maintenance.run",
-    ],
-)
-def test_module_is_imported_without_pyspark(module: str) -> None:
-    program = BLOCKED.format(module=module)
+def test_modules_are_imported_without_pyspark() -> None:
+    program = BLOCKED + ", ".join(MODULES)
     done = subprocess.run(
         [sys.executable, "-c", program], check=False, capture_output=True, text=True
     )

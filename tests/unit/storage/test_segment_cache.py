@@ -31,15 +31,15 @@ async def test_cancelled_reader_does_not_affect_others():
 
 
 async def test_cache_size_is_bounded():
-    async with World().storage(row_group_bytes=2000, cache_bytes_max=50_000) as storage:
+    async with World().storage(row_group_bytes=2000, cache_bytes_max=15_000) as storage:
         log = await open_topic(storage)
-        for _ in range(100):
+        for _ in range(30):
             await publish(log, b"x" * 1000)
         await storage.seal(1)
         for _ in range(2):
             frames = await read_all(log)
-            assert offsets_of(frames) == list(range(100))
-            assert 0 < storage.cache.byte_count <= 50_000
+            assert offsets_of(frames) == list(range(30))
+            assert 0 < storage.cache.byte_count <= 15_000
 
 
 async def test_cache_may_be_empty():
