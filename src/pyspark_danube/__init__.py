@@ -3,57 +3,57 @@ Where Spark finds ``format("danube")`` without being told.
 
 Spark imports every top-level module whose name begins with ``pyspark_`` when a
 Python data source is first used, and one that fails to import breaks all of
-them; so this one imports nothing of ours until it is asked something.
+them; so this one, and those of the other formats, import nothing of
+``pydanube`` until they are asked something.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import (
-        DataSourceArrowWriter,
-        DataSourceReader,
-        DataSourceStreamArrowWriter,
-        DataSourceStreamReader,
-    )
     from pyspark.sql.types import StructType
 
 
-class DefaultSource(DataSource):  # type: ignore[misc]
-    """Topics of a Danube broker; see ``pydanube.spark.source`` and ``writer``."""
+class LazyDataSource(DataSource):  # type: ignore[misc]
+    """Delegates to data sources that are imported when they are first used."""
+
+    format: ClassVar[str]
+    sink: ClassVar[str]
+    """The module and class that write, separated by a colon."""
+    source: ClassVar[str] = ""
+    """The module and class that read; empty: those that write, which refuse."""
 
     @classmethod
     def name(cls) -> str:
-        return "danube"
+        return cls.format
 
     def schema(self) -> Any:
-        return self._source().schema()
+        return self._make(self.source or self.sink).schema()
 
-    def reader(self, schema: StructType) -> DataSourceReader:
-        return self._source().reader(schema)
+    def reader(self, schema: StructType) -> Any:
+        return self._make(self.source or self.sink).reader(schema)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        return self._source().streamReader(schema)
+    def streamReader(self, schema: StructType) -> Any:  # noqa: N802
+        return self._make(self.source or self.sink).streamReader(schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        return self._sink().writer(schema, overwrite)
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        return self._make(self.sink).writer(schema, overwrite)
 
-    def streamWriter(  # noqa: N802
-        self,
-        schema: StructType,
-        overwrite: bool,
-    ) -> DataSourceStreamArrowWriter:
-        return self._sink().streamWriter(schema, overwrite)
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802
+        return self._make(self.sink).streamWriter(schema, overwrite)
 
-    def _sink(self) -> DataSource:
-        from pydanube.spark.topic_sink import DanubeSink  # noqa: PLC0415
+    def _make(self, place: str) -> Any:
+        module, _, name = place.partition(":")
+        return getattr(import_module(module), name)(self.options)
 
-        return DanubeSink(self.options)
 
-    def _source(self) -> DataSource:
-        from pydanube.spark.source import DanubeDataSource  # noqa: PLC0415
+class DefaultSource(LazyDataSource):
+    """Topics of a Danube broker."""
 
-        return DanubeDataSource(self.options)
+    format = "danube"
+    source = "pydanube.spark.source:DanubeDataSource"
+    sink = "pydanube.spark.topic_sink:DanubeSink"

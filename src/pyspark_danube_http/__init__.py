@@ -1,34 +1,10 @@
-"""
-Where Spark finds ``format("danube-http")`` without being told.
+"""Where Spark finds ``format("danube-http")``; see ``pyspark_danube``."""
 
-It imports nothing of ours until it is asked something: a module of this kind that
-cannot be imported would break all Python data sources.
-"""
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
-from pyspark.sql.datasource import DataSource
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+from pyspark_danube import LazyDataSource
 
 
-class DefaultSource(DataSource):  # type: ignore[misc]
-    """Rows to a web server; see ``pydanube.sinks.http``."""
+class DefaultSource(LazyDataSource):
+    """Rows to a web server."""
 
-    @classmethod
-    def name(cls) -> str:
-        return "danube-http"
-
-    def writer(self, schema: StructType, overwrite: bool) -> Any:
-        return self._sink().writer(schema, overwrite)
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802
-        return self._sink().streamWriter(schema, overwrite)
-
-    def _sink(self) -> Any:
-        from pydanube.sinks.http import HttpDataSource  # noqa: PLC0415
-
-        return HttpDataSource(self.options)
+    format = "danube-http"
+    sink = "pydanube.sinks.http:HttpDataSource"

@@ -1,34 +1,10 @@
-"""
-Where Spark finds ``format("danube-lancedb")`` without being told.
+"""Where Spark finds ``format("danube-lancedb")``; see ``pyspark_danube``."""
 
-It imports nothing of ours until it is asked something: a module of this kind that
-cannot be imported would break all Python data sources.
-"""
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
-from pyspark.sql.datasource import DataSource
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+from pyspark_danube import LazyDataSource
 
 
-class DefaultSource(DataSource):  # type: ignore[misc]
-    """Rows into a table of LanceDB; see ``pydanube.sinks.lancedb``."""
+class DefaultSource(LazyDataSource):
+    """Rows into a table of LanceDB."""
 
-    @classmethod
-    def name(cls) -> str:
-        return "danube-lancedb"
-
-    def writer(self, schema: StructType, overwrite: bool) -> Any:
-        return self._sink().writer(schema, overwrite)
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802
-        return self._sink().streamWriter(schema, overwrite)
-
-    def _sink(self) -> Any:
-        from pydanube.sinks.lancedb import LanceDataSource  # noqa: PLC0415
-
-        return LanceDataSource(self.options)
+    format = "danube-lancedb"
+    sink = "pydanube.sinks.lancedb:LanceDataSource"
