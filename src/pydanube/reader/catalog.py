@@ -1,7 +1,5 @@
 """
 The reader's requests to a broker: topics, segments, messages and schemas.
-
-``Catalog`` is the protocol, and ``BrokerCatalog`` implements it with the client.
 """
 
 from __future__ import annotations
@@ -10,7 +8,7 @@ import atexit
 import os
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pydanube.model.errors import BrokerError, InvalidRequest, Remedy
 from pydanube.model.positions import to_datetime
@@ -29,85 +27,6 @@ if TYPE_CHECKING:
     from pydanube.sync import Client
 
 T = TypeVar("T")
-
-
-class Catalog(Protocol):
-    """The topics and schemas of a broker."""
-
-    def topics(self) -> list[str]:
-        """Return the names of all topics and partitions, sorted."""
-        ...
-
-    def partitions(self, topic: str) -> list[str]:
-        """
-        Return the partitions of *topic*, or *topic* itself if it has none.
-
-        The list is empty if the topic does not exist.
-        """
-        ...
-
-    def head(self, topic: str) -> Head:
-        """
-        Return which messages the topic has at the moment.
-
-        Raises:
-            TopicNotFound: The topic does not exist.
-            InvalidRequest: The topic is non-reliable.
-        """
-        ...
-
-    def offset_at_time(self, topic: str, time_us: int) -> int | None:
-        """
-        Return the first message that was published at *time_us* since 1970 or later.
-
-        Raises:
-            TopicNotFound: The topic does not exist.
-        """
-        ...
-
-    def layout(self, topic: str, base: int, end: int) -> tuple[Head, TopicRange]:
-        """Return the topic's head and the segments with messages of ``base … end``."""
-        ...
-
-    def read(self, topic: str, base: int, end: int) -> Iterator[pa.RecordBatch]:
-        """
-        Read the messages ``base … end``, in order, with all columns of a segment.
-
-        Raises:
-            OffsetDropped: Some of them are gone.
-        """
-        ...
-
-    def report_progress(self, topic: str, subscription: str, offset: int) -> None:
-        """Report that *subscription* has processed all messages before *offset*."""
-        ...
-
-    def subject_of(self, topic: str) -> str | None:
-        """
-        Return the schema subject that the topic is bound to, if any.
-
-        Raises:
-            TopicNotFound: The topic does not exist.
-        """
-        ...
-
-    def subject(self, subject: str) -> SubjectDescription:
-        """
-        Describe *subject* and its versions.
-
-        Raises:
-            SchemaNotFound: The subject does not exist.
-        """
-        ...
-
-    def schema_version(self, subject: str, version: int) -> SchemaVersion:
-        """
-        Return one version of *subject*.
-
-        Raises:
-            SchemaNotFound: The version does not exist.
-        """
-        ...
 
 
 # Spark reuses and forks its Python workers, so each process opens its own connections.
@@ -133,7 +52,7 @@ def process_client(url: str) -> Client:
     return _connections[key]
 
 
-class BrokerCatalog:
+class Catalog:
     """
     A broker's topics and schemas, requested through the client.
 
@@ -159,12 +78,25 @@ class BrokerCatalog:
         self._wait = wait
 
     def topics(self) -> list[str]:
+        """Return the names of all topics and partitions, sorted."""
         return self._request(lambda client: sorted(client.topics()))
 
     def partitions(self, topic: str) -> list[str]:
+        """
+        Return the partitions of *topic*, or *topic* itself if it has none.
+
+        The list is empty if the topic does not exist.
+        """
         return self._request(lambda client: client.partitions(topic))
 
     def head(self, topic: str) -> Head:
+        """
+        Return which messages the topic has at the moment.
+
+        Raises:
+            TopicNotFound: The topic does not exist.
+            InvalidRequest: The topic is non-reliable.
+        """
         found = self._request(lambda client: client.describe_topic(topic))
         if not found.policy.is_reliable:
             raise InvalidRequest(
@@ -181,11 +113,18 @@ class BrokerCatalog:
         )
 
     def offset_at_time(self, topic: str, time_us: int) -> int | None:
+        """
+        Return the first message that was published at *time_us* since 1970 or later.
+
+        Raises:
+            TopicNotFound: The topic does not exist.
+        """
         time = to_datetime(max(TIME_MIN, min(time_us, TIME_MAX)))
         [found] = self._request(lambda client: client.find_offsets(topic, [time]))
         return found
 
     def layout(self, topic: str, base: int, end: int) -> tuple[Head, TopicRange]:
+        """Return the topic's head and the segments with messages of ``base … end``."""
         found = self._request(lambda client: client.segments(topic, base, end))
         files = tuple(
             SegmentFile(
@@ -204,6 +143,12 @@ class BrokerCatalog:
         return head, TopicRange(topic, found.topic_id, base, end, files)
 
     def read(self, topic: str, base: int, end: int) -> Iterator[pa.RecordBatch]:
+        """
+        Read the messages ``base … end``, in order, with all columns of a segment.
+
+        Raises:
+            OffsetDropped: Some of them are gone.
+        """
         # A read that fails is repeated after the last batch that was yielded.
         position, left = base, self._retries
         while position < end:
@@ -222,18 +167,37 @@ class BrokerCatalog:
             self._wait(self._retry_interval_s)
 
     def report_progress(self, topic: str, subscription: str, offset: int) -> None:
+        """Report that *subscription* has processed all messages before *offset*."""
         self._request(
             lambda client: client.report_progress(topic, subscription, offset)
         )
 
     def subject_of(self, topic: str) -> str | None:
+        """
+        Return the schema subject that the topic is bound to, if any.
+
+        Raises:
+            TopicNotFound: The topic does not exist.
+        """
         found = self._request(lambda client: client.schemas.topic_schema(topic))
         return None if found is None else found.subject
 
     def subject(self, subject: str) -> SubjectDescription:
+        """
+        Describe *subject* and its versions.
+
+        Raises:
+            SchemaNotFound: The subject does not exist.
+        """
         return self._request(lambda client: client.schemas.describe(subject))
 
     def schema_version(self, subject: str, version: int) -> SchemaVersion:
+        """
+        Return one version of *subject*.
+
+        Raises:
+            SchemaNotFound: The version does not exist.
+        """
         return self._request(lambda client: client.schemas.get(subject, version))
 
     def _request(self, send: Callable[[Client], T]) -> T:
@@ -250,7 +214,7 @@ class BrokerCatalog:
 
 def broker_catalog(options: ReadOptions) -> Catalog:
     """Return the catalog of the broker that *options* name."""
-    return BrokerCatalog(
+    return Catalog(
         options.url,
         retries=options.retries,
         retry_interval_s=options.retry_interval_s,

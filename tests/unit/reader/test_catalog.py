@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from pydanube.model.errors import ConnectionLost, TopicNotFound
-from pydanube.reader.catalog import BrokerCatalog, broker_catalog
+from pydanube.reader.catalog import Catalog, broker_catalog
 from pydanube.reader.read_options import ReadOptions
 from support.topic_directory import messages
 
@@ -48,7 +48,7 @@ class BreakingClient:
 
 def catalog(client, retries=2):
     waits = []
-    found = BrokerCatalog(
+    found = Catalog(
         "danube://b",
         retries=retries,
         retry_interval_s=0.5,
@@ -104,4 +104,4 @@ def test_read_without_progress_fails():
 
 def test_catalog_is_pickled_without_a_connection():
     found = pickle.loads(pickle.dumps(broker_catalog(ReadOptions(url="danube://b:1"))))
-    assert isinstance(found, BrokerCatalog)
+    assert isinstance(found, Catalog)
