@@ -33,7 +33,7 @@ from pydanube.sinks.clickhouse_sql import DONE, MOVE_SETTINGS, MOVING, ROW, Plan
 from pydanube.sinks.requests import Requests, is_retryable_status, summarize
 from pydanube.sinks.retrying import parse_retry_policy
 from pydanube.spark.dataframe_columns import arrow_schema, missing_columns
-from pydanube.spark.sink import BatchIdentity
+from pydanube.spark.sink import BatchIdentity, StagedRows
 from pydanube.spark.sink_data_source import SinkDataSource
 from pydanube.spark.sink_options import (
     APP_ID,
@@ -211,14 +211,6 @@ def _problems(server: Server, plan: Plan, *, may_create: bool) -> list[str]:
                 has = clickhouse_sql.column_type(kind)
                 found.append(f"the column {name!r} is {has} and cannot be cast to {to}")
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class StagedRows:
-    """The staged rows of one task."""
-
-    staging: str
-    row_count: int
 
 
 class ClickHouseSink:

@@ -7,7 +7,7 @@ The body of a request depends on its rows alone.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,30 +24,6 @@ if TYPE_CHECKING:
 _TEXT = "text"
 
 
-class Format(Protocol):
-    """A format of request bodies."""
-
-    content_type: str
-
-    def problems(self, schema: pa.Schema) -> list[str]:
-        """Return the problems with columns that the format does not support."""
-        ...
-
-    def chunks(
-        self, batches: Iterable[pa.RecordBatch], rows_max: int, bytes_max: int
-    ) -> Iterator[pa.Table]:
-        """Divide rows into requests."""
-        ...
-
-    def body(self, chunk: pa.Table) -> bytes:
-        """Return the request body for *chunk*, or for a slice of it."""
-        ...
-
-    def rows(self, chunk: pa.Table) -> Any:
-        """Return each row of *chunk* by itself, as a binary array."""
-        ...
-
-
 class JsonFormat:
     """Rows as JSON objects: in an array, or one in each line."""
 
@@ -57,6 +33,7 @@ class JsonFormat:
         self._around = (b"", b"\n") if is_lines else (b"[", b"]")
 
     def problems(self, schema: pa.Schema) -> list[str]:
+        """Return the problems with columns that the format does not support."""
         return [
             f"the column {field.name!r} has the type {field.type}, which JSON does not "
             "support; cast it, for example to a string"
@@ -67,6 +44,7 @@ class JsonFormat:
     def chunks(
         self, batches: Iterable[pa.RecordBatch], rows_max: int, bytes_max: int
     ) -> Iterator[pa.Table]:
+        """Divide rows into requests."""
         texts = (
             pa.record_batch([json_text.row_texts(batch).cast(pa.binary())], [_TEXT])
             for batch in batches
@@ -80,6 +58,7 @@ class JsonFormat:
         )
 
     def body(self, chunk: pa.Table) -> bytes:
+        """Return the request body for *chunk*, or for a slice of it."""
         rows = self.rows(chunk)
         joined = pc.binary_join(
             pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), rows),
@@ -89,6 +68,7 @@ class JsonFormat:
         return opening + bytes(joined[0].as_buffer()) + closing
 
     def rows(self, chunk: pa.Table) -> Any:
+        """Return each row of *chunk* by itself, as a binary array."""
         return _single(chunk.column(_TEXT))
 
 
@@ -117,6 +97,10 @@ class ArrowFormat:
         return pa.array(
             [self.body(chunk.slice(at, 1)) for at in range(chunk.num_rows)], pa.binary()
         )
+
+
+Format = JsonFormat | ArrowFormat
+"""A format of request bodies."""
 
 
 def format_named(name: str) -> Format:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pydanube.model.errors import (
@@ -23,19 +22,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pydanube.sinks.lance_options import LanceOptions
+    from pydanube.spark.sink import StagedRows
 
 READ_ROWS = 4096
 
 STAGING_AGE_MAX_S = 7 * 24 * 3600
 """The age at which the staging tables of abandoned queries are dropped."""
-
-
-@dataclass(frozen=True, slots=True)
-class StagedRows:
-    """The staged rows of one task."""
-
-    staging: str
-    row_count: int
 
 
 class Database:

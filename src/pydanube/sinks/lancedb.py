@@ -24,12 +24,12 @@ from pydanube.model.errors import (
     InvalidRequest,
     NotFound,
 )
-from pydanube.sinks.lance_database import Database, StagedRows
+from pydanube.sinks.lance_database import Database
 from pydanube.sinks.lance_options import RESERVED, LanceOptions
 from pydanube.sinks.latest import latest_rows
 from pydanube.sinks.vectors import to_vectors, vector_type
 from pydanube.spark.dataframe_columns import arrow_schema
-from pydanube.spark.sink import digest
+from pydanube.spark.sink import StagedRows, digest
 from pydanube.spark.sink_data_source import SinkDataSource
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from pydanube.sinks.postgres_database import Database, connect, open_connection
 from pydanube.sinks.postgres_sql import Plan, TableName, Target
 from pydanube.sinks.retrying import Failed, parse_retry_policy, persist
 from pydanube.spark.dataframe_columns import arrow_schema, missing_columns
-from pydanube.spark.sink import BatchIdentity
+from pydanube.spark.sink import BatchIdentity, StagedRows
 from pydanube.spark.sink_data_source import SinkDataSource
 from pydanube.spark.sink_options import (
     APP_ID,
@@ -210,14 +210,6 @@ def _problems(database: Database, plan: Plan, *, may_create: bool) -> list[str]:
 
 class _StagedRowsLost(Exception):
     """The staged rows are lost, so that retrying the commit cannot succeed."""
-
-
-@dataclass(frozen=True, slots=True)
-class StagedRows:
-    """The staged rows of one task."""
-
-    staging: str
-    row_count: int
 
 
 class PostgresSink:

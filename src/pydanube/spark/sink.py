@@ -43,6 +43,14 @@ class TaskKey:
     attempt: int
 
 
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """The rows of one task in a staging table of their own."""
+
+    staging: str
+    row_count: int
+
+
 class Sink(Protocol):
     """
     A system that rows of batches are written to.

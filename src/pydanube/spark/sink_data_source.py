@@ -57,9 +57,7 @@ class SinkDataSource(DataSource):  # type: ignore[misc]
         raise NotImplementedError
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        sink, identity = self.sink(schema)
-        identity.check(is_stream=False)
-        sink = self.overwriting(sink) if overwrite else sink
+        sink, identity = self._plan(schema, overwrite, is_stream=False)
         rows = arrow_schema(schema)
         return BatchWriter(sink, identity, rows, is_overwrite=overwrite)
 
@@ -68,11 +66,16 @@ class SinkDataSource(DataSource):  # type: ignore[misc]
         schema: StructType,
         overwrite: bool,
     ) -> DataSourceStreamArrowWriter:
-        sink, identity = self.sink(schema)
-        identity.check(is_stream=True)
-        sink = self.overwriting(sink) if overwrite else sink
+        sink, identity = self._plan(schema, overwrite, is_stream=True)
         rows = arrow_schema(schema)
         return StreamWriter(sink, identity, rows, is_overwrite=overwrite)
+
+    def _plan(
+        self, schema: StructType, overwrite: bool, *, is_stream: bool
+    ) -> tuple[Sink, BatchIdentity]:
+        sink, identity = self.sink(schema)
+        identity.check(is_stream=is_stream)
+        return self.overwriting(sink) if overwrite else sink, identity
 
     def overwriting(self, sink: Sink) -> Sink:
         """
@@ -87,8 +90,8 @@ class SinkDataSource(DataSource):  # type: ignore[misc]
         )
 
 
-class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
-    """Writes a batch write to a sink."""
+class _SinkWriter:
+    """The part of both writers that Spark pickles into tasks."""
 
     def __init__(
         self,
@@ -103,6 +106,11 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         self._identity = identity
         self._schema = schema
         self._job = uuid.uuid4().hex
+        """The query of a batch write."""
+
+
+class BatchWriter(_SinkWriter, DataSourceArrowWriter):  # type: ignore[misc]
+    """Writes a batch write to a sink."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         place = current_task_id(self._job)
@@ -119,21 +127,8 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         abort_batch(self._sink, messages, key)
 
 
-class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
+class StreamWriter(_SinkWriter, DataSourceStreamArrowWriter):  # type: ignore[misc]
     """Writes the micro-batches of a stream to a sink."""
-
-    def __init__(
-        self,
-        sink: Sink,
-        identity: BatchIdentity,
-        schema: pa.Schema,
-        *,
-        is_overwrite: bool = False,
-    ) -> None:
-        self._sink = sink
-        self._is_replacing = is_overwrite
-        self._identity = identity
-        self._schema = schema
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         # The tasks of a stream always have a query id.
