@@ -14,7 +14,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pydanube.model.errors import Conflict, InvalidRequest, TopicNotFound
+from pydanube.model.errors import (
+    BrokerError,
+    Conflict,
+    InvalidRequest,
+    TopicNotFound,
+)
 from pydanube.reader import topics
 from pydanube.reader.catalog import broker_catalog
 from pydanube.reader.decoding_planner import DecodingPlanner
@@ -27,7 +32,6 @@ from pydanube.tables.export.table_columns import (
     UndecodablePolicy,
 )
 from pydanube.tables.export.tasks import (
-    ExportFailure,
     ExportJob,
     ExportOutcome,
     ExportResult,
@@ -420,8 +424,8 @@ class Exporter:
 
 def _raise_first(answers: Sequence[ExportOutcome]) -> None:
     for each in answers:
-        if isinstance(each, ExportFailure):
-            raise each.error
+        if isinstance(each, BrokerError):
+            raise each
 
 
 def _discard(

@@ -58,14 +58,7 @@ class ExportResult:
     """The size of the messages in memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExportFailure:
-    """The error of a task that failed."""
-
-    error: BrokerError
-
-
-ExportOutcome = ExportResult | ExportFailure
+ExportOutcome = ExportResult | BrokerError
 
 
 def export(job: ExportJob) -> ExportOutcome:
@@ -78,7 +71,7 @@ def export(job: ExportJob) -> ExportOutcome:
     try:
         return export_from(job, broker_catalog(job.read))
     except BrokerError as error:
-        return ExportFailure(error)
+        return error
 
 
 def export_from(job: ExportJob, catalog: Catalog) -> ExportResult:
