@@ -8,14 +8,19 @@ mistake is reported once.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydanube.model.dead_letters import ORIGINAL_OFFSET, ORIGINAL_TOPIC, REASON
 from pydanube.model.errors import BrokerError
 from pydanube.pipelines.functions import NoSuchFunction, load_function
+from pydanube.pipelines.loading import Pipeline
 from pydanube.pipelines.options import resolve, sink_options, source_options
+from pydanube.pipelines.problems import Path as SpecPath
+from pydanube.pipelines.problems import Problems
 from pydanube.pipelines.rules import DEAD_LETTERS
 from pydanube.pipelines.spark_errors import (
     SPARK_ERRORS,
@@ -24,18 +29,11 @@ from pydanube.pipelines.spark_errors import (
     location_in,
     parameters_of,
 )
-from pydanube.pipelines.spec import Source, Step
+from pydanube.pipelines.spec import Sink, Source, Step, Trigger, Watermark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-
     from pyspark.sql import DataFrame, SparkSession
 
-    from pydanube.pipelines.loading import Pipeline
-    from pydanube.pipelines.problems import Path as SpecPath
-    from pydanube.pipelines.problems import Problems
-    from pydanube.pipelines.spec import Sink, Trigger, Watermark
 
 P = TypeVar("P", Source, Step)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any, TextIO
 
 import msgspec
 from rich import box
@@ -13,11 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import TextIO
-
-    from pydanube.pipelines.progress import QueryProgress
+from pydanube.pipelines.progress import QueryProgress
 
 NOTHING = "\u2013"
 

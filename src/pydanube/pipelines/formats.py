@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from pydanube.spark import formats
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FILE_FORMATS = frozenset({"csv", "json", "orc", "parquet", "text", "xml"})
 """File formats, which Spark writes exactly once with its log in the directory."""

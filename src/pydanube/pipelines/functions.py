@@ -11,14 +11,12 @@ import ast
 import importlib
 import importlib.util
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydanube.model.suggestions import did_you_mean
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 class NoSuchFunction(ValueError):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import structs
 
@@ -12,13 +13,8 @@ from pydanube.pipelines.parameters import Secrets, Substitution
 from pydanube.pipelines.problems import InvalidPipeline, Problem, Problems
 from pydanube.pipelines.reading import Document, read_document
 from pydanube.pipelines.rules import Rules
-from pydanube.pipelines.spec import Spec, Trigger, parse_spec, parse_trigger
+from pydanube.pipelines.spec import Sink, Spec, Trigger, parse_spec, parse_trigger
 from pydanube.reader.read_option_table import URL_DEFAULT
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pydanube.pipelines.spec import Sink
 
 BROKER_VARIABLE = "DANUBE_URL"
 

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
-from pydanube.pipelines.spec import Scalar, option_text
-from pydanube.reader.read_options import Mode, parse_read_options
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from pydanube.pipelines.spec import Sink, Source
-    from pydanube.reader.read_options import ReadOptions
+from pydanube.pipelines.spec import Scalar, Sink, Source, option_text
+from pydanube.reader.read_options import Mode, ReadOptions, parse_read_options
 
 
 def source_options(source: Source, broker: str) -> dict[str, str]:

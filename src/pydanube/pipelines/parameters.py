@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from string import ascii_letters, digits
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydanube.model.redaction import mask
 from pydanube.model.suggestions import did_you_mean
 from pydanube.pipelines.problems import Path, Problems
 from pydanube.pipelines.spec import option_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
 
 PARAMETERS = "parameters"
 

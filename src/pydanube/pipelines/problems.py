@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path as FilePath
 
 from pydanube.model.errors import InvalidConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path as FilePath
 
 Path = tuple[str | int, ...]
 """A path in the file, such as ``("sinks", "orders", "options")``."""

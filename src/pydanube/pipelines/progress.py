@@ -5,17 +5,15 @@ The progress of a run's queries, from Spark's progress reports.  Pure.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from pydanube.model.errors import BrokerError
 from pydanube.reader import offsets
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 
 class QueryState(Enum):

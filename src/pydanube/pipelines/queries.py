@@ -9,24 +9,19 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyspark.sql import Observation
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
 
+from pydanube.model.retry import RetryPolicy
 from pydanube.pipelines import formats
+from pydanube.pipelines.building import Query
 from pydanube.pipelines.progress import QueryProgress, QueryState, key_of, unseen
 from pydanube.pipelines.spark_errors import SPARK_ERRORS, error_message
 from pydanube.pipelines.spec import TriggerKind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from pyspark.sql import DataFrame
-
-    from pydanube.model.retry import RetryPolicy
-    from pydanube.pipelines.building import Query
 
 
 class StreamQuery:

@@ -7,8 +7,10 @@ All problems are reported, not just the first one.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from pydanube.model.errors import BrokerError
 from pydanube.model.names import TopicName
@@ -16,16 +18,17 @@ from pydanube.model.suggestions import did_you_mean
 from pydanube.pipelines import formats
 from pydanube.pipelines.functions import check_function
 from pydanube.pipelines.options import sink_options, topic_options
-from pydanube.pipelines.problems import listed
-from pydanube.pipelines.spec import Mode, parse_duration, parse_trigger
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
-
-    from pydanube.pipelines.problems import Path as SpecPath
-    from pydanube.pipelines.problems import Problems
-    from pydanube.pipelines.spec import Sink, Source, Spec, Step
+from pydanube.pipelines.problems import Path as SpecPath
+from pydanube.pipelines.problems import Problems, listed
+from pydanube.pipelines.spec import (
+    Mode,
+    Sink,
+    Source,
+    Spec,
+    Step,
+    parse_duration,
+    parse_trigger,
+)
 
 DEAD_LETTERS = "dead_letters"
 

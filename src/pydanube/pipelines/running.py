@@ -12,31 +12,28 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pydanube.model.errors import Conflict
+from pydanube.pipelines.building import Query
+from pydanube.pipelines.display import Display
+from pydanube.pipelines.loading import Pipeline
 from pydanube.pipelines.progress import QueryState, RunState, RunStatus
-from pydanube.pipelines.queries import StreamQuery, TableWrite
+from pydanube.pipelines.queries import RunningQuery, StreamQuery, TableWrite
 from pydanube.pipelines.starting_offsets import (
     fix_latest_offsets,
     read_starting_offsets,
 )
-from pydanube.pipelines.state import is_alive, process_start_time
+from pydanube.pipelines.state import StateDirectory, is_alive, process_start_time
 from pydanube.pipelines.validation import validate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from pyspark.sql import SparkSession
 
-    from pydanube.pipelines.building import Query
-    from pydanube.pipelines.display import Display
-    from pydanube.pipelines.loading import Pipeline
-    from pydanube.pipelines.queries import RunningQuery
-    from pydanube.pipelines.state import StateDirectory
 
 POLL_INTERVAL_S = 0.25
 LEFTOVER_WAIT_S = 30.0

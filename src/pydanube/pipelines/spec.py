@@ -7,8 +7,9 @@ similar ones.  ``rules`` checks the combinations.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -17,9 +18,6 @@ from pydanube.model.quantities import DURATION_UNITS, parse_quantity
 from pydanube.model.retry import RetryPolicy
 from pydanube.model.suggestions import did_you_mean
 from pydanube.pipelines.problems import Path, Problems, listed
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 G = TypeVar("G", bound=msgspec.Struct)
 

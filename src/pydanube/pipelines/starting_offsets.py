@@ -9,19 +9,15 @@ beside the checkpoints.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 
 from pydanube.model.names import TopicName
+from pydanube.pipelines.loading import Pipeline
 from pydanube.pipelines.options import source_options, topic_options
 from pydanube.reader.catalog import process_client
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pydanube.pipelines.loading import Pipeline
-    from pydanube.sync import Client
+from pydanube.sync import Client
 
 FILE = "starts.json"
 

@@ -13,17 +13,14 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from pydanube.model.errors import Conflict
 from pydanube.pipelines.progress import RunStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LOCK_WAIT_S = 1.0
 """How long to wait for the lock, which ``status`` holds for a moment."""

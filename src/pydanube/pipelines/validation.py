@@ -9,28 +9,24 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pydanube.model.errors import BrokerError, ConnectionLost
 from pydanube.model.suggestions import did_you_mean
 from pydanube.pipelines import formats
-from pydanube.pipelines.building import Builder
+from pydanube.pipelines.building import Builder, Query
+from pydanube.pipelines.loading import Pipeline
 from pydanube.pipelines.options import topic_options
 from pydanube.pipelines.problems import Problems, listed
 from pydanube.pipelines.spark_errors import SPARK_ERRORS, error_message
-from pydanube.pipelines.spec import Mode
+from pydanube.pipelines.spec import Mode, Source
 from pydanube.reader.catalog import process_client
 from pydanube.spark.formats import check_sink
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from pyspark.sql import SparkSession
-
-    from pydanube.pipelines.building import Query
-    from pydanube.pipelines.loading import Pipeline
-    from pydanube.pipelines.spec import Source
 
 
 def validate(

@@ -28,12 +28,13 @@ dataclass, TypedDict              object                  record
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -41,9 +42,6 @@ from msgspec import inspect
 
 from pydanube.model.errors import InvalidSchema
 from pydanube.schemas.language import error_text, nested_values
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _EMPTY: dict[Any, Any] = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -31,10 +31,8 @@ from pydanube.schemas.language import (
     convert_items,
     refuse_bad_payloads,
 )
+from pydanube.schemas.parsed_schema import ParsedSchema
 from pydanube.schemas.primitives import NumberSchema
-
-if TYPE_CHECKING:
-    from pydanube.schemas.parsed_schema import ParsedSchema
 
 ColumnEncoder = Callable[[Any], Any]
 """

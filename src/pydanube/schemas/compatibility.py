@@ -6,12 +6,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pydanube.model.schemas import Compatibility
-    from pydanube.schemas.language import Incompatibility
-    from pydanube.schemas.parsed_schema import ParsedSchema
+from pydanube.model.schemas import Compatibility
+from pydanube.schemas.language import Incompatibility
+from pydanube.schemas.parsed_schema import ParsedSchema
 
 
 class Direction(Enum):

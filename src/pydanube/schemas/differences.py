@@ -7,19 +7,17 @@ compatible.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from pydanube.model.schemas import SchemaType
+from pydanube.schemas.parsed_schema import ParsedSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
-
-    from pydanube.schemas.parsed_schema import ParsedSchema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from pydanube.model.errors import IncompatibleSchema
-from pydanube.schemas.language import Incompatibility
+from pydanube.model.schemas import SchemaType
+from pydanube.schemas.language import (
+    BadPayload,
+    ColumnDecoder,
+    Decoder,
+    Encoder,
+    Incompatibility,
+    Validate,
+)
 from pydanube.schemas.worker_pool import LimitExceeded, WorkerPool
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pyarrow as pa
 
-    from pydanube.model.schemas import SchemaType
-    from pydanube.schemas.language import (
-        BadPayload,
-        ColumnDecoder,
-        Decoder,
-        Encoder,
-        Validate,
-    )
 
 STEPS_IN_PROCESS_MAX = 2 * 1024 * 1024
 """A payload that takes more steps to validate, about 50 ms, is validated elsewhere."""

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pydanube.model.errors import InvalidSchema
 from pydanube.model.extras import require
 from pydanube.model.schemas import SchemaType
 from pydanube.schemas.language import definition_text
+from pydanube.schemas.parsed_schema import ParsedSchema
 from pydanube.schemas.primitives import BytesSchema, NumberSchema, StringSchema
-
-if TYPE_CHECKING:
-    from pydanube.schemas.parsed_schema import ParsedSchema
 
 _WITH_LIBRARIES = (SchemaType.AVRO, SchemaType.JSON_SCHEMA, SchemaType.PROTOBUF)
 

@@ -9,8 +9,9 @@ float32, can be read too.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,9 +29,6 @@ from pydanube.schemas.language import (
     refuse_bad_payloads,
 )
 from pydanube.schemas.parsed_schema import ParsedSchema
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 class PrimitiveSchema(ParsedSchema):

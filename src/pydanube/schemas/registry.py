@@ -10,17 +10,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from msgspec.structs import asdict, replace
 
 from pydanube.metadata import keys
 from pydanube.metadata.records import SchemaVersionRecord, SubjectRecord
-from pydanube.metadata.store import Delete, Put
+from pydanube.metadata.store import (
+    Comparison,
+    Delete,
+    MetadataStore,
+    Operation,
+    Put,
+    Stored,
+)
 from pydanube.metadata.transactions import retry_on_conflict, unchanged
 from pydanube.model.errors import IncompatibleSchema, InvalidSchema, SchemaNotFound
 from pydanube.model.names import parse_subject
@@ -32,13 +38,8 @@ from pydanube.model.schemas import (
 )
 from pydanube.schemas.compatibility import Direction, Violation, find_violations
 from pydanube.schemas.language import Incompatibility, definition_text
+from pydanube.schemas.parsed_schema import ParsedSchema
 from pydanube.schemas.parsing import parse_schema
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pydanube.metadata.store import Comparison, MetadataStore, Operation, Stored
-    from pydanube.schemas.parsed_schema import ParsedSchema
 
 PARSED_BYTES_MAX = 4 * 1024 * 1024
 """How long the definitions of the parsed schemas in memory may be together.  A parsed

@@ -9,9 +9,10 @@ class.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date, datetime, time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -20,17 +21,15 @@ from pydanube.model.errors import InvalidPayload
 from pydanube.model.schemas import SchemaType
 from pydanube.schemas.class_schemas import inspect_type, is_protobuf, is_pydantic
 from pydanube.schemas.language import (
+    Convert,
+    Decoder,
+    Encoder,
     convert_each,
     does_not_fit,
     nested_values,
     refuse_bad_payloads,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pydanube.schemas.language import Convert, Decoder, Encoder
-    from pydanube.schemas.parsed_schema import ParsedSchema
+from pydanube.schemas.parsed_schema import ParsedSchema
 
 _AVRO_TYPES = (bytes, bytearray, datetime, date, time, UUID)
 """Types that the Avro encoder takes unchanged."""

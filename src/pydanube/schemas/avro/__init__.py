@@ -8,9 +8,10 @@ cost of decoding a datum.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache, partial
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import fastavro
 import msgspec
@@ -41,9 +42,6 @@ from pydanube.schemas.language import (
     find_bad_payloads,
 )
 from pydanube.schemas.parsed_schema import ParsedSchema
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _WIDER = {"int": "long", "float": "double"}
 _NAMED = "__named_schemas"

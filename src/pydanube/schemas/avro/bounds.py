@@ -15,8 +15,8 @@ values that take no bytes.  Two kinds of checks bound this:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pydanube.model.errors import InvalidPayload, InvalidSchema
 from pydanube.schemas.avro.types import (
@@ -30,9 +30,6 @@ from pydanube.schemas.avro.types import (
     Record,
     Union,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 VALUE_DEPTH_MAX = 256
 """The maximum nesting of records, arrays and maps in one datum."""

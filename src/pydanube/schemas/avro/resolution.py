@@ -9,14 +9,13 @@ meaning to the reader: different logical types, and different units, do not matc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pydanube.schemas.avro.types import (
     Array,
     AvroType,
     Enum,
     Field,
     Fixed,
+    Logical,
     Map,
     Named,
     Primitive,
@@ -24,9 +23,6 @@ from pydanube.schemas.avro.types import (
     Union,
 )
 from pydanube.schemas.language import ComparedPairs, Incompatibility
-
-if TYPE_CHECKING:
-    from pydanube.schemas.avro.types import Logical
 
 PROMOTIONS = {
     "int": ("long", "float", "double"),

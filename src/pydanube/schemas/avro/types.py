@@ -7,16 +7,14 @@ Source: Apache Avro specification 1.12, "Schema Declaration" and "Names".
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
 from pydanube.model.errors import InvalidSchema
 from pydanube.schemas.language import DEPTH_MAX, PARTS_MAX
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 

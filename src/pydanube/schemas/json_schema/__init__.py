@@ -7,9 +7,10 @@ constraints.  References must stay inside the document.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jsonschema_rs
 import msgspec
@@ -42,9 +43,6 @@ from pydanube.schemas.language import (
     refuse_bad_payloads,
 )
 from pydanube.schemas.parsed_schema import ParsedSchema
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 ERRORS_LISTED_MAX = 3
 EXPLAINED_STEPS_MAX = 16 * 1024

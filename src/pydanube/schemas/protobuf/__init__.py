@@ -7,11 +7,13 @@ definition.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from google.protobuf import descriptor_pool, json_format, message_factory
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError, Message
 
@@ -38,11 +40,6 @@ from pydanube.schemas.parsed_schema import ParsedSchema
 from pydanube.schemas.protobuf.columns import column_of, plain_values_of
 from pydanube.schemas.protobuf.comparison import find_incompatibilities
 from pydanube.schemas.protobuf.compiler import compile_proto
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from google.protobuf.descriptor import Descriptor
 
 
 class ProtobufSchema(ParsedSchema):

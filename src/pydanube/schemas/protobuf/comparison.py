@@ -9,22 +9,18 @@ value, bytes read as text, and a field that has moved to another number.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+from google.protobuf.descriptor import (
+    Descriptor,
+    EnumDescriptor,
+    FieldDescriptor,
+    OneofDescriptor,
+)
 from google.protobuf.descriptor import FieldDescriptor as Type
 from google.protobuf.descriptor_pb2 import DescriptorProto
 
 from pydanube.schemas.language import Incompatibility
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from google.protobuf.descriptor import (
-        Descriptor,
-        EnumDescriptor,
-        FieldDescriptor,
-        OneofDescriptor,
-    )
 
 _GROUPS: tuple[set[int], ...] = (
     {

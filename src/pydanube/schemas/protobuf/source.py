@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
     EnumDescriptorProto,
@@ -14,11 +16,6 @@ from google.protobuf.descriptor_pb2 import (
 
 from pydanube.model.errors import InvalidSchema
 from pydanube.schemas.protobuf.comparison import TYPE_NAMES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from google.protobuf.descriptor import FileDescriptor
 
 _WELL_KNOWN = "google/protobuf/"
 _NUMBER_MAX = 536_870_911
