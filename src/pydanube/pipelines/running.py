@@ -162,12 +162,8 @@ class PipelineRun:
 
     def _end(self, states: list[QueryState]) -> RunState:
         if QueryState.FAILED in states:
-            failed = [
-                query.progress
-                for query in self._queries
-                if query.progress.state is QueryState.FAILED
-            ]
-            self._status.error = f"{failed[0].name}: {failed[0].error}"
+            failed = self._queries[states.index(QueryState.FAILED)].progress
+            self._status.error = f"{failed.name}: {failed.error}"
             state = RunState.FAILED
         elif QueryState.STOPPED in states:
             state = RunState.STOPPED

@@ -164,12 +164,7 @@ class _AvroTypes:
                 return self._tuple(found, path)
             case inspect.DictType():
                 return self._map(found, path)
-            case (
-                inspect.DataclassType()
-                | inspect.TypedDictType()
-                | inspect.StructType()
-                | inspect.NamedTupleType()
-            ):
+            case _ if isinstance(found, _Record):
                 return self._record(found, path)
             case _:
                 raise _no_counterpart(path, found)

@@ -63,7 +63,11 @@ def column_encoder(schema: ParsedSchema | None, actual: pa.DataType) -> ColumnEn
         return lambda array: _to_binary(write_texts(array)[0])
     match schema.type:
         case SchemaType.BYTES | SchemaType.STRING:
-            return _text_encoder(schema, actual)
+            if actual == schema.arrow_type():
+                return _to_binary
+            raise InvalidRequest(
+                f"value is {actual}, and the schema is {schema.type.value}"
+            )
         case SchemaType.NUMBER:
             return _number_encoder(schema, actual)
         case SchemaType.JSON_SCHEMA:
@@ -71,12 +75,6 @@ def column_encoder(schema: ParsedSchema | None, actual: pa.DataType) -> ColumnEn
             return _json_encoder(schema, actual)
         case _:
             return _one_by_one(schema, actual)
-
-
-def _text_encoder(schema: ParsedSchema, actual: pa.DataType) -> ColumnEncoder:
-    if actual == schema.arrow_type():
-        return _to_binary
-    raise InvalidRequest(f"value is {actual}, and the schema is {schema.type.value}")
 
 
 def _number_encoder(schema: ParsedSchema, actual: pa.DataType) -> ColumnEncoder:

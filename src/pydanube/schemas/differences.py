@@ -86,9 +86,7 @@ def _outline(schema: ParsedSchema) -> Any:
 
 
 def _json_schema(document: Any) -> Any:
-    """
-    Return the document; if it refers to a definition inside itself, that definition.
-    """
+    """Return the document, or the definition inside it that it only refers to."""
     if not isinstance(document, dict) or not isinstance(document.get("$defs"), dict):
         return document
     parts = dict(document["$defs"])

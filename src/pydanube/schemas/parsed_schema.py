@@ -60,9 +60,7 @@ class Validator:
         return [] if here is None else here(payloads)
 
     def _validate_apart(self, payloads: Sequence[bytes]) -> list[BadPayload]:
-        """
-        Validate small payloads in this process, and large ones in another process.
-        """
+        """Validate small payloads in this process, and large ones in another one."""
         quick: list[int] = []
         slow: list[int] = []
         for index, payload in enumerate(payloads):

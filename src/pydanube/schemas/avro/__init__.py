@@ -168,9 +168,7 @@ class AvroSchema(ParsedSchema):
         return read_all
 
     def _reader(self, reader: Any = None) -> Callable[[bytes | None], Any]:
-        """
-        Return a decoder of one payload, which raises InvalidPayload with the reason.
-        """
+        """Return a decoder of one payload that raises InvalidPayload."""
         read_datum = self._datum_reader(reader)
 
         def read_one(payload: bytes | None) -> Any:

@@ -94,18 +94,14 @@ def _decompress(block: bytes, codec: str) -> bytes:
     try:
         datum: bytes = decompressor.decompress(block, DATUM_BYTES_MAX)
         if not decompressor.eof:
-            # Remaining input means that the block exceeds the limit or is incomplete.
-            datum += decompressor.decompress(_tail(decompressor), 1)
+            # The block exceeds the limit or is incomplete; zlib returns what is left.
+            left = getattr(decompressor, "unconsumed_tail", b"")
+            datum += decompressor.decompress(left, 1)
     except (zlib.error, OSError, EOFError, ValueError, lzma.LZMAError) as error:
         raise _refused(f"its block is damaged: {error}") from error
     if len(datum) > DATUM_BYTES_MAX:
         raise _refused(f"its datum has more than {DATUM_BYTES_MAX} bytes")
     return datum
-
-
-def _tail(decompressor: Any) -> bytes:
-    """Return the input that a decompressor has left after it stopped at its limit."""
-    return getattr(decompressor, "unconsumed_tail", b"")
 
 
 def _refused(reason: str) -> InvalidPayload:

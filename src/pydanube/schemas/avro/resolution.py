@@ -127,9 +127,9 @@ class _Resolution:
         fields = self._fields_of(writer)
         for part in reader.fields:
             where = f"{path}/fields/{part.name}"
-            written = _field_for(part, fields)
-            if written is not None:
-                found += self.compare(part.type, written.type, where)
+            names = [name for name in (part.name, *part.aliases) if name in fields]
+            if names:
+                found += self.compare(part.type, fields[names[0]].type, where)
             elif not part.has_default:
                 text = (
                     f"the writer has no field {part.name}, and the reader has no "
@@ -144,14 +144,6 @@ class _Resolution:
             fields = {each.name: each for each in record.fields}
             self._fields[id(record)] = fields
         return fields
-
-
-def _field_for(part: Field, written: dict[str, Field]) -> Field | None:
-    """Return the writer's field that the reader's field *part* is read from."""
-    for name in (part.name, *part.aliases):
-        if name in written:
-            return written[name]
-    return None
 
 
 def _names(reader: Named, writer: Named, path: str) -> list[Incompatibility]:

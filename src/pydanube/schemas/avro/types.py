@@ -317,9 +317,7 @@ class _Parser:
     def _declare(
         self, value: dict[str, Any], namespace: str, path: str
     ) -> tuple[str, str]:
-        """
-        Return the full name that *value* declares, and the namespace inside of it.
-        """
+        """Return the full name that *value* declares, and the namespace inside it."""
         name = value.get("name")
         if not isinstance(name, str) or not name:
             raise InvalidSchema(f"{path or '/'}: a {value['type']} without a name")

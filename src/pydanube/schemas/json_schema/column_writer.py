@@ -44,7 +44,7 @@ def check_writable(actual: pa.DataType, path: str = "value") -> None:
                 "JSON object are text; cast them to string"
             )
         check_writable(actual.item_type, f"{path}{{}}")
-    elif not _is_scalar(actual):
+    elif _scalar_schema(actual) is None:
         raise InvalidRequest(
             f"{path} is {actual}, which JSON cannot represent; cast it to string"
         )
@@ -90,23 +90,6 @@ def write_texts(
 def required_names(document: Any) -> set[str]:
     """Return the properties that *document* requires."""
     return _object_of(document, document)[1]
-
-
-def _is_scalar(actual: pa.DataType) -> bool:
-    return any(
-        is_of(actual)
-        for is_of in (
-            types.is_null,
-            types.is_boolean,
-            types.is_integer,
-            types.is_floating,
-            types.is_decimal,
-            types.is_string,
-            types.is_binary,
-            types.is_date,
-            types.is_timestamp,
-        )
-    )
 
 
 def _write_objects(array: pa.Array, schema: Any, document: Any) -> tuple[pa.Array, Any]:
@@ -170,6 +153,7 @@ def _scalar_texts(array: pa.Array) -> pa.Array:
 
 
 def _scalar_schema(actual: pa.DataType) -> Any:
+    """Return the schema of texts of *actual*; None if JSON cannot represent it."""
     if types.is_null(actual):
         return {"type": "null"}
     if types.is_boolean(actual):
@@ -182,7 +166,9 @@ def _scalar_schema(actual: pa.DataType) -> Any:
         return {"type": "string", "format": "date"}
     if types.is_timestamp(actual) and actual.tz is not None:
         return {"type": "string", "format": "date-time"}
-    return {"type": "string"}
+    if types.is_timestamp(actual) or types.is_string(actual) or types.is_binary(actual):
+        return {"type": "string"}
+    return None
 
 
 def _object_of(schema: Any, document: Any) -> tuple[dict[str, Any], set[str]]:

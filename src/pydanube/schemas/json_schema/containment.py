@@ -159,9 +159,7 @@ class _Containment:
         self._steps = 0
 
     def compare(self, reader: Any, writer: Any, path: str) -> list[Incompatibility]:
-        """
-        Return why *reader* does not cover *writer*, which are parts of the documents.
-        """
+        """Return why *reader*, a part of its document, does not cover *writer*."""
         if self._covers(reader, writer):
             return []
         pair = msgspec.json.encode((reader, writer), order="deterministic")
@@ -337,9 +335,7 @@ class _Containment:
         return writer if is_empty else closed
 
     def _merged(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """
-        Return an ``allOf`` of plain objects as one object; other schemas unchanged.
-        """
+        """Return an ``allOf`` of plain objects as one object; others unchanged."""
         if "allOf" not in schema:
             return schema
         rest = {name: value for name, value in schema.items() if name != "allOf"}

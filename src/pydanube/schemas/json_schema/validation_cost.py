@@ -97,9 +97,7 @@ class ValidationCost:
         self._is_unbounded = True
 
     def _update(self, schema: dict[str, Any]) -> bool:
-        """
-        Compute the cost of *schema* from its parts; return whether it has changed.
-        """
+        """Compute the cost from that of the parts; return whether it has changed."""
         in_place, below = self._own_steps[id(schema)], self._part_cost(schema)
         for each in self._applied_in_place(schema):
             steps = self._steps.get(id(each), (1, 0))
@@ -147,10 +145,7 @@ class ValidationCost:
         return max(named, items, self._cost_of(schema.get("propertyNames")))
 
     def _max_cost(self, schema: dict[str, Any], *keywords: str) -> int:
-        """
-        Return the highest cost of the schemas under *keywords*, which exclude each
-        other.
-        """
+        """Return the highest cost under *keywords*, which exclude each other."""
         return max(
             (
                 self._cost_of(each)
@@ -206,7 +201,6 @@ def _schemas_in(value: Any, keyword: str) -> Iterator[Any]:
 
 
 def _size(value: Any) -> int:
-    """Return the number of nested parts of *value*."""
     return sum(
         len(each) for each in nested_values(value) if isinstance(each, dict | list)
     )

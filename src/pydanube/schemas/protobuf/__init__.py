@@ -138,9 +138,7 @@ class ProtobufSchema(ParsedSchema):
         return partial(convert_each, convert=decode_one, refusals=_REFUSALS)
 
     def _reader(self) -> Callable[[bytes], Any]:
-        """
-        Return a decoder of one payload, which raises InvalidPayload with the reason.
-        """
+        """Return a decoder of one payload that raises InvalidPayload."""
         parse = message_factory.GetMessageClass(self.message).FromString
         name = self.message.full_name
 

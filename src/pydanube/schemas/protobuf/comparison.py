@@ -202,9 +202,7 @@ def _oneof_of(field: FieldDescriptor) -> str | None:
 
 
 def _is_synthetic(oneof: OneofDescriptor) -> bool:
-    """
-    Return whether the oneof only represents the presence of an ``optional`` field.
-    """
+    """Return whether *oneof* only represents the presence of an optional field."""
     return len(oneof.fields) == 1 and oneof.name == f"_{oneof.fields[0].name}"
 
 
