@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from pydanube.pipelines.display import LineDisplay
 from pydanube.pipelines.loading import Pipeline, load
-from pydanube.pipelines.state import StateDirectory
 from pydanube.pipelines.templates import write_template
 
 if TYPE_CHECKING:
@@ -44,8 +43,8 @@ class PipelineDirectory:
         return load(self.file, parameters=given, environment=self.environment)
 
     @property
-    def state(self) -> StateDirectory:
-        return StateDirectory(self.load().state_directory)
+    def state(self) -> Any:
+        return self.load().state
 
     def run(
         self, spark: Any, *, on_poll: Callable[[], None] | None = None, **more: Any

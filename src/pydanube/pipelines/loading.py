@@ -14,6 +14,7 @@ from pydanube.pipelines.problems import InvalidPipeline, Problem, Problems
 from pydanube.pipelines.reading import Document, read_document
 from pydanube.pipelines.rules import Rules
 from pydanube.pipelines.spec import Sink, Spec, Trigger, parse_spec, parse_trigger
+from pydanube.pipelines.state import StateDirectory
 from pydanube.reader.read_option_table import URL_DEFAULT
 
 BROKER_VARIABLE = "DANUBE_URL"
@@ -41,9 +42,9 @@ class Pipeline:
         return self.file.parent
 
     @property
-    def state_directory(self) -> Path:
-        """Return the state directory."""
-        return _state_directory(self.file, self.name, self.spec.checkpoints.path)
+    def state(self) -> StateDirectory:
+        """Return the state of the pipeline's runs."""
+        return _state_of(self.file, self.name, self.spec.checkpoints.path)
 
     def trigger_of(self, sink: Sink) -> Trigger:
         """Return the trigger of *sink*."""
@@ -88,7 +89,7 @@ def load(
 
 def locate(
     file: Path, parameters: Mapping[str, str], environment: Mapping[str, str]
-) -> tuple[str, Path]:
+) -> tuple[str, StateDirectory]:
     """
     Return the name and the state directory of the pipeline in *file*.
 
@@ -110,7 +111,7 @@ def locate(
         problems.add(("name",), "is missing")
     if any("${" in str(each) for each in (tree.get("name"), own)) or not name:
         problems.refuse(file, substitution.secrets.redact)
-    return str(name), _state_directory(file, str(name), path)
+    return str(name), _state_of(file, str(name), path)
 
 
 def _read(file: Path) -> Document:
@@ -122,7 +123,5 @@ def _read(file: Path) -> Document:
     return read_document(text, str(file))
 
 
-def _state_directory(file: Path, name: str, own: str | None) -> Path:
-    if own is not None:
-        return file.parent / own
-    return file.parent / ".danube" / "pipelines" / name
+def _state_of(file: Path, name: str, own: str | None) -> StateDirectory:
+    return StateDirectory(file.parent / (own or f".danube/pipelines/{name}"))

@@ -72,10 +72,9 @@ def _outline(schema: ParsedSchema) -> Any:
         case SchemaType.JSON_SCHEMA:
             return _json_schema(msgspec.json.decode(schema.text))
         case SchemaType.AVRO:
-            try:
-                return _avro(msgspec.json.decode(schema.text))
-            except msgspec.DecodeError:
-                return schema.text.strip()
+            from pydanube.schemas.avro.types import document_of  # noqa: PLC0415
+
+            return _avro(document_of(schema.text))
         case SchemaType.PROTOBUF:
             from pydanube.schemas.protobuf import ProtobufSchema  # noqa: PLC0415
 

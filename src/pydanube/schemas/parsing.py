@@ -9,8 +9,6 @@ from pydanube.schemas.language import definition_text
 from pydanube.schemas.parsed_schema import ParsedSchema
 from pydanube.schemas.primitives import BytesSchema, NumberSchema, StringSchema
 
-_WITH_LIBRARIES = (SchemaType.AVRO, SchemaType.JSON_SCHEMA, SchemaType.PROTOBUF)
-
 # ruff: noqa: PLC0415  # Most processes need one of these languages, or none.
 
 
@@ -30,7 +28,7 @@ def parse_schema(
         raise InvalidSchema(
             f"a schema of type {type_.value} has no messages to choose from"
         )
-    if type_ in _WITH_LIBRARIES:
+    if not type_.is_primitive:
         require("schemas", f"a schema of type {type_.value}")
     match type_:
         case SchemaType.AVRO:

@@ -42,7 +42,7 @@ def test_file_is_parsed_into_a_pipeline(write):
     assert found.name == "orders"
     assert found.spec.sources["orders"].topic == "/default/o2"
     assert found.broker == "danube://127.0.0.1:6651"
-    assert found.state_directory == path.parent / ".danube/pipelines/orders"
+    assert found.state.path == path.parent / ".danube/pipelines/orders"
     assert found.secrets.redact("x hunter2") == "x ***"
     every = Trigger(TriggerKind.EVERY, 60)
     assert found.trigger_of(found.spec.sinks["slow"]) == every
@@ -78,10 +78,11 @@ def test_unreadable_file_is_a_problem(tmp_path):
 
 def test_state_directory_is_found_in_an_invalid_file(write):
     path = write(GOOD)
-    assert locate(path, {}, {}) == ("orders", path.parent / ".danube/pipelines/orders")
+    name, state = locate(path, {}, {})
+    assert (name, state.path) == ("orders", path.parent / ".danube/pipelines/orders")
     own = write(f"checkpoints: {{path: '${{topic}}/x'}}\n{GOOD}")
-    name, directory = locate(own, {"topic": "state"}, ENVIRONMENT)
-    assert (name, directory) == ("orders", path.parent / "state/x")
+    name, state = locate(own, {"topic": "state"}, ENVIRONMENT)
+    assert (name, state.path) == ("orders", path.parent / "state/x")
     with pytest.raises(InvalidPipeline, match="name: is missing"):
         locate(write("sources: {}"), {}, {})
     with pytest.raises(InvalidPipeline, match="is not a parameter"):

@@ -148,9 +148,7 @@ def validate(
         pipeline = load_pipeline(file, settings, master, remote)
         sinks: list[dict[str, str]] = []
         if spark:
-            with spark_for(
-                pipeline, StateDirectory(pipeline.state_directory).log_file
-            ) as session:
+            with spark_for(pipeline, pipeline.state.log_file) as session:
                 from pydanube.pipelines.validation import (  # noqa: PLC0415
                     validate as validate_with,
                 )
@@ -301,8 +299,7 @@ def load_pipeline(
 
 def find_state(file: Path, settings: list[str] | None) -> tuple[str, StateDirectory]:
     """Return the name of the pipeline in *file*, and its state."""
-    name, directory = locate(file, _parameters(settings), os.environ)
-    return name, StateDirectory(directory)
+    return locate(file, _parameters(settings), os.environ)
 
 
 def _parameters(settings: list[str] | None) -> dict[str, str]:

@@ -46,7 +46,7 @@ def run_pipeline(pipeline: Pipeline, output_format: OutputFormat) -> None:
         wait_for_leftover,
     )
 
-    state = StateDirectory(pipeline.state_directory)
+    state = pipeline.state
     display = display_for(output_format.value, sys.stdout)
     stop_request = StopRequest()
     with state.locked(f"{pipeline.name} cannot be run"), signals_to(stop_request):

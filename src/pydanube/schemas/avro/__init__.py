@@ -14,7 +14,6 @@ from io import BytesIO
 from typing import Any
 
 import fastavro
-import msgspec
 import pyarrow as pa
 
 from pydanube.model.errors import InvalidPayload, InvalidSchema
@@ -25,6 +24,7 @@ from pydanube.schemas.avro.container import CONTAINER_MAGIC, open_container
 from pydanube.schemas.avro.resolution import find_incompatibilities
 from pydanube.schemas.avro.types import (
     canonical_form,
+    document_of,
     parse_avro,
     without_wrong_decimals,
 )
@@ -209,12 +209,9 @@ class AvroSchema(ParsedSchema):
 
     def _parsed(self) -> Any:
         try:
-            document = msgspec.json.decode(self.text)
-        except msgspec.DecodeError:
-            document = self.text.strip()
-        try:
             # fastavro would read invalid decimals, too.
-            return fastavro.parse_schema(without_wrong_decimals(document))
+            document = without_wrong_decimals(document_of(self.text))
+            return fastavro.parse_schema(document)
         except Exception as error:
             raise InvalidSchema(
                 f"fastavro cannot use the Avro schema: {error}"

@@ -142,13 +142,7 @@ def parse_avro(text: str) -> tuple[AvroType, list[Record]]:
     Raises:
         InvalidSchema: It violates a rule of the specification; the message names it.
     """
-    try:
-        document = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
-        # A name alone is also a schema; accept it without quotes.
-        if text.strip() in PRIMITIVES:
-            return Primitive(text.strip()), []
-        raise InvalidSchema(f"the Avro schema is not JSON: {error}") from error
+    document = document_of(text)
     parser = _Parser()
     try:
         return parser.parse(document, "", "", 0), parser.records
@@ -156,6 +150,21 @@ def parse_avro(text: str) -> tuple[AvroType, list[Record]]:
         raise InvalidSchema(
             "a default in the Avro schema is nested too deeply"
         ) from error
+
+
+def document_of(text: str) -> Any:
+    """
+    Return the JSON document *text*, or the name of a type, which needs no quotes.
+
+    Raises:
+        InvalidSchema: It is neither.
+    """
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        if text.strip() in PRIMITIVES:
+            return text.strip()
+        raise InvalidSchema(f"the Avro schema is not JSON: {error}") from error
 
 
 class _Parser:
