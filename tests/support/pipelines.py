@@ -66,10 +66,10 @@ class PipelineDirectory:
                 on_poll()
             time.sleep(seconds)
 
-        pipeline, state = self.load(), self.state
-        with state.locked("a test"):
+        pipeline = self.load()
+        with pipeline.state.locked("a test"):
             last_state = PipelineRun(
-                spark, pipeline, state, LineDisplay(self.output), wait=wait, **more
+                spark, pipeline, LineDisplay(self.output), wait=wait, **more
             ).execute()
         # Where a test fails, this is shown.
         sys.stdout.write(self.output.getvalue())

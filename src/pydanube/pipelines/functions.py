@@ -73,7 +73,6 @@ def load_function(text: str, directory: Path) -> Callable[..., Any]:
 
 
 def _parse(text: str) -> tuple[str, str]:
-    """Return the file or module in *text*, and the name of the function."""
     path, colon, name = text.rpartition(":")
     if not colon or not path or not name.isidentifier():
         raise NoSuchFunction(

@@ -260,15 +260,13 @@ class Rules:
 
     def _check_view(self, name: str, path: SpecPath) -> None:
         if not _VIEW.fullmatch(name):
-            self._problems.add(
-                path, "is the name of an SQL view: use letters, digits and _"
-            )
+            reason = "is the name of an SQL view: use letters, digits and _"
+            self._problems.add(path, reason)
 
     def _check_name(self, name: str, path: SpecPath) -> None:
         if not _FILE_NAME.fullmatch(name):
-            self._problems.add(
-                path, "is the name of a directory: use letters, digits, _ and -"
-            )
+            reason = "is the name of a directory: use letters, digits, _ and -"
+            self._problems.add(path, reason)
 
     def _refuse_fields(
         self, part: object, names: Iterable[str], reason: str, path: SpecPath

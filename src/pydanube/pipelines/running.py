@@ -66,7 +66,6 @@ class PipelineRun:
         self,
         spark: SparkSession,
         pipeline: Pipeline,
-        state: StateDirectory,
         display: Display,
         *,
         stop_request: StopRequest | None = None,
@@ -76,7 +75,7 @@ class PipelineRun:
         """Prepare the run; the caller holds the lock of the state directory."""
         self._spark = spark
         self._pipeline = pipeline
-        self._state = state
+        self._state = pipeline.state
         self._display = display
         self._stop_request = stop_request or StopRequest()
         self._clock = clock

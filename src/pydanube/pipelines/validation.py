@@ -57,7 +57,6 @@ def validate(
 def _topics_exist(
     name: str, source: Source, pipeline: Pipeline, problems: Problems
 ) -> bool:
-    """Return whether the broker has the topics of *source*."""
     path = ("sources", name)
     options = topic_options(source, pipeline.broker)
     try:

@@ -59,9 +59,7 @@ def run_pipeline(pipeline: Pipeline, output_format: OutputFormat) -> None:
             spark_for(pipeline, state.log_file) as session,
             signals_to(stop_request),
         ):
-            run = PipelineRun(
-                session, pipeline, state, display, stop_request=stop_request
-            )
+            run = PipelineRun(session, pipeline, display, stop_request=stop_request)
             last_state = run.execute()
             ended_by = stop_request.number
     if last_state is RunState.FAILED:

@@ -184,7 +184,6 @@ class AvroSchema(ParsedSchema):
         return read_one
 
     def _datum_reader(self, reader: Any) -> Callable[[bytes], Any]:
-        """Return a decoder of a payload that is one datum."""
         parsed, read = self._parsed(), fastavro.schemaless_reader
         root, walked_min = self.root, self.bounds.walked_bytes_min
 
@@ -256,7 +255,6 @@ def _written_in_containers(definition: str) -> AvroSchema:
 
 
 def _check_depth(value: Any) -> None:
-    """Raise ValueError if *value* is nested deeper than a datum may be."""
     pending: list[tuple[Any, int]] = [(value, 0)]
     while pending:
         found, depth = pending.pop()

@@ -207,7 +207,6 @@ class JsonSchema(ParsedSchema):
         )
 
     def _why(self, value: Any, payload: bytes) -> str:
-        """Return why *value*, decoded from *payload*, is invalid."""
         if self._steps_to_explain(payload) > EXPLAINED_STEPS_MAX:
             return "the value is invalid; it is too large or too deep to say where"
         said = []

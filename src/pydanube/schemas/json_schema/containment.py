@@ -415,7 +415,6 @@ def _absolute(value: Any, uri: str) -> Any:
 
 
 def _draft_of(document: Any) -> int | None:
-    """Return the number of the draft that the document names, if any."""
     name = document.get("$schema", "") if isinstance(document, dict) else ""
     for mark, draft in (
         ("2020-12", jsonschema_rs.Draft202012),

@@ -188,7 +188,6 @@ class ValidationCost:
 
 
 def _schemas_in(value: Any, keyword: str) -> Iterator[Any]:
-    """Return the schemas under *keyword*, whose value is *value*."""
     if isinstance(value, list):
         yield from value
     elif isinstance(value, dict) and keyword in (

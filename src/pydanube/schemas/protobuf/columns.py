@@ -153,7 +153,6 @@ class _PlainValues:
         }
 
     def convert(self, message: Descriptor, value: Any) -> Any:
-        """Return the plain value of *value*, which is a *message*."""
         name = message.full_name
         convert = self._known.get(name)
         if convert is None:
@@ -183,7 +182,6 @@ def _enum_names(field: FieldDescriptor) -> Convert | None:
 
 
 def _dict_converter(message: Descriptor, converters: list[Convert | None]) -> Convert:
-    """Return a function that converts a message whose fields have *converters*."""
     fields = [
         (field.name, field.has_presence and not field.is_repeated, convert)
         for field, convert in zip(message.fields, converters, strict=True)
