@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import time
 import uuid
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from pydanube.broker.broker import open_broker
+from pydanube.broker.broker import Broker, open_broker
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.client.client import Client
 from pydanube.client.requester import CLOSE_TIMEOUT_S
@@ -26,12 +26,6 @@ from pydanube.storage.files import MemoryFiles
 from pydanube.storage.objects import MemoryObjects
 from pydanube.storage.storage import open_storage
 from pydanube.wire.native.frames import batch_bytes_max
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from contextlib import AbstractAsyncContextManager
-
-    from pydanube.broker.broker import Broker
 
 
 class MemoryBroker:

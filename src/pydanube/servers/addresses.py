@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pydanube.model.errors import InvalidConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pydanube.servers.config import ListenConfig
+from pydanube.servers.config import ListenConfig
 
 ALL_ADDRESSES = {"", "0.0.0.0", "::"}  # noqa: S104  # Compared, not bound.
 

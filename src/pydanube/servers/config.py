@@ -12,19 +12,17 @@ original Danube set for other purposes.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
 
 from pydanube.model.errors import InvalidConfig
 from pydanube.storage.config import StagingConfig, StorageConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 KIB = 1024
 MIB = 1024 * KIB

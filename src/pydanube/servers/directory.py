@@ -7,16 +7,13 @@ import fcntl
 import logging
 import os
 import stat
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from pydanube.aio.tasks import task_scope
 from pydanube.model.errors import DirectoryLocked, DirectoryReplaced, InvalidConfig
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
 
 log = logging.getLogger(__name__)
 

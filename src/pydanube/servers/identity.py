@@ -24,8 +24,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -33,21 +34,14 @@ import pyarrow as pa
 from pydanube.aio.tasks import task_scope
 from pydanube.metadata import keys
 from pydanube.metadata.records import ClusterRecord, JournalRecord
-from pydanube.metadata.store import ABSENT, Revision
+from pydanube.metadata.sqlite import SqliteStore
+from pydanube.metadata.store import ABSENT, MetadataStore, Revision
 from pydanube.model.errors import BrokerError, InconsistentDirectory
-from pydanube.storage.objects import wall_clock_us
-from pydanube.storage.recovery import SUFFIX, JournalPosition, end_of
+from pydanube.servers.directory import DataDirectory
+from pydanube.storage.objects import Objects, wall_clock_us
+from pydanube.storage.recovery import SUFFIX, JournalPosition, Recovery, end_of
+from pydanube.storage.storage import Storage
 from pydanube.wire.files.segment_format import PARTS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from pydanube.metadata.sqlite import SqliteStore
-    from pydanube.metadata.store import MetadataStore
-    from pydanube.servers.directory import DataDirectory
-    from pydanube.storage.objects import Objects
-    from pydanube.storage.recovery import Recovery
-    from pydanube.storage.storage import Storage
 
 log = logging.getLogger(__name__)
 

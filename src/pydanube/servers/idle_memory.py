@@ -17,16 +17,13 @@ import asyncio
 import ctypes
 import gc
 import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from pydanube.aio.tasks import task_scope
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 YOUNG_OBJECTS = 2_000
 """The number of new objects that starts a collection of the youngest generation."""

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 import structlog
+from structlog.typing import Processor
 
-if TYPE_CHECKING:
-    from structlog.typing import Processor
-
-    from pydanube.servers.config import LogConfig
+from pydanube.servers.config import LogConfig
 
 
 def configure_logging(config: LogConfig, stream: TextIO | None = None) -> None:

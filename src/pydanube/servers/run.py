@@ -12,16 +12,17 @@ import logging
 import signal
 import sys
 import uuid
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from pydanube.aio.loops import new_loop
 from pydanube.broker.broker import Broker, open_broker
 from pydanube.broker.manifest import MetadataManifest
-from pydanube.metadata.sqlite import open_sqlite
+from pydanube.metadata.sqlite import SqliteStore, open_sqlite
 from pydanube.servers.addresses import http_hosts_of, in_url, url_of
+from pydanube.servers.config import BrokerConfig
 from pydanube.servers.connections import ConnectionCounts
 from pydanube.servers.directory import (
     DataDirectory,
@@ -31,6 +32,7 @@ from pydanube.servers.directory import (
 from pydanube.servers.grpc.admin import BrokerAddresses, admin_services
 from pydanube.servers.grpc.danube_server import open_danube_server, schema_registry
 from pydanube.servers.grpc.server import open_listener
+from pydanube.servers.grpc.services import Service
 from pydanube.servers.http.app import BrokerState
 from pydanube.servers.http.server import open_http
 from pydanube.servers.identity import (
@@ -42,21 +44,13 @@ from pydanube.servers.idle_memory import memory_upkeep
 from pydanube.servers.logs import configure_logging
 from pydanube.servers.native.connection import listen
 from pydanube.servers.native.server import open_native_server
+from pydanube.storage.config import StorageConfig
 from pydanube.storage.files import DirectoryFiles
 from pydanube.storage.journal import open_journal
 from pydanube.storage.objects import DirectoryObjects, wall_clock_us
 from pydanube.storage.reserve import Reserve, ReserveFile
-from pydanube.storage.storage import open_storage
+from pydanube.storage.storage import Storage, open_storage
 from pydanube.wire.native.frames import batch_bytes_max
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-
-    from pydanube.metadata.sqlite import SqliteStore
-    from pydanube.servers.config import BrokerConfig
-    from pydanube.servers.grpc.services import Service
-    from pydanube.storage.config import StorageConfig
-    from pydanube.storage.storage import Storage
 
 log = logging.getLogger(__name__)
 

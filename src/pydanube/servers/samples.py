@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
+from pydanube.broker.broker import Broker
+from pydanube.broker.subscription import Subscription
+from pydanube.broker.topic import Topic
 from pydanube.model import metrics
+from pydanube.model.metrics import Sample
 from pydanube.model.version import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from pydanube.broker.broker import Broker
-    from pydanube.broker.subscription import Subscription
-    from pydanube.broker.topic import Topic
-    from pydanube.model.metrics import Sample
-    from pydanube.servers.connections import ConnectionCounts
-    from pydanube.servers.grpc.services import Service
-    from pydanube.servers.native.server import NativeServer
+from pydanube.servers.connections import ConnectionCounts
+from pydanube.servers.grpc.services import Service
+from pydanube.servers.native.server import NativeServer
 
 
 def samples_of(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from pydanube.broker.broker import Broker
 from pydanube.model.errors import AlreadyExists, NamespaceInUse
 from pydanube.model.ids import stable_id
 from pydanube.model.names import parse_namespace
@@ -17,9 +17,6 @@ from pydanube.wire.grpc.danube_admin_api import (
     policy_document,
 )
 from pydanube.wire.pb import danube_admin_pb2 as pb
-
-if TYPE_CHECKING:
-    from pydanube.broker.broker import Broker
 
 NO_CLUSTER = "this is a standalone broker, not a cluster"
 NO_SECURITY = "this broker has no roles: every client may do everything"

@@ -7,9 +7,12 @@ Danube.  Requests that may succeed later fail with UNAVAILABLE.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from pydanube.broker.broker import Broker
+from pydanube.metadata.records import TopicRecord
 from pydanube.model.errors import (
     BrokerError,
     InvalidRequest,
@@ -17,7 +20,13 @@ from pydanube.model.errors import (
     SchemaNotFound,
     SubscriptionInUse,
 )
-from pydanube.model.names import TopicName, parse_namespace, parse_subscription
+from pydanube.model.names import (
+    SubscriptionName,
+    TopicName,
+    parse_namespace,
+    parse_subscription,
+)
+from pydanube.model.policy import SubscriptionSettings
 from pydanube.model.schemas import TopicSchema
 from pydanube.servers.grpc.services import StatusError
 from pydanube.wire.grpc.connection import StatusCode
@@ -31,15 +40,6 @@ from pydanube.wire.grpc.danube_admin_api import (
     topic_policy,
 )
 from pydanube.wire.pb import danube_admin_pb2 as pb
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pydanube.broker.broker import Broker
-    from pydanube.metadata.records import TopicRecord
-    from pydanube.model.names import SubscriptionName
-    from pydanube.model.policy import SubscriptionSettings
-
 
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
 """The default limit of gRPC clients for received messages."""

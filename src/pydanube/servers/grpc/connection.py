@@ -15,11 +15,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from google.protobuf.message import Message as Protobuf
+
+from pydanube.aio.tasks import TaskScope
 from pydanube.servers.connections import ConnectionCounts
+from pydanube.servers.grpc.services import CallNowait, Method, Service
 from pydanube.wire.grpc.connection import (
     CallCancelled,
     CallStarted,
@@ -31,14 +36,6 @@ from pydanube.wire.grpc.connection import (
 )
 from pydanube.wire.grpc.http2_frames import ErrorCode, Http2Error
 from pydanube.wire.turn_budget import TurnBudget
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Sequence
-
-    from google.protobuf.message import Message as Protobuf
-
-    from pydanube.aio.tasks import TaskScope
-    from pydanube.servers.grpc.services import CallNowait, Method, Service
 
 log = logging.getLogger(__name__)
 

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from pydanube.aio.futures import complete_future
-from pydanube.broker.topic import ReliableTopic
+from pydanube.broker.broker import Broker
+from pydanube.broker.subscription import Consumer, Subscription
+from pydanube.broker.topic import ReliableTopic, Topic
 from pydanube.metadata.records import ConsumerRecord
 from pydanube.model.errors import (
     BrokerError,
@@ -40,22 +42,15 @@ from pydanube.model.names import (
     parse_subscription,
 )
 from pydanube.model.policy import Start, SubscriptionType
+from pydanube.servers.grpc.connection import CallContext
 from pydanube.servers.grpc.id_registry import IdRegistry
 from pydanube.servers.grpc.services import StatusError, refusing
 from pydanube.servers.grpc.window import AdaptiveWindow
+from pydanube.wire.batches import BatchFrame
 from pydanube.wire.grpc.connection import StatusCode
 from pydanube.wire.grpc.danube_api import messages_to_wire
 from pydanube.wire.grpc.danube_enums import member_of
 from pydanube.wire.pb import danube_api_pb2 as pb
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pydanube.broker.broker import Broker
-    from pydanube.broker.subscription import Consumer, Subscription
-    from pydanube.broker.topic import Topic
-    from pydanube.servers.grpc.connection import CallContext
-    from pydanube.wire.batches import BatchFrame
 
 SILENT_AFTER_S = 15.0
 """A consumer without a stream loses its session if it is silent for this time.  Clients

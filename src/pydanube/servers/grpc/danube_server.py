@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pydanube.broker.broker import Broker
 from pydanube.model.errors import InvalidRequest, TopicNotFound
 from pydanube.model.names import TopicName
-from pydanube.servers.addresses import addresses_of
+from pydanube.servers.addresses import Addresses, addresses_of
 from pydanube.servers.grpc.consumers import REFUSAL_PAUSE_S, Consumers
 from pydanube.servers.grpc.producers import Producers
 from pydanube.servers.grpc.schemas import SchemaRegistryService
@@ -17,12 +19,6 @@ from pydanube.servers.grpc.server import open_listener
 from pydanube.servers.grpc.services import Service
 from pydanube.wire.pb import danube_api_pb2 as pb
 from pydanube.wire.pb import schema_registry_pb2
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-
-    from pydanube.broker.broker import Broker
-    from pydanube.servers.addresses import Addresses
 
 SWEEP_S = 1.0
 """The interval at which silent producers and consumers are removed."""

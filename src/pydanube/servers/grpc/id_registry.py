@@ -9,12 +9,10 @@ which JavaScript, jq and Java's signed numbers can represent.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from pydanube.model.ids import stable_id
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 T = TypeVar("T")
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 from pydanube.aio.futures import complete_future
+from pydanube.broker.broker import Broker
 from pydanube.broker.message_batcher import SingleMessage
+from pydanube.broker.producer_registrations import ProducerRegistration
+from pydanube.broker.producer_session import OnPublished
+from pydanube.broker.topic import Topic
 from pydanube.model.errors import (
     BrokerError,
     InvalidRequest,
@@ -20,9 +24,10 @@ from pydanube.model.errors import (
 )
 from pydanube.model.names import TopicName, parse_client_name
 from pydanube.model.policy import DispatchMode, ProducerAccess, TopicPolicy
+from pydanube.model.schemas import SchemaReference
 from pydanube.servers.errors import grpc_status_of_publish
 from pydanube.servers.grpc.id_registry import IdRegistry
-from pydanube.servers.grpc.services import StatusError, refusing
+from pydanube.servers.grpc.services import OnAnswer, StatusError, refusing
 from pydanube.wire.grpc.connection import StatusCode
 from pydanube.wire.grpc.danube_api import (
     key_from_wire,
@@ -31,17 +36,6 @@ from pydanube.wire.grpc.danube_api import (
 from pydanube.wire.grpc.danube_enums import member_of
 from pydanube.wire.grpc.danube_schema_api import reference_from_wire
 from pydanube.wire.pb import danube_api_pb2 as pb
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pydanube.broker.broker import Broker
-    from pydanube.broker.producer_registrations import ProducerRegistration
-    from pydanube.broker.producer_session import OnPublished
-    from pydanube.broker.topic import Topic
-    from pydanube.model.policy import ProducerAccess
-    from pydanube.model.schemas import SchemaReference
-    from pydanube.servers.grpc.services import OnAnswer
 
 GONE_AFTER_S = 30.0
 """A producer is detached if it neither sends nor checks its health for this time.  It

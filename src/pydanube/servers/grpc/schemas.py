@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from pydanube.broker.broker import Broker
 from pydanube.model.errors import BrokerError, SchemaNotFound
 from pydanube.model.names import TopicName
 from pydanube.model.schemas import (
@@ -30,9 +30,6 @@ from pydanube.wire.grpc.danube_schema_api import (
     version_to_wire,
 )
 from pydanube.wire.pb import schema_registry_pb2 as pb
-
-if TYPE_CHECKING:
-    from pydanube.broker.broker import Broker
 
 
 class SchemaRegistryService:

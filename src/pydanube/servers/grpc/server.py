@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydanube.aio.tasks import task_scope
 from pydanube.servers.addresses import binding
 from pydanube.servers.grpc.connection import GrpcServer
+from pydanube.servers.grpc.services import Service
 from pydanube.servers.grpc.standard import standard_services
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-
-    from pydanube.servers.grpc.services import Service
 
 STOP_S = 1.0
 """The time that running calls have to end when the broker stops."""

@@ -21,24 +21,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import signature
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-from google.protobuf.message import DecodeError
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from pydanube.model.errors import BrokerError, InvalidRequest
 from pydanube.servers.errors import as_broker_error, grpc_status_of
 from pydanube.wire.grpc.connection import StatusCode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
-    from google.protobuf.message import Message
 
 Call = Callable[..., Awaitable[Any]]
 """Answers a request; gets the call's context as well if it takes two arguments."""

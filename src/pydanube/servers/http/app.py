@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 
+from pydanube.broker.broker import Broker
 from pydanube.model.errors import BrokerError, Draining, Unavailable
+from pydanube.model.metrics import Sample
 from pydanube.model.version import __version__
+from pydanube.servers.connections import ConnectionCounts
 from pydanube.servers.errors import http_status_of
+from pydanube.servers.grpc.services import Service
 from pydanube.servers.http.namespaces import NAMESPACES
 from pydanube.servers.http.openapi import openapi_document
 from pydanube.servers.http.responses import json_response, on_http_error
@@ -21,18 +26,8 @@ from pydanube.servers.http.same_origin import SameOriginMiddleware
 from pydanube.servers.http.schemas import SCHEMAS
 from pydanube.servers.http.subscriptions import SUBSCRIPTIONS
 from pydanube.servers.http.topics import TOPICS
+from pydanube.servers.native.server import NativeServer
 from pydanube.servers.samples import samples_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from starlette.requests import Request
-
-    from pydanube.broker.broker import Broker
-    from pydanube.model.metrics import Sample
-    from pydanube.servers.connections import ConnectionCounts
-    from pydanube.servers.grpc.services import Service
-    from pydanube.servers.native.server import NativeServer
 
 
 class BrokerState:

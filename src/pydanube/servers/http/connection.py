@@ -8,19 +8,16 @@ are parsed in one turn of the event loop.
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pydanube.model.errors import InvalidRequest
+from pydanube.servers.connections import ConnectionCounts
 from pydanube.servers.http.responses import error_body
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from pydanube.servers.connections import ConnectionCounts
 
 REQUEST_TIMEOUT_S = 30.0
 """A connection that completes no request in this time is closed."""

@@ -10,32 +10,29 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, is_dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_type_hints
+from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
 import msgspec
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from pydanube.broker.broker import Broker
 from pydanube.model.errors import (
     InvalidRequest,
     MessageTooLarge,
     TopicNotFound,
 )
 from pydanube.model.names import (
+    NamespaceName,
+    SubscriptionName,
     TopicName,
     parse_namespace,
     parse_subscription,
 )
 from pydanube.servers.errors import as_broker_error
 from pydanube.servers.http.responses import JSON, error_response, json_response
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-
-    from pydanube.broker.broker import Broker
-    from pydanube.model.names import NamespaceName, SubscriptionName
-    from pydanube.wire.native.kinds import Kind
+from pydanube.wire.native.kinds import Kind
 
 B = TypeVar("B")
 

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from pydanube.model.metrics import Metric, MetricKind, bound_series
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from prometheus_client.core import Metric as Family
-
-    from pydanube.model.metrics import Sample
+from pydanube.model.metrics import Metric, MetricKind, Sample, bound_series
 
 _FAMILIES: dict[MetricKind, type[CounterMetricFamily | GaugeMetricFamily]] = {
     MetricKind.COUNTER: CounterMetricFamily,

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from types import NoneType
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import Any, get_type_hints
 
 import msgspec
 
 from pydanube.model.version import __version__
+from pydanube.servers.http.endpoints import Endpoint
 from pydanube.servers.http.responses import JSON
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pydanube.servers.http.endpoints import Endpoint
 
 _ERROR = {
     "type": "object",

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
+from starlette.requests import Request
 from starlette.responses import Response
 
 from pydanube.model.errors import BrokerError, InvalidRequest, NotFound
 from pydanube.servers.errors import http_status_of
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
 
 JSON = "application/json"
 

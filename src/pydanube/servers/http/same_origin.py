@@ -15,18 +15,13 @@ Other clients do not send the last two headers, and use an address or a configur
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
 
-from pydanube.model.errors import InvalidRequest, PermissionDenied
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from pydanube.model.errors import BrokerError, InvalidRequest, PermissionDenied
 from pydanube.servers.http.responses import error_response
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from starlette.types import ASGIApp, Receive, Scope, Send
-
-    from pydanube.model.errors import BrokerError
 
 ANY_HOST = "*"
 _SHOWN_MAX = 100

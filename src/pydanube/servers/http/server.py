@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING
 
 import uvicorn
 
 from pydanube.servers.addresses import binding
 from pydanube.servers.connections import ConnectionCounts
-from pydanube.servers.http.app import make_app
+from pydanube.servers.http.app import BrokerState, make_app
 from pydanube.servers.http.connection import (
     HEAD_BYTES_MAX,
     KEEP_ALIVE_S,
     HttpConnection,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
-    from contextlib import AbstractContextManager
-
-    from pydanube.servers.http.app import BrokerState
 
 SHUTDOWN_S = 1
 """The time that running requests have to end when the broker stops."""

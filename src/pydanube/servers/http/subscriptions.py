@@ -9,19 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydanube.model.descriptions import SubscriptionDescription
 from pydanube.model.errors import InvalidRequest
-from pydanube.model.names import parse_subscription
-from pydanube.model.policy import SubscriptionSettings, SubscriptionType
+from pydanube.model.names import TopicName, parse_subscription
+from pydanube.model.policy import Position, SubscriptionSettings, SubscriptionType
 from pydanube.model.positions import to_position
 from pydanube.servers.http.endpoints import SUBSCRIPTION, TOPIC, Call, Endpoints
 from pydanube.wire.native.kinds import Kind
-
-if TYPE_CHECKING:
-    from pydanube.model.names import TopicName
-    from pydanube.model.policy import Position
 
 SUBSCRIPTIONS = Endpoints()
 

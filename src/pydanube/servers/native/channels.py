@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from google.protobuf.message import Message
 
@@ -14,9 +14,12 @@ from pydanube.model.names import TopicName, parse_client_name, parse_subscriptio
 from pydanube.model.policy import ProducerAccess, SubscriptionType, TopicPolicy
 from pydanube.model.schemas import SchemaReference
 from pydanube.servers.native.consumers import ConsumerChannel
+from pydanube.servers.native.link import ClientLink
 from pydanube.servers.native.producers import ProducerChannel
 from pydanube.servers.native.requests import Handlers, start_of
 from pydanube.servers.native.staging import StageChannel, part_key_of
+from pydanube.storage.topic_log import TopicLog
+from pydanube.wire.native.connection import ReceivedFrame
 from pydanube.wire.native.messages import (
     enum_from_wire,
     from_wire,
@@ -24,11 +27,6 @@ from pydanube.wire.native.messages import (
     seconds_from_wire,
 )
 from pydanube.wire.pb import stream_pb2 as pb
-
-if TYPE_CHECKING:
-    from pydanube.servers.native.link import ClientLink
-    from pydanube.storage.topic_log import TopicLog
-    from pydanube.wire.native.connection import ReceivedFrame
 
 FETCH_BYTES_MAX = 16 * 1024 * 1024
 FETCH_WAIT_S_MAX = 30.0

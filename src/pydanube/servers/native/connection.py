@@ -11,9 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from google.protobuf.message import Message
 
 from pydanube.aio.write_buffer import WriteBuffer
 from pydanube.model.errors import (
@@ -31,17 +34,11 @@ from pydanube.servers.native.channels import CHANNEL_REQUESTS
 from pydanube.servers.native.consumers import ConsumerChannel
 from pydanube.servers.native.link import ClientLink
 from pydanube.servers.native.requests import REQUESTS
+from pydanube.servers.native.server import NativeServer
 from pydanube.wire.native.connection import PROTOCOL_VERSION, REVISION, ReceivedFrame
 from pydanube.wire.native.kinds import OPERATIONS, Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube.wire.turn_budget import BYTES_PER_UNIT, TurnBudget
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from google.protobuf.message import Message
-
-    from pydanube.servers.native.server import NativeServer
 
 log = logging.getLogger(__name__)
 

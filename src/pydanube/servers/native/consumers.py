@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pydanube.model.errors import InvalidRequest
-from pydanube.servers.native.link import Channel
+from pydanube.broker.subscription import Consumer, Subscription
+from pydanube.broker.topic import Topic
+from pydanube.model.errors import BrokerError, InvalidRequest
+from pydanube.model.ranges import Range
+from pydanube.servers.native.link import Channel, ClientLink
+from pydanube.wire.batches import BatchFrame
+from pydanube.wire.native.connection import ReceivedFrame
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import RANGES_MAX, ranges_from_wire
 from pydanube.wire.pb import stream_pb2 as pb
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pydanube.broker.subscription import Consumer, Subscription
-    from pydanube.broker.topic import Topic
-    from pydanube.model.errors import BrokerError
-    from pydanube.model.ranges import Range
-    from pydanube.servers.native.link import ClientLink
-    from pydanube.wire.batches import BatchFrame
-    from pydanube.wire.native.connection import ReceivedFrame
 
 log = logging.getLogger(__name__)
 

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from pydanube.servers.native.connection import NativeConnection
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from pydanube.servers.native.server import NativeServer
+from pydanube.servers.native.server import NativeServer
 
 Buffer = bytes | bytearray | memoryview
 Client = TypeVar("Client", bound=asyncio.BufferedProtocol)

@@ -8,27 +8,24 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+from google.protobuf.message import Message
+
+from pydanube.aio.write_buffer import WriteBuffer
+from pydanube.broker.topics import Topics
 from pydanube.model.batch import Column
-from pydanube.model.errors import MessageTooLarge
-from pydanube.wire.batches import BATCH_MESSAGES_MAX
-from pydanube.wire.native.connection import CREDIT_REVISION, StreamConnection
+from pydanube.model.errors import BrokerError, MessageTooLarge
+from pydanube.servers.native.server import NativeServer
+from pydanube.storage.staging import StagedFiles
+from pydanube.wire.batches import BATCH_MESSAGES_MAX, BatchFrame
+from pydanube.wire.native.connection import (
+    CREDIT_REVISION,
+    ReceivedFrame,
+    StreamConnection,
+)
 from pydanube.wire.native.frames import batch_bytes_max
 from pydanube.wire.native.kinds import KIND_OF, Kind, Side
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from google.protobuf.message import Message
-
-    from pydanube.aio.write_buffer import WriteBuffer
-    from pydanube.broker.topics import Topics
-    from pydanube.model.errors import BrokerError
-    from pydanube.servers.native.server import NativeServer
-    from pydanube.storage.staging import StagedFiles
-    from pydanube.wire.batches import BatchFrame
-    from pydanube.wire.native.connection import ReceivedFrame
 
 REVISION_1_COLUMNS = Column.DELIVER_AT | Column.EXPIRES_AT
 """Columns that clients of revision 0 would take for damage."""

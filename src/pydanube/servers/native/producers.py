@@ -5,20 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING
 
+from pydanube.broker.producer_session import ProducerSession
+from pydanube.broker.topic import Topic
 from pydanube.model.errors import BrokerError
 from pydanube.servers.errors import as_broker_error
-from pydanube.servers.native.link import Channel
+from pydanube.servers.native.link import Channel, ClientLink
+from pydanube.wire.batches import BatchFrame
+from pydanube.wire.native.connection import ReceivedFrame
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
-
-if TYPE_CHECKING:
-    from pydanube.broker.producer_session import ProducerSession
-    from pydanube.broker.topic import Topic
-    from pydanube.servers.native.link import ClientLink
-    from pydanube.wire.batches import BatchFrame
-    from pydanube.wire.native.connection import ReceivedFrame
 
 HELD_BYTES_MAX = 16 * 1024 * 1024
 """

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from google.protobuf.message import Message
+
+from pydanube.broker.broker import Broker
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.ids import TopicId
 from pydanube.model.names import (
+    SubscriptionName,
     TopicName,
     parse_client_name,
     parse_namespace,
@@ -24,6 +28,7 @@ from pydanube.model.policy import (
     DispatchLimits,
     FailurePolicy,
     NamespacePolicy,
+    Position,
     Start,
     SubscriptionType,
     TopicPolicy,
@@ -42,13 +47,6 @@ from pydanube.wire.native.messages import (
 )
 from pydanube.wire.pb import stream_pb2 as pb
 
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
-    from pydanube.broker.broker import Broker
-    from pydanube.model.names import SubscriptionName
-    from pydanube.model.policy import Position
-
 HOLD_REASON_LENGTH_MAX = 1000
 PAGE_MAX = 5000
 """The maximum number of names or descriptions in one answer, to fit into a frame."""
@@ -59,7 +57,7 @@ VIOLATIONS_MAX = 1000
 
 H = TypeVar("H", bound=Callable[..., Awaitable[Any]])
 
-BrokerHandler = Callable[["Broker", Any], Awaitable["Message | None"]]
+BrokerHandler = Callable[[Broker, Any], Awaitable[Message | None]]
 """Carries out a request and returns the answer; None stands for OK."""
 
 

@@ -5,23 +5,19 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from pydanube.aio.tasks import task_scope
+from pydanube.aio.tasks import TaskScope, task_scope
+from pydanube.broker.broker import Broker
+from pydanube.broker.topic import Topic
 from pydanube.model.errors import BrokerError, QuotaExceeded
 from pydanube.servers.config import ListenConfig
 from pydanube.servers.receive_memory import ReceiveMemory, Receiver
+from pydanube.wire.batches import BatchFrame
 from pydanube.wire.native.messages import error_to_wire
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from pydanube.aio.tasks import TaskScope
-    from pydanube.broker.broker import Broker
-    from pydanube.broker.topic import Topic
-    from pydanube.wire.batches import BatchFrame
-    from pydanube.wire.pb import stream_pb2 as pb
+from pydanube.wire.pb import stream_pb2 as pb
 
 HANDSHAKING_MAX = 1024
 """

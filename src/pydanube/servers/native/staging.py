@@ -8,22 +8,18 @@ belong to a channel.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
+from pydanube.broker.broker import Broker
+from pydanube.broker.staged_parts import Stage
+from pydanube.model.errors import BrokerError
 from pydanube.model.names import parse_client_name
 from pydanube.model.staging import PartKey, StagedPart
-from pydanube.servers.native.link import Channel
+from pydanube.servers.native.link import Channel, ClientLink
 from pydanube.servers.native.requests import REQUESTS
+from pydanube.wire.native.connection import ReceivedFrame
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import from_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
-
-if TYPE_CHECKING:
-    from pydanube.broker.broker import Broker
-    from pydanube.broker.staged_parts import Stage
-    from pydanube.model.errors import BrokerError
-    from pydanube.servers.native.link import ClientLink
-    from pydanube.wire.native.connection import ReceivedFrame
 
 
 class StageChannel(Channel):

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.metadata import keys
+from pydanube.metadata.key import Prefix
 from pydanube.metadata.records import TopicRecord
-from pydanube.metadata.sqlite import open_sqlite
+from pydanube.metadata.sqlite import SqliteStore, open_sqlite
 from pydanube.model.errors import (
     Corrupt,
     CorruptJournal,
@@ -23,32 +25,26 @@ from pydanube.model.errors import (
 )
 from pydanube.model.ids import TopicId
 from pydanube.model.segments import SegmentEntry
+from pydanube.servers.directory import DataDirectory
 from pydanube.servers.identity import MARKER_NAME, read_marker
 from pydanube.servers.recovery.segments import (
     FoundSegment,
     choose_segments,
     find_segments,
 )
+from pydanube.storage.config import StorageConfig
 from pydanube.storage.files import DirectoryFiles
 from pydanube.storage.objects import wall_clock_us
 from pydanube.storage.recovery import (
     FIRST_NUMBER,
     JournalPosition,
+    Recovery,
     end_of,
     recover,
     salvage,
 )
 from pydanube.storage.state import JournalState, TopicState
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from pydanube.metadata.key import Prefix
-    from pydanube.metadata.sqlite import SqliteStore
-    from pydanube.servers.directory import DataDirectory
-    from pydanube.storage.config import StorageConfig
-    from pydanube.storage.recovery import Recovery
-    from pydanube.wire.batches import BatchFrame
+from pydanube.wire.batches import BatchFrame
 
 SKIPPED_OFFSETS = 10**10
 """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydanube.metadata import keys
 from pydanube.metadata.records import (
@@ -16,12 +16,14 @@ from pydanube.metadata.records import (
     SubscriptionRecord,
     TopicRecord,
 )
-from pydanube.metadata.sqlite import open_sqlite
-from pydanube.metadata.store import Delete, Put
+from pydanube.metadata.sqlite import SqliteStore, open_sqlite
+from pydanube.metadata.store import Delete, Operation, Put
 from pydanube.model.errors import InconsistentDirectory
 from pydanube.model.ids import Epoch, Offset
 from pydanube.model.names import TopicName
 from pydanube.model.policy import SubscriptionType, TopicPolicy
+from pydanube.model.segments import SegmentEntry
+from pydanube.servers.directory import DataDirectory
 from pydanube.servers.identity import write_marker
 from pydanube.servers.recovery.contents import (
     DirectoryContents,
@@ -30,23 +32,15 @@ from pydanube.servers.recovery.contents import (
     TopicReport,
     metadata_files,
 )
+from pydanube.storage.config import StorageConfig
 from pydanube.storage.files import DirectoryFiles, sync_directory
 from pydanube.storage.journal_writer import write_journal
 from pydanube.storage.objects import DirectoryObjects, wall_clock_us
 from pydanube.storage.recovery import JournalPosition
 from pydanube.storage.sealing import make_segment
 from pydanube.storage.state import JournalState, TopicState
+from pydanube.wire.batches import BatchFrame
 from pydanube.wire.files.segment_format import SegmentIdentity
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from pydanube.metadata.sqlite import SqliteStore
-    from pydanube.metadata.store import Operation
-    from pydanube.model.segments import SegmentEntry
-    from pydanube.servers.directory import DataDirectory
-    from pydanube.storage.config import StorageConfig
-    from pydanube.wire.batches import BatchFrame
 
 _NEW = ".recovered"
 _REPLACED = "replaced"

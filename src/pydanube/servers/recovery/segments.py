@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow.parquet as pq
 
 from pydanube.model.errors import InvalidName
 from pydanube.model.names import TopicName
 from pydanube.model.segments import SegmentEntry
+from pydanube.servers.directory import DataDirectory
 from pydanube.storage.segments import publish_times_of_metadata
 from pydanube.wire.files.segment_checksums import UNREADABLE
 from pydanube.wire.files.segment_format import (
@@ -19,12 +21,6 @@ from pydanube.wire.files.segment_format import (
     parse_object_name,
     read_footer,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
-
-    from pydanube.servers.directory import DataDirectory
 
 
 @dataclass(frozen=True, slots=True)
