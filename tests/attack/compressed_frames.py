@@ -16,7 +16,7 @@ from pydanube.wire.native.frames import FRAME_BYTES_MAX, batch_bytes_max
 from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
 from support.batches import empty_messages, frame_of
-from support.streams import hello
+from support.streams import feed, hello
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,7 +134,7 @@ class _Producer:
                 data = await reader.read(65_536)
                 if not data:
                     return None
-                received.extend(machine.feed(data))
+                received.extend(feed(machine, data))
             return received.pop(0)
 
         try:

@@ -27,6 +27,7 @@ from pydanube.wire.batches import restamp_producer
 from pydanube.wire.native.frames import FrameReader, RawFrame, header
 from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
+from support.streams import cut
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -191,7 +192,7 @@ async def _copy(
         while data := await reader.read(65536):
             if not writer.transport.is_closing():
                 writer.write(data)
-            frames += map(_frame_of, cutter.feed(data))
+            frames += map(_frame_of, cut(cutter, data))
     writer.close()
 
 
@@ -480,7 +481,7 @@ async def _read_answer(
     with suppress(TimeoutError):
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
             while data := await reader.read(1 << 20):
-                frames = cutter.feed(data)
+                frames = cut(cutter, data)
                 for raw in frames:
                     if raw.kind is Kind.PRODUCER_OPENED:
                         message = pb.ProducerOpened()

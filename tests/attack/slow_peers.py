@@ -24,6 +24,7 @@ from pydanube.wire.native.connection import PROTOCOL_VERSION, REVISION, StreamCo
 from pydanube.wire.native.frames import HEADER_BYTES, header
 from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
+from support.streams import feed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -87,7 +88,7 @@ class Peer:
         loop = asyncio.get_running_loop()
         _, data = self.machine.request(kind, message, channel)
         await loop.sock_sendall(self.socket, data)
-        while not (frames := self.machine.feed(await self._read())):
+        while not (frames := feed(self.machine, await self._read())):
             pass
         return frames[0]
 

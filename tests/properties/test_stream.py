@@ -11,7 +11,7 @@ from pydanube.wire.native.connection import StreamConnection
 from pydanube.wire.native.frames import FrameReader, header
 from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
-from support.streams import batch_frame, connected, opened
+from support.streams import batch_frame, connected, cut, feed, opened
 
 
 def conversation() -> tuple[StreamConnection, bytes]:
@@ -30,10 +30,10 @@ def conversation() -> tuple[StreamConnection, bytes]:
     return broker, b"".join(frames)
 
 
-def feed(connection: StreamConnection, data: bytes) -> int:
+def count_frames(connection: StreamConnection, data: bytes) -> int:
     """Return the number of frames before the end or a violation."""
     try:
-        return len(connection.feed(data))
+        return len(feed(connection, data))
     except ProtocolViolation:
         return -1
 
@@ -41,18 +41,18 @@ def feed(connection: StreamConnection, data: bytes) -> int:
 @given(st.binary(max_size=300))
 def test_arbitrary_bytes_do_no_harm(data):
     broker, _ = conversation()
-    feed(broker, data)
-    feed(StreamConnection(Side.BROKER), data)
-    feed(StreamConnection(Side.CLIENT), data)
+    count_frames(broker, data)
+    count_frames(StreamConnection(Side.BROKER), data)
+    count_frames(StreamConnection(Side.CLIENT), data)
 
 
 @given(st.sampled_from(list(Kind)), st.integers(0, 3), st.integers(0, 3), st.binary())
 def test_any_kind_with_any_body_does_no_harm(kind, channel, correlation, body):
     data = header(kind, channel, correlation, len(body)) + body
     broker, _ = conversation()
-    feed(broker, data)
+    count_frames(broker, data)
     client, _ = connected()
-    feed(client, data)
+    count_frames(client, data)
 
 
 @given(st.data())
@@ -60,7 +60,7 @@ def test_truncated_conversation_yields_a_prefix_of_its_frames(data):
     broker, whole = conversation()
     end = data.draw(st.integers(0, len(whole)))
 
-    assert 0 <= feed(broker, whole[:end]) <= 5
+    assert 0 <= count_frames(broker, whole[:end]) <= 5
 
 
 @given(st.data())
@@ -72,7 +72,7 @@ def test_a_conversation_may_come_in_any_pieces(data):
         for base, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)
     ]
 
-    assert sum(feed(broker, piece) for piece in pieces) == 5
+    assert sum(count_frames(broker, piece) for piece in pieces) == 5
 
 
 @given(st.data())
@@ -83,7 +83,7 @@ def test_a_flipped_bit_never_makes_a_wrong_batch(data):
     damaged[at] ^= 1 << data.draw(st.integers(0, 7))
 
     try:
-        frames = broker.feed(bytes(damaged))
+        frames = feed(broker, bytes(damaged))
     except ProtocolViolation:
         return
     for frame in frames:
@@ -108,7 +108,7 @@ def test_an_announced_length_takes_no_more_memory_than_the_limit():
     try:
         for length in (999_000, 0xFFFF_FFFF, 2**31):
             with suppress(ProtocolViolation):
-                reader.feed(length.to_bytes(4, "little") + b"\x23" + bytes(40))
+                cut(reader, length.to_bytes(4, "little") + b"\x23" + bytes(40))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -18,6 +18,7 @@ from pydanube.wire.native.frames import FrameReader
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import from_wire
 from simulation.deliveries import Delivered
+from support.streams import cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +57,7 @@ class LinkTap:
 
     def on_received(self, data: bytes) -> None:
         """See network.Tap."""
-        for frame in self._from_client.feed(data):
+        for frame in cut(self._from_client, data):
             message, batch = self._decoded(frame, "<")
             if batch is not None:
                 sequence = batch.header.base_sequence
@@ -66,7 +67,7 @@ class LinkTap:
 
     def on_written(self, data: bytes) -> None:
         """See network.Tap."""
-        for frame in self._from_broker.feed(data):
+        for frame in cut(self._from_broker, data):
             self._on_answer(frame, *self._decoded(frame, ">"))
 
     def on_lost(self) -> None:

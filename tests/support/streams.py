@@ -2,12 +2,14 @@
 
 from pydanube.model.batch import Column, batch_of
 from pydanube.wire.batches import BatchFrame, BatchHeader, encode
+from pydanube.wire.buffer import Buffer
 from pydanube.wire.native.connection import (
     PROTOCOL_VERSION,
+    ConnectionState,
     ReceivedFrame,
     StreamConnection,
 )
-from pydanube.wire.native.frames import FRAME_BYTES_MAX
+from pydanube.wire.native.frames import FRAME_BYTES_MAX, FrameReader, RawFrame
 from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
 
@@ -25,13 +27,44 @@ def hello() -> pb.Hello:
     return pb.Hello(version_min=PROTOCOL_VERSION, version_max=PROTOCOL_VERSION)
 
 
+def feed(connection: StreamConnection, data: Buffer) -> list[ReceivedFrame]:
+    """Give *data* to *connection*, as a socket does; return the frames."""
+    frames: list[ReceivedFrame] = []
+    view = memoryview(data)
+    while view and connection.state is not ConnectionState.CLOSED:
+        count = _fill(connection.reader, view)
+        frames += connection.received(count)
+        view = view[count:]
+    return frames
+
+
+def cut(reader: FrameReader, data: Buffer) -> list[RawFrame]:
+    """Give *data* to *reader*; return the frames."""
+    frames: list[RawFrame] = []
+    view = memoryview(data)
+    while view:
+        count = _fill(reader, view)
+        reader.add(count)
+        while (frame := reader.next_frame()) is not None:
+            frames.append(frame)
+        view = view[count:]
+    return frames
+
+
+def _fill(reader: FrameReader, view: memoryview) -> int:
+    buffer = reader.get_buffer()
+    count = min(len(buffer), len(view))
+    buffer[:count] = view[:count]
+    return count
+
+
 def connected() -> tuple[StreamConnection, StreamConnection]:
     """A client and a broker after the handshake."""
     client, broker = StreamConnection(Side.CLIENT), StreamConnection(Side.BROKER)
     _, data = client.request(Kind.HELLO, hello())
-    [asked] = broker.feed(data)
+    [asked] = feed(broker, data)
     broker.welcome(FRAME_BYTES_MAX)
-    client.feed(broker.answer(asked, Kind.WELCOME, pb.Welcome()))
+    feed(client, broker.answer(asked, Kind.WELCOME, pb.Welcome()))
     return client, broker
 
 
@@ -41,11 +74,11 @@ def opened(
     """A producer or consumer, open on *channel*."""
     message = pb.OpenProducer() if kind is Kind.OPEN_PRODUCER else pb.OpenConsumer()
     _, data = client.request(kind, message, channel)
-    [asked] = broker.feed(data)
+    [asked] = feed(broker, data)
     answer = (
         (Kind.PRODUCER_OPENED, pb.ProducerOpened())
         if kind is Kind.OPEN_PRODUCER
         else (Kind.CONSUMER_OPENED, pb.ConsumerOpened())
     )
-    [received] = client.feed(broker.answer(asked, *answer))
+    [received] = feed(client, broker.answer(asked, *answer))
     return received

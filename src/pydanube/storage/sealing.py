@@ -224,7 +224,9 @@ class Sealer:
             ):
                 await self._apply_all_retention()
             if not await self._seal_next() and not self._opened:
-                await _wait(self._memory.due, self._config.seal_interval_s)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._config.seal_interval_s):
+                        await self._memory.due.wait()
 
     async def wait_for_room(self) -> None:
         """Return when all tails together are below their limit."""
@@ -647,11 +649,3 @@ async def _finish(work: asyncio.Future[list[str]]) -> list[str]:
     except asyncio.CancelledError:
         await asyncio.wait([work])
         raise
-
-
-async def _wait(event: asyncio.Event, timeout_s: float) -> None:
-    try:
-        async with asyncio.timeout(timeout_s):
-            await event.wait()
-    except TimeoutError:
-        pass

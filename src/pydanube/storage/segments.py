@@ -174,7 +174,9 @@ def _table_of(pieces: list[_Piece]) -> pa.Table:
     runs = pa.array(ends, pa.int32())
 
     def spread(values: list[Any], type_: pa.DataType) -> pa.Array:
-        return _spread(runs, pa.array(values, type_))
+        """Repeat each of *values* for the length of its frame."""
+        encoded = pa.RunEndEncodedArray.from_arrays(runs, pa.array(values, type_))
+        return pc.run_end_decode(encoded)
 
     def column(name: str, mask: Column, otherwise: Callable[[], pa.Array]) -> Any:
         return _column(headers, bodies, name, mask, otherwise)
@@ -233,11 +235,6 @@ def _column(
 
 def _together(chunks: list[pa.Array]) -> pa.Array:
     return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
-
-
-def _spread(run_ends: pa.Array, values: pa.Array) -> pa.Array:
-    """Repeat each of *values* for the length of its run."""
-    return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(run_ends, values))
 
 
 def _count_from(base: int, count: int) -> pa.Array:

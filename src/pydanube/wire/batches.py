@@ -23,6 +23,7 @@ from crc32c import crc32c
 from pydanube.model.batch import FIELDS, Column, batch_of, columns_of, schema_of
 from pydanube.model.errors import CorruptBatch
 from pydanube.wire.arrow_body import decompress, read_body, validate
+from pydanube.wire.buffer import padded_size
 from pydanube.wire.small_batch import (
     SMALL_MESSAGES_MAX,
     SmallBatch,
@@ -473,7 +474,7 @@ def encode_payloads(
 
 def _frame_of(header: BatchHeader, body: Buffer, plain_bytes: int) -> BatchFrame:
     name = header.producer.encode()
-    body_at = HEADER_BYTES + _padded(len(name))
+    body_at = HEADER_BYTES + padded_size(len(name))
     buffer = bytearray(body_at + len(body))
     _HEADER.pack_into(
         buffer,
@@ -554,7 +555,7 @@ def decode(buffer: Buffer) -> BatchFrame:
         plain_length,
         reserved,
     ) = _HEADER.unpack_from(buffer)
-    body_at = HEADER_BYTES + _padded(name_length)
+    body_at = HEADER_BYTES + padded_size(name_length)
     if version != VERSION or reserved:
         raise CorruptBatch(
             f"a batch of format version {version}; this program reads {VERSION}"
@@ -603,10 +604,6 @@ def _required_of(columns: int) -> tuple[int, ...]:
     """Return the indexes of the columns that must not have nulls."""
     fields = enumerate(schema_of(columns))
     return tuple(index for index, field in fields if not field.nullable)
-
-
-def _padded(length: int) -> int:
-    return (length + 7) & ~7
 
 
 def _refuse_impossible_times(batch: pa.RecordBatch, header: BatchHeader) -> None:

@@ -26,6 +26,7 @@ from operator import le
 from typing import TYPE_CHECKING, NamedTuple
 
 from pydanube.model.batch import batch_of
+from pydanube.wire.buffer import padded_size
 
 if TYPE_CHECKING:
     from pydanube.wire.buffer import Buffer
@@ -122,7 +123,7 @@ def decode_small_batch(
         or not all(map(le, offsets, offsets[1:]))
     ):
         return None
-    begin += _padded(4 * (count + 1))
+    begin += padded_size(4 * (count + 1))
     return SmallBatch(memoryview(buffer)[begin : begin + data_bytes], offsets, times)
 
 
@@ -136,8 +137,8 @@ def _numbers(count: int, data_bytes: int) -> tuple[int, ...]:
     """Return the metadata of *count* messages with *data_bytes* of payloads."""
     numbers = list(_NUMBERS)
     offsets_bytes = 4 * (count + 1)
-    data_at = _padded(offsets_bytes)
-    numbers[_BODY] = data_at + _padded(data_bytes)
+    data_at = padded_size(offsets_bytes)
+    numbers[_BODY] = data_at + padded_size(data_bytes)
     numbers[9] = numbers[18] = count
     numbers[14] = offsets_bytes
     numbers[15] = data_at
@@ -150,8 +151,8 @@ def _timed_numbers(count: int, data_bytes: int) -> tuple[int, ...]:
     numbers = list(_TIMED_NUMBERS)
     times_bytes = 8 * count
     offsets_bytes = 4 * (count + 1)
-    data_at = times_bytes + _padded(offsets_bytes)
-    numbers[_BODY] = data_at + _padded(data_bytes)
+    data_at = times_bytes + padded_size(offsets_bytes)
+    numbers[_BODY] = data_at + padded_size(data_bytes)
     numbers[9] = numbers[22] = numbers[24] = count
     numbers[14] = numbers[15] = numbers[17] = times_bytes
     numbers[18] = offsets_bytes
@@ -163,10 +164,6 @@ def _timed_numbers(count: int, data_bytes: int) -> tuple[int, ...]:
 @cache
 def _struct_of(count: int, kind: str) -> struct.Struct:
     return struct.Struct(f"<{count}{kind}")
-
-
-def _padded(length: int) -> int:
-    return (length + 7) & ~7
 
 
 def _is_what_arrow_writes() -> bool:

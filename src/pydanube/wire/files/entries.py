@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
+from pydanube.wire.buffer import padded_size
+
 if TYPE_CHECKING:
     from pydanube.wire.buffer import Buffer
 
@@ -21,11 +23,6 @@ _CHECKED_FROM = 8
 def seed_of(file_header: bytes) -> int:
     """Return the checksum of a file header, in which bytes 12 to 16 hold it."""
     return int(crc32c(file_header[16:], crc32c(file_header[:12])))
-
-
-def padded_size(length: int) -> int:
-    """Return *length*, rounded up to a multiple of 8."""
-    return (length + 7) & ~7
 
 
 def complete_entry(head: bytes, body: bytes, seed: int) -> bytes:

@@ -29,12 +29,12 @@ from pydanube.model.ids import Epoch, Offset, ProducerId, Sequence, TopicId
 from pydanube.model.range_blocks import ranges_of
 from pydanube.model.ranges import RangeSet
 from pydanube.wire import batches
+from pydanube.wire.buffer import padded_size
 from pydanube.wire.files.entries import (
     FRAME_CHECKED,
     checksums_of,
     complete_batch_entry,
     complete_entry,
-    padded_size,
     seed_of,
 )
 

@@ -20,12 +20,12 @@ from pydanube.model.errors import CorruptBatch, CorruptStage
 from pydanube.model.ids import TopicId
 from pydanube.model.staging import PartKey
 from pydanube.wire import batches
+from pydanube.wire.buffer import padded_size
 from pydanube.wire.files.entries import (
     FRAME_CHECKED,
     checksums_of,
     complete_batch_entry,
     complete_entry,
-    padded_size,
     seed_of,
 )
 

@@ -352,13 +352,6 @@ class GrpcConnection:
         self._calls.clear()
         self.held_bytes = 0
 
-    # State.
-
-    @property
-    def call_count(self) -> int:
-        """The number of calls that have not ended."""
-        return len(self._calls)
-
     def _end(self, number: int) -> _Call | None:
         """Remove and return a call; None if it has already ended."""
         call = self._calls.pop(number, None)

@@ -13,7 +13,7 @@ from pydanube.wire.pb import danube_api_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pydanube.wire.batches import BatchFrame, BatchHeader
+    from pydanube.wire.batches import BatchFrame
 
 BINARY_KEY_ATTRIBUTE = "x-routing-key-base64"
 """
@@ -48,21 +48,38 @@ def messages_to_wire(
     kinds of topics by it.
     """
     header = frame.header
+
+    def message_of(
+        payload: bytes, publish_time: int, producer: str, offset: int
+    ) -> pb.StreamMessage:
+        message = pb.StreamMessage(
+            # The broker does not keep the producer's request id.
+            request_id=offset,
+            msg_id=pb.MsgID(
+                producer_id=producer_id_of(producer),
+                topic_name=topic,
+                broker_addr=broker_url,
+                topic_offset=offset if is_reliable else 0,
+            ),
+            payload=payload,
+            publish_time=max(0, publish_time // 1000),
+            producer_name=producer,
+        )
+        # Clients check whether these fields are present, so 0 must not be set.
+        if header.schema_id:
+            message.schema_id = header.schema_id
+        if header.schema_version:
+            message.schema_version = header.schema_version
+        return message
+
     small = frame.decode_small_batch() if frame.count == 1 else None
     if small is not None and not small.times:
         # To decode a single payload takes less time without Arrow.
-        yield _message(
-            header,
-            payload=small.data.tobytes(),
-            publish_time=header.first_publish_time,
-            producer=header.producer,
-            msg_id=pb.MsgID(
-                producer_id=producer_id_of(header.producer),
-                topic_name=topic,
-                broker_addr=broker_url,
-                topic_offset=header.base_offset if is_reliable else 0,
-            ),
-            offset=header.base_offset,
+        yield message_of(
+            small.data.tobytes(),
+            header.first_publish_time,
+            header.producer,
+            header.base_offset,
         )
         return
     batch = frame.arrow()
@@ -86,49 +103,13 @@ def messages_to_wire(
     )
     for at, offset in enumerate(offsets):
         name = header.producer if producers is None else producers[at] or ""
-        message = _message(
-            header,
-            payload=payloads[at].as_py(),
-            publish_time=header.first_publish_time if times is None else times[at],
-            producer=name,
-            msg_id=pb.MsgID(
-                producer_id=producer_id_of(name),
-                topic_name=topic,
-                broker_addr=broker_url,
-                topic_offset=offset if is_reliable else 0,
-            ),
-            offset=offset,
-        )
+        time = header.first_publish_time if times is None else times[at]
+        message = message_of(payloads[at].as_py(), time, name, offset)
         if attributes is not None:
             message.attributes.update(attributes_of(attributes[at]))
         if keys is not None and keys[at] is not None:
             _add_key(message, keys[at])
         yield message
-
-
-def _message(
-    header: BatchHeader,
-    *,
-    payload: bytes,
-    publish_time: int,
-    producer: str,
-    msg_id: pb.MsgID,
-    offset: int,
-) -> pb.StreamMessage:
-    message = pb.StreamMessage(
-        # The broker does not keep the producer's request id.
-        request_id=offset,
-        msg_id=msg_id,
-        payload=payload,
-        publish_time=max(0, publish_time // 1000),
-        producer_name=producer,
-    )
-    # Clients check whether these fields are present, so 0 must not be set.
-    if header.schema_id:
-        message.schema_id = header.schema_id
-    if header.schema_version:
-        message.schema_version = header.schema_version
-    return message
 
 
 def _add_key(message: pb.StreamMessage, key: bytes) -> None:

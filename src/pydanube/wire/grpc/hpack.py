@@ -153,8 +153,7 @@ and then by character, each is the successor of the one before."""
 class HeaderDecoder:
     """Decodes the header blocks of one peer."""
 
-    def __init__(self, *, list_bytes_max: int = LIST_BYTES_MAX) -> None:
-        self._list_bytes_max = list_bytes_max
+    def __init__(self) -> None:
         # The newest entry first, in the order of their indexes.
         self._table: deque[Header] = deque()
         self._table_bytes = 0
@@ -217,9 +216,9 @@ class HeaderDecoder:
                     self._add(header)
                     is_cacheable = False
             size += len(header[0]) + len(header[1]) + ENTRY_OVERHEAD_BYTES
-            if size > self._list_bytes_max:
+            if size > LIST_BYTES_MAX:
                 raise ProtocolViolation(
-                    f"the headers of a request are longer than {self._list_bytes_max}"
+                    f"the headers of a request are longer than {LIST_BYTES_MAX}"
                 )
             headers.append(header)
             if len(headers) > HEADERS_MAX:

@@ -175,18 +175,6 @@ class StreamConnection:
             raise
         self.reader.release()
 
-    def feed(self, data: Buffer) -> list[ReceivedFrame]:
-        """Add bytes that are not in the reader's buffer; see ``received``."""
-        frames: list[ReceivedFrame] = []
-        view = memoryview(data)
-        while view and self.state is not ConnectionState.CLOSED:
-            buffer = self.reader.get_buffer()
-            count = min(len(buffer), len(view))
-            buffer[:count] = view[:count]
-            view = view[count:]
-            frames += self.received(count)
-        return frames
-
     def close(self) -> None:
         """Mark the connection as closed and release its memory."""
         self.state = ConnectionState.CLOSED

@@ -10,13 +10,9 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pydanube.model.errors import ProtocolViolation
 from pydanube.wire.native.kinds import Kind
-
-if TYPE_CHECKING:
-    from pydanube.wire.buffer import Buffer
 
 FRAME_BYTES_MAX = 8 * 1024 * 1024
 """The longest frame, unless the two sides agree on another limit."""
@@ -117,32 +113,6 @@ class FrameReader:
             self._move_to_front(self._view)
         return self._view[self._end :]
 
-    def received(self, count: int) -> list[RawFrame]:
-        """
-        Add *count* bytes that are in the buffer; return the frames they complete.
-
-        Raises:
-            ProtocolViolation: A frame is longer than allowed or of no known
-                kind; nothing after it can be trusted.
-        """
-        self.add(count)
-        frames = []
-        while (frame := self.next_frame()) is not None:
-            frames.append(frame)
-        return frames
-
-    def feed(self, data: Buffer) -> list[RawFrame]:
-        """Add bytes from outside the buffer; return the frames they complete."""
-        frames: list[RawFrame] = []
-        view = memoryview(data)
-        while view:
-            buffer = self.get_buffer()
-            count = min(len(buffer), len(view))
-            buffer[:count] = view[:count]
-            view = view[count:]
-            frames += self.received(count)
-        return frames
-
     def add(self, count: int) -> None:
         """Add *count* bytes that are in the buffer."""
         if self._long is None:
@@ -154,7 +124,9 @@ class FrameReader:
         """
         Return the next complete frame, or None if more bytes are needed.
 
-        Raises: As ``received``.
+        Raises:
+            ProtocolViolation: A frame is longer than allowed or of no known kind;
+                nothing after it can be trusted.
         """
         long, view = self._long, self._view
         if long is not None:

@@ -7,7 +7,7 @@ from pydanube.wire.native.connection import ConnectionState, StreamConnection
 from pydanube.wire.native.frames import FRAME_BYTES_MAX, HANDSHAKE_BYTES_MAX, header
 from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
-from support.streams import batch_frame, connected, hello, opened
+from support.streams import batch_frame, connected, feed, hello, opened
 
 
 def publish(client: StreamConnection, channel: int = 1) -> bytes:
@@ -25,7 +25,7 @@ def test_broker_accepts_only_hello_before_the_handshake():
     broker = StreamConnection(Side.BROKER)
 
     with pytest.raises(ProtocolViolation, match="before the handshake"):
-        broker.feed(header(Kind.PING, 0, 1, 0))
+        feed(broker, header(Kind.PING, 0, 1, 0))
 
     assert broker.state is ConnectionState.CLOSED
 
@@ -33,10 +33,10 @@ def test_broker_accepts_only_hello_before_the_handshake():
 def test_a_client_must_wait_for_the_welcome():
     client, broker = StreamConnection(Side.CLIENT), StreamConnection(Side.BROKER)
     _, data = client.request(Kind.HELLO, hello())
-    broker.feed(data)
+    feed(broker, data)
 
     with pytest.raises(ProtocolViolation, match="before the handshake"):
-        broker.feed(client.request(Kind.PING, pb.Ping())[1])
+        feed(broker, client.request(Kind.PING, pb.Ping())[1])
 
 
 def test_long_frames_are_refused_until_the_client_is_known():
@@ -45,21 +45,21 @@ def test_long_frames_are_refused_until_the_client_is_known():
 
     newcomer = StreamConnection(Side.BROKER)
     with pytest.raises(ProtocolViolation, match="allowed"):
-        newcomer.feed(header(Kind.HELLO, 0, 1, HANDSHAKE_BYTES_MAX))
+        feed(newcomer, header(Kind.HELLO, 0, 1, HANDSHAKE_BYTES_MAX))
 
 
 def test_second_hello_is_refused():
     client, broker = connected()
 
     with pytest.raises(ProtocolViolation, match="after the handshake"):
-        broker.feed(client.request(Kind.HELLO, hello())[1])
+        feed(broker, client.request(Kind.HELLO, hello())[1])
 
 
 def test_a_batch_on_a_channel_that_is_not_open_is_refused():
     client, broker = connected()
 
     with pytest.raises(ProtocolViolation, match="not open"):
-        broker.feed(publish(client))
+        feed(broker, publish(client))
 
 
 def test_a_consumer_cannot_publish():
@@ -67,14 +67,14 @@ def test_a_consumer_cannot_publish():
     opened(client, broker, Kind.OPEN_CONSUMER)
 
     with pytest.raises(ProtocolViolation, match="which is consumer"):
-        broker.feed(publish(client))
+        feed(broker, publish(client))
 
 
 def test_a_published_batch_arrives_with_its_bytes():
     client, broker = connected()
     opened(client, broker, Kind.OPEN_PRODUCER)
 
-    [received] = broker.feed(publish(client))
+    [received] = feed(broker, publish(client))
 
     assert received.batch is not None
     assert received.batch.check().column("payload").to_pylist() == [b"m"]
@@ -85,7 +85,7 @@ def test_a_delivery_carries_its_attempt():
     opened(client, broker, Kind.OPEN_CONSUMER)
     parts = broker.send_batch(Kind.DELIVERY, batch_frame(b"m"), 1, attempt=3)
 
-    [received] = client.feed(b"".join(parts))
+    [received] = feed(client, b"".join(parts))
 
     assert received.attempt == 3
     assert received.batch is not None
@@ -95,19 +95,19 @@ def test_what_was_sent_before_the_broker_closed_the_channel_is_dropped():
     client, broker = connected()
     opened(client, broker, Kind.OPEN_PRODUCER)
     in_flight = publish(client)
-    client.feed(broker.close_channel(1, Kind.ERROR, pb.Error(code="producer_fenced")))
+    feed(client, broker.close_channel(1, Kind.ERROR, pb.Error(code="producer_fenced")))
 
-    assert broker.feed(in_flight) == []
+    assert feed(broker, in_flight) == []
 
 
 def test_a_channel_that_the_broker_closed_can_be_opened_again():
     client, broker = connected()
     opened(client, broker, Kind.OPEN_PRODUCER)
-    client.feed(broker.close_channel(1, Kind.ERROR, pb.Error(code="draining")))
+    feed(client, broker.close_channel(1, Kind.ERROR, pb.Error(code="draining")))
 
     opened(client, broker, Kind.OPEN_PRODUCER)
 
-    assert len(broker.feed(publish(client))) == 1
+    assert len(feed(broker, publish(client))) == 1
 
 
 def test_a_channel_is_opened_once():
@@ -115,14 +115,14 @@ def test_a_channel_is_opened_once():
     opened(client, broker, Kind.OPEN_PRODUCER)
 
     with pytest.raises(ProtocolViolation, match="in use"):
-        broker.feed(client.request(Kind.OPEN_CONSUMER, pb.OpenConsumer(), 1)[1])
+        feed(broker, client.request(Kind.OPEN_CONSUMER, pb.OpenConsumer(), 1)[1])
 
 
 def test_an_open_that_fails_leaves_the_channel_free():
     client, broker = connected()
     _, data = client.request(Kind.OPEN_CONSUMER, pb.OpenConsumer(), 1)
-    [asked] = broker.feed(data)
-    client.feed(broker.answer(asked, Kind.ERROR, pb.Error(code="consumer_busy")))
+    [asked] = feed(broker, data)
+    feed(client, broker.answer(asked, Kind.ERROR, pb.Error(code="consumer_busy")))
 
     opened(client, broker, Kind.OPEN_PRODUCER)
 
@@ -131,9 +131,9 @@ def test_a_channel_may_be_closed_while_it_is_being_opened():
     client, broker = connected()
     _, opening = client.request(Kind.OPEN_PRODUCER, pb.OpenProducer(), 1)
     _, closing = client.request(Kind.CLOSE_PRODUCER, pb.CloseProducer(), 1)
-    asked, closed = broker.feed(opening + closing)
-    client.feed(broker.answer(asked, Kind.ERROR, pb.Error(code="closed")))
-    client.feed(broker.answer(closed, Kind.OK, pb.Ok()))
+    asked, closed = feed(broker, opening + closing)
+    feed(client, broker.answer(asked, Kind.ERROR, pb.Error(code="closed")))
+    feed(client, broker.answer(closed, Kind.OK, pb.Ok()))
 
     opened(client, broker, Kind.OPEN_CONSUMER)
 
@@ -141,26 +141,26 @@ def test_a_channel_may_be_closed_while_it_is_being_opened():
 def test_opening_is_closed_only_by_its_own_kind():
     client, broker = connected()
     _, opening = client.request(Kind.OPEN_PRODUCER, pb.OpenProducer(), 1)
-    broker.feed(opening)
+    feed(broker, opening)
 
     with pytest.raises(ProtocolViolation, match="being opened"):
-        broker.feed(client.request(Kind.CLOSE_CONSUMER, pb.CloseConsumer(), 1)[1])
+        feed(broker, client.request(Kind.CLOSE_CONSUMER, pb.CloseConsumer(), 1)[1])
 
 
 def test_nothing_is_published_before_the_opening_is_answered():
     client, broker = connected()
-    broker.feed(client.request(Kind.OPEN_PRODUCER, pb.OpenProducer(), 1)[1])
+    feed(broker, client.request(Kind.OPEN_PRODUCER, pb.OpenProducer(), 1)[1])
 
     with pytest.raises(ProtocolViolation, match="being opened"):
-        broker.feed(publish(client))
+        feed(broker, publish(client))
 
 
 @pytest.mark.parametrize("revision", [0, 1, 7])
 def test_each_side_knows_the_revision_of_the_other(revision):
     client, broker = StreamConnection(Side.CLIENT), StreamConnection(Side.BROKER)
-    [asked] = broker.feed(client.request(Kind.HELLO, hello())[1])
+    [asked] = feed(broker, client.request(Kind.HELLO, hello())[1])
     broker.welcome(FRAME_BYTES_MAX, revision)
-    client.feed(broker.answer(asked, Kind.WELCOME, pb.Welcome(revision=revision)))
+    feed(client, broker.answer(asked, Kind.WELCOME, pb.Welcome(revision=revision)))
 
     assert (client.peer_revision, broker.peer_revision) == (revision, revision)
 
@@ -169,8 +169,8 @@ def test_a_closed_channel_is_free_again():
     client, broker = connected()
     opened(client, broker, Kind.OPEN_PRODUCER)
     _, data = client.request(Kind.CLOSE_PRODUCER, pb.CloseProducer(), 1)
-    [asked] = broker.feed(data)
-    client.feed(broker.answer(asked, Kind.OK, pb.Ok()))
+    [asked] = feed(broker, data)
+    feed(client, broker.answer(asked, Kind.OK, pb.Ok()))
 
     opened(client, broker, Kind.OPEN_CONSUMER)
 
@@ -179,7 +179,7 @@ def test_answer_without_a_request_is_refused():
     client, broker = connected()
 
     with pytest.raises(ProtocolViolation, match="no such request"):
-        client.feed(broker.send(Kind.OK, pb.Ok(), 0, 77))
+        feed(client, broker.send(Kind.OK, pb.Ok(), 0, 77))
 
 
 def test_an_answer_must_be_of_the_right_kind():
@@ -187,26 +187,26 @@ def test_an_answer_must_be_of_the_right_kind():
     correlation, _ = client.request(Kind.LIST_TOPICS, pb.ListTopics())
 
     with pytest.raises(ProtocolViolation, match="PONG answers LIST_TOPICS"):
-        client.feed(broker.send(Kind.PONG, pb.Pong(), 0, correlation))
+        feed(client, broker.send(Kind.PONG, pb.Pong(), 0, correlation))
 
 
 def test_a_correlation_in_use_is_refused():
     _, broker = connected()
     ping = header(Kind.PING, 0, 5, 0)
-    broker.feed(ping)
+    feed(broker, ping)
 
     with pytest.raises(ProtocolViolation, match="in use"):
-        broker.feed(ping)
+        feed(broker, ping)
 
 
 def test_fetched_batches_come_before_the_end_of_the_fetch():
     client, broker = connected()
     correlation, data = client.request(Kind.FETCH, pb.Fetch())
-    [asked] = broker.feed(data)
+    [asked] = feed(broker, data)
     parts = broker.send_batch(Kind.FETCHED, batch_frame(b"m"), 0, correlation)
 
-    received = client.feed(
-        b"".join(parts) + broker.answer(asked, Kind.FETCH_END, pb.FetchEnd())
+    received = feed(
+        client, b"".join(parts) + broker.answer(asked, Kind.FETCH_END, pb.FetchEnd())
     )
 
     assert [each.kind for each in received] == [Kind.FETCHED, Kind.FETCH_END]
@@ -216,21 +216,21 @@ def test_a_body_that_is_no_message_is_refused():
     _, broker = connected()
 
     with pytest.raises(ProtocolViolation, match="LIST_TOPICS"):
-        broker.feed(header(Kind.LIST_TOPICS, 0, 5, 2) + b"\x0a\xff")
+        feed(broker, header(Kind.LIST_TOPICS, 0, 5, 2) + b"\x0a\xff")
 
 
 def test_kinds_of_the_other_side_are_refused():
     _, broker = connected()
 
     with pytest.raises(ProtocolViolation, match="may not be sent"):
-        broker.feed(header(Kind.RECEIPT, 1, 0, 0))
+        feed(broker, header(Kind.RECEIPT, 1, 0, 0))
 
 
 def test_a_closed_connection_takes_nothing_more():
     client, broker = connected()
     broker.close()
 
-    assert broker.feed(client.request(Kind.PING, pb.Ping())[1]) == []
+    assert feed(broker, client.request(Kind.PING, pb.Ping())[1]) == []
 
 
 def test_a_body_that_decompresses_to_more_than_a_frame_is_refused():
@@ -242,20 +242,20 @@ def test_a_body_that_decompresses_to_more_than_a_frame_is_refused():
     assert len(bomb.buffer) < 10_000
 
     with pytest.raises(ProtocolViolation, match="before compression"):
-        broker.feed(b"".join(client.send_batch(Kind.PUBLISH, bomb, 1)))
+        feed(broker, b"".join(client.send_batch(Kind.PUBLISH, bomb, 1)))
 
 
 def test_a_stage_is_a_channel_of_its_own_kind():
     client, broker = connected()
     _, data = client.request(Kind.OPEN_STAGE, pb.OpenStage(), 1)
-    [asked] = broker.feed(data)
-    client.feed(broker.answer(asked, Kind.STAGE_OPENED, pb.StageOpened()))
+    [asked] = feed(broker, data)
+    feed(client, broker.answer(asked, Kind.STAGE_OPENED, pb.StageOpened()))
     staged = b"".join(client.send_batch(Kind.STAGE, batch_frame(b"m"), 1))
 
-    [frame] = broker.feed(staged)
+    [frame] = feed(broker, staged)
     assert (frame.kind, frame.channel, frame.batch.count) == (Kind.STAGE, 1, 1)
-    [told] = client.feed(broker.send(Kind.STAGED, pb.Staged(next_sequence=1), 1))
+    [told] = feed(client, broker.send(Kind.STAGED, pb.Staged(next_sequence=1), 1))
     assert told.message.next_sequence == 1
 
     with pytest.raises(ProtocolViolation, match="which is stage"):
-        broker.feed(publish(client))
+        feed(broker, publish(client))

@@ -8,6 +8,7 @@ from pydanube.wire.native.frames import (
     header,
 )
 from pydanube.wire.native.kinds import Kind
+from support.streams import cut
 
 
 def frame(body: bytes, kind: Kind = Kind.PUBLISH, channel: int = 3) -> bytes:
@@ -15,7 +16,7 @@ def frame(body: bytes, kind: Kind = Kind.PUBLISH, channel: int = 3) -> bytes:
 
 
 def test_a_frame_arrives_as_it_was_sent():
-    [received] = FrameReader().feed(frame(b"body"))
+    [received] = cut(FrameReader(), frame(b"body"))
 
     assert (received.kind, received.channel) == (Kind.PUBLISH, 3)
     assert (received.correlation, received.body) == (9, b"body")
@@ -24,7 +25,7 @@ def test_a_frame_arrives_as_it_was_sent():
 def test_several_frames_in_one_read_arrive_in_order():
     data = b"".join(frame(bytes([n]) * n) for n in range(5))
 
-    assert [len(each.body) for each in FrameReader().feed(data)] == [0, 1, 2, 3, 4]
+    assert [len(each.body) for each in cut(FrameReader(), data)] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("length", [RECEIVE_BUFFER_BYTES - HEADER_BYTES, 60_000])
@@ -36,7 +37,7 @@ def test_a_frame_longer_than_the_buffer_is_received_into_its_own(length):
     received = [
         each.body
         for at in range(0, len(data), 1000)
-        for each in reader.feed(data[at : at + 1000])
+        for each in cut(reader, data[at : at + 1000])
     ]
 
     assert received == [b"before", body, b"after"]
@@ -46,17 +47,17 @@ def test_a_frame_longer_than_allowed_is_refused_before_its_body_comes():
     reader = FrameReader(frame_bytes_max=1000)
 
     with pytest.raises(ProtocolViolation, match="1001 bytes"):
-        reader.feed(header(Kind.PUBLISH, 1, 0, 1001 - 8))
+        cut(reader, header(Kind.PUBLISH, 1, 0, 1001 - 8))
 
 
 def test_a_frame_shorter_than_its_header_is_refused():
     with pytest.raises(ProtocolViolation, match="3 bytes"):
-        FrameReader().feed(b"\x03\x00\x00\x00" + bytes(8))
+        cut(FrameReader(), b"\x03\x00\x00\x00" + bytes(8))
 
 
 def test_an_unknown_kind_is_refused():
     with pytest.raises(ProtocolViolation, match="unknown kind 250"):
-        FrameReader().feed(b"\x08\x00\x00\x00\xfa" + bytes(7))
+        cut(FrameReader(), b"\x08\x00\x00\x00\xfa" + bytes(7))
 
 
 def test_the_buffer_offered_to_the_socket_is_never_empty():
@@ -69,7 +70,9 @@ def test_the_buffer_offered_to_the_socket_is_never_empty():
         count = min(len(buffer), 7_001, len(data))
         buffer[:count] = data[:count]
         data = data[count:]
-        reader.received(count)
+        reader.add(count)
+        while reader.next_frame():
+            pass
 
 
 def test_every_kind_has_a_rule_and_every_answer_comes_from_the_other_side():
