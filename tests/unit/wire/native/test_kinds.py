@@ -10,7 +10,6 @@ from pydanube.wire.native.kinds import (
     Kind,
     Permission,
     Side,
-    Target,
     is_repeatable,
 )
 from pydanube.wire.pb import stream_pb2 as pb
@@ -28,10 +27,9 @@ def test_kind_is_found_by_number_and_by_message():
     assert KIND_OF[pb.Skip] is Kind.SKIP
 
 
-def test_operation_declares_permission_and_target():
+def test_operation_declares_its_permission():
     operation = Kind.SET_NAMESPACE_POLICY.operation
     assert operation.permission is Permission.ADMIN
-    assert operation.target is Target.ANY
     assert Kind.PUBLISH.operation is None
 
 
