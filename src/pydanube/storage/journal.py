@@ -248,7 +248,6 @@ class Journal:
             self._fail(self._take_collected(), self.failure)
 
     def _submit_group(self) -> None:
-        """Give the collected group to the commit thread, or commit it here."""
         self._is_scheduled = False
         group = self._collected
         if self._in_flight is not None or not group.entries:
@@ -444,7 +443,6 @@ async def _closing(journal: Journal, writer: JournalWriter) -> AsyncIterator[Non
 
 
 def _work(jobs: SimpleQueue[Job | None]) -> None:
-    """Run one job after the other, until a None."""
     while (job := jobs.get()) is not None:
         job()
 

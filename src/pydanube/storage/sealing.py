@@ -334,7 +334,6 @@ class Sealer:
         await loop.run_in_executor(self._executor, reserve.refill)
 
     def _is_under_pressure(self) -> bool:
-        """Whether memory or journal are short."""
         memory = self._memory
         return (
             memory.sealable_bytes >= pressure_bytes(memory.sealable_bytes_max)
@@ -428,7 +427,6 @@ class Sealer:
         self._log_next_at = now + LOG_INTERVAL_S
 
     async def _seal_one(self, topic_log: TopicLog) -> None:
-        """Seal the oldest messages of the tail as one segment."""
         async with topic_log.maintenance:
             frames = topic_log.unsealed(self._config.seal_bytes)
             if not frames:
@@ -448,7 +446,6 @@ class Sealer:
     async def _store(
         self, topic_log: TopicLog, frames: Sequence[BatchFrame]
     ) -> SegmentEntry:
-        """Store *frames* as a segment and add it to the manifest."""
         identity = SegmentIdentity(
             topic=topic_log.name, topic_id=topic_log.topic_id, epoch=topic_log.epoch
         )
@@ -469,7 +466,6 @@ class Sealer:
         return segment
 
     async def _append_sealed(self, topic_log: TopicLog, segment: SegmentEntry) -> None:
-        """Record in the journal that the messages are sealed."""
         noted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = TopicSealed(topic_log.topic_id, Offset(segment.end))
         try:

@@ -117,7 +117,6 @@ def publish_times_of_metadata(metadata: pq.FileMetaData) -> tuple[int, int] | No
 
 
 def _publish_times(group: pq.RowGroupMetaData) -> tuple[int, int] | None:
-    """Return the earliest and latest publish time of a row group, if known."""
     statistics = group.column(SCHEMA.get_field_index("publish_time")).statistics
     if statistics is None or not statistics.has_min_max:
         return None
@@ -130,8 +129,6 @@ def tables_of(frames: Sequence[BatchFrame], row_group_bytes: int) -> Iterator[pa
 
 
 class _Piece(NamedTuple):
-    """Consecutive messages of one frame that go into one row group."""
-
     header: BatchHeader
     base: int
     rows: pa.RecordBatch
@@ -163,7 +160,6 @@ def _grouped(frames: Sequence[BatchFrame], bytes_max: int) -> Iterator[list[_Pie
 
 
 def _table_of(pieces: list[_Piece]) -> pa.Table:
-    """Return the messages of consecutive *pieces* with a segment's columns."""
     headers = [piece.header for piece in pieces]
     bodies = [piece.rows for piece in pieces]
     ends: list[int] = []
@@ -238,7 +234,6 @@ def _together(chunks: list[pa.Array]) -> pa.Array:
 
 
 def _count_from(base: int, count: int) -> pa.Array:
-    """Return ``base … base + count`` as an array."""
     ones = pa.repeat(pa.scalar(1, pa.int64()), count)
     return pc.cumulative_sum(ones, start=pa.scalar(base - 1, pa.int64()))
 
@@ -464,7 +459,6 @@ def _schema_runs(table: pa.Table) -> list[tuple[int, int, int, int]]:
 
 
 def _envelope(table: pa.Table, *, with_offsets: bool) -> pa.RecordBatch:
-    """Return the columns that a batch of these messages needs."""
     columns = Column.PUBLISH_TIME | Column.PAYLOAD
     if with_offsets:
         columns |= Column.OFFSET

@@ -147,7 +147,7 @@ class StagedFiles:
         Raises:
             CorruptStage: The part is damaged or missing.
         """
-        return await self.do(self._open_reader, number)
+        return await self.do(lambda: PartReader(self._map(number), file_name(number)))
 
     async def remove(self, numbers: Iterable[int]) -> None:
         """Remove files; missing ones are ignored."""
@@ -215,9 +215,6 @@ class StagedFiles:
         if not content.is_finished:
             raise CorruptStage(f"{file_name(number)}: the end of the part is missing")
         return content
-
-    def _open_reader(self, number: int) -> PartReader:
-        return PartReader(self._map(number), file_name(number))
 
     def _map(self, number: int) -> memoryview:
         try:
@@ -433,8 +430,6 @@ class PartFile:
 
 @dataclass(slots=True)
 class _Group:
-    """Entries that are written together."""
-
     buffers: list[Buffer] = field(default_factory=list)
     byte_count: int = 0
     callbacks: list[Done] = field(default_factory=list)

@@ -249,7 +249,6 @@ class Storage:
         self.journal.recovered.pop(topic_id, None)
 
     async def _find_objects(self, topic_id: TopicId, topic: str) -> set[str]:
-        """Return the topic's objects, including orphans."""
         # Another topic of the same name may exist, so read the topic id in each file.
         names = await self._objects.names(object_prefix(self._config.root, topic))
         is_ours = partial(_is_of_topic, self._objects, topic_id)

@@ -68,8 +68,6 @@ NOTHING_KNOWN = SegmentFacts()
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """One column chunk: its column, its length, and its checksum."""
-
     column: str
     byte_count: int
     checksum: int
@@ -251,7 +249,6 @@ def _chunks_of(metadata: pq.FileMetaData) -> Iterator[tuple[str, int, int]]:
 
 
 def _begin_of(chunk: pq.ColumnChunkMetaData) -> int:
-    """Return the position of a column chunk."""
     begin: int = chunk.data_page_offset
     if chunk.has_dictionary_page:
         begin = min(begin, chunk.dictionary_page_offset)
@@ -259,7 +256,6 @@ def _begin_of(chunk: pq.ColumnChunkMetaData) -> int:
 
 
 def _index(metadata: pq.FileMetaData, part_checksums: bytes) -> dict[int, _Chunk]:
-    """Return the column chunks by position."""
     checksums = _unpack(part_checksums)[1:]
     chunks = list(_chunks_of(metadata))
     if len(checksums) != len(chunks):

@@ -246,7 +246,7 @@ class GrpcConnection:
         *,
         is_last: bool,
     ) -> int | None:
-        """Take the complete messages; return the bytes left, or None if refused."""
+        """Return the bytes left, or None if refused."""
         call.missing = 0
         at, count = 0, len(received)
         while count - at >= PREFIX_BYTES:
