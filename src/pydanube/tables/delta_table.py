@@ -25,13 +25,7 @@ from pydanube.tables import delta_statistics
 from pydanube.tables.data_files import PREFIX, DataFile
 from pydanube.tables.partitioning import check_transform, delta_text
 from pydanube.tables.schema_evolution import added_columns, plain_schema, rows_schema
-from pydanube.tables.table import (
-    COMMIT_ATTEMPTS_MAX,
-    NO_COMPACTION,
-    RETRY_WAIT_S,
-    CompactionResult,
-    commit_conflict,
-)
+from pydanube.tables.table import NO_COMPACTION, CompactionResult, retry_conflicts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -176,9 +170,8 @@ class DeltaLakeTable:
                 for each in transactions
             ],
         )
-        last: Exception | None = None
-        for attempt in range(COMMIT_ATTEMPTS_MAX):
-            self.wait(RETRY_WAIT_S * attempt)
+
+        def attempt() -> bool:
             table = self._require()
             reached = [
                 each.is_reached(table.transaction_version(each.app))
@@ -187,19 +180,16 @@ class DeltaLakeTable:
             if any(reached):
                 return False
             partition_by = table.metadata().partition_columns
-            try:
-                table.create_write_transaction(
-                    [_add_action(each, partition_by) for each in files],
-                    "overwrite" if replace else "append",
-                    table.schema(),
-                    partition_by=partition_by,
-                    commit_properties=properties,
-                )
-            except CommitFailedError as error:
-                last = error
-                continue
+            table.create_write_transaction(
+                [_add_action(each, partition_by) for each in files],
+                "overwrite" if replace else "append",
+                table.schema(),
+                partition_by=partition_by,
+                commit_properties=properties,
+            )
             return True
-        raise commit_conflict(self.uri, last)
+
+        return retry_conflicts(self.uri, attempt, (CommitFailedError,), self.wait)
 
     def unreferenced(self, files: Sequence[DataFile]) -> list[DataFile]:
         table = self._load()
@@ -215,24 +205,19 @@ class DeltaLakeTable:
         planned = _plan_compaction(table, file_bytes)
         if plan_only or planned is NO_COMPACTION:
             return planned
-        last: Exception | None = None
-        for attempt in range(COMMIT_ATTEMPTS_MAX):
-            self.wait(RETRY_WAIT_S * attempt)
-            try:
-                table.optimize.compact(target_size=file_bytes)
-            except CommitFailedError as error:
-                last = error
-                table = self._require()
-                continue
-            now = _sizes(self._require())
-            gone, come = set(sizes) - set(now), set(now) - set(sizes)
-            return CompactionResult(
-                files_before=len(gone),
-                files_after=len(come),
-                bytes_before=sum(sizes[each] for each in gone),
-                bytes_after=sum(now[each] for each in come),
-            )
-        raise commit_conflict(self.uri, last)
+
+        def attempt() -> None:
+            self._require().optimize.compact(target_size=file_bytes)
+
+        retry_conflicts(self.uri, attempt, (CommitFailedError,), self.wait)
+        now = _sizes(self._require())
+        gone, come = set(sizes) - set(now), set(now) - set(sizes)
+        return CompactionResult(
+            files_before=len(gone),
+            files_after=len(come),
+            bytes_before=sum(sizes[each] for each in gone),
+            bytes_after=sum(now[each] for each in come),
+        )
 
     def clean(
         self, *, older_than_s: float, now: float, plan_only: bool = False

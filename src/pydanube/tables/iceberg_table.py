@@ -31,12 +31,7 @@ from pydanube.tables import iceberg_files
 from pydanube.tables.iceberg_files import IcebergLocation
 from pydanube.tables.partitioning import check_transform
 from pydanube.tables.schema_evolution import added_columns, plain_schema, rows_schema
-from pydanube.tables.table import (
-    COMMIT_ATTEMPTS_MAX,
-    RETRY_WAIT_S,
-    CompactionResult,
-    commit_conflict,
-)
+from pydanube.tables.table import CompactionResult, retry_conflicts
 from pydanube.tables.table_options import PartitionField
 
 if TYPE_CHECKING:
@@ -52,6 +47,7 @@ if TYPE_CHECKING:
 APP_VERSION_PROPERTY = "danube.mark."
 """The prefix of the properties that store the versions of applications."""
 
+_CONFLICTS = (CommitFailedException, ValidationException)
 _NO_RETRIES = {"commit.retry.num-retries": "0"}
 
 
@@ -94,28 +90,27 @@ class IcebergLakeTable:
     ) -> IcebergLocation:
         schema = rows_schema(schema)
         with self._catalog() as catalog:
-            last: Exception | None = None
-            for attempt in range(COMMIT_ATTEMPTS_MAX):
-                self.wait(RETRY_WAIT_S * attempt)
+
+            def attempt() -> IcebergLocation:
                 table = _load(catalog, self.identifier)
                 self._check(table, schema, options)
-                try:
-                    if table is None:
-                        self._create(catalog, schema, options, properties)
-                    elif len(
-                        added_columns(
-                            _schema_of(table), schema, merge=options.merge_schema
-                        )
-                    ):
-                        with table.update_schema() as update:
-                            update.union_by_name(schema)
-                    else:
-                        return _location_of(table, schema)
-                except (CommitFailedException, TableAlreadyExistsError) as error:
-                    last = error
-                    continue
+                if table is None:
+                    self._create(catalog, schema, options, properties)
+                elif len(
+                    added_columns(_schema_of(table), schema, merge=options.merge_schema)
+                ):
+                    with table.update_schema() as update:
+                        update.union_by_name(schema)
+                else:
+                    return _location_of(table, schema)
                 return _location_of(catalog.load_table(self.identifier), schema)
-        raise commit_conflict(self.identifier, last)
+
+            return retry_conflicts(
+                self.identifier,
+                attempt,
+                (CommitFailedException, TableAlreadyExistsError),
+                self.wait,
+            )
 
     def commit(
         self,
@@ -125,9 +120,7 @@ class IcebergLakeTable:
         replace: bool = False,
         note: Mapping[str, str] | None = None,
     ) -> bool:
-        last: Exception | None = None
-        for attempt in range(COMMIT_ATTEMPTS_MAX):
-            self.wait(RETRY_WAIT_S * attempt)
+        def attempt() -> bool:
             with self._required() as table:
                 # Check all of them: each may raise.
                 reached = [
@@ -155,15 +148,13 @@ class IcebergLakeTable:
                             ).fast_append() as append:
                                 for file in files:
                                     append.append_data_file(file.details)
-                except (CommitFailedException, ValidationException) as error:
-                    last = error
-                    continue
                 except CommitStateUnknownException:
                     # The commit may have succeeded; the table tells.
                     if not self._is_committed(files, transactions):
                         raise
                 return True
-        raise commit_conflict(self.identifier, last)
+
+        return retry_conflicts(self.identifier, attempt, _CONFLICTS, self.wait)
 
     def describe_external_files(
         self,
@@ -197,21 +188,17 @@ class IcebergLakeTable:
             return [each for each in files if each.path not in known]
 
     def compact(self, *, file_bytes: int, plan_only: bool = False) -> CompactionResult:
-        last: Exception | None = None
-        for attempt in range(COMMIT_ATTEMPTS_MAX):
-            self.wait(RETRY_WAIT_S * attempt)
+        def attempt() -> CompactionResult:
             with self._required() as table:
                 groups = iceberg_files.small_files(table, file_bytes)
                 if plan_only:
                     return iceberg_files.planned(groups, file_bytes)
                 location = _location_of(table, _schema_of(table))
-                try:
-                    return iceberg_files.rewrite(
-                        _without_retries(table), location, groups, file_bytes
-                    )
-                except (CommitFailedException, ValidationException) as error:
-                    last = error
-        raise commit_conflict(self.identifier, last)
+                return iceberg_files.rewrite(
+                    _without_retries(table), location, groups, file_bytes
+                )
+
+        return retry_conflicts(self.identifier, attempt, _CONFLICTS, self.wait)
 
     def clean(
         self, *, older_than_s: float, now: float, plan_only: bool = False

@@ -8,17 +8,19 @@ for.  A writer that repeats a commit after a crash finds the version there.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pydanube.model.errors import Conflict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import pyarrow as pa
 
     from pydanube.tables.data_files import DataFile, TableLocation
     from pydanube.tables.table_options import WriteOptions
+
+T = TypeVar("T")
 
 COMMIT_ATTEMPTS_MAX = 10
 """The number of attempts of a transaction that conflicts with others."""
@@ -72,11 +74,28 @@ NO_COMPACTION = CompactionResult(
 )
 
 
-def commit_conflict(name: str, error: Exception | None) -> Conflict:
-    """Return the error for a commit to *name* whose attempts all failed."""
-    return Conflict(
+def retry_conflicts(
+    name: str,
+    attempt: Callable[[], T],
+    conflicts: tuple[type[Exception], ...],
+    wait: Callable[[float], None],
+) -> T:
+    """
+    Return the result of *attempt*, which is repeated while it raises *conflicts*.
+
+    Raises:
+        Conflict: COMMIT_ATTEMPTS_MAX attempts on the table *name* conflicted.
+    """
+    last: Exception | None = None
+    for number in range(COMMIT_ATTEMPTS_MAX):
+        wait(RETRY_WAIT_S * number)
+        try:
+            return attempt()
+        except conflicts as error:
+            last = error
+    raise Conflict(
         f"{name}: {COMMIT_ATTEMPTS_MAX} attempts to commit conflicted with other "
-        f"writers, the last one with: {error}"
+        f"writers, the last one with: {last}"
     )
 
 
