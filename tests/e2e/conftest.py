@@ -43,6 +43,8 @@ def spark(tmp_path_factory):
         master="local[2]",
         config={
             "spark.sql.warehouse.dir": str(directory / "warehouse"),
+            # Short jobs end before the optimizing compiler is worth its time.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
             # A busy machine may take long to start a Python worker.
             "spark.python.authenticate.socketTimeout": "120s",
         },
