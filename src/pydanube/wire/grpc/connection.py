@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from pydanube.wire.grpc.hpack import byte_count_of, encode_headers
 from pydanube.wire.grpc.http2 import (
     EXTRA_WINDOW_BYTES_MAX,
-    STREAM_WINDOW,
     VALID_BYTES_MAX,
     WORK_UNBOUNDED,
     Http2Connection,
@@ -29,6 +28,7 @@ from pydanube.wire.grpc.http2_events import (
     StreamReset,
 )
 from pydanube.wire.grpc.http2_frames import ErrorCode
+from pydanube.wire.grpc.http2_stream import STREAM_WINDOW
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

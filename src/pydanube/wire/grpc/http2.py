@@ -18,7 +18,7 @@ that has used it up, with ENHANCE_YOUR_CALM.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -57,12 +57,11 @@ from pydanube.wire.grpc.http2_frames import (
     is_request,
     without_padding,
 )
+from pydanube.wire.grpc.http2_stream import STREAM_WINDOW, Stream
 
 if TYPE_CHECKING:
     from pydanube.wire.grpc.hpack import Headers
 
-STREAM_WINDOW = 65_535
-"""The bytes that a peer may send on a stream before it is granted more."""
 CONNECTION_WINDOW = 16 * 1024 * 1024
 """The bytes that a peer may send on all streams before the window is refilled."""
 EXTRA_WINDOW_BYTES_MAX = 64 * 1024 * 1024
@@ -88,29 +87,6 @@ VALID_BYTES_MAX = 2048
 """Header lists with longer names and values are not cached."""
 
 
-class _Stream:
-    __slots__ = (
-        *("closing", "extra_window", "is_closed_by_peer", "is_drained", "pending"),
-        *("pending_bytes", "receivable", "sendable"),
-    )
-
-    def __init__(self, sendable: int) -> None:
-        self.sendable = sendable
-        """How many bytes the peer's window allows us to send."""
-        self.receivable = STREAM_WINDOW
-        """How many bytes the peer may still send."""
-        self.extra_window = 0
-        """How many bytes were granted beyond the initial window."""
-        self.pending: deque[memoryview] = deque()
-        """Data that waits for the peer's windows."""
-        self.pending_bytes = 0
-        self.closing: bytes | None = None
-        """The frames that end the stream, to be sent after the data."""
-        self.is_closed_by_peer = False
-        self.is_drained = True
-        """Whether no ``SendCompleted`` is due."""
-
-
 class Http2Connection:
     """The server side of one connection."""
 
@@ -132,7 +108,7 @@ class Http2Connection:
         self._decoder = HeaderDecoder()
         # Valid header lists, by identity.
         self._valid: dict[int, Headers] = {}
-        self._streams: dict[int, _Stream] = {}
+        self._streams: dict[int, Stream] = {}
         self._last_stream = 0
         # Streams that we closed before the peer did: frames that the peer has sent
         # before it knew are ignored.
@@ -310,7 +286,7 @@ class Http2Connection:
         if not self._is_request(headers):
             self._refuse(number, ErrorCode.PROTOCOL_ERROR)
             return
-        stream = self._streams[number] = _Stream(self._initial_window)
+        stream = self._streams[number] = Stream(self._initial_window)
         stream.is_closed_by_peer = is_last
         self._events.append(RequestReceived(number, headers, is_last))
 
@@ -650,7 +626,7 @@ class Http2Connection:
                 stream.is_drained = True
                 self._events.append(SendCompleted(number))
 
-    def _send_pending(self, number: int, stream: _Stream) -> None:
+    def _send_pending(self, number: int, stream: Stream) -> None:
         """Send as much as the windows allow, and the trailers after the last data."""
         self._blocked.pop(number, None)
         while stream.pending:

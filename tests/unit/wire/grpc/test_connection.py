@@ -18,8 +18,8 @@ from pydanube.wire.grpc.connection import (
     StatusCode,
     WriteCompleted,
 )
-from pydanube.wire.grpc.http2 import STREAM_WINDOW
 from pydanube.wire.grpc.http2_frames import FrameType, Http2Error
+from pydanube.wire.grpc.http2_stream import STREAM_WINDOW
 from support.http2_frames import (
     REQUEST,
     data,

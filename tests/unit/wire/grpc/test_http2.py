@@ -11,7 +11,6 @@ from pydanube.wire.grpc.http2 import (
     CONNECTION_WINDOW,
     EXTRA_WINDOW_BYTES_MAX,
     PENDING_BYTES_MAX,
-    STREAM_WINDOW,
     STREAMS_MAX,
     Http2Connection,
 )
@@ -29,6 +28,7 @@ from pydanube.wire.grpc.http2_frames import (
     FrameType,
     Http2Error,
 )
+from pydanube.wire.grpc.http2_stream import STREAM_WINDOW
 from support.http2_frames import (
     ACK,
     END_HEADERS,
