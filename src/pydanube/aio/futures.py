@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import asyncio
-
-    from pydanube.model.errors import BrokerError
+from pydanube.model.errors import BrokerError
 
 Done = Callable[["BrokerError | None"], None]
 """A callback that gets None on success, or the error."""

@@ -8,13 +8,11 @@ the users of a client expect ``except ProducerFenced`` to work around ``async wi
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from pydanube.model.errors import BrokerError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Iterable
 
 T = TypeVar("T")
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Iterable
 
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Iterable
-
-    Buffer = bytes | bytearray | memoryview
+Buffer = bytes | bytearray | memoryview
 
 GATHERED_BYTES_MAX = 256 * 1024
 """The buffer is flushed before the end of the turn when it has this size."""

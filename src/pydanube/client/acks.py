@@ -8,14 +8,10 @@ Acknowledging a message twice is harmless, so duplicates are not removed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pydanube.client.offsets import merge_ranges
+from pydanube.model.ranges import Range
 from pydanube.wire.native.messages import divided_to_wire
-
-if TYPE_CHECKING:
-    from pydanube.model.ranges import Range
-    from pydanube.wire.pb import stream_pb2 as pb
+from pydanube.wire.pb import stream_pb2 as pb
 
 
 class Acks:

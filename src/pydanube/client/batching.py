@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple, TypedDict
 
 import pyarrow as pa
 
@@ -11,10 +13,6 @@ from pydanube.model.batch import columns_of as _columns_of
 from pydanube.model.errors import InvalidRequest, MessageTooLarge
 from pydanube.model.positions import to_microseconds
 from pydanube.wire.batches import BATCH_MESSAGES_MAX, TIME_MAX, TIME_MIN
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
 
 WINDOW_BYTES = 16
 _WINDOW_COLUMNS = (Column.DELIVER_AT, Column.EXPIRES_AT)

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+from google.protobuf.message import Message as ControlMessage
 
 from pydanube.aio.tasks import gather
-from pydanube.client.requester import Backoff, retry
+from pydanube.client.connection import BrokerConnection
+from pydanube.client.requester import Backoff, Requester, retry
+from pydanube.client.topics import TopicRequests
 from pydanube.model.errors import BrokerError, Closed, Unavailable
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-    from typing import Self
-
-    from google.protobuf.message import Message as ControlMessage
-
-    from pydanube.client.connection import BrokerConnection
-    from pydanube.client.requester import Requester
-    from pydanube.client.topics import TopicRequests
-    from pydanube.wire.native.connection import ReceivedFrame
+from pydanube.wire.native.connection import ReceivedFrame
 
 OPEN_TIMEOUT_S = 30.0
 """The time for which the first opening is retried."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, Unpack, overload
 from urllib.parse import urlsplit
 
 from pydanube.client.connection import BrokerConnection
 from pydanube.client.consumer import Consumer
 from pydanube.client.dead_letters import DeadLetters
+from pydanube.client.messages import MessageBatch
 from pydanube.client.namespaces import NamespaceRequests
 from pydanube.client.options import (
     ConsumerOptions,
@@ -31,7 +33,7 @@ from pydanube.client.schemas import Schemas, schema_of
 from pydanube.client.staging import Staging
 from pydanube.client.subscriptions import SubscriptionRequests
 from pydanube.client.topics import check_partitions
-from pydanube.client.typed_producer import open_typed_producer
+from pydanube.client.typed_producer import TypedProducer, open_typed_producer
 from pydanube.client.writer_schemas import ValueDecoding, WriterSchemas
 from pydanube.model.descriptions import BrokerDescription
 from pydanube.model.errors import InvalidRequest
@@ -43,14 +45,6 @@ from pydanube.model.policy import (
     TopicPolicy,
 )
 from pydanube.model.positions import PositionLike, parse_choice, to_position
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
-    from contextlib import AbstractAsyncContextManager
-    from typing import Unpack
-
-    from pydanube.client.messages import MessageBatch
-    from pydanube.client.typed_producer import TypedProducer
 
 DEFAULT_URL = "danube://127.0.0.1:6651"
 DEFAULT_PORT = 6651

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from google.protobuf.message import Message
 
 from pydanube.aio.write_buffer import WriteBuffer
 from pydanube.model.errors import (
@@ -15,7 +18,7 @@ from pydanube.model.errors import (
     QuotaExceeded,
     TimedOut,
 )
-from pydanube.wire.batches import BODY_BYTES_MAX
+from pydanube.wire.batches import BODY_BYTES_MAX, BatchFrame
 from pydanube.wire.native.connection import (
     CHANNEL_MAX,
     PROTOCOL_VERSION,
@@ -26,13 +29,6 @@ from pydanube.wire.native.connection import (
 from pydanube.wire.native.kinds import KIND_OF, Kind, Side
 from pydanube.wire.native.messages import error_from_wire
 from pydanube.wire.pb import stream_pb2 as pb
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from google.protobuf.message import Message
-
-    from pydanube.wire.batches import BatchFrame
 
 log = logging.getLogger(__name__)
 

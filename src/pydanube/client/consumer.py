@@ -12,14 +12,14 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from pydanube.client.acks import Acks
 from pydanube.client.channel import KeptChannel, Openable
-from pydanube.client.connection import retrieve
+from pydanube.client.connection import BrokerConnection, retrieve
 from pydanube.client.credit import Credit
 from pydanube.client.messages import (
     Message,
@@ -28,8 +28,9 @@ from pydanube.client.messages import (
     ReceivedBatch,
     Source,
 )
-from pydanube.client.offsets import check_origin, origins_of, ranges_by_topic
-from pydanube.client.requester import Backoff
+from pydanube.client.offsets import AckTarget, check_origin, origins_of, ranges_by_topic
+from pydanube.client.options import ConsumerOptions
+from pydanube.client.requester import Backoff, Requester
 from pydanube.model.errors import (
     BrokerError,
     Closed,
@@ -38,8 +39,10 @@ from pydanube.model.errors import (
     TimedOut,
 )
 from pydanube.model.policy import Start, SubscriptionType
-from pydanube.model.positions import to_position
-from pydanube.wire.native.connection import CREDIT_REVISION
+from pydanube.model.positions import PositionLike, to_position
+from pydanube.model.ranges import Range
+from pydanube.wire.batches import BatchFrame
+from pydanube.wire.native.connection import CREDIT_REVISION, ReceivedFrame
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import (
     divided_to_wire,
@@ -47,19 +50,6 @@ from pydanube.wire.native.messages import (
     position_to_wire,
 )
 from pydanube.wire.pb import stream_pb2 as pb
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import Self
-
-    from pydanube.client.connection import BrokerConnection
-    from pydanube.client.offsets import AckTarget
-    from pydanube.client.options import ConsumerOptions
-    from pydanube.client.requester import Requester
-    from pydanube.model.positions import PositionLike
-    from pydanube.model.ranges import Range
-    from pydanube.wire.batches import BatchFrame
-    from pydanube.wire.native.connection import ReceivedFrame
 
 ACK_LINGER_S = 0.005
 ACK_MESSAGES_MAX = 4096

@@ -9,15 +9,18 @@ subscription ``dead-letters`` of that topic; the message stays in the topic.
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pydanube.client.messages import MessageId
+from pydanube.client.messages import Message, MessageId
 from pydanube.client.options import ProducerOptions, parse_or_choose_name
 from pydanube.client.producer import Producer, wait_for_offsets
 from pydanube.client.reader import read
+from pydanube.client.subscriptions import SubscriptionRequests
+from pydanube.client.writer_schemas import ValueDecoding
 from pydanube.model.batch import batch_of
 from pydanube.model.dead_letters import (
     ATTEMPT,
@@ -34,13 +37,6 @@ from pydanube.model.errors import (
 )
 from pydanube.model.names import TopicName, parse_subscription
 from pydanube.model.ranges import RangeSet
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-
-    from pydanube.client.messages import Message
-    from pydanube.client.subscriptions import SubscriptionRequests
-    from pydanube.client.writer_schemas import ValueDecoding
 
 HANDLED_SUBSCRIPTION = "dead-letters"
 """The subscription of a dead-letter topic that handled dead letters are acked for."""

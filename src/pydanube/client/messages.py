@@ -8,10 +8,11 @@ a ``Message`` is only a reference to its batch and an index.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from functools import cached_property
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import pyarrow as pa
 
@@ -24,15 +25,9 @@ from pydanube.model.batch import (
 )
 from pydanube.model.errors import InvalidPayload, SchemaNotFound
 from pydanube.model.positions import to_datetime
-from pydanube.schemas.language import reason_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from datetime import datetime
-
-    from pydanube.model.ranges import Range
-    from pydanube.schemas.language import Decoder
-    from pydanube.wire.batches import BatchFrame
+from pydanube.model.ranges import Range
+from pydanube.schemas.language import Decoder, reason_of
+from pydanube.wire.batches import BatchFrame
 
 
 class Source:

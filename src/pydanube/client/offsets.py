@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydanube.client.messages import (
     Message,
@@ -17,9 +17,7 @@ from pydanube.client.messages import (
     ranges_of_offsets,
 )
 from pydanube.model.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from pydanube.model.ranges import Range
+from pydanube.model.ranges import Range
 
 AckTarget = Message | MessageBatch | MessageId | Iterable[Message | MessageId]
 """Messages to acknowledge: messages, batches, ids, or several of these."""

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
+from pydanube.client.writer_schemas import ValueDecoding
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import parse_client_name
-from pydanube.model.policy import ProducerAccess, SubscriptionType, TopicPolicy
+from pydanube.model.policy import (
+    Position,
+    ProducerAccess,
+    SubscriptionType,
+    TopicPolicy,
+)
+from pydanube.model.schemas import ProducerSchema
 from pydanube.wire.batches import Codec
-
-if TYPE_CHECKING:
-    from pydanube.client.writer_schemas import ValueDecoding
-    from pydanube.model.policy import Position
-    from pydanube.model.schemas import ProducerSchema
 
 _CODECS = {None: Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 

@@ -9,24 +9,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from pydanube.aio.tasks import gather, run_all
 from pydanube.client.channel import PartitionChannels
 from pydanube.client.consumer import Acknowledger, Consumer
 from pydanube.client.messages import Message, MessageBatch
+from pydanube.client.options import ConsumerOptions
+from pydanube.client.topics import TopicRequests
 from pydanube.model.errors import Closed, InvalidRequest, TimedOut
 from pydanube.model.policy import Start
-from pydanube.model.positions import to_position
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-
-    from pydanube.client.options import ConsumerOptions
-    from pydanube.client.topics import TopicRequests
-    from pydanube.model.positions import PositionLike
+from pydanube.model.positions import PositionLike, to_position
 
 ROUND_ROBIN_MESSAGES = 256
 """The messages of one partition that are handed out before the next partition's."""

@@ -8,31 +8,41 @@ partition than before.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import Unpack
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from pydanube.aio.tasks import run_all
-from pydanube.client.batching import batches_of, delivery_window, to_bytes
+from pydanube.client.batching import (
+    DeliveryOptions,
+    SendOptions,
+    batches_of,
+    delivery_window,
+    to_bytes,
+)
 from pydanube.client.channel import PartitionChannels
-from pydanube.client.messages import MessageIds, PartitionedIds, PartitionSlice
-from pydanube.client.producer import Producer, close_timeout_error, wait_for_offsets
+from pydanube.client.messages import (
+    MessageId,
+    MessageIds,
+    PartitionedIds,
+    PartitionSlice,
+)
+from pydanube.client.options import ProducerOptions
+from pydanube.client.producer import (
+    BatchData,
+    Pending,
+    Producer,
+    SentPiece,
+    close_timeout_error,
+    wait_for_offsets,
+)
 from pydanube.client.routing import Router
+from pydanube.client.topics import TopicRequests
 from pydanube.model.errors import TimedOut
 from pydanube.model.policy import ProducerAccess
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-    from typing import Unpack
-
-    import pyarrow as pa
-
-    from pydanube.client.batching import DeliveryOptions, SendOptions
-    from pydanube.client.messages import MessageId
-    from pydanube.client.options import ProducerOptions
-    from pydanube.client.producer import BatchData, Pending, SentPiece
-    from pydanube.client.topics import TopicRequests
 
 
 class PartitionedProducer(PartitionChannels[Producer]):

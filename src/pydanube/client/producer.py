@@ -14,11 +14,16 @@ batches again; the broker drops duplicates.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias, TypeGuard, Unpack
+
+import pyarrow as pa
 
 from pydanube.client.batching import (
     WINDOW_BYTES,
+    DeliveryOptions,
+    DeliveryWindow,
     batches_of,
     check_attributes,
     cut,
@@ -28,8 +33,10 @@ from pydanube.client.batching import (
     window_columns,
 )
 from pydanube.client.channel import KeptChannel
-from pydanube.client.connection import retrieve
+from pydanube.client.connection import BrokerConnection, retrieve
 from pydanube.client.messages import MessageId, MessageIds
+from pydanube.client.options import ProducerOptions
+from pydanube.client.requester import Backoff, Requester
 from pydanube.client.send_queue import (
     DELIVERY_TIMEOUT_S,
     NO_EXTRAS,
@@ -51,22 +58,11 @@ from pydanube.model.errors import (
 )
 from pydanube.model.policy import ProducerAccess
 from pydanube.wire.batches import Codec
+from pydanube.wire.native.connection import ReceivedFrame
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import enum_to_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube.wire.small_batch import SMALL_MESSAGES_MAX
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
-    from typing import Unpack
-
-    import pyarrow as pa
-
-    from pydanube.client.batching import DeliveryOptions, DeliveryWindow
-    from pydanube.client.connection import BrokerConnection
-    from pydanube.client.options import ProducerOptions
-    from pydanube.client.requester import Backoff, Requester
-    from pydanube.wire.native.connection import ReceivedFrame
 
 STEADY_S = 1.0
 """A producer reopens at once if its channel was open for this long."""

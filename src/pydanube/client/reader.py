@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 from pydanube.client.messages import MessageBatch, ReceivedBatch
+from pydanube.client.topics import TopicRequests
+from pydanube.client.writer_schemas import ValueDecoding
 from pydanube.model.errors import InvalidRequest
-from pydanube.model.policy import AtTime, Start
-from pydanube.model.positions import to_position
+from pydanube.model.policy import AtTime, Position, Start
+from pydanube.model.positions import PositionLike, to_position
+from pydanube.wire.batches import BatchFrame
 from pydanube.wire.pb import stream_pb2 as pb
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from pydanube.client.topics import TopicRequests
-    from pydanube.client.writer_schemas import ValueDecoding
-    from pydanube.model.policy import Position
-    from pydanube.model.positions import PositionLike
-    from pydanube.wire.batches import BatchFrame
 
 FETCH_BYTES_MAX = 4 * 1024 * 1024
 FETCH_WAIT_S = 10.0

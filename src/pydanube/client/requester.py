@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from time import time_ns
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Self, TypeVar
 
-from pydanube.aio.tasks import task_scope
+from google.protobuf.message import Message as ControlMessage
+
+from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.client.connection import BrokerConnection
 from pydanube.model.errors import (
     BrokerError,
@@ -21,16 +23,8 @@ from pydanube.model.errors import (
     TimedOut,
 )
 from pydanube.model.retry import RetryPolicy
+from pydanube.wire.batches import BatchFrame
 from pydanube.wire.native.kinds import is_repeatable
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from typing import Self
-
-    from google.protobuf.message import Message as ControlMessage
-
-    from pydanube.aio.tasks import TaskScope
-    from pydanube.wire.batches import BatchFrame
 
 CONNECT_TIMEOUT_S = 5.0
 CLOSE_TIMEOUT_S = 10.0

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, is_dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from types import ModuleType
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from pydanube.model.errors import InvalidSchema
 from pydanube.model.extras import require
 from pydanube.model.schemas import SchemaType
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from pydanube.schemas.parsed_schema import ParsedSchema
+from pydanube.schemas.parsed_schema import ParsedSchema
 
 # ruff: noqa: PLC0415  # What knows the languages is needed only by who has schemas.
 

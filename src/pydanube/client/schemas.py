@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
+from pydanube.client.requester import Requester
 from pydanube.client.schema import Schema
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import TopicName, parse_subject
@@ -19,11 +21,6 @@ from pydanube.schemas.compatibility import Direction, Violation
 from pydanube.schemas.language import Incompatibility
 from pydanube.wire.native.messages import from_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pydanube.client.requester import Requester
 
 
 class Schemas:

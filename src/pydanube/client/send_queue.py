@@ -9,13 +9,15 @@ and are sent again on a new channel, until the broker has acknowledged them.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
+from pydanube.client.batching import DeliveryWindow
 from pydanube.model.batch import TIME_TYPE, Column, batch_of
-from pydanube.model.errors import InvalidRequest
+from pydanube.model.errors import BrokerError, InvalidRequest
 from pydanube.wire.batches import (
     BatchFrame,
     BatchHeader,
@@ -25,12 +27,6 @@ from pydanube.wire.batches import (
     restamp_producer,
 )
 from pydanube.wire.small_batch import SMALL_MESSAGES_MAX
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from pydanube.client.batching import DeliveryWindow
-    from pydanube.model.errors import BrokerError
 
 OPEN_BATCH_MESSAGES_MAX = 8192
 BATCH_BYTES = 512 * 1024

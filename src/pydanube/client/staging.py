@@ -16,15 +16,20 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from pydanube.client.batching import cut, times_of
 from pydanube.client.channel import Channel
+from pydanube.client.connection import BrokerConnection
 from pydanube.client.options import parse_codec
 from pydanube.client.requester import retry
 from pydanube.client.routing import Router, fnv1a_64
+from pydanube.client.topics import TopicRequests
 from pydanube.model.batch import Column, conform
 from pydanube.model.errors import (
     BrokerError,
@@ -37,27 +42,18 @@ from pydanube.model.errors import (
     Unavailable,
 )
 from pydanube.model.names import TopicName, parse_client_name
+from pydanube.model.schemas import SchemaReference
 from pydanube.model.staging import (
     PartKey,
     StagedCommit,
     StagedPart,
     StagingDescription,
 )
-from pydanube.wire.batches import INT64_MAX, BatchHeader, encode
+from pydanube.wire.batches import INT64_MAX, BatchFrame, BatchHeader, Codec, encode
+from pydanube.wire.native.connection import ReceivedFrame
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import from_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import pyarrow as pa
-
-    from pydanube.client.connection import BrokerConnection
-    from pydanube.client.topics import TopicRequests
-    from pydanube.model.schemas import SchemaReference
-    from pydanube.wire.batches import BatchFrame, Codec
-    from pydanube.wire.native.connection import ReceivedFrame
 
 INFLIGHT_BYTES_MAX = 16 * 1024 * 1024
 """The most bytes of a part that may be in flight."""

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pydanube.client.offsets import ranges_by_topic
+from pydanube.client.offsets import AckTarget, ranges_by_topic
 from pydanube.client.topics import TopicRequests
 from pydanube.model.descriptions import SubscriptionDescription
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import TopicName, parse_subscription
-from pydanube.model.policy import Start, SubscriptionSettings, SubscriptionType
-from pydanube.model.positions import parse_choice, to_position
+from pydanube.model.policy import (
+    DispatchLimits,
+    FailurePolicy,
+    Start,
+    SubscriptionSettings,
+    SubscriptionType,
+)
+from pydanube.model.positions import PositionLike, parse_choice, to_position
 from pydanube.wire.native.messages import (
     divided_to_wire,
     enum_to_wire,
@@ -19,11 +25,6 @@ from pydanube.wire.native.messages import (
     to_wire,
 )
 from pydanube.wire.pb import stream_pb2 as pb
-
-if TYPE_CHECKING:
-    from pydanube.client.offsets import AckTarget
-    from pydanube.model.policy import DispatchLimits, FailurePolicy
-    from pydanube.model.positions import PositionLike
 
 
 class SubscriptionRequests(TopicRequests):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any
 
 from pydanube.client.requester import Requester
 from pydanube.model.descriptions import Segments, TopicDescription
@@ -18,6 +20,7 @@ from pydanube.model.policy import (
     CorruptionPolicy,
     DispatchMode,
     Durability,
+    NamespacePolicy,
     Retention,
     TopicPolicy,
 )
@@ -25,12 +28,6 @@ from pydanube.model.positions import parse_choice, to_microseconds
 from pydanube.wire.batches import TIME_MAX, TIME_MIN
 from pydanube.wire.native.messages import enum_to_wire, from_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-
-    from pydanube.model.policy import NamespacePolicy
 
 PAGE = 1000
 """The most names or descriptions that a client requests at a time."""

@@ -9,14 +9,24 @@ producer.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, Unpack
 
-from pydanube.client.batching import check_attributes, to_bytes
-from pydanube.client.partitioned_producer import open_producer
+from pydanube.client.batching import (
+    DeliveryOptions,
+    SendOptions,
+    check_attributes,
+    to_bytes,
+)
+from pydanube.client.messages import MessageId, MessageIds
+from pydanube.client.options import ProducerOptions
+from pydanube.client.partitioned_producer import PartitionedProducer, open_producer
+from pydanube.client.producer import BatchData, Pending, Producer
 from pydanube.client.schema import Schema
 from pydanube.client.schemas import Schemas, schema_of, subject_of
+from pydanube.client.topics import TopicRequests
 from pydanube.model.batch import batch_of
 from pydanube.model.errors import (
     InvalidPayload,
@@ -25,21 +35,8 @@ from pydanube.model.errors import (
     TopicNotFound,
 )
 from pydanube.model.names import parse_subject
-from pydanube.model.schemas import ProducerSchema, SchemaReference
-from pydanube.schemas.language import reason_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
-    from typing import Unpack
-
-    from pydanube.client.batching import DeliveryOptions, SendOptions
-    from pydanube.client.messages import MessageId, MessageIds
-    from pydanube.client.options import ProducerOptions
-    from pydanube.client.partitioned_producer import PartitionedProducer
-    from pydanube.client.producer import BatchData, Pending, Producer
-    from pydanube.client.topics import TopicRequests
-    from pydanube.model.schemas import SchemaVersion
-    from pydanube.schemas.language import Encoder
+from pydanube.model.schemas import ProducerSchema, SchemaReference, SchemaVersion
+from pydanube.schemas.language import Encoder, reason_of
 
 T = TypeVar("T")
 

@@ -11,19 +11,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pydanube.aio.tasks import TaskScope
+from pydanube.client.messages import ReceivedBatch
 from pydanube.client.schema import Schema
 from pydanube.model.errors import BrokerError, Closed
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from pydanube.aio.tasks import TaskScope
-    from pydanube.client.messages import ReceivedBatch
-    from pydanube.schemas.language import Decoder
+from pydanube.schemas.language import Decoder
 
 # ruff: noqa: PLC0415  # Only clients that use schemas need the schema languages.
 

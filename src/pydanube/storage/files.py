@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pydanube.wire.buffer import Buffer
+from pydanube.wire.buffer import Buffer
 
 _IOV_MAX = 1024
 _POPULATE: int = getattr(mmap, "MAP_POPULATE", 0)

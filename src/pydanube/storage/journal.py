@@ -28,32 +28,31 @@ import asyncio
 import logging
 import os
 import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import (
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from functools import partial
 from queue import SimpleQueue
 from time import perf_counter
-from typing import TYPE_CHECKING
 
-from pydanube.aio.futures import complete_future
+from pydanube.aio.futures import Done, complete_future
 from pydanube.model.errors import BrokerError, Closed, DiskFull, JournalFailed
 from pydanube.model.ids import Offset, TopicId
+from pydanube.storage.config import JournalConfig
+from pydanube.storage.files import Files
 from pydanube.storage.journal_writer import Group, JournalWriter, Outcome, open_files
 from pydanube.storage.recovery import Recovery, end_of
 from pydanube.storage.reserve import Reserve
+from pydanube.storage.state import JournalState
+from pydanube.wire.batches import BatchFrame
 from pydanube.wire.files.journal_format import Batch, CursorSaved, Entry
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
-
-    from pydanube.aio.futures import Done
-    from pydanube.storage.config import JournalConfig
-    from pydanube.storage.files import Files
-    from pydanube.storage.state import JournalState
-    from pydanube.wire.batches import BatchFrame
-
-    Job = Callable[[], None]
+Job = Callable[[], None]
 
 log = logging.getLogger(__name__)
 

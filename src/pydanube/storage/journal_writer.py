@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import errno
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from pydanube.aio.futures import Done
 from pydanube.model.errors import BrokerError, DiskFull, JournalFailed
+from pydanube.storage.files import AppendFile, Files
 from pydanube.storage.recovery import (
     FIRST_NUMBER,
     JournalFile,
@@ -23,6 +26,9 @@ from pydanube.storage.recovery import (
     number_of,
     recover,
 )
+from pydanube.storage.reserve import Reserve
+from pydanube.storage.state import JournalState
+from pydanube.wire.buffer import Buffer
 from pydanube.wire.files.journal_format import (
     Batch,
     CursorSaved,
@@ -33,15 +39,6 @@ from pydanube.wire.files.journal_format import (
     TopicDeleted,
     encode_entry,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pydanube.aio.futures import Done
-    from pydanube.storage.files import AppendFile, Files
-    from pydanube.storage.reserve import Reserve
-    from pydanube.storage.state import JournalState
-    from pydanube.wire.buffer import Buffer
 
 log = logging.getLogger(__name__)
 

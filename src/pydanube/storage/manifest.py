@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pydanube.model.ids import TopicId
-    from pydanube.model.segments import SegmentEntry
+from pydanube.model.ids import TopicId
+from pydanube.model.segments import SegmentEntry
 
 
 class Manifest(Protocol):

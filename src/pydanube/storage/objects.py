@@ -6,19 +6,16 @@ import asyncio
 import errno
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from pydanube.model.errors import NotFound, ObjectsUnavailable
 from pydanube.storage.files import sync_directory
+from pydanube.wire.buffer import Buffer
 from pydanube.wire.files.segment_format import PARTS, part_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pydanube.wire.buffer import Buffer
 
 
 class Objects(Protocol):

@@ -26,13 +26,14 @@ This detects a file that was swapped, or truncated at the end of an entry.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from pydanube.model.errors import CorruptJournal, NewerJournal
 from pydanube.model.ids import Offset, TopicId
 from pydanube.storage.state import JournalState
+from pydanube.wire.batches import BatchFrame
 from pydanube.wire.files.journal_format import (
     ENTRY_HEADER_BYTES,
     FILE_HEADER_BYTES,
@@ -45,11 +46,6 @@ from pydanube.wire.files.journal_format import (
     find_entries,
     is_reserved,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pydanube.wire.batches import BatchFrame
 
 FIRST_NUMBER = 1
 SUFFIX = ".journal"

@@ -9,8 +9,9 @@ names it.  ``verify_replacement`` reads one object and waits for the disk;
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,9 +32,6 @@ from pydanube.wire.files.segment_format import (
     parse_object_name,
     read_footer,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 REPLACED_MAX = 100
 """The most segments replaced at once, because of the size of a transaction."""

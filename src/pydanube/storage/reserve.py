@@ -14,10 +14,8 @@ import logging
 import os
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
+from typing import Protocol
 
 log = logging.getLogger(__name__)
 

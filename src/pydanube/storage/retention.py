@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pydanube.model.policy import Retention
-    from pydanube.model.segments import SegmentEntry
+from pydanube.model.policy import Retention
+from pydanube.model.segments import SegmentEntry
 
 _US_PER_S = 1_000_000
 

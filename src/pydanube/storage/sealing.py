@@ -19,11 +19,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from crc32c import crc32c
@@ -34,8 +35,15 @@ from pydanube.model.ids import Offset, TopicId
 from pydanube.model.policy import Durability
 from pydanube.model.retry import RetryPolicy
 from pydanube.model.segments import SegmentEntry
+from pydanube.storage.config import StorageConfig
+from pydanube.storage.files import Files
+from pydanube.storage.journal import Journal
+from pydanube.storage.manifest import Manifest
+from pydanube.storage.objects import Objects
 from pydanube.storage.retention import plan_drops
 from pydanube.storage.segments import encode_segment, publish_times_of
+from pydanube.storage.topic_log import TailMemory, TopicLog
+from pydanube.wire.batches import BatchFrame
 from pydanube.wire.files.journal_format import TopicSealed
 from pydanube.wire.files.segment_checksums import part_checksums_of
 from pydanube.wire.files.segment_format import (
@@ -44,18 +52,6 @@ from pydanube.wire.files.segment_format import (
     object_prefix,
     parse_object_name,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-    from concurrent.futures import Executor
-
-    from pydanube.storage.config import StorageConfig
-    from pydanube.storage.files import Files
-    from pydanube.storage.journal import Journal
-    from pydanube.storage.manifest import Manifest
-    from pydanube.storage.objects import Objects
-    from pydanube.storage.topic_log import TailMemory, TopicLog
-    from pydanube.wire.batches import BatchFrame
 
 log = logging.getLogger(__name__)
 

@@ -6,20 +6,17 @@ import asyncio
 import logging
 from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from pydanube.model.errors import CorruptSegment
 from pydanube.model.retry import RetryPolicy
+from pydanube.model.segments import SegmentEntry
+from pydanube.storage.objects import Objects
 from pydanube.storage.segments import SegmentReader
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from concurrent.futures import Executor
-
-    from pydanube.model.segments import SegmentEntry
-    from pydanube.storage.objects import Objects
-    from pydanube.wire.batches import BatchFrame
+from pydanube.wire.batches import BatchFrame
 
 # The approximate size of an open segment, and of each of its row groups.
 _FOOTER_BYTES = 16 * 1024

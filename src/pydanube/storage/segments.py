@@ -13,9 +13,10 @@ message are cheap, too.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +24,7 @@ import pyarrow.parquet as pq
 
 from pydanube.model.batch import ATTRIBUTES_TYPE, TIME_TYPE, Column, schema_of
 from pydanube.model.errors import CorruptSegment
+from pydanube.model.segments import SegmentEntry
 from pydanube.wire.batches import (
     BATCH_MESSAGES_MAX,
     BatchFrame,
@@ -41,15 +43,10 @@ from pydanube.wire.files.segment_checksums import (
 from pydanube.wire.files.segment_format import (
     FIRST_SCHEMA,
     SCHEMA,
+    SegmentIdentity,
     oldest_tombstone_of,
     writer_arguments,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from pydanube.model.segments import SegmentEntry
-    from pydanube.wire.files.segment_format import SegmentIdentity
 
 FRAME_OFFSETS_MAX = 65_536
 """The largest offset range of a frame with gaps; readers plan by offsets."""

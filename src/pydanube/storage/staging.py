@@ -14,13 +14,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from pydanube.aio.futures import complete_future
+from pydanube.aio.futures import Done, complete_future
 from pydanube.model.errors import (
     BrokerError,
     CorruptBatch,
@@ -29,7 +30,11 @@ from pydanube.model.errors import (
     StagingClosed,
     Unavailable,
 )
+from pydanube.model.ids import TopicId
+from pydanube.storage.files import AppendFile, Files
 from pydanube.storage.journal_writer import DISK_FULL_ERRNOS
+from pydanube.wire.batches import BatchFrame
+from pydanube.wire.buffer import Buffer
 from pydanube.wire.files.staging_format import (
     Batch,
     FileHeader,
@@ -43,15 +48,6 @@ from pydanube.wire.files.staging_format import (
     read_entries,
     read_part,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
-
-    from pydanube.aio.futures import Done
-    from pydanube.model.ids import TopicId
-    from pydanube.storage.files import AppendFile, Files
-    from pydanube.wire.batches import BatchFrame
-    from pydanube.wire.buffer import Buffer
 
 log = logging.getLogger(__name__)
 

@@ -9,11 +9,12 @@ to an equal state.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from pydanube.model.errors import CorruptJournal
 from pydanube.model.ids import Epoch, Offset, ProducerId, Sequence, TopicId
+from pydanube.wire.batches import BatchHeader
 from pydanube.wire.files.journal_format import (
     RUNS_MAX,
     Batch,
@@ -30,12 +31,6 @@ from pydanube.wire.files.journal_format import (
     TopicOpened,
     TopicSealed,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pydanube.wire.batches import BatchHeader
-
 
 _FIRST = Sequence(0)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
 
-from pydanube.aio.futures import complete_future
+from pydanube.aio.futures import Done, complete_future
 from pydanube.aio.tasks import task_scope
 from pydanube.model.errors import (
     BrokerError,
@@ -22,20 +22,30 @@ from pydanube.model.errors import (
     TopicNotFound,
 )
 from pydanube.model.ids import Epoch, Offset, ProducerId, TopicId
-from pydanube.storage.journal import open_journal
-from pydanube.storage.objects import wall_clock_us
+from pydanube.model.policy import TopicPolicy
+from pydanube.model.segments import SegmentEntry
+from pydanube.storage.config import StorageConfig
+from pydanube.storage.files import Files
+from pydanube.storage.journal import Journal, open_journal
+from pydanube.storage.manifest import Manifest
+from pydanube.storage.objects import Objects, wall_clock_us
 from pydanube.storage.replacement import (
     REPLACED_MAX,
+    Replacement,
     plan_replacement,
     verify_replacement,
 )
+from pydanube.storage.reserve import Reserve
 from pydanube.storage.sealing import Sealer, pressure_bytes
 from pydanube.storage.segment_cache import SegmentCache
 from pydanube.storage.segments import topic_id_of
+from pydanube.storage.state import TopicState
 from pydanube.storage.topic_log import TailMemory, TopicLog
+from pydanube.wire.batches import BatchFrame
 from pydanube.wire.files.journal_format import (
     CursorSaved,
     CursorState,
+    Entry,
     MetadataRevision,
     ProducerDeleted,
     ProducerOpened,
@@ -44,24 +54,6 @@ from pydanube.wire.files.journal_format import (
     TopicOpened,
 )
 from pydanube.wire.files.segment_format import object_prefix, parse_object_name
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
-    from contextlib import AbstractAsyncContextManager
-
-    from pydanube.aio.futures import Done
-    from pydanube.model.policy import TopicPolicy
-    from pydanube.model.segments import SegmentEntry
-    from pydanube.storage.config import StorageConfig
-    from pydanube.storage.files import Files
-    from pydanube.storage.journal import Journal
-    from pydanube.storage.manifest import Manifest
-    from pydanube.storage.objects import Objects
-    from pydanube.storage.replacement import Replacement
-    from pydanube.storage.reserve import Reserve
-    from pydanube.storage.state import TopicState
-    from pydanube.wire.batches import BatchFrame
-    from pydanube.wire.files.journal_format import Entry
 
 PROBLEMS_MAX = 10
 """The most topics named among the problems of storage."""

@@ -6,25 +6,19 @@ import asyncio
 import logging
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from pydanube.model.errors import CorruptSegment, OffsetDropped, Overloaded
+from pydanube.aio.futures import Done
+from pydanube.model.errors import BrokerError, CorruptSegment, OffsetDropped, Overloaded
 from pydanube.model.ids import Epoch, Offset, TopicId
-from pydanube.model.policy import Durability
+from pydanube.model.policy import Durability, TopicPolicy
+from pydanube.model.segments import SegmentEntry
+from pydanube.storage.journal import Journal
+from pydanube.storage.segment_cache import SegmentCache
 from pydanube.storage.tail import Tail
+from pydanube.wire.batches import BatchFrame
 from pydanube.wire.files.journal_format import Batch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pydanube.aio.futures import Done
-    from pydanube.model.errors import BrokerError
-    from pydanube.model.policy import TopicPolicy
-    from pydanube.model.segments import SegmentEntry
-    from pydanube.storage.journal import Journal
-    from pydanube.storage.segment_cache import SegmentCache
-    from pydanube.wire.batches import BatchFrame
 
 log = logging.getLogger(__name__)
 

@@ -7,15 +7,12 @@ A body may be compressed as a whole.  Nothing here trusts the bytes.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from pydanube.model.batch import schema_of
 from pydanube.model.errors import CorruptBatch
-
-if TYPE_CHECKING:
-    from pydanube.wire.buffer import Buffer
+from pydanube.wire.buffer import Buffer
 
 _U16 = struct.Struct("<H")
 _I32 = struct.Struct("<i")

@@ -10,11 +10,11 @@ the broker writes the base offset and the topic's epoch; it changes nothing else
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cache
 from itertools import chain, starmap
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,20 +22,15 @@ from crc32c import crc32c
 
 from pydanube.model.batch import FIELDS, Column, batch_of, columns_of, schema_of
 from pydanube.model.errors import CorruptBatch
+from pydanube.model.ranges import Range
 from pydanube.wire.arrow_body import decompress, read_body, validate
-from pydanube.wire.buffer import padded_size
+from pydanube.wire.buffer import Buffer, padded_size
 from pydanube.wire.small_batch import (
     SMALL_MESSAGES_MAX,
     SmallBatch,
     decode_small_batch,
     encode_small_batch,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pydanube.model.ranges import Range
-    from pydanube.wire.buffer import Buffer
 
 VERSION = 1
 BODY_BYTES_MAX = 64 * 1024 * 1024

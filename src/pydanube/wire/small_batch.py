@@ -23,13 +23,10 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate, pairwise
 from operator import le
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pydanube.model.batch import batch_of
-from pydanube.wire.buffer import padded_size
-
-if TYPE_CHECKING:
-    from pydanube.wire.buffer import Buffer
+from pydanube.wire.buffer import Buffer, padded_size
 
 SMALL_BYTES_MAX = 1024 * 1024
 """For longer bodies, the time that Arrow takes does not matter."""

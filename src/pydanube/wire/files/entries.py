@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
-from pydanube.wire.buffer import padded_size
-
-if TYPE_CHECKING:
-    from pydanube.wire.buffer import Buffer
+from pydanube.wire.buffer import Buffer, padded_size
 
 FRAME_CHECKED = 20
 """An entry's checksum covers a frame up to here, where that of the frame begins."""

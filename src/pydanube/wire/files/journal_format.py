@@ -20,16 +20,18 @@ be the reason.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pydanube.model.errors import CorruptBatch, CorruptJournal, NewerJournal
 from pydanube.model.ids import Epoch, Offset, ProducerId, Sequence, TopicId
-from pydanube.model.range_blocks import ranges_of
-from pydanube.model.ranges import RangeSet
+from pydanube.model.range_blocks import BitMap, ranges_of
+from pydanube.model.ranges import Range, RangeSet
 from pydanube.wire import batches
-from pydanube.wire.buffer import padded_size
+from pydanube.wire.batches import BatchFrame
+from pydanube.wire.buffer import Buffer, padded_size
 from pydanube.wire.files.entries import (
     FRAME_CHECKED,
     checksums_of,
@@ -37,14 +39,6 @@ from pydanube.wire.files.entries import (
     complete_entry,
     seed_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pydanube.model.range_blocks import BitMap
-    from pydanube.model.ranges import Range
-    from pydanube.wire.batches import BatchFrame
-    from pydanube.wire.buffer import Buffer
 
 VERSION = 1
 FILE_HEADER_BYTES = 48

@@ -14,15 +14,13 @@ from __future__ import annotations
 import io
 import mmap
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from crc32c import crc32c
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _READ_BYTES = 4 * 1024 * 1024
 _MAGIC = b"PAR1"

@@ -8,19 +8,16 @@ the same files.  ``docs/format/segment.md`` is the normative description.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pydanube.model.batch import ATTRIBUTES_TYPE, TIME_TYPE
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pydanube.model.ids import TopicId
+from pydanube.model.ids import TopicId
 
 FORMAT = "1"
 SUFFIX = ".parquet"

@@ -12,15 +12,17 @@ As in the journal, a batch entry's checksum stops where that of the frame begins
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pydanube.model.errors import CorruptBatch, CorruptStage
 from pydanube.model.ids import TopicId
 from pydanube.model.staging import PartKey
 from pydanube.wire import batches
-from pydanube.wire.buffer import padded_size
+from pydanube.wire.batches import BatchFrame
+from pydanube.wire.buffer import Buffer, padded_size
 from pydanube.wire.files.entries import (
     FRAME_CHECKED,
     checksums_of,
@@ -28,12 +30,6 @@ from pydanube.wire.files.entries import (
     complete_entry,
     seed_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pydanube.wire.batches import BatchFrame
-    from pydanube.wire.buffer import Buffer
 
 VERSION = 1
 HEADER_BYTES = 48

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
-from pydanube.wire.grpc.hpack import byte_count_of, encode_headers
+from pydanube.wire.grpc.hpack import Headers, byte_count_of, encode_headers
 from pydanube.wire.grpc.http2 import (
     EXTRA_WINDOW_BYTES_MAX,
     VALID_BYTES_MAX,
@@ -30,12 +30,7 @@ from pydanube.wire.grpc.http2_events import (
 from pydanube.wire.grpc.http2_frames import ErrorCode
 from pydanube.wire.grpc.http2_stream import STREAM_WINDOW
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pydanube.wire.grpc.hpack import Headers
-
-    _Request = tuple[str, Mapping[str, str], float | None]
+_Request = tuple[str, Mapping[str, str], float | None]
 
 PREFIX_BYTES = 5
 STATUS_TEXT_MAX = 4096

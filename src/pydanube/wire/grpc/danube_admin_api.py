@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, fields, replace
-from typing import TYPE_CHECKING
 
 from pydanube.model.errors import InvalidRequest
+from pydanube.model.names import TopicName
 from pydanube.model.policy import (
     Backoff,
     DispatchLimits,
@@ -19,15 +19,12 @@ from pydanube.model.policy import (
     FailurePolicy,
     NamespacePolicy,
     PoisonPolicy,
+    SubscriptionType,
     TopicPolicy,
 )
 from pydanube.wire.grpc.danube_enums import danube_name, member_of, number_of
 from pydanube.wire.pb import danube_admin_pb2 as pb
 from pydanube.wire.pb.danube_api_pb2 import ConsumerRequest
-
-if TYPE_CHECKING:
-    from pydanube.model.names import TopicName
-    from pydanube.model.policy import SubscriptionType
 
 UNACKED_MESSAGES_MAX = 10_000
 

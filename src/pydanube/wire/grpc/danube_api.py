@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from pydanube.model.batch import Column, attributes_of
+from pydanube.wire.batches import BatchFrame
 from pydanube.wire.pb import danube_api_pb2 as pb
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from pydanube.wire.batches import BatchFrame
 
 BINARY_KEY_ATTRIBUTE = "x-routing-key-base64"
 """

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pydanube.model.errors import InvalidRequest
-from pydanube.model.schemas import SchemaReference, SchemaType
+from pydanube.model.schemas import (
+    Compatibility,
+    SchemaReference,
+    SchemaType,
+    SchemaVersion,
+    SubjectDescription,
+)
+from pydanube.wire.pb import danube_api_pb2
 from pydanube.wire.pb import schema_registry_pb2 as pb
-
-if TYPE_CHECKING:
-    from pydanube.model.schemas import (
-        Compatibility,
-        SchemaVersion,
-        SubjectDescription,
-    )
-    from pydanube.wire.pb import danube_api_pb2
 
 _US_PER_S = 1_000_000
 

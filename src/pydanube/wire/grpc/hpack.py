@@ -10,12 +10,9 @@ blocks encoded in advance.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from pydanube.model.errors import ProtocolViolation
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 Header = tuple[bytes, bytes]
 Headers = tuple[Header, ...]

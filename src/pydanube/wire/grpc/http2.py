@@ -20,10 +20,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from pydanube.model.errors import ProtocolViolation
-from pydanube.wire.grpc.hpack import LIST_BYTES_MAX, HeaderDecoder, byte_count_of
+from pydanube.wire.grpc.hpack import (
+    LIST_BYTES_MAX,
+    HeaderDecoder,
+    Headers,
+    byte_count_of,
+)
 from pydanube.wire.grpc.http2_allowance import RESPONSE_EARNS, Allowance
 from pydanube.wire.grpc.http2_events import (
     DataReceived,
@@ -58,9 +62,6 @@ from pydanube.wire.grpc.http2_frames import (
     without_padding,
 )
 from pydanube.wire.grpc.http2_stream import STREAM_WINDOW, Stream
-
-if TYPE_CHECKING:
-    from pydanube.wire.grpc.hpack import Headers
 
 CONNECTION_WINDOW = 16 * 1024 * 1024
 """The bytes that a peer may send on all streams before the window is refilled."""

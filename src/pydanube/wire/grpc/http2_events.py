@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pydanube.wire.grpc.hpack import Headers
+from pydanube.wire.grpc.hpack import Headers
 
 
 @dataclass(slots=True)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pydanube.wire.grpc.hpack import Headers
+from pydanube.wire.grpc.hpack import Headers
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 

@@ -14,15 +14,17 @@ broker drops them until the client closes or reopens the channel.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from pydanube.model.errors import CorruptBatch, ProtocolViolation
 from pydanube.wire.batches import BATCH_MESSAGES_MAX, BatchFrame
 from pydanube.wire.batches import decode as decode_batch
+from pydanube.wire.buffer import Buffer
 from pydanube.wire.native.frames import (
     FRAME_BYTES_MAX,
     HANDSHAKE_BYTES_MAX,
@@ -31,13 +33,6 @@ from pydanube.wire.native.frames import (
     header,
 )
 from pydanube.wire.native.kinds import Kind, Side
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from google.protobuf.message import Message
-
-    from pydanube.wire.buffer import Buffer
 
 PROTOCOL_VERSION = 1
 REVISION = 4

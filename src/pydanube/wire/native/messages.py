@@ -19,6 +19,7 @@ version does not know.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from enum import Enum
 from functools import cache, partial
@@ -33,6 +34,7 @@ from typing import (
     overload,
 )
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
@@ -44,21 +46,17 @@ from pydanube.model.policy import (
     DispatchMode,
     Durability,
     PoisonPolicy,
+    Position,
     ProducerAccess,
     Retention,
     Start,
     TopicPolicy,
 )
+from pydanube.model.ranges import Range
 from pydanube.wire.pb import stream_pb2 as pb
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
     from _typeshed import DataclassInstance
-    from google.protobuf.descriptor import FieldDescriptor
-
-    from pydanube.model.policy import Position
-    from pydanube.model.ranges import Range
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
