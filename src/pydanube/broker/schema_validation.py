@@ -266,10 +266,10 @@ class SchemaValidation:
             pending = self._pending[0]
             try:
                 failure = await self._validate_pending(pending)
-            except Exception as error:
+            except Exception:
                 # A failure of one batch must not stop those behind it.
                 log.exception("%s: a batch could not be validated", self._topic)
-                reason = BrokerError(f"the broker failed: {error!r}")
+                reason = BrokerError("the broker failed; its log says why")
                 failure = _Failure("failed", reason)
             self._pending.popleft()
             self._backlog.add(-pending.frame.byte_count)
@@ -383,9 +383,9 @@ class SchemaValidation:
             self._finish(pending, failure)
         except BrokerError as error:
             pending.done(0, error)
-        except Exception as error:
+        except Exception:
             log.exception("%s: a batch could not be stored", self._topic)
-            pending.done(0, BrokerError(f"the broker failed: {error!r}"))
+            pending.done(0, BrokerError("the broker failed; its log says why"))
 
     def _count(self, failure: _Failure, count: int) -> None:
         self._counts.failed[failure.reason] += count

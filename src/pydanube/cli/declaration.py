@@ -47,9 +47,9 @@ def command(app: typer.Typer, *lines: str, name: str | None = None) -> Callable[
 
     The section ``Args`` of its docstring has the help of its arguments, as in
     ``count (-n COUNT): The number of messages.``: other names and the metavariable are
-    in parentheses.  If the function returns a
-    result, the command prints it as the option ``--format`` says.  If the function has
-    the parameter ``connect``, the command has the option ``--url``.
+    in parentheses.  If the function returns a result, the command prints it as the
+    option ``--format`` says.  If the function has the parameter ``connect``, the
+    command has the option ``--url``.
     """
 
     def add(function: F) -> F:

@@ -137,4 +137,4 @@ def as_broker_error(error: Exception, doing: str) -> BrokerError:
     if isinstance(error, BrokerError):
         return error
     log.error("%s failed", doing, exc_info=error)
-    return BrokerError(f"the broker failed: {error!r}; its log says why")
+    return BrokerError("the broker failed; its log says why")

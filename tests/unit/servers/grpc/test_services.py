@@ -76,10 +76,7 @@ def test_implementation_must_have_every_method():
         ),
         (
             ZeroDivisionError("ours"),
-            *(
-                "INTERNAL",
-                "the broker failed: ZeroDivisionError('ours'); its log says why",
-            ),
+            *("INTERNAL", "the broker failed; its log says why"),
             "broker_error",
         ),
     ],
