@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from pydanube.aio.lock_sharing import LockSharing
 from pydanube.metadata.key import Key, Prefix
 from pydanube.metadata.store import (
     Comparison,
@@ -104,6 +105,7 @@ class SqliteStore:
         self._file = file
         self._thread = thread
         self._loop = asyncio.get_running_loop()
+        self._sharing = LockSharing()
 
     async def revision(self) -> Revision:
         """Return the current revision."""
@@ -163,7 +165,11 @@ class SqliteStore:
     async def _run(self, work: Callable[[], R]) -> R:
         if self.is_closed:
             raise Closed("the metadata store is closed")
-        return await self._loop.run_in_executor(self._thread, self._file.run, work)
+        self._sharing.on_job_started()
+        try:
+            return await self._loop.run_in_executor(self._thread, self._file.run, work)
+        finally:
+            self._sharing.on_job_ended()
 
 
 class _StoreFile:

@@ -41,6 +41,7 @@ from queue import SimpleQueue
 from time import perf_counter
 
 from pydanube.aio.futures import Done, complete_future
+from pydanube.aio.lock_sharing import LockSharing
 from pydanube.model.errors import BrokerError, Closed, DiskFull, JournalFailed
 from pydanube.model.ids import Offset, TopicId
 from pydanube.storage.config import JournalConfig
@@ -345,10 +346,21 @@ def _random_id() -> bytes:
 def commit_thread() -> Iterator[Callable[[Job], None]]:
     """Run a thread for one job after the other; yield the function that submits one."""
     jobs: SimpleQueue[Job | None] = SimpleQueue()
-    thread = threading.Thread(target=_work, args=(jobs,), name="journal", daemon=True)
+    sharing = LockSharing()
+
+    def work() -> None:
+        while (job := jobs.get()) is not None:
+            job()
+            sharing.on_job_ended()
+
+    def submit(job: Job) -> None:
+        sharing.on_job_started()
+        jobs.put(job)
+
+    thread = threading.Thread(target=work, name="journal", daemon=True)
     thread.start()
     try:
-        yield jobs.put
+        yield submit
     finally:
         jobs.put(None)
         thread.join()
@@ -439,11 +451,6 @@ async def _closing(journal: Journal, writer: JournalWriter) -> AsyncIterator[Non
             journal.close()
             if not writer.is_blocking:
                 writer.close()
-
-
-def _work(jobs: SimpleQueue[Job | None]) -> None:
-    while (job := jobs.get()) is not None:
-        job()
 
 
 def _notify(group: Group, error: BrokerError | None) -> None:
