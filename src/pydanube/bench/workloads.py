@@ -162,11 +162,13 @@ def consume_one_by_one(url: str, topic: str, *, messages: int) -> Figures:
 
     async def work(client: Client) -> Figures:
         left = messages
+        byte_count = 0
         async with client.consumer(
             topic, subscription=f"{SUBSCRIPTION}-one", start="earliest"
         ) as consumer:
             began = time.time_ns()
             async for message in consumer:
+                byte_count += len(message.payload)
                 await consumer.ack(message)
                 left -= 1
                 if not left:
