@@ -329,15 +329,15 @@ class DeadLetters(Facade):
 
     _wrapped: AsyncDeadLetters
     dead_letter_topic = blocking(AsyncDeadLetters.dead_letter_topic)
-    letters = iterating(AsyncDeadLetters.letters)
+    messages = iterating(AsyncDeadLetters.messages)
 
-    def replay(self, letters: Iterable[DeadLetter]) -> int:
-        """Publish *letters* again; see ``pydanube.DeadLetters.replay``."""
-        return self._loop.wait(self._wrapped.replay(list(letters)))
+    def replay(self, dead_letters: Iterable[DeadLetter]) -> int:
+        """Publish *dead_letters* again; see ``pydanube.DeadLetters.replay``."""
+        return self._loop.wait(self._wrapped.replay(list(dead_letters)))
 
-    def drop(self, letters: Iterable[DeadLetter]) -> int:
-        """Mark *letters* as handled; see ``pydanube.DeadLetters.drop``."""
-        return self._loop.wait(self._wrapped.drop(list(letters)))
+    def drop(self, dead_letters: Iterable[DeadLetter]) -> int:
+        """Mark *dead_letters* as handled; see ``pydanube.DeadLetters.drop``."""
+        return self._loop.wait(self._wrapped.drop(list(dead_letters)))
 
 
 class PartWriter(Facade):

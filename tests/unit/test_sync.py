@@ -221,12 +221,12 @@ def test_partitions_delivery_windows_and_dead_letters_work_without_await(client)
         consumer.ack(got[0])
         consumer.nack(got[1], reason="no")
         dead = client.dead_letters(TOPIC, "s")
-        while not (letters := list(dead.letters())):
+        while not (letters := list(dead.messages())):
             pass
         assert [letter.reason for letter in letters] == ["no"]
         assert dead.replay(letters) == 1
         assert consumer.receive(timeout_s=5).payload == got[1].payload
-    assert dead.drop(dead.letters()) == 0
+    assert dead.drop(dead.messages()) == 0
 
 
 def test_batch_after_iteration_is_of_one_partition(client):

@@ -40,7 +40,7 @@ from pydanube.model.ranges import RangeSet
 
 HANDLED_SUBSCRIPTION = "dead-letters"
 """The subscription of a dead-letter topic that handled dead letters are acked for."""
-CHUNK_LETTERS_MAX = 1000
+CHUNK_MESSAGES_MAX = 1000
 """The most dead letters that are replayed or dropped before they are acked."""
 
 
@@ -113,7 +113,7 @@ class DeadLetters:
             self._dead_letter_topic = policy.dead_letter_topic
         return self._dead_letter_topic
 
-    async def letters(self) -> AsyncIterator[DeadLetter]:
+    async def messages(self) -> AsyncIterator[DeadLetter]:
         """
         Yield the dead letters that nobody has replayed or dropped, oldest first.
 
@@ -142,9 +142,9 @@ class DeadLetters:
                 if letter is not None and message.offset not in done:
                     yield letter
 
-    async def replay(self, letters: Iterable[DeadLetter]) -> int:
+    async def replay(self, dead_letters: Iterable[DeadLetter]) -> int:
         """
-        Publish *letters* again to their original topics, and mark them as handled.
+        Publish *dead_letters* again to their original topics, and mark them as handled.
 
         They keep their key, payload, schema and attributes, including those about
         their failures, so that the next dead letter has the whole history.  They lose
@@ -155,13 +155,13 @@ class DeadLetters:
         Durability: On return they are as safe as their topics promise, and marked.
             After a crash before that, some may be published once more.
 
-        Returns: The number of letters.
+        Returns: The number of dead letters.
 
         Raises:
-            TopicNotFound: The topic of a letter is gone; earlier letters are handled.
+            TopicNotFound: The topic of one is gone; those before it are handled.
         """
         count = 0
-        for chunk in _chunks(letters):
+        for chunk in _chunks(dead_letters):
             for topic, group in groupby(chunk, lambda letter: letter.topic):
                 # A replay must not create a topic that was deleted.
                 await self._client.describe_topic(topic)
@@ -170,18 +170,18 @@ class DeadLetters:
             count += len(chunk)
         return count
 
-    async def drop(self, letters: Iterable[DeadLetter]) -> int:
+    async def drop(self, dead_letters: Iterable[DeadLetter]) -> int:
         """
-        Mark *letters* as handled without publishing them.
+        Mark *dead_letters* as handled without publishing them.
 
         They stay in the dead-letter topic, as long as its retention keeps them.
 
         Durability: On return the marks are on disk.
 
-        Returns: The number of letters.
+        Returns: The number of dead letters.
         """
         count = 0
-        for chunk in _chunks(letters):
+        for chunk in _chunks(dead_letters):
             await self._mark_done(chunk)
             count += len(chunk)
         return count
@@ -203,12 +203,12 @@ class DeadLetters:
             history=_history(attributes.get(HISTORY)),
         )
 
-    async def _publish(self, topic: str, letters: Sequence[DeadLetter]) -> None:
+    async def _publish(self, topic: str, dead_letters: Sequence[DeadLetter]) -> None:
         shipped = []
         name = parse_or_choose_name("producer", None)
         options = ProducerOptions(name=name, is_anonymous=True)
         async with Producer(self._client, topic, options).opened() as producer:
-            for schema, group in groupby(letters, _schema_of):
+            for schema, group in groupby(dead_letters, _schema_of):
                 messages = [letter.message for letter in group]
                 batch = batch_of(
                     [each.payload for each in messages],
@@ -218,9 +218,9 @@ class DeadLetters:
                 shipped += await producer.send_batches([batch], schema=schema)
             await wait_for_offsets(shipped)
 
-    async def _mark_done(self, letters: Sequence[DeadLetter]) -> None:
+    async def _mark_done(self, dead_letters: Sequence[DeadLetter]) -> None:
         topic = await self.dead_letter_topic()
-        ids = [letter.id for letter in letters]
+        ids = [letter.id for letter in dead_letters]
         try:
             await self._client.mark_done(topic, HANDLED_SUBSCRIPTION, ids)
         except SubscriptionNotFound:
@@ -232,9 +232,9 @@ class DeadLetters:
             await self._client.mark_done(topic, HANDLED_SUBSCRIPTION, ids)
 
 
-def _chunks(letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
-    remaining = iter(letters)
-    while chunk := list(islice(remaining, CHUNK_LETTERS_MAX)):
+def _chunks(dead_letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
+    remaining = iter(dead_letters)
+    while chunk := list(islice(remaining, CHUNK_MESSAGES_MAX)):
         yield chunk
 
 

@@ -39,7 +39,7 @@ async def fail_again(client, consumer, count, reason="no"):
 
 async def letters_of(client, subscription="s", topic=TOPIC):
     found = client.dead_letters(topic, subscription)
-    return [letter async for letter in found.letters()]
+    return [letter async for letter in found.messages()]
 
 
 async def test_dead_letter_has_the_message_and_its_failure(client):
@@ -135,7 +135,7 @@ async def test_replay_does_not_create_a_deleted_topic(client):
     with pytest.raises(pydanube.TopicNotFound):
         await dead.replay(letters)
     assert await client.topics() == [DEAD]
-    assert len([letter async for letter in dead.letters()]) == 1
+    assert len([letter async for letter in dead.messages()]) == 1
 
 
 async def test_missing_dead_letter_topic_is_reported(client):

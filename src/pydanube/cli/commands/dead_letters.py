@@ -28,7 +28,7 @@ from pydanube.cli.output import (
 from pydanube.cli.parameters import FormatOption, Subscription, command_group
 from pydanube.cli.progress_line import progress_line
 from pydanube.cli.quantities import format_time
-from pydanube.client.dead_letters import CHUNK_LETTERS_MAX
+from pydanube.client.dead_letters import CHUNK_MESSAGES_MAX
 from pydanube.model.errors import NotFound
 
 if TYPE_CHECKING:
@@ -57,9 +57,9 @@ class DeadLetterFilter:
     @contextmanager
     def select(self, dead_letters: DeadLetters) -> Iterator[Iterator[DeadLetter]]:
         """Yield an iterator over the selected ones of *dead_letters*."""
-        letters = cast("Generator[DeadLetter, None, None]", dead_letters.letters())
-        with closing(letters):
-            yield islice(filter(self.matches, letters), self.limit)
+        found = cast("Generator[DeadLetter, None, None]", dead_letters.messages())
+        with closing(found):
+            yield islice(filter(self.matches, found), self.limit)
 
     def matches(self, letter: DeadLetter) -> bool:
         """Return whether *letter* is selected."""
@@ -75,10 +75,10 @@ class DeadLetterFilter:
 
         The dead letters themselves would keep whole batches in memory.
         """
-        with self.select(dead_letters) as letters:
+        with self.select(dead_letters) as selected:
             if output_format is OutputFormat.JSON:
-                return [json_of(letter) for letter in letters]
-            return [[*cells_of(letter, COLUMNS)] for letter in letters]
+                return [json_of(letter) for letter in selected]
+            return [[*cells_of(letter, COLUMNS)] for letter in selected]
 
 
 @command(
@@ -138,8 +138,8 @@ def show(
         dead_letters = client.dead_letters(
             topic, subscription, dead_letter_topic=dead_letter_topic
         )
-        with filter_.select(dead_letters) as letters:
-            letter = next(letters, None)
+        with filter_.select(dead_letters) as selected:
+            letter = next(selected, None)
     if letter is None:
         raise NotFound(
             f"subscription {subscription} of {topic} has no dead letter at offset "
@@ -196,13 +196,13 @@ def _add_command(
             count = 0
             with (
                 progress_line(doing, is_shown=sys.stderr.isatty()) as report,
-                filter_.select(dead_letters) as letters,
+                filter_.select(dead_letters) as selected,
             ):
                 while True:
-                    portion = [*islice(letters, CHUNK_LETTERS_MAX)]
+                    portion = [*islice(selected, CHUNK_MESSAGES_MAX)]
                     count += getattr(dead_letters, name)(portion)
                     report(f"{doing}: {_count_text(count)}", count)
-                    if len(portion) < CHUNK_LETTERS_MAX:
+                    if len(portion) < CHUNK_MESSAGES_MAX:
                         break
         return Result({done: count}, f"{_count_text(count)} {done}.")
 
