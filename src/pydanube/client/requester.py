@@ -22,6 +22,7 @@ from pydanube.model.errors import (
     Remedy,
     TimedOut,
 )
+from pydanube.model.names import TopicName
 from pydanube.model.retry import RetryPolicy
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.native.kinds import is_repeatable
@@ -108,6 +109,11 @@ class Requester:
         if is_repeatable(message):
             return await retry(attempt, REQUEST_RETRY_S)
         return await attempt()
+
+    async def request_topic(self, topic: str, message: Any) -> Any:
+        """Send the request *message* about *topic*, as ``request`` does."""
+        message.topic = str(TopicName.parse(topic))
+        return await self.request(message)
 
     @property
     def peer_revision(self) -> int:

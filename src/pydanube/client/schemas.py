@@ -8,7 +8,7 @@ from typing import Any
 from pydanube.client.requester import Requester
 from pydanube.client.schema import Schema
 from pydanube.model.errors import InvalidRequest
-from pydanube.model.names import TopicName, parse_subject
+from pydanube.model.names import parse_subject
 from pydanube.model.positions import parse_choice
 from pydanube.model.schemas import (
     Compatibility,
@@ -286,9 +286,7 @@ class Schemas:
                     version_min=version_min,
                 ),
             )
-        await self._client.request(
-            pb.BindSchema(topic=str(TopicName.parse(topic)), schema=schema)
-        )
+        await self._client.request_topic(topic, pb.BindSchema(schema=schema))
 
     async def topic_schema(self, topic: str) -> TopicSchema | None:
         """
@@ -297,8 +295,7 @@ class Schemas:
         Raises:
             TopicNotFound: There is no such topic.
         """
-        message = pb.GetTopicSchema(topic=str(TopicName.parse(topic)))
-        answer = await self._client.request(message)
+        answer = await self._client.request_topic(topic, pb.GetTopicSchema())
         if not answer.HasField("schema"):
             return None
         return from_wire(TopicSchema, answer.schema)

@@ -232,9 +232,8 @@ class SubscriptionRequests(TopicRequests):
 
     async def _request_one(self, topic: str, subscription: str, message: Any) -> Any:
         """Send *message* about one topic or partition, and return the answer."""
-        message.topic = str(TopicName.parse(topic))
         message.subscription = parse_subscription(subscription)
-        return await self.request(message)
+        return await self.request_topic(topic, message)
 
     async def _request_all(self, topic: str, subscription: str, message: Any) -> None:
         """Send *message* about each partition of *topic*."""

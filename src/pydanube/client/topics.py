@@ -91,14 +91,12 @@ class TopicRequests(Requester):
         check_partitions(partitions)
         if partitions is not None or policy.ttl_s is not None:
             self.require(1, "partitions and times to live")
-        await self.request(
-            pb.CreateTopic(
-                topic=str(TopicName.parse(topic)),
-                policy=to_wire(pb.TopicPolicy, policy),
-                partitions=partitions or 0,
-                exist_ok=exist_ok,
-            )
+        message = pb.CreateTopic(
+            policy=to_wire(pb.TopicPolicy, policy),
+            partitions=partitions or 0,
+            exist_ok=exist_ok,
         )
+        await self.request_topic(topic, message)
 
     async def delete_topic(self, topic: str, *, force: bool = False) -> None:
         """
@@ -110,9 +108,7 @@ class TopicRequests(Requester):
             SubscriptionInUse: It has producers or consumers, and *force* is false.
             TopicHeld: It has a retention hold, and *force* is false.
         """
-        await self.request(
-            pb.DeleteTopic(topic=str(TopicName.parse(topic)), force=force),
-        )
+        await self.request_topic(topic, pb.DeleteTopic(force=force))
 
     async def topics(self, namespace: str | None = None) -> list[str]:
         """Return the names of all topics and partitions, or those of *namespace*."""
@@ -137,11 +133,11 @@ class TopicRequests(Requester):
             TopicNotFound: There is no such topic, or it is partitioned: name one
                 partition.
         """
-        name, first = str(TopicName.parse(topic)), 0
+        first = 0
         described: TopicDescription | None = None
         while True:
-            message = pb.DescribeTopic(topic=name, limit=PAGE, first=first)
-            answer = await self.request(message)
+            message = pb.DescribeTopic(limit=PAGE, first=first)
+            answer = await self.request_topic(topic, message)
             # Older brokers do not send the number of messages; they keep all messages.
             offsets = answer.end_offset - answer.base_offset
             page = from_wire(
@@ -164,10 +160,8 @@ class TopicRequests(Requester):
         Raises:
             TopicNotFound: There is no such topic.
         """
-        message = pb.ListSegments(
-            topic=str(TopicName.parse(topic)), base_offset=base, end_offset=end
-        )
-        return from_wire(Segments, await self.request(message))
+        message = pb.ListSegments(base_offset=base, end_offset=end)
+        return from_wire(Segments, await self.request_topic(topic, message))
 
     async def replace_segments(
         self,
@@ -196,13 +190,10 @@ class TopicRequests(Requester):
             SegmentsChanged: The topic no longer has the old segments.
             InvalidRequest: The objects cannot replace them, or the broker is too old.
         """
-        message = pb.ReplaceSegments(
-            topic=str(TopicName.parse(topic)), topic_id=topic_id, old=old
-        )
+        message = pb.ReplaceSegments(topic_id=topic_id, old=old)
         for name, byte_count, checksum in new:
             message.new.add(object_name=name, byte_count=byte_count, checksum=checksum)
-        answer = await self.request(message)
-        return int(answer.removed)
+        return int((await self.request_topic(topic, message)).removed)
 
     async def hold_topic(self, topic: str, name: str, reason: str = "") -> None:
         """
@@ -220,7 +211,7 @@ class TopicRequests(Requester):
                 broker is too old.
         """
         for each in await self.existing_partitions(topic):
-            await self.request(pb.HoldTopic(topic=each, name=name, reason=reason))
+            await self.request_topic(each, pb.HoldTopic(name=name, reason=reason))
 
     async def release_topic(self, topic: str, name: str) -> None:
         """
@@ -234,7 +225,7 @@ class TopicRequests(Requester):
         topics = await self.existing_partitions(topic)
         for each in topics:
             try:
-                await self.request(pb.ReleaseTopic(topic=each, name=name))
+                await self.request_topic(each, pb.ReleaseTopic(name=name))
             except TopicNotFound:
                 raise
             except NotFound as error:
@@ -259,14 +250,13 @@ class TopicRequests(Requester):
                 more than a thousand times, or the broker is too old.
         """
         message = pb.FindOffsets(
-            topic=str(TopicName.parse(topic)),
             # Before the first and after the last valid time, the result is the same.
             publish_time=[
                 max(TIME_MIN, min(to_microseconds(time), TIME_MAX + 1))
                 for time in times
             ],
         )
-        answer = await self.request(message)
+        answer = await self.request_topic(topic, message)
         if len(answer.offset) != len(times):
             raise ProtocolViolation(
                 f"the broker answered {len(times)} times with {len(answer.offset)} "
@@ -287,12 +277,8 @@ class TopicRequests(Requester):
         Raises:
             TopicNotFound: There is no such topic.
         """
-        await self.request(
-            pb.SetTopicLimits(
-                topic=str(TopicName.parse(topic)),
-                limits=to_wire(pb.NamespacePolicy, limits),
-            )
-        )
+        message = pb.SetTopicLimits(limits=to_wire(pb.NamespacePolicy, limits))
+        await self.request_topic(topic, message)
 
     async def set_on_corruption(self, topic: str, on_corruption: str) -> None:
         """
@@ -304,12 +290,8 @@ class TopicRequests(Requester):
             TopicNotFound: There is no such topic.
         """
         policy = parse_choice("on_corruption", on_corruption, CorruptionPolicy)
-        await self.request(
-            pb.SetOnCorruption(
-                topic=str(TopicName.parse(topic)),
-                on_corruption=enum_to_wire(policy),
-            )
-        )
+        message = pb.SetOnCorruption(on_corruption=enum_to_wire(policy))
+        await self.request_topic(topic, message)
 
     # Partitions.
 
@@ -325,9 +307,7 @@ class TopicRequests(Requester):
             TopicNotFound: There is no partitioned topic of this name.
         """
         check_partitions(partitions)
-        await self.request(
-            pb.AddPartitions(topic=str(TopicName.parse(topic)), partitions=partitions),
-        )
+        await self.request_topic(topic, pb.AddPartitions(partitions=partitions))
 
     async def partitions(self, topic: str) -> list[str]:
         """
