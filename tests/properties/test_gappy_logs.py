@@ -112,7 +112,7 @@ async def test_every_message_that_stays_is_read_once_from_any_offset(
 )
 def test_a_frame_with_gaps_is_cut_by_offsets(offsets, base, end):
     from pydanube.model.batch import Column, schema_of
-    from pydanube.wire.batches import BatchHeader, encode_with_offsets
+    from pydanube.wire.batches import BatchHeader, encode_rows
 
     numbers = sorted(offsets)
     rows = pa.RecordBatch.from_arrays(
@@ -122,7 +122,7 @@ def test_a_frame_with_gaps_is_cut_by_offsets(offsets, base, end):
     header = BatchHeader(
         count=0, columns=0, first_publish_time=5, last_publish_time=5, epoch=3
     )
-    frame = encode_with_offsets(rows, header)
+    frame = encode_rows(rows, header)
     assert (frame.base, frame.end) == (numbers[0], numbers[-1] + 1)
     assert frame.ranges() == runs_of(pa.array(numbers, pa.int64()))
     assert frame.has_gaps == (numbers[-1] - numbers[0] + 1 > len(numbers))

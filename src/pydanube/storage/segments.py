@@ -29,8 +29,7 @@ from pydanube.wire.batches import (
     BATCH_MESSAGES_MAX,
     BatchFrame,
     BatchHeader,
-    encode,
-    encode_with_offsets,
+    encode_rows,
     first_at_or_after,
 )
 from pydanube.wire.files.segment_checksums import (
@@ -506,6 +505,4 @@ def _frame(rows: pa.RecordBatch, header: BatchHeader) -> BatchFrame:
     limits = pc.min_max(times)
     if limits["min"] == limits["max"]:
         rows = rows.remove_column(0)
-    if rows.schema.get_field_index("offset") >= 0:
-        return encode_with_offsets(rows, header)
-    return encode(rows, header)
+    return encode_rows(rows, header)

@@ -99,11 +99,6 @@ class BatchHeader:
     schema_version: int = 0
     producer: str = ""
 
-    @property
-    def end_offset(self) -> int:
-        """The first offset after the batch, if it has no gaps."""
-        return self.base_offset + self.count
-
 
 class BatchFrame:
     """
@@ -289,14 +284,13 @@ class BatchFrame:
         """Return the messages with offsets ``base … end``; None if there are none."""
         if not self.has_gaps:
             base, end = max(base, self.base), min(end, self.end)
-            if base >= end:
-                return None
-            is_all = end - base == self.header.count
-            return self if is_all else self.slice(base, end)
+            return self.take([(base, end)]) if base < end else None
         rows = self.arrow()
         offsets = rows.column("offset")
         inside = pc.and_(pc.greater_equal(offsets, base), pc.less(offsets, end))
-        return self if inside.true_count == len(inside) else self._filter(rows, inside)
+        if inside.true_count == len(inside):
+            return self
+        return self._part(rows.filter(inside), 0) if inside.true_count else None
 
     def split(self, messages_max: int) -> Iterator[BatchFrame]:
         """Yield the messages as frames of at most *messages_max* messages."""
@@ -324,14 +318,12 @@ class BatchFrame:
         first, last = _times(rows, self.header)
         header = replace(
             self.header,
+            base_offset=self.header.base_offset + at,
             base_sequence=self.header.base_sequence + at,
             first_publish_time=first,
             last_publish_time=last,
         )
-        if self.has_gaps:
-            return encode_with_offsets(rows, header)
-        header.base_offset += at
-        return encode(rows, header)
+        return encode_rows(rows, header)
 
     def plain(self) -> BatchFrame:
         """Return the batch without compression; the frame itself if it has none."""
@@ -348,53 +340,28 @@ class BatchFrame:
         """
         header = self.header
         base, end = ranges[0][0], ranges[-1][1]
-        if header.columns & Column.OFFSET:
-            return self._take_with_gaps(ranges)
-        assert header.base_offset <= base < end <= header.base_offset + header.count
-        if end - base == header.count and len(ranges) == 1:
-            return self
-        if len(ranges) == 1:
-            return self.slice(base, end)
-        numbers = list(chain.from_iterable(starmap(range, ranges)))
-        if len(numbers) == end - base:
-            return self.take([(base, end)])
-        offsets = pa.array(numbers, pa.int64())
-        rows = self.arrow().take(pc.subtract(offsets, header.base_offset))
-        schema = schema_of(header.columns | Column.OFFSET)
-        arrays = [
-            offsets if name == "offset" else rows.column(name) for name in schema.names
-        ]
-        first, last = _times(rows, header)
-        return encode(
-            pa.RecordBatch.from_arrays(arrays, schema=schema),
-            replace(
-                header,
-                base_offset=base,
-                base_sequence=header.base_sequence + base - header.base_offset,
-                first_publish_time=first,
-                last_publish_time=last,
-            ),
-        )
-
-    def _take_with_gaps(self, ranges: Sequence[Range]) -> BatchFrame:
-        count = sum(end - base for base, end in ranges)
-        if count == self.header.count:
+        count = sum(map(len, starmap(range, ranges)))
+        has_gaps = header.columns & Column.OFFSET
+        if not has_gaps:
+            end_of_all = header.base_offset + header.count
+            assert header.base_offset <= base < end <= end_of_all
+            if count == end - base:
+                return self if count == header.count else self.slice(base, end)
+        if count == header.count:
             return self
         rows = self.arrow()
         wanted = pa.array(chain.from_iterable(starmap(range, ranges)), pa.int64())
-        found = self._filter(rows, pc.is_in(rows.column("offset"), wanted))
-        assert found is not None
-        assert found.count == count
-        return found
-
-    def _filter(self, rows: pa.RecordBatch, mask: pa.Array) -> BatchFrame | None:
-        """Return those of *rows*, of a frame with gaps, at which *mask* is true."""
-        rows = rows.filter(mask)
-        if not rows.num_rows:
-            return None
-        first, last = _times(rows, self.header)
-        header = replace(self.header, first_publish_time=first, last_publish_time=last)
-        return encode_with_offsets(rows, header)
+        if has_gaps:
+            rows = rows.filter(pc.is_in(rows.column("offset"), wanted))
+            assert rows.num_rows == count
+            return self._part(rows, 0)
+        at = base - header.base_offset
+        rows = rows.take(pc.subtract(wanted, header.base_offset))
+        schema = schema_of(header.columns | Column.OFFSET)
+        arrays = [
+            wanted if name == "offset" else rows.column(name) for name in schema.names
+        ]
+        return self._part(pa.RecordBatch.from_arrays(arrays, schema=schema), at)
 
     def without(self, columns: int) -> BatchFrame:
         """Return the messages without *columns*, for a peer that does not know them."""
@@ -426,18 +393,19 @@ def encode(
     return _frame_of(header, memoryview(body)[: body.size], plain.size)
 
 
-def encode_with_offsets(rows: pa.RecordBatch, header: BatchHeader) -> BatchFrame:
+def encode_rows(rows: pa.RecordBatch, header: BatchHeader) -> BatchFrame:
     """
-    Return *rows*, which have the column ``offset``, as a frame with *header*.
+    Return *rows* as a frame with *header*.
 
-    The base offset is that of the first row.  If no offset is missing, the frame does
-    not have the column.
+    If they have the column ``offset``, the base offset is that of the first row.  If no
+    offset is missing, the frame does not have the column.
     """
     at = rows.schema.get_field_index("offset")
-    offsets = rows.column(at)
-    header.base_offset = offsets[0].as_py()
-    if offsets[-1].as_py() - header.base_offset + 1 == rows.num_rows:
-        rows = rows.remove_column(at)
+    if at >= 0:
+        offsets = rows.column(at)
+        header.base_offset = offsets[0].as_py()
+        if offsets[-1].as_py() - header.base_offset + 1 == rows.num_rows:
+            rows = rows.remove_column(at)
     return encode(rows, header)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from pydanube.broker.dispatch_columns import delivery_windows, ordering_keys
 from pydanube.model.batch import FIELDS, Column, schema_of
-from pydanube.wire.batches import Codec, encode_with_offsets
+from pydanube.wire.batches import Codec, encode_rows
 from support.batches import A_TIME, frame_of
 
 EPOCH_S = 1000.0 - A_TIME / 1e6
@@ -130,7 +130,7 @@ def with_gaps(frame, offsets):
     )
     rows = rows.append_column(FIELDS[Column.OFFSET], pa.array(offsets, pa.int64()))
     columns = schema_of(frame.header.columns | Column.OFFSET).names
-    return encode_with_offsets(rows.select(columns), replace(frame.header))
+    return encode_rows(rows.select(columns), replace(frame.header))
 
 
 def test_missing_offsets_have_arbitrary_keys():

@@ -82,11 +82,6 @@ def test_header_is_taken_from_what_is_encoded():
     assert frame.header.codec is Codec.LZ4
 
 
-def test_header_knows_where_the_next_batch_begins():
-    header = header_of(count=5, base_offset=10, base_sequence=20)
-    assert header.end_offset == 15
-
-
 @pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
 def test_compression_shrinks_a_body_and_loses_nothing(codec):
     plain = frame_of(b"a" * 10_000)
