@@ -52,9 +52,7 @@ def _answer_of(endpoint: Endpoint) -> Any:
 
 def _operation(endpoint: Endpoint, schema: dict[str, Any] | None) -> dict[str, Any]:
     [permission] = {
-        kind.operation.permission.value
-        for kind in endpoint.operations
-        if kind.operation is not None
+        kind.permission.value for kind in endpoint.operations if kind.permission
     }
     summary, _, description = (endpoint.handler.__doc__ or "").partition("\n\n")
     path = [

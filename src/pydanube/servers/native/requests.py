@@ -70,7 +70,7 @@ class Handlers(dict[Kind, H], Generic[H]):
         def add(handler: H) -> H:
             for body in bodies:
                 kind = KIND_OF[body]
-                assert kind.operation is not None
+                assert kind.permission is not None
                 assert kind not in self
                 self[kind] = handler
             return handler

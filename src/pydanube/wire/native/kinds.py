@@ -9,7 +9,6 @@ a client needs, and whether a client may repeat them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Any, Final
 
@@ -37,22 +36,11 @@ class Permission(Enum):
     """Create, change and delete topics, namespaces and their policies."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """The facts about an operation that do not depend on a protocol."""
-
-    permission: Permission
-    is_repeatable: bool
-    """True if the client may send a request again if it got no answer."""
-
-
 CLIENT, BROKER, BOTH = Side
 READ, WRITE, ADMIN = Permission
 REPEAT: Final = True
 
-_Row = tuple[
-    int, type[Message] | None, Side, type[Message] | None, bool, int, Operation | None
-]
+_Row = tuple[Any, ...]
 
 
 def _frame(
@@ -60,11 +48,14 @@ def _frame(
     body: type[Message] | None,
     sender: Side,
     answer_body: type[Message] | None = None,
+    permission: Permission | None = None,
+    is_repeatable: bool = False,
     *,
     on_channel: bool = False,
     revision: int = 0,
 ) -> _Row:
-    return number, body, sender, answer_body, on_channel, revision, None
+    more = permission, is_repeatable, on_channel, revision
+    return number, body, sender, answer_body, *more
 
 
 def _op(
@@ -73,12 +64,9 @@ def _op(
     permission: Permission,
     answer_body: type[Message] = pb.Ok,
     is_repeatable: bool = False,
-    *,
-    on_channel: bool = False,
-    revision: int = 0,
+    **more: Any,
 ) -> _Row:
-    operation = Operation(permission, is_repeatable)
-    return number, body, CLIENT, answer_body, on_channel, revision, operation
+    return _frame(number, body, CLIENT, answer_body, permission, is_repeatable, **more)
 
 
 class Kind(IntEnum):
@@ -88,18 +76,21 @@ class Kind(IntEnum):
     """The control message; None for a batch."""
     sender: Side
     answer_body: type[Message] | None
+    permission: Permission | None
+    """The permission that an operation needs; None for other frames."""
+    is_repeatable: bool
+    """True if the client may send a request again if it got no answer."""
     on_channel: bool
     """True if the frame belongs to one producer, consumer or stage."""
     revision: int
     """The protocol revision that added the kind; older peers do not know it."""
-    operation: Operation | None
 
     def __new__(cls, *row: Any) -> Kind:
         """Create the member for a row of the table."""
         kind = int.__new__(cls, row[0])
         kind._value_ = row[0]
         _, kind.body, kind.sender, kind.answer_body, *more = row
-        kind.on_channel, kind.revision, kind.operation = more
+        kind.permission, kind.is_repeatable, kind.on_channel, kind.revision = more
         return kind
 
     @property
@@ -249,11 +240,10 @@ KIND_OF: dict[type[Message], Kind] = {
 }
 """The kind of frame that carries a control message."""
 
-OPERATIONS = frozenset(kind for kind in Kind if kind.operation is not None)
+OPERATIONS = frozenset(kind for kind in Kind if kind.permission is not None)
 
 
 def is_repeatable(request: Message) -> bool:
     """Return whether *request* may be sent again if it got no answer."""
-    operation = KIND_OF[type(request)].operation
-    assert operation is not None
-    return operation.is_repeatable or bool(getattr(request, "exist_ok", False))
+    kind = KIND_OF[type(request)]
+    return kind.is_repeatable or bool(getattr(request, "exist_ok", False))

@@ -28,9 +28,8 @@ def test_kind_is_found_by_number_and_by_message():
 
 
 def test_operation_declares_its_permission():
-    operation = Kind.SET_NAMESPACE_POLICY.operation
-    assert operation.permission is Permission.ADMIN
-    assert Kind.PUBLISH.operation is None
+    assert Kind.SET_NAMESPACE_POLICY.permission is Permission.ADMIN
+    assert Kind.PUBLISH.permission is None
 
 
 def test_create_is_repeatable_if_the_topic_may_exist():
