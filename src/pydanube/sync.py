@@ -13,6 +13,7 @@ acknowledging and ``send_nowait`` do not cross to the loop for each message.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
@@ -38,7 +39,7 @@ from pydanube.client.typed_producer import TypedProducer as AsyncTypedProducer
 from pydanube.model.errors import BrokerError, Closed, TimedOut
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from typing import Unpack
 
@@ -274,7 +275,10 @@ class Consumer(Facade):
 
         Raises: As ``pydanube.Consumer.ack``.
         """
-        self._acks.append(self._wrapped.check_acknowledgeable(messages))
+        if isinstance(messages, Iterator):
+            messages = list(messages)
+        self._wrapped.acknowledgeable_ranges(messages)
+        self._acks.append(messages)
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._ack_queued)

@@ -324,8 +324,8 @@ INTERNAL = {
         "send_batches",
         "wait_for_capacity",
     ),
-    *("ack_nowait", "ack_range", "ack_ranges", "nack_nowait", "nack_ranges"),
-    *("batch_nowait", "next_nowait", "check_acknowledgeable", "check_origin"),
+    *("ack_nowait", "ack_range", "ack_ranges", "nack_ranges"),
+    *("batch_nowait", "next_nowait", "acknowledgeable_ranges", "check_origin"),
     *("return_credit", "return_credit_before_wait", "on_changed"),
 }
 

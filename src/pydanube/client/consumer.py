@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Self
@@ -28,7 +28,7 @@ from pydanube.client.messages import (
     ReceivedBatch,
     Source,
 )
-from pydanube.client.offsets import AckTarget, check_origin, origins_of, ranges_by_topic
+from pydanube.client.offsets import AckTarget, check_origin, parts_of
 from pydanube.client.options import ConsumerOptions
 from pydanube.client.requester import Backoff, Requester
 from pydanube.model.errors import (
@@ -106,13 +106,12 @@ class Acknowledger(Openable):
             offset = batch.offsets[index]
             consumer.ack_range(offset, offset + 1)
             return
-        messages = self.check_acknowledgeable(messages)
-        for topic, ranges in ranges_by_topic(messages).items():
+        for topic, ranges in self.acknowledgeable_ranges(messages).items():
             self._consumer_of(topic).ack_ranges(ranges)
 
     async def ack_cumulative(self, message: Message | MessageId) -> None:
         """Acknowledge this message and all before it in its partition; see ``ack``."""
-        self.check_acknowledgeable(message)
+        self.acknowledgeable_ranges(message)
         self._consumer_of(message.topic).ack_range(0, message.offset + 1)
 
     async def nack(
@@ -129,33 +128,20 @@ class Acknowledger(Openable):
 
         Raises: As ``ack``.
         """
-        self.nack_nowait(messages, delay_s=delay_s, reason=reason)
-
-    def nack_nowait(
-        self, messages: AckTarget, *, delay_s: float = 0.0, reason: str = ""
-    ) -> None:
-        """Report that messages were not processed, as ``nack`` does."""
-        messages = self.check_acknowledgeable(messages)
-        for topic, ranges in ranges_by_topic(messages).items():
+        for topic, ranges in self.acknowledgeable_ranges(messages).items():
             self._consumer_of(topic).nack_ranges(ranges, delay_s, reason)
 
-    def check_acknowledgeable(self, messages: AckTarget) -> AckTarget:
+    def acknowledgeable_ranges(self, messages: AckTarget) -> dict[str, list[Range]]:
         """
-        Return *messages* if this consumer may acknowledge or reject them.
-
-        An iterator is returned as a list.
+        Return the offsets of *messages*, if this consumer may acknowledge them.
 
         Raises: As ``ack``.
         """
-        if type(messages) is Message:
-            batch, _ = messages.location
-            self._consumer_of(batch.topic).check_origin(batch.topic, batch)
-            return messages
-        if isinstance(messages, Iterator):
-            messages = list(messages)
-        for topic, part in origins_of(messages):
-            self._consumer_of(topic).check_origin(topic, part)
-        return messages
+        found: defaultdict[str, list[Range]] = defaultdict(list)
+        for topic, batch, ranges in parts_of(messages):
+            self._consumer_of(topic).check_origin(topic, batch)
+            found[topic] += ranges
+        return found
 
     async def aclose_failed(self) -> None:
         # Do not wait for a broker that is gone.

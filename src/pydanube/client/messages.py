@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, overload
 import pyarrow as pa
 
 from pydanube.model.batch import (
-    ATTRIBUTES_TYPE,
     FIELDS,
     TIME_TYPE,
     Column,
@@ -28,6 +27,7 @@ from pydanube.model.positions import to_datetime
 from pydanube.model.ranges import Range
 from pydanube.schemas.language import Decoder, reason_of
 from pydanube.wire.batches import BatchFrame
+from pydanube.wire.files.segment_format import SCHEMA as SEGMENT_SCHEMA
 
 
 class Source:
@@ -491,10 +491,7 @@ class MessageBatch(Sequence[Message]):
     def ranges(self) -> Iterator[Range]:
         """Yield the offsets as half-open ranges."""
         for batch, base, end in self.slices:
-            if isinstance(batch.offsets, range):
-                yield batch.base + base, batch.base + end
-            else:
-                yield from ranges_of_offsets(batch.offsets[base:end])
+            yield from ranges_of_slice(batch, base, end)
 
     def to_arrow(self) -> pa.RecordBatch:
         """Return all messages as one Arrow record batch."""
@@ -531,25 +528,19 @@ class MessageBatch(Sequence[Message]):
         return f"MessageBatch({self.topic!r}, {len(self)} messages)"
 
 
-ARROW_SCHEMA = pa.schema(
-    [
-        pa.field("offset", pa.int64()),
-        pa.field("publish_time", TIME_TYPE),
-        pa.field("key", pa.binary()),
-        pa.field("payload", pa.binary()),
-        pa.field("attributes", ATTRIBUTES_TYPE),
-        pa.field("producer", pa.string()),
-        pa.field("schema_id", pa.int64()),
-        pa.field("schema_version", pa.int32()),
-        pa.field("deliver_at", TIME_TYPE),
-        pa.field("expires_at", TIME_TYPE),
-    ]
-)
+ARROW_SCHEMA = pa.schema([field.with_nullable(True) for field in SEGMENT_SCHEMA])
 """The schema of ``MessageBatch.to_arrow``."""
 
 
 def _decoder_of(batch: tuple[ReceivedBatch, int, int]) -> Decoder:
     return batch[0].decoder_at(batch[1])
+
+
+def ranges_of_slice(batch: ReceivedBatch, base: int, end: int) -> list[Range]:
+    """Return the offsets of the messages ``base … end`` of *batch* as ranges."""
+    if isinstance(batch.offsets, range):
+        return [(batch.base + base, batch.base + end)]
+    return ranges_of_offsets(batch.offsets[base:end])
 
 
 def ranges_of_offsets(offsets: Iterable[int]) -> list[Range]:

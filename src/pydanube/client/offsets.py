@@ -15,36 +15,43 @@ from pydanube.client.messages import (
     ReceivedBatch,
     Source,
     ranges_of_offsets,
+    ranges_of_slice,
 )
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.ranges import Range
 
 AckTarget = Message | MessageBatch | MessageId | Iterable[Message | MessageId]
 """Messages to acknowledge: messages, batches, ids, or several of these."""
+AckPart = tuple[str, ReceivedBatch | None, list[Range]]
+"""A topic, the batch that the messages arrived in if they did, and their offsets."""
 
 
-def origins_of(messages: AckTarget) -> Iterator[tuple[str, ReceivedBatch | None]]:
+def parts_of(messages: AckTarget) -> list[AckPart]:
     """
-    Yield the topic of each of *messages*, and the batch that it came in if it has one.
-
-    Successive messages that share both are reported once.
+    Return the offsets of *messages* as half-open ranges, by topic and received batch.
 
     Raises:
-        InvalidRequest: As ``ranges_by_topic``.
+        InvalidRequest: *messages* are neither messages nor message ids.
     """
+    if isinstance(messages, Message):
+        batch, _ = messages.location
+        ranges = [(messages.offset, messages.offset + 1)]
+        return [(batch.topic, batch, ranges)]
     if isinstance(messages, MessageBatch):
-        yield from ((batch.topic, batch) for batch, _, _ in messages.slices)
-        return
+        return [
+            (batch.topic, batch, ranges_of_slice(batch, base, end))
+            for batch, base, end in messages.slices
+        ]
     if isinstance(messages, MessageIds) and not isinstance(messages, PartitionedIds):
-        if messages:
-            yield messages.topic, None
-        return
-    last: tuple[str, ReceivedBatch | None] | None = None
+        # An empty batch belongs to no partition.
+        ranges = ranges_of_offsets(messages.offsets)
+        return [(messages.topic, None, ranges)] if ranges else []
+    offsets: defaultdict[tuple[str, ReceivedBatch | None], list[int]]
+    offsets = defaultdict(list)
     for each in _each(messages):
         batch = each.location[0] if isinstance(each, Message) else None
-        if last is None or batch is not last[1] or each.topic != last[0]:
-            last = each.topic, batch
-            yield last
+        offsets[each.topic, batch].append(each.offset)
+    return [(*origin, ranges_of_offsets(found)) for origin, found in offsets.items()]
 
 
 def check_origin(source: Source, topic: str, batch: ReceivedBatch | None) -> None:
@@ -95,34 +102,6 @@ def merge_ranges(ranges: Iterable[Range]) -> list[Range]:
     if last_base < last_end:
         found.append((last_base, last_end))
     return found
-
-
-def ranges_by_topic(messages: AckTarget) -> dict[str, Iterable[Range]]:
-    """
-    Return the offsets of *messages* as half-open ranges, by topic.
-
-    Raises:
-        InvalidRequest: *messages* are neither messages nor message ids.
-    """
-    if isinstance(messages, MessageBatch):
-        batches: defaultdict[str, list[tuple[ReceivedBatch, int, int]]] = defaultdict(
-            list
-        )
-        for each in messages.slices:
-            batches[each[0].topic].append(each)
-        return {
-            topic: MessageBatch(topic, parts).ranges()
-            for topic, parts in batches.items()
-        }
-    if isinstance(messages, MessageIds) and not isinstance(messages, PartitionedIds):
-        if not messages:
-            # An empty batch belongs to no partition.
-            return {}
-        return {messages.topic: ranges_of_offsets(messages.offsets)}
-    offsets: defaultdict[str, list[int]] = defaultdict(list)
-    for message in _each(messages):
-        offsets[message.topic].append(message.offset)
-    return {topic: ranges_of_offsets(found) for topic, found in offsets.items()}
 
 
 def _each(messages: Any) -> Iterator[Message | MessageId]:

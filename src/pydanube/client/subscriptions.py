@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydanube.client.offsets import AckTarget, ranges_by_topic
+from pydanube.client.offsets import AckTarget, parts_of
 from pydanube.client.topics import TopicRequests
 from pydanube.model.descriptions import SubscriptionDescription
 from pydanube.model.errors import InvalidRequest
@@ -221,7 +221,7 @@ class SubscriptionRequests(TopicRequests):
             InvalidRequest: A message is neither of *topic* nor of its partitions.
         """
         name = TopicName.parse(topic)
-        for each, ranges in ranges_by_topic(messages).items():
+        for each, _, ranges in parts_of(messages):
             partition = TopicName.parse(each).split_partition()
             if name not in (TopicName.parse(each), partition and partition[0]):
                 raise InvalidRequest(

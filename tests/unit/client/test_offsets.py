@@ -12,7 +12,7 @@ from pydanube.client.messages import (
     PartitionSlice,
     ReceivedBatch,
 )
-from pydanube.client.offsets import ranges_by_topic
+from pydanube.client.offsets import parts_of
 from pydanube.model.ids import Epoch, Offset
 from support.batches import frame_of
 
@@ -25,8 +25,12 @@ def batch(topic=A, base=5, count=3):
     return MessageBatch(topic, [(ReceivedBatch(frame, topic, 1), 0, count)])
 
 
+def ranges_by_topic(messages):
+    return {topic: ranges for topic, _, ranges in parts_of(messages)}
+
+
 def ranges_of(messages):
-    return list(ranges_by_topic(messages)[A])
+    return ranges_by_topic(messages)[A]
 
 
 def spread_ids():
@@ -51,8 +55,7 @@ def test_ranges_are_grouped_by_partition():
     assert ranges_by_topic(mixed) == {A: [(1, 3)], B: [(1, 2)]}
     ids = spread_ids()
     assert ranges_by_topic(ids) == {A: [(4, 5)], B: [(0, 2)]}
-    found = ranges_by_topic(batch(B))
-    assert {topic: list(ranges) for topic, ranges in found.items()} == {B: [(5, 8)]}
+    assert ranges_by_topic(batch(B)) == {B: [(5, 8)]}
 
 
 def test_ids_of_several_partitions_are_a_sequence_of_ids():
@@ -68,4 +71,4 @@ def test_ids_of_several_partitions_are_a_sequence_of_ids():
 @pytest.mark.parametrize("value", [7, "text", b"bytes", [7], None])
 def test_values_that_are_no_messages_are_refused(value):
     with pytest.raises(pydanube.InvalidRequest):
-        ranges_by_topic(value)
+        parts_of(value)

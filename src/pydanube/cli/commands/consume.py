@@ -221,7 +221,7 @@ async def _print(
         if options.is_acking and count:
             consumer.ack_nowait(printed)
         elif options.nack_reason is not None and count:
-            consumer.nack_nowait(
+            await consumer.nack(
                 printed, delay_s=options.nack_delay_s, reason=options.nack_reason
             )
 
