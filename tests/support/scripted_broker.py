@@ -4,7 +4,7 @@ import asyncio
 
 from pydanube.client.client import Client
 from pydanube.servers.native.in_process import PipeEnd
-from pydanube.wire.native.connection import StreamConnection
+from pydanube.wire.native.connection import REVISION, StreamConnection
 from pydanube.wire.native.frames import FRAME_BYTES_MAX
 from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
@@ -79,7 +79,7 @@ class ScriptedConnection(asyncio.BufferedProtocol):
             if frame.kind is Kind.HELLO:
                 self.machine.welcome(FRAME_BYTES_MAX, frame.message.revision)
                 welcome = pb.Welcome(
-                    version=1, revision=3, frame_bytes_max=FRAME_BYTES_MAX
+                    version=1, revision=REVISION, frame_bytes_max=FRAME_BYTES_MAX
                 )
                 self._answer(frame, Kind.WELCOME, welcome)
             elif frame.correlation and frame.kind in self._broker.answers:

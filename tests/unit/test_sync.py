@@ -311,7 +311,7 @@ FACADES = [
 ]
 # These are for the other modules of the client, which run on its loop.
 INTERNAL = {
-    *("aclose", "closing", "connection", "opened", "request", "require"),
+    *("aclose", "closing", "connection", "opened", "request", "request_topic"),
     *("create_topics", "existing_partitions", "find_partitions", "one_partition"),
     *(
         "abandon",

@@ -8,15 +8,12 @@ from typing import NamedTuple, TypedDict
 
 import pyarrow as pa
 
-from pydanube.model.batch import TIME_TYPE, Column, batch_of, conform, schema_of
-from pydanube.model.batch import columns_of as _columns_of
+from pydanube.model.batch import TIME_TYPE, batch_of, conform
 from pydanube.model.errors import InvalidRequest, MessageTooLarge
 from pydanube.model.positions import to_microseconds
 from pydanube.wire.batches import BATCH_MESSAGES_MAX, TIME_MAX, TIME_MIN
 
 WINDOW_BYTES = 16
-_WINDOW_COLUMNS = (Column.DELIVER_AT, Column.EXPIRES_AT)
-_ANY_WINDOW_COLUMN = Column.DELIVER_AT | Column.EXPIRES_AT
 
 
 class DeliveryWindow(NamedTuple):
@@ -104,7 +101,7 @@ def batches_of(
     else:
         batches = []
     if window is not None:
-        batches = [_with_window(batch, window) for batch in batches]
+        batches = [each for some in batches for each in _with_window(some, window)]
     return batches
 
 
@@ -129,11 +126,6 @@ def cut(batch: pa.RecordBatch, bytes_max: int) -> list[pa.RecordBatch]:
         )
     half = batch.num_rows // 2
     return cut(batch.slice(0, half), bytes_max) + cut(batch.slice(half), bytes_max)
-
-
-def window_columns(batch: pa.RecordBatch) -> int:
-    """Return the columns by which messages of *batch* are delayed, or expire."""
-    return _columns_of(batch) & _ANY_WINDOW_COLUMN
 
 
 def times_of(batch: pa.RecordBatch, now: int) -> tuple[int, int]:
@@ -182,17 +174,12 @@ def _microseconds(what: str, seconds: float) -> int:
         ) from None
 
 
-def _with_window(batch: pa.RecordBatch, window: DeliveryWindow) -> pa.RecordBatch:
-    columns = _columns_of(batch)
+def _with_window(batch: pa.RecordBatch, window: DeliveryWindow) -> list[pa.RecordBatch]:
     arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
-    for column, name, time in zip(
-        _WINDOW_COLUMNS, DeliveryWindow._fields, window, strict=True
-    ):
+    for name, time in window._asdict().items():
         if time is None:
             continue
-        if columns & column:
+        if name in arrays:
             raise InvalidRequest(f"the batch has a column {name} of its own")
-        columns |= column
         arrays[name] = pa.repeat(pa.scalar(time, TIME_TYPE), batch.num_rows)
-    schema = schema_of(columns)
-    return pa.RecordBatch.from_arrays([arrays[n] for n in schema.names], schema=schema)
+    return conform(pa.table(arrays))

@@ -96,12 +96,7 @@ class Channel(ABC):
 
     @abstractmethod
     def _open_request(self) -> ControlMessage:
-        """
-        Return the request that opens the channel.
-
-        Raises:
-            InvalidRequest: The broker is too old for it.
-        """
+        """Return the request that opens the channel."""
 
     @abstractmethod
     def _on_opened(self, connection: BrokerConnection, answer: Any) -> None:

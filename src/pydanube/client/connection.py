@@ -14,7 +14,7 @@ from pydanube.model.errors import (
     BrokerError,
     ConnectionLost,
     CorruptBatch,
-    InvalidRequest,
+    ProtocolViolation,
     QuotaExceeded,
     TimedOut,
 )
@@ -129,7 +129,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
         Raises:
             Unauthenticated: The broker does not accept the token.
-            ProtocolViolation: The peer speaks another version, or is not a broker.
+            ProtocolViolation: The peer speaks another version or an older revision, or
+                is not a broker.
             TimedOut: The broker does not answer.
         """
         hello = pb.Hello(
@@ -146,6 +147,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
         except TimeoutError:
             self.close()
             raise TimedOut("the broker does not answer the handshake") from None
+        if self.welcome.revision < REVISION:
+            raise ProtocolViolation(
+                f"the broker is older than this client: it knows revision "
+                f"{self.welcome.revision} of the protocol, the client needs {REVISION}"
+            )
         self._set_idle_timeout(self.welcome.idle_timeout_s)
         if self._lost is None:
             self._schedule_check()
@@ -173,11 +179,6 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if self._lost is not None:
             raise self._lost
         kind = KIND_OF[type(message)]
-        if kind.revision > self.peer_revision:
-            raise InvalidRequest(
-                "the broker is older than this client and does not know "
-                f"{kind.name.lower().replace('_', ' ')}"
-            )
         answer: asyncio.Future[Any] = self._loop.create_future()
         correlation, data = self._protocol.request(kind, message, channel)
         self._requests[correlation] = _Request(answer, on_batch, on_answer)
@@ -225,7 +226,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         The number is in use until the broker has answered both requests; opening may
         take long, because exclusive access may have to wait.
         """
-        if self._lost is not None or self.peer_revision < 1:
+        if self._lost is not None:
             self.release_channel(channel)
             return
 
@@ -249,10 +250,6 @@ class BrokerConnection(asyncio.BufferedProtocol):
     async def wait_closed(self) -> None:
         """Wait until what was written is sent and the connection is closed."""
         await self._is_closed.wait()
-
-    @property
-    def peer_revision(self) -> int:
-        return self._protocol.peer_revision
 
     @property
     def is_lost(self) -> bool:

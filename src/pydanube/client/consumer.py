@@ -38,11 +38,9 @@ from pydanube.model.errors import (
     Remedy,
     TimedOut,
 )
-from pydanube.model.policy import Start, SubscriptionType
 from pydanube.model.positions import PositionLike, to_position
 from pydanube.model.ranges import Range
-from pydanube.wire.batches import BatchFrame
-from pydanube.wire.native.connection import CREDIT_REVISION, ReceivedFrame
+from pydanube.wire.native.connection import ReceivedFrame
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import (
     divided_to_wire,
@@ -315,8 +313,6 @@ class Consumer(KeptChannel, Acknowledger):
     def nack_ranges(self, ranges: Iterable[Range], delay_s: float, reason: str) -> None:
         if not 0 <= delay_s < float("inf"):
             raise InvalidRequest(f"delay_s is {delay_s}: it must be finite, at least 0")
-        if delay_s:
-            self._client.require(1, "delays of redelivery")
         if self._connection is None:
             return
         if self._ack_timer is not None:
@@ -363,15 +359,7 @@ class Consumer(KeptChannel, Acknowledger):
         Raises:
             InvalidRequest: The topic has no such offset yet, or is not reliable.
         """
-        position = to_position(to)
-        message = pb.Seek()
-        if isinstance(position, int):
-            message.offset = position
-        elif isinstance(position, Start):
-            message.start = enum_to_wire(position)
-        else:
-            self._client.require(1, "seeking to a time")
-            message.publish_time = position.publish_time
+        message = position_to_wire(to_position(to), pb.Seek)
         if self._connection is None:
             raise TimedOut("the consumer is not connected at the moment")
         for ranges in self._take_acks():
@@ -392,12 +380,7 @@ class Consumer(KeptChannel, Acknowledger):
     def on_frame(self, frame: ReceivedFrame) -> None:
         if frame.kind is Kind.DELIVERY:
             assert frame.batch is not None
-            # Older brokers count compressed bytes: no limit is known for them.
-            self._credit.use(
-                frame.batch.count,
-                self._bytes_of(frame.batch),
-                is_enforced=self._counts_plain_bytes,
-            )
+            self._credit.use(frame.batch.count, frame.batch.plain_bytes)
             batch = ReceivedBatch(frame.batch, self.topic, frame.attempt, self._source)
             if not self._awaiting_schema and self._decoding.attach_decoder(batch):
                 self._batches.append(batch)
@@ -407,15 +390,6 @@ class Consumer(KeptChannel, Acknowledger):
         elif frame.kind is Kind.CONSUMER_STATE:
             message: Any = frame.message
             self.is_active = message.is_active
-
-    def _bytes_of(self, frame: BatchFrame) -> int:
-        """Return the credit that *frame* uses."""
-        return frame.plain_bytes if self._counts_plain_bytes else frame.byte_count
-
-    @property
-    def _counts_plain_bytes(self) -> bool:
-        connection = self._connection
-        return connection is None or connection.peer_revision >= CREDIT_REVISION
 
     # The life of the consumer.
 
@@ -456,23 +430,12 @@ class Consumer(KeptChannel, Acknowledger):
 
     def _open_request(self) -> pb.OpenConsumer:
         options = self._options
-        if (
-            options.type is SubscriptionType.KEY_SHARED
-            or options.priority
-            or not isinstance(options.start, Start)
-        ):
-            self._client.require(1, "key-shared, priorities and starts by time")
         return pb.OpenConsumer(
             topic=self.topic,
             subscription=self.subscription,
             name=self.name,
             type=enum_to_wire(options.type),
-            start=(
-                enum_to_wire(options.start)
-                if isinstance(options.start, Start)
-                else None
-            ),
-            position=position_to_wire(options.start),
+            position=position_to_wire(options.start, pb.Position),
             ack_timeout_s=options.ack_timeout_s or 0,
             key_filters=options.key_filters,
             priority=options.priority,
@@ -508,7 +471,7 @@ class Consumer(KeptChannel, Acknowledger):
             return None
         batch = self._batch = self._batches.popleft()
         self._position = 0
-        self._credit.free(batch.count, self._bytes_of(batch.frame))
+        self._credit.free(batch.count, batch.frame.plain_bytes)
         if self._credit.has_free(RETURN_PART):
             self.return_credit()
         return batch
@@ -581,7 +544,7 @@ class Consumer(KeptChannel, Acknowledger):
 
     def _drop_batches(self) -> None:
         for batch in (*self._batches, *self._awaiting_schema):
-            self._credit.free(batch.count, self._bytes_of(batch.frame))
+            self._credit.free(batch.count, batch.frame.plain_bytes)
         self._batches.clear()
         self._awaiting_schema.clear()
         self._batch = None

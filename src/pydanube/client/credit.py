@@ -35,18 +35,16 @@ class Credit:
         self._free_messages = self._free_bytes = 0
         return self._messages_max, self._bytes_max
 
-    def use(self, messages: int, byte_count: int, *, is_enforced: bool) -> None:
+    def use(self, messages: int, byte_count: int) -> None:
         """
         Note that a batch arrived.
 
         Raises:
-            ProtocolViolation: It exceeds the credit by far, and *is_enforced*.
+            ProtocolViolation: It exceeds the credit by far.
         """
         self._granted_messages -= messages
         self._granted_bytes -= byte_count
-        if is_enforced and (
-            self._granted_messages < 0 or self._granted_bytes < -OVERDRAFT_BYTES_MAX
-        ):
+        if self._granted_messages < 0 or self._granted_bytes < -OVERDRAFT_BYTES_MAX:
             raise ProtocolViolation(
                 f"the broker sent {max(0, -self._granted_messages)} messages and "
                 f"{max(0, -self._granted_bytes)} bytes more than the consumer's credit"

@@ -30,7 +30,6 @@ from pydanube.client.batching import (
     delivery_window,
     times_of,
     to_bytes,
-    window_columns,
 )
 from pydanube.client.channel import KeptChannel
 from pydanube.client.connection import BrokerConnection, retrieve
@@ -44,7 +43,6 @@ from pydanube.client.send_queue import (
     OpenBatch,
     SendQueue,
 )
-from pydanube.model.batch import Column
 from pydanube.model.errors import (
     BrokerError,
     Closed,
@@ -259,9 +257,7 @@ class Producer(KeptChannel):
             async with self._turn:
                 self._close_open()
                 for batch in batches:
-                    if columns := window_columns(batch):
-                        is_delayed = bool(columns & Column.DELIVER_AT)
-                        self._check_window(is_delayed=is_delayed)
+                    self._check_delay(is_delayed="deliver_at" in batch.schema.names)
                     for piece in cut(batch, self._queue.batch_bytes_max):
                         await self._wait_for_window()
                         sent.append((piece.num_rows, self._send_piece(piece, schema)))
@@ -362,10 +358,6 @@ class Producer(KeptChannel):
 
     def _open_request(self) -> pb.OpenProducer:
         options = self._options
-        if self._access is not ProducerAccess.SHARED:
-            self._client.require(1, "exclusive producers")
-        if options.schema is not None:
-            self._client.require(2, "schemas")
         producer_id, producer_epoch = self._queue.identity
         return pb.OpenProducer(
             topic=self.topic,
@@ -538,11 +530,10 @@ class Producer(KeptChannel):
     def _window_of(self, options: DeliveryOptions) -> DeliveryWindow | None:
         window = delivery_window(self._wall_clock_ns() // 1000, **options)
         if window is not None:
-            self._check_window(is_delayed=window.deliver_at is not None)
+            self._check_delay(is_delayed=window.deliver_at is not None)
         return window
 
-    def _check_window(self, *, is_delayed: bool) -> None:
-        self._client.require(1, "delays and times to live")
+    def _check_delay(self, *, is_delayed: bool) -> None:
         if is_delayed and not self._is_reliable:
             raise InvalidRequest(
                 f"{self.topic} is not reliable: its messages cannot be delayed"

@@ -48,7 +48,6 @@ async def _read_one(
     if isinstance(start, int):
         offset = start
     elif isinstance(start, AtTime):
-        client.require(1, "reading from a time on")
         time = start.publish_time
     if isinstance(start, Start) or not follow:
         facts = await client.describe_topic(topic)

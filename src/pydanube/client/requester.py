@@ -97,9 +97,6 @@ class Requester:
 
         A repeatable request is sent again, for ``REQUEST_RETRY_S``, if the broker
         cannot be reached or is busy.  FETCHED batches go to *on_batch*.
-
-        Raises:
-            InvalidRequest: The broker is too old to know the request.
         """
 
         async def attempt() -> Any:
@@ -114,23 +111,6 @@ class Requester:
         """Send the request *message* about *topic*, as ``request`` does."""
         message.topic = str(TopicName.parse(topic))
         return await self.request(message)
-
-    @property
-    def peer_revision(self) -> int:
-        """The protocol revision of the broker at the last connection."""
-        return 0 if self._connection is None else self._connection.peer_revision
-
-    def require(self, revision: int, what: str) -> None:
-        """
-        Check that the broker knows *what*, which an older broker would ignore.
-
-        Raises:
-            InvalidRequest: The broker's revision is below *revision*.
-        """
-        if self.peer_revision < revision:
-            raise InvalidRequest(
-                f"the broker is older than this client and does not know {what}"
-            )
 
     async def connection(self) -> BrokerConnection:
         """

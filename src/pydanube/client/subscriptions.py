@@ -12,7 +12,6 @@ from pydanube.model.names import TopicName, parse_subscription
 from pydanube.model.policy import (
     DispatchLimits,
     FailurePolicy,
-    Start,
     SubscriptionSettings,
     SubscriptionType,
 )
@@ -51,18 +50,11 @@ class SubscriptionRequests(TopicRequests):
             TopicNotFound: There is no such topic.
         """
         type_ = parse_choice("type", type, SubscriptionType)
-        position = to_position(start)
-        if type_ is SubscriptionType.KEY_SHARED or not isinstance(position, Start):
-            self.require(1, "key-shared subscriptions and starts by time")
-        await self._request_all(
-            topic,
-            subscription,
-            pb.CreateSubscription(
-                type=enum_to_wire(type_),
-                start=enum_to_wire(position) if isinstance(position, Start) else None,
-                position=position_to_wire(position),
-            ),
+        message = pb.CreateSubscription(
+            type=enum_to_wire(type_),
+            position=position_to_wire(to_position(start), pb.Position),
         )
+        await self._request_all(topic, subscription, message)
 
     async def delete_subscription(
         self, topic: str, subscription: str, *, force: bool = False
@@ -184,7 +176,7 @@ class SubscriptionRequests(TopicRequests):
                 has several partitions, and an offset needs one.
         """
         position = to_position(to)
-        message = pb.SeekSubscription(to=position_to_wire(position))
+        message = pb.SeekSubscription(to=position_to_wire(position, pb.Position))
         if isinstance(position, int):
             topic = await self.one_partition(topic, "an offset")
             await self._request_one(topic, subscription, message)

@@ -15,7 +15,7 @@ from pydanube.model.errors import (
     ProtocolViolation,
     TopicNotFound,
 )
-from pydanube.model.names import TopicName, parse_namespace
+from pydanube.model.names import parse_namespace
 from pydanube.model.policy import (
     CorruptionPolicy,
     DispatchMode,
@@ -89,8 +89,6 @@ class TopicRequests(Requester):
     ) -> None:
         """Create *topic* with *policy*; for other modules of the client."""
         check_partitions(partitions)
-        if partitions is not None or policy.ttl_s is not None:
-            self.require(1, "partitions and times to live")
         message = pb.CreateTopic(
             policy=to_wire(pb.TopicPolicy, policy),
             partitions=partitions or 0,
@@ -138,11 +136,7 @@ class TopicRequests(Requester):
         while True:
             message = pb.DescribeTopic(limit=PAGE, first=first)
             answer = await self.request_topic(topic, message)
-            # Older brokers do not send the number of messages; they keep all messages.
-            offsets = answer.end_offset - answer.base_offset
-            page = from_wire(
-                TopicDescription, answer, message_count=answer.message_count or offsets
-            )
+            page = from_wire(TopicDescription, answer)
             if described is not None:
                 page = replace(
                     page,
@@ -188,7 +182,7 @@ class TopicRequests(Requester):
             TopicNotFound: There is no such topic any more.
             TopicHeld: The topic has a retention hold.
             SegmentsChanged: The topic no longer has the old segments.
-            InvalidRequest: The objects cannot replace them, or the broker is too old.
+            InvalidRequest: The objects cannot replace them.
         """
         message = pb.ReplaceSegments(topic_id=topic_id, old=old)
         for name, byte_count, checksum in new:
@@ -207,8 +201,7 @@ class TopicRequests(Requester):
 
         Raises:
             TopicNotFound: There is no such topic.
-            InvalidRequest: The topic is not reliable, it has too many holds, or the
-                broker is too old.
+            InvalidRequest: The topic is not reliable, or it has too many holds.
         """
         for each in await self.existing_partitions(topic):
             await self.request_topic(each, pb.HoldTopic(name=name, reason=reason))
@@ -246,8 +239,8 @@ class TopicRequests(Requester):
         Raises:
             TopicNotFound: There is no such topic, or it is partitioned: name one
                 partition.
-            InvalidRequest: The topic is not reliable, a time is invalid, there are
-                more than a thousand times, or the broker is too old.
+            InvalidRequest: The topic is not reliable, a time is invalid, or there
+                are more than a thousand times.
         """
         message = pb.FindOffsets(
             # Before the first and after the last valid time, the result is the same.
@@ -319,14 +312,10 @@ class TopicRequests(Requester):
 
     async def find_partitions(self, topic: str) -> Any:
         """Look up the partitions, for other modules of the client."""
-        message = pb.ListPartitions(topic=str(TopicName.parse(topic)))
-        if self.peer_revision < 1:
-            # A broker of this revision has no partitioned topics.
-            return pb.Partitions(topics=[message.topic])
-        answer = await self.request(message)
+        answer = await self.request_topic(topic, pb.ListPartitions())
         if answer.is_partitioned and not answer.topics:
             raise ProtocolViolation(
-                f"the broker answered that {message.topic} has no partitions"
+                f"the broker answered that {topic} has no partitions"
             )
         return answer
 

@@ -186,7 +186,6 @@ async def open_typed_producer(
     to, or the topic's default subject; without a *version*, with that of *schema*, or
     the latest if there is no *schema*.
     """
-    client.require(2, "schemas")
     schemas = Schemas(client)
     subject = subject or await _default_subject(schemas, topic)
     if version is not None:

@@ -11,9 +11,8 @@ from pydanube.client.batching import (
     batches_of,
     cut,
     delivery_window,
-    window_columns,
 )
-from pydanube.model.batch import Column, batch_of
+from pydanube.model.batch import batch_of
 from pydanube.wire.batches import BATCH_MESSAGES_MAX
 
 NOW = 1_700_000_000_000_000
@@ -75,17 +74,6 @@ def test_batch_with_one_window_column_gets_the_other():
     assert batch.schema.names == ["payload", "deliver_at", "expires_at"]
     with pytest.raises(pydanube.InvalidRequest, match="of its own"):
         batches_of(with_times, DeliveryWindow(None, NOW))
-
-
-def test_columns_of_delivery_windows_are_found():
-    [plain] = batches_of([b"a"], None)
-    [expiring] = batches_of([b"a"], DeliveryWindow(None, NOW))
-    [delayed] = batches_of([b"a"], DeliveryWindow(NOW, None))
-    assert [window_columns(b) for b in (plain, expiring, delayed)] == [
-        0,
-        Column.EXPIRES_AT,
-        Column.DELIVER_AT,
-    ]
 
 
 def test_empty_messages_make_no_batch():

@@ -1,11 +1,11 @@
 from contextlib import suppress
-from datetime import UTC, datetime
 
 import pytest
 
 import pydanube
 from pydanube.client.client import parse_url
 from pydanube.servers.native import connection
+from pydanube.wire.native.connection import REVISION
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from support.running import TOPIC, published
@@ -126,64 +126,11 @@ async def test_requests_survive_a_broken_connection(broker, client):
     assert await client.topics() == [TOPIC]
 
 
-@pytest.fixture
-def older_broker(monkeypatch):
-    """Let the broker be older than revision 1."""
-    monkeypatch.setattr(connection, "REVISION", 0)
-
-
-@pytest.mark.usefixtures("older_broker")
-async def test_older_broker_serves_what_it_knows(client):
-    await client.create_topic(TOPIC)
-    await published(client, b"a", b"b")
-    await client.create_subscription(TOPIC, "s", type="shared", start="earliest")
-    async with client.consumer(TOPIC, subscription="s", type="shared") as consumer:
-        batch = await consumer.receive_batch(timeout_s=5)
-        assert batch.payloads == [b"a", b"b"]
-        await consumer.nack(batch[0])
-        await consumer.ack(batch[1])
-        await consumer.seek("latest")
-    assert [b.payloads async for b in client.read(TOPIC)] == [[b"a", b"b"]]
-    assert await client.partitions(TOPIC) == [TOPIC]
-    await client.delete_subscription(TOPIC, "s")
-
-
-@pytest.mark.usefixtures("older_broker")
-async def test_features_unknown_to_an_older_broker_are_refused(client):
-    policy = pydanube.FailurePolicy()
-    now = datetime(2026, 1, 1, tzinfo=UTC)
-    async with client.producer(TOPIC) as producer:
-        await producer.send(b"m")
-        for call in (
-            client.namespaces(),
-            client.create_topic("/default/b", partitions=2),
-            client.create_topic("/default/b", ttl_s=1),
-            client.set_failure_policy(TOPIC, "s", policy),
-            client.seek_subscription(TOPIC, "s", "latest"),
-            client.create_subscription(TOPIC, "s", start=now),
-            client.create_subscription(TOPIC, "s", type="key_shared"),
-            producer.send(b"m", ttl_s=1),
-            producer.send_batch([b"m"], deliver_after_s=1),
-            open_and_close(client.producer(TOPIC, access="exclusive")),
-            open_and_close(client.consumer(TOPIC, subscription="s", type="key_shared")),
-            open_and_close(client.consumer(TOPIC, subscription="s", priority=1)),
-            open_and_close(client.consumer(TOPIC, subscription="s", start=0)),
-        ):
-            with pytest.raises(pydanube.InvalidRequest, match="older than this"):
-                await call
-        async with client.consumer(TOPIC, subscription="s") as consumer:
-            for call in (
-                consumer.seek(now),
-                consumer.nack(pydanube.MessageId(TOPIC, 0), delay_s=1),
-            ):
-                with pytest.raises(pydanube.InvalidRequest, match="older than"):
-                    await call
-    assert await client.topics() == [TOPIC]
-
-
-async def open_and_close(scope):
-    async with scope:
-        pass
+async def test_older_broker_is_refused(broker, monkeypatch):
+    monkeypatch.setattr(connection, "REVISION", REVISION - 1)
+    with pytest.raises(pydanube.ProtocolViolation, match="older than this client"):
+        async with broker.connect():
+            pass
 
 
 # Closing while the broker does not answer.

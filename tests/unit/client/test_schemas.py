@@ -7,7 +7,7 @@ import pytest
 
 import pydanube
 from pydanube import Compatibility, Schema, SchemaPolicy, SchemaType
-from pydanube.servers.native import connection, requests
+from pydanube.servers.native import requests
 from support.running import TOPIC, published
 
 
@@ -181,22 +181,6 @@ async def test_partitions_are_bound_together(client):
     await client.schemas.bind(TOPIC, "orders")
     for name in (TOPIC, *await client.partitions(TOPIC)):
         assert (await client.schemas.topic_schema(name)).subject == "orders"
-
-
-@pytest.fixture
-def older_broker(monkeypatch):
-    """Let the broker be older than schemas."""
-    monkeypatch.setattr(connection, "REVISION", 1)
-
-
-@pytest.mark.usefixtures("older_broker")
-async def test_broker_without_schemas_gets_no_request(client):
-    with pytest.raises(pydanube.InvalidRequest, match="older than this client"):
-        await client.schemas.register("orders", Order)
-    with pytest.raises(pydanube.InvalidRequest, match="does not know schemas"):
-        async with client.producer(TOPIC, schema=Order):
-            pass
-    await published(client, b"m")
 
 
 async def test_concurrent_requests_are_answered(client):

@@ -269,7 +269,6 @@ class StreamConnection:
         if (
             batch is not None
             and self.side is Side.CLIENT
-            and self.peer_revision >= CREDIT_REVISION
             and batch.count > BATCH_MESSAGES_MAX
         ):
             raise ProtocolViolation(

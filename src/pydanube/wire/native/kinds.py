@@ -48,14 +48,10 @@ def _frame(
     body: type[Message] | None,
     sender: Side,
     answer_body: type[Message] | None = None,
-    permission: Permission | None = None,
-    is_repeatable: bool = False,
     *,
     on_channel: bool = False,
-    revision: int = 0,
 ) -> _Row:
-    more = permission, is_repeatable, on_channel, revision
-    return number, body, sender, answer_body, *more
+    return number, body, sender, answer_body, None, False, on_channel
 
 
 def _op(
@@ -64,9 +60,11 @@ def _op(
     permission: Permission,
     answer_body: type[Message] = pb.Ok,
     is_repeatable: bool = False,
-    **more: Any,
+    *,
+    on_channel: bool = False,
 ) -> _Row:
-    return _frame(number, body, CLIENT, answer_body, permission, is_repeatable, **more)
+    more = permission, is_repeatable, on_channel
+    return number, body, CLIENT, answer_body, *more
 
 
 class Kind(IntEnum):
@@ -82,15 +80,13 @@ class Kind(IntEnum):
     """True if the client may send a request again if it got no answer."""
     on_channel: bool
     """True if the frame belongs to one producer, consumer or stage."""
-    revision: int
-    """The protocol revision that added the kind; older peers do not know it."""
 
     def __new__(cls, *row: Any) -> Kind:
         """Create the member for a row of the table."""
         kind = int.__new__(cls, row[0])
         kind._value_ = row[0]
         _, kind.body, kind.sender, kind.answer_body, *more = row
-        kind.permission, kind.is_repeatable, kind.on_channel, kind.revision = more
+        kind.permission, kind.is_repeatable, kind.on_channel = more
         return kind
 
     @property
@@ -119,16 +115,12 @@ class Kind(IntEnum):
     TOPIC_DESCRIPTION = _frame(23, pb.TopicDescription, BROKER)
     LIST_SEGMENTS = _op(24, pb.ListSegments, READ, pb.Segments, REPEAT)
     SEGMENTS = _frame(25, pb.Segments, BROKER)
-    SET_TOPIC_LIMITS = _op(26, pb.SetTopicLimits, ADMIN, pb.Ok, REPEAT, revision=1)
-    ADD_PARTITIONS = _op(27, pb.AddPartitions, ADMIN, revision=1)
-    LIST_PARTITIONS = _op(
-        28, pb.ListPartitions, READ, pb.Partitions, REPEAT, revision=1
-    )
-    PARTITIONS = _frame(29, pb.Partitions, BROKER, revision=1)
-    REPLACE_SEGMENTS = _op(
-        30, pb.ReplaceSegments, ADMIN, pb.SegmentsReplaced, revision=3
-    )
-    SEGMENTS_REPLACED = _frame(31, pb.SegmentsReplaced, BROKER, revision=3)
+    SET_TOPIC_LIMITS = _op(26, pb.SetTopicLimits, ADMIN, pb.Ok, REPEAT)
+    ADD_PARTITIONS = _op(27, pb.AddPartitions, ADMIN)
+    LIST_PARTITIONS = _op(28, pb.ListPartitions, READ, pb.Partitions, REPEAT)
+    PARTITIONS = _frame(29, pb.Partitions, BROKER)
+    REPLACE_SEGMENTS = _op(30, pb.ReplaceSegments, ADMIN, pb.SegmentsReplaced)
+    SEGMENTS_REPLACED = _frame(31, pb.SegmentsReplaced, BROKER)
     OPEN_PRODUCER = _op(32, pb.OpenProducer, WRITE, pb.ProducerOpened, on_channel=True)
     PRODUCER_OPENED = _frame(33, pb.ProducerOpened, BROKER, on_channel=True)
     CLOSE_PRODUCER = _op(34, pb.CloseProducer, WRITE, on_channel=True)
@@ -152,87 +144,71 @@ class Kind(IntEnum):
     )
     SUBSCRIPTION_DESCRIPTION = _frame(67, pb.SubscriptionDescription, BROKER)
     REPORT_PROGRESS = _op(68, pb.ReportProgress, READ, pb.Ok, REPEAT)
-    DESCRIBE_SETTINGS = _op(
-        69, pb.DescribeSettings, READ, pb.Settings, REPEAT, revision=1
-    )
-    SETTINGS = _frame(70, pb.Settings, BROKER, revision=1)
-    SET_FAILURE_POLICY = _op(71, pb.SetFailurePolicy, ADMIN, pb.Ok, REPEAT, revision=1)
-    SET_DISPATCH_LIMITS = _op(
-        72, pb.SetDispatchLimits, ADMIN, pb.Ok, REPEAT, revision=1
-    )
-    PAUSE = _op(73, pb.Pause, ADMIN, pb.Ok, REPEAT, revision=1)
-    SEEK_SUBSCRIPTION = _op(74, pb.SeekSubscription, READ, pb.Ok, REPEAT, revision=1)
-    SKIP = _op(75, pb.Skip, READ, revision=1)
-    MARK_DONE = _op(76, pb.MarkDone, READ, pb.Ok, REPEAT, revision=1)
+    DESCRIBE_SETTINGS = _op(69, pb.DescribeSettings, READ, pb.Settings, REPEAT)
+    SETTINGS = _frame(70, pb.Settings, BROKER)
+    SET_FAILURE_POLICY = _op(71, pb.SetFailurePolicy, ADMIN, pb.Ok, REPEAT)
+    SET_DISPATCH_LIMITS = _op(72, pb.SetDispatchLimits, ADMIN, pb.Ok, REPEAT)
+    PAUSE = _op(73, pb.Pause, ADMIN, pb.Ok, REPEAT)
+    SEEK_SUBSCRIPTION = _op(74, pb.SeekSubscription, READ, pb.Ok, REPEAT)
+    SKIP = _op(75, pb.Skip, READ)
+    MARK_DONE = _op(76, pb.MarkDone, READ, pb.Ok, REPEAT)
 
     FETCH = _op(80, pb.Fetch, READ, pb.FetchEnd)
     FETCHED = _frame(81, None, BROKER)
     FETCH_END = _frame(82, pb.FetchEnd, BROKER)
     MOVED = _frame(83, pb.Moved, BROKER, on_channel=True)
-    FIND_OFFSETS = _op(84, pb.FindOffsets, READ, pb.OffsetsFound, REPEAT, revision=3)
-    OFFSETS_FOUND = _frame(85, pb.OffsetsFound, BROKER, revision=3)
+    FIND_OFFSETS = _op(84, pb.FindOffsets, READ, pb.OffsetsFound, REPEAT)
+    OFFSETS_FOUND = _frame(85, pb.OffsetsFound, BROKER)
 
-    CREATE_NAMESPACE = _op(96, pb.CreateNamespace, ADMIN, revision=1)
-    DELETE_NAMESPACE = _op(97, pb.DeleteNamespace, ADMIN, revision=1)
-    LIST_NAMESPACES = _op(
-        98, pb.ListNamespaces, READ, pb.Namespaces, REPEAT, revision=1
-    )
-    NAMESPACES = _frame(99, pb.Namespaces, BROKER, revision=1)
+    CREATE_NAMESPACE = _op(96, pb.CreateNamespace, ADMIN)
+    DELETE_NAMESPACE = _op(97, pb.DeleteNamespace, ADMIN)
+    LIST_NAMESPACES = _op(98, pb.ListNamespaces, READ, pb.Namespaces, REPEAT)
+    NAMESPACES = _frame(99, pb.Namespaces, BROKER)
     DESCRIBE_NAMESPACE = _op(
-        100, pb.DescribeNamespace, READ, pb.NamespaceDescription, REPEAT, revision=1
+        100, pb.DescribeNamespace, READ, pb.NamespaceDescription, REPEAT
     )
-    NAMESPACE_DESCRIPTION = _frame(101, pb.NamespaceDescription, BROKER, revision=1)
-    SET_NAMESPACE_POLICY = _op(
-        102, pb.SetNamespacePolicy, ADMIN, pb.Ok, REPEAT, revision=1
-    )
+    NAMESPACE_DESCRIPTION = _frame(101, pb.NamespaceDescription, BROKER)
+    SET_NAMESPACE_POLICY = _op(102, pb.SetNamespacePolicy, ADMIN, pb.Ok, REPEAT)
 
-    REGISTER_SCHEMA = _op(
-        112, pb.RegisterSchema, WRITE, pb.SchemaRegistered, REPEAT, revision=2
-    )
-    SCHEMA_REGISTERED = _frame(113, pb.SchemaRegistered, BROKER, revision=2)
-    GET_SCHEMA = _op(114, pb.GetSchema, READ, pb.SchemaVersion, REPEAT, revision=2)
-    SCHEMA_VERSION = _frame(115, pb.SchemaVersion, BROKER, revision=2)
+    REGISTER_SCHEMA = _op(112, pb.RegisterSchema, WRITE, pb.SchemaRegistered, REPEAT)
+    SCHEMA_REGISTERED = _frame(113, pb.SchemaRegistered, BROKER)
+    GET_SCHEMA = _op(114, pb.GetSchema, READ, pb.SchemaVersion, REPEAT)
+    SCHEMA_VERSION = _frame(115, pb.SchemaVersion, BROKER)
     LIST_SCHEMA_VERSIONS = _op(
-        116, pb.ListSchemaVersions, READ, pb.SchemaVersions, REPEAT, revision=2
+        116, pb.ListSchemaVersions, READ, pb.SchemaVersions, REPEAT
     )
-    SCHEMA_VERSIONS = _frame(117, pb.SchemaVersions, BROKER, revision=2)
-    LIST_SUBJECTS = _op(118, pb.ListSubjects, READ, pb.Subjects, REPEAT, revision=2)
-    SUBJECTS = _frame(119, pb.Subjects, BROKER, revision=2)
-    DESCRIBE_SUBJECT = _op(
-        120, pb.DescribeSubject, READ, pb.SubjectDescription, REPEAT, revision=2
-    )
-    SUBJECT_DESCRIPTION = _frame(121, pb.SubjectDescription, BROKER, revision=2)
-    CHECK_SCHEMA = _op(122, pb.CheckSchema, READ, pb.SchemaChecked, REPEAT, revision=2)
-    SCHEMA_CHECKED = _frame(123, pb.SchemaChecked, BROKER, revision=2)
-    SET_COMPATIBILITY = _op(124, pb.SetCompatibility, ADMIN, pb.Ok, REPEAT, revision=2)
-    DELETE_SCHEMA = _op(125, pb.DeleteSchema, ADMIN, revision=2)
-    BIND_SCHEMA = _op(126, pb.BindSchema, ADMIN, pb.Ok, REPEAT, revision=2)
-    GET_TOPIC_SCHEMA = _op(
-        127, pb.GetTopicSchema, READ, pb.TopicSchemaAnswer, REPEAT, revision=2
-    )
-    TOPIC_SCHEMA = _frame(128, pb.TopicSchemaAnswer, BROKER, revision=2)
+    SCHEMA_VERSIONS = _frame(117, pb.SchemaVersions, BROKER)
+    LIST_SUBJECTS = _op(118, pb.ListSubjects, READ, pb.Subjects, REPEAT)
+    SUBJECTS = _frame(119, pb.Subjects, BROKER)
+    DESCRIBE_SUBJECT = _op(120, pb.DescribeSubject, READ, pb.SubjectDescription, REPEAT)
+    SUBJECT_DESCRIPTION = _frame(121, pb.SubjectDescription, BROKER)
+    CHECK_SCHEMA = _op(122, pb.CheckSchema, READ, pb.SchemaChecked, REPEAT)
+    SCHEMA_CHECKED = _frame(123, pb.SchemaChecked, BROKER)
+    SET_COMPATIBILITY = _op(124, pb.SetCompatibility, ADMIN, pb.Ok, REPEAT)
+    DELETE_SCHEMA = _op(125, pb.DeleteSchema, ADMIN)
+    BIND_SCHEMA = _op(126, pb.BindSchema, ADMIN, pb.Ok, REPEAT)
+    GET_TOPIC_SCHEMA = _op(127, pb.GetTopicSchema, READ, pb.TopicSchemaAnswer, REPEAT)
+    TOPIC_SCHEMA = _frame(128, pb.TopicSchemaAnswer, BROKER)
 
-    HOLD_TOPIC = _op(136, pb.HoldTopic, ADMIN, pb.Ok, REPEAT, revision=3)
-    RELEASE_TOPIC = _op(137, pb.ReleaseTopic, ADMIN, revision=3)
-    SET_ON_CORRUPTION = _op(138, pb.SetOnCorruption, ADMIN, pb.Ok, REPEAT, revision=3)
+    HOLD_TOPIC = _op(136, pb.HoldTopic, ADMIN, pb.Ok, REPEAT)
+    RELEASE_TOPIC = _op(137, pb.ReleaseTopic, ADMIN)
+    SET_ON_CORRUPTION = _op(138, pb.SetOnCorruption, ADMIN, pb.Ok, REPEAT)
 
-    OPEN_STAGE = _op(
-        144, pb.OpenStage, WRITE, pb.StageOpened, on_channel=True, revision=3
-    )
-    STAGE_OPENED = _frame(145, pb.StageOpened, BROKER, on_channel=True, revision=3)
-    CLOSE_STAGE = _op(146, pb.CloseStage, WRITE, on_channel=True, revision=3)
-    STAGE = _frame(147, None, CLIENT, on_channel=True, revision=3)
-    STAGED = _frame(148, pb.Staged, BROKER, on_channel=True, revision=3)
-    FINISH_PART = _op(149, pb.FinishPart, WRITE, pb.PartFinished, REPEAT, revision=3)
-    PART_FINISHED = _frame(150, pb.PartFinished, BROKER, revision=3)
-    DROP_PART = _op(151, pb.DropPart, WRITE, revision=3)
-    COMMIT_STAGED = _op(152, pb.CommitStaged, WRITE, pb.StagedCommitted, revision=3)
-    STAGED_COMMITTED = _frame(153, pb.StagedCommitted, BROKER, revision=3)
-    DROP_STAGED = _op(154, pb.DropStaged, WRITE, pb.Ok, REPEAT, revision=3)
+    OPEN_STAGE = _op(144, pb.OpenStage, WRITE, pb.StageOpened, on_channel=True)
+    STAGE_OPENED = _frame(145, pb.StageOpened, BROKER, on_channel=True)
+    CLOSE_STAGE = _op(146, pb.CloseStage, WRITE, on_channel=True)
+    STAGE = _frame(147, None, CLIENT, on_channel=True)
+    STAGED = _frame(148, pb.Staged, BROKER, on_channel=True)
+    FINISH_PART = _op(149, pb.FinishPart, WRITE, pb.PartFinished, REPEAT)
+    PART_FINISHED = _frame(150, pb.PartFinished, BROKER)
+    DROP_PART = _op(151, pb.DropPart, WRITE)
+    COMMIT_STAGED = _op(152, pb.CommitStaged, WRITE, pb.StagedCommitted)
+    STAGED_COMMITTED = _frame(153, pb.StagedCommitted, BROKER)
+    DROP_STAGED = _op(154, pb.DropStaged, WRITE, pb.Ok, REPEAT)
     DESCRIBE_STAGING = _op(
-        155, pb.DescribeStaging, WRITE, pb.StagingDescription, REPEAT, revision=3
+        155, pb.DescribeStaging, WRITE, pb.StagingDescription, REPEAT
     )
-    STAGING_DESCRIPTION = _frame(156, pb.StagingDescription, BROKER, revision=3)
+    STAGING_DESCRIPTION = _frame(156, pb.StagingDescription, BROKER)
 
 
 KIND_OF: dict[type[Message], Kind] = {

@@ -276,12 +276,13 @@ def _fields_of_policy(message: pb.TopicPolicy) -> dict[str, Any]:
     }
 
 
-def position_to_wire(position: Position) -> pb.Position:
+def position_to_wire(position: Position, kind: type[M]) -> M:
+    """Return a message of *kind*, which is ``pb.Position`` or ``pb.Seek``."""
     if isinstance(position, AtTime):
-        return pb.Position(publish_time=position.publish_time)
+        return kind(publish_time=position.publish_time)
     if isinstance(position, Start):
-        return pb.Position(start=enum_to_wire(position))
-    return pb.Position(offset=position)
+        return kind(start=enum_to_wire(position))
+    return kind(offset=position)
 
 
 def position_from_wire(message: pb.Position | pb.Seek) -> Position:

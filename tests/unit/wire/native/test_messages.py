@@ -265,7 +265,7 @@ def test_empty_policy_of_a_topic_schema_is_the_default():
 
 @given(large | st.sampled_from(Start) | times.map(AtTime))
 def test_a_position_arrives(position):
-    sent = position_to_wire(position)
+    sent = position_to_wire(position, pb.Position)
     assert position_from_wire(sent) == position
 
 
