@@ -20,7 +20,6 @@ from typing import (
     Protocol,
     TypeVar,
     cast,
-    overload,
 )
 
 from pydanube.aio.loops import new_loop
@@ -124,13 +123,8 @@ class Facade:
 class FacadeMethod(Protocol[P, T_co]):
     """A method with the parameters *P*; type checkers bind its ``self``."""
 
-    @overload
     def __get__(
-        self, instance: None, owner: type, /
-    ) -> Callable[Concatenate[Any, P], T_co]: ...
-    @overload
-    def __get__(
-        self, instance: object, owner: type | None = None, /
+        self, instance: Any, owner: type | None = None, /
     ) -> Callable[P, T_co]: ...
 
 

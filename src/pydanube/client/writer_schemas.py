@@ -38,8 +38,6 @@ class WriterSchema:
 
     def __init__(self, found: Schema[Any] | BrokerError) -> None:
         self._found = found
-        self._decoders: dict[Any, Decoder] = {}
-        # Decoders are built when they are first used.
         self._built: dict[Any, Decoder] = {}
 
     @property
@@ -47,11 +45,8 @@ class WriterSchema:
         return isinstance(self._found, Schema)
 
     def decoder(self, cls: Any) -> Decoder:
-        """Return the decoder to values of *cls*, None for plain ones; one per class."""
-        decode = self._decoders.get(cls)
-        if decode is None:
-            decode = self._decoders[cls] = partial(self._decode, cls)
-        return decode
+        """Return the decoder to *cls*, None: to plain values; it is built later."""
+        return partial(self._decode, cls)
 
     def build_decoder(self, cls: Any) -> Decoder:
         """
@@ -77,7 +72,7 @@ class WriterSchema:
         return decode
 
     def _decode(self, cls: Any, payloads: Sequence[bytes]) -> list[Any]:
-        return (self._built.get(cls) or self.build_decoder(cls))(payloads)
+        return self.build_decoder(cls)(payloads)
 
 
 async def _refuse(*_: int) -> Schema[Any]:
