@@ -38,10 +38,9 @@ from pydanube.model.errors import (
     InvalidRequest,
     StagedPartNotFound,
     StagingClosed,
-    TopicNotFound,
     Unavailable,
 )
-from pydanube.model.names import TopicName, parse_client_name
+from pydanube.model.names import parse_client_name
 from pydanube.model.schemas import SchemaReference
 from pydanube.model.staging import (
     PartKey,
@@ -279,14 +278,11 @@ class PartWriter:
                 self._message_count += fitting.num_rows
 
     async def _find_route(self, topic: str) -> tuple[Sequence[str], Router]:
-        name = str(TopicName.parse(topic))
-        found = await self._client.find_partitions(name)
-        if not found.topics:
-            raise TopicNotFound(f"Unable to find the topic: {name}")
-        router = Router(len(found.topics))
+        partitions = await self._client.existing_partitions(topic)
+        router = Router(len(partitions))
         # Writers start with different partitions.
-        router.current = fnv1a_64(self.key.name.encode()) % len(found.topics)
-        return found.topics, router
+        router.current = fnv1a_64(self.key.name.encode()) % len(partitions)
+        return partitions, router
 
     async def _wait_until(self, is_reached: Callable[[], bool]) -> None:
         """Wait until *is_reached*, and open broken channels again."""

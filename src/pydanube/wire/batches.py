@@ -194,7 +194,14 @@ class BatchFrame:
         for index in _required_of(self.header.columns):
             if batch.column(index).null_count:
                 raise CorruptBatch(f"the column {batch.schema.names[index]} has nulls")
-        _refuse_impossible_times(batch, self.header)
+        header = self.header
+        times = [header.first_publish_time, header.last_publish_time]
+        for column in _TIME_COLUMNS:
+            if header.columns & column:
+                extremes = pc.min_max(batch.column(FIELDS[column].name)).values()
+                # The extremes of nothing but nulls are null.
+                times += [time.value for time in extremes if time.is_valid]
+        _check_times(times)
         return batch
 
     def checked_arrow(self) -> pa.RecordBatch:
@@ -216,11 +223,8 @@ class BatchFrame:
             return
         self.verify_checksum()
         header = self.header
-        _refuse_impossible_time(header.first_publish_time)
-        _refuse_impossible_time(header.last_publish_time)
-        if small.times:
-            _refuse_impossible_time(min(small.times))
-            _refuse_impossible_time(max(small.times))
+        times = header.first_publish_time, header.last_publish_time
+        _check_times((*times, *small.times))
 
     def decode_small_batch(self) -> SmallBatch | None:
         """Return the messages if this is a small batch; see ``wire.small_batch``."""
@@ -569,23 +573,11 @@ def _required_of(columns: int) -> tuple[int, ...]:
     return tuple(index for index, field in fields if not field.nullable)
 
 
-def _refuse_impossible_times(batch: pa.RecordBatch, header: BatchHeader) -> None:
-    _refuse_impossible_time(header.first_publish_time)
-    _refuse_impossible_time(header.last_publish_time)
-    for column in _TIME_COLUMNS:
-        if header.columns & column:
-            extremes = pc.min_max(batch.column(FIELDS[column].name))
-            for time in extremes.values():
-                # The extremes of nothing but nulls are null.
-                if time.is_valid:
-                    _refuse_impossible_time(time.value)
-
-
 _TIME_COLUMNS = (Column.PUBLISH_TIME, Column.DELIVER_AT, Column.EXPIRES_AT)
 
 
-def _refuse_impossible_time(time: int) -> None:
-    if not TIME_MIN <= time <= TIME_MAX:
+def _check_times(times: Sequence[int]) -> None:
+    if min(times) < TIME_MIN or max(times) > TIME_MAX:
         raise CorruptBatch("a time is not between the years 1 and 9999")
 
 
