@@ -39,11 +39,7 @@ class Openable(ABC):
 
     @abstractmethod
     async def open(self) -> None:
-        """
-        Open for the first time.
-
-        Raises: Why it cannot be opened.
-        """
+        """Open for the first time; raise why it cannot be opened."""
 
     @abstractmethod
     async def run(self) -> None:

@@ -67,7 +67,8 @@ class PartitionedConsumer(PartitionChannels[Consumer], Acknowledger):
 
     async def __anext__(self) -> Message:
         if self._left <= 0:
-            await self._yield_to_loop()
+            # Let the loop receive messages of other partitions.
+            await asyncio.sleep(0)
         try:
             return self._next_nowait() or await self._wait_for_message(None)
         except Closed:
@@ -80,7 +81,8 @@ class PartitionedConsumer(PartitionChannels[Consumer], Acknowledger):
         Raises: As ``Consumer.receive``.
         """
         if self._left <= 0:
-            await self._yield_to_loop()
+            # Let the loop receive messages of other partitions.
+            await asyncio.sleep(0)
         return self._next_nowait() or await self._wait_for_message(timeout_s)
 
     async def receive_batch(
@@ -97,7 +99,7 @@ class PartitionedConsumer(PartitionChannels[Consumer], Acknowledger):
             raise InvalidRequest(
                 f"max_messages is {max_messages}: it must be at least 1"
             )
-        await self._yield_to_loop()
+        await asyncio.sleep(0)
         try:
             async with asyncio.timeout(timeout_s):
                 while not (consumer := self._next_consumer()):
@@ -197,11 +199,6 @@ class PartitionedConsumer(PartitionChannels[Consumer], Acknowledger):
                 self._current, self._left = consumer, ROUND_ROBIN_MESSAGES
                 return consumer
         return None
-
-    @staticmethod
-    async def _yield_to_loop() -> None:
-        """Let the loop receive messages of other partitions."""
-        await asyncio.sleep(0)
 
     async def _wait_for_message(self, timeout_s: float | None) -> Message:
         try:

@@ -23,6 +23,7 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import partial
 from typing import Any, NamedTuple
 
 from pydanube.model.errors import CorruptBatch, CorruptJournal, NewerJournal
@@ -250,11 +251,6 @@ def decode_file_header(buffer: Buffer) -> FileHeader:
     return header
 
 
-def size_of(body_length: int) -> int:
-    """Return the length in the file of an entry with a body of *body_length*."""
-    return ENTRY_HEADER_BYTES + padded_size(body_length)
-
-
 def encode_entry(
     entry: Entry, *, position: int, synced: int, seed: int
 ) -> tuple[list[Buffer], int]:
@@ -307,7 +303,7 @@ def decode_entry(buffer: memoryview, position: int, seed: int) -> DecodedEntry:
     """
     length, kind, synced = _decode_entry_header(buffer, position)
     body_at = position + ENTRY_HEADER_BYTES
-    end = position + size_of(length)
+    end = body_at + padded_size(length)
     if end > len(buffer):
         raise CorruptJournal(
             f"expected an entry of {end - position} bytes, the file has "
@@ -325,12 +321,7 @@ def decode_entry(buffer: memoryview, position: int, seed: int) -> DecodedEntry:
     try:
         known = EntryKind(kind)
         entry = _decode_body(known, body)
-    except (
-        CorruptBatch,
-        OverflowError,
-        struct.error,
-        ValueError,
-    ) as error:
+    except (CorruptBatch, OverflowError, struct.error, ValueError) as error:
         raise CorruptJournal(
             f"expected an entry of a known kind and form, kind {kind}: {error}"
         ) from error
@@ -411,21 +402,11 @@ def _encode_cursor(entry: CursorSaved) -> tuple[EntryKind, bytes]:
     return EntryKind.CURSOR_MAPS, numbers + pairs + maps + name
 
 
-def _decode_cursor(body: memoryview) -> CursorSaved:
-    topic_id, offset, count = _CURSOR.unpack_from(body)
-    ranges, name_at = _ranges_at(body, _CURSOR.size, count)
-    return CursorSaved(
-        TopicId(topic_id),
-        _text(body[name_at:]),
-        CursorState(offset, RangeSet(ranges)),
-    )
-
-
-def _decode_cursor_maps(body: memoryview) -> CursorSaved:
-    topic_id, offset, count, map_count = _CURSOR_MAPS.unpack_from(body)
-    ranges, at = _ranges_at(body, _CURSOR_MAPS.size, count)
+def _decode_cursor(numbers: struct.Struct, body: memoryview) -> CursorSaved:
+    topic_id, offset, count, *map_counts = numbers.unpack_from(body)
+    ranges, at = _ranges_at(body, numbers.size, count)
     done = RangeSet(ranges)
-    for _ in range(map_count):
+    for _ in range(sum(map_counts)):
         bit_map, at = _bit_map_at(body, at)
         for base, end in ranges_of(bit_map):
             done.add(base, end)
@@ -480,8 +461,8 @@ def _part(body: memoryview, base: int, end: int) -> memoryview:
 
 _DECODE: dict[int, Callable[[memoryview], Entry]] = {
     EntryKind.BATCH: _decode_batch,
-    EntryKind.CURSOR: _decode_cursor,
-    EntryKind.CURSOR_MAPS: _decode_cursor_maps,
+    EntryKind.CURSOR: partial(_decode_cursor, _CURSOR),
+    EntryKind.CURSOR_MAPS: partial(_decode_cursor, _CURSOR_MAPS),
     EntryKind.PRODUCER: _decode_producer,
 }
 
