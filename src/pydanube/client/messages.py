@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
-from itertools import chain, groupby
+from itertools import groupby
 from typing import Any, NamedTuple, overload
 
 import pyarrow as pa
@@ -101,7 +101,7 @@ class PartitionSlice(NamedTuple):
     """The number of the partition."""
     indexes: Sequence[int] | pa.Array
     """The indexes of the messages in the batch, in order."""
-    offsets: Sequence[range]
+    offsets: Sequence[int]
 
 
 class PartitionedIds(MessageIds):
@@ -112,16 +112,12 @@ class PartitionedIds(MessageIds):
     """
 
     def __init__(
-        self,
-        topic: str,
-        names: Sequence[str],
-        runs: Sequence[PartitionSlice],
-        count: int,
+        self, topic: str, names: Sequence[str], runs: Sequence[PartitionSlice]
     ) -> None:
         super().__init__(topic, ())
         self._names = names
         self._runs = runs
-        self._count = count
+        self._count = sum(len(run.indexes) for run in runs)
 
     @property
     def offsets(self) -> Sequence[int]:
@@ -130,10 +126,10 @@ class PartitionedIds(MessageIds):
 
     def _part(self, index: slice) -> MessageIds:
         runs = [
-            PartitionSlice(number, (at,), (range(offset, offset + 1),))
+            PartitionSlice(number, (at,), (offset,))
             for at, (number, offset) in enumerate(self._sorted[index])
         ]
-        return PartitionedIds(self.topic, self._names, runs, len(runs))
+        return PartitionedIds(self.topic, self._names, runs)
 
     def _id(self, index: int) -> MessageId:
         number, offset = self._sorted[index]
@@ -158,7 +154,7 @@ class PartitionedIds(MessageIds):
         found = [(0, 0)] * self._count
         for number, indexes, offsets in self._runs:
             order = indexes.to_pylist() if isinstance(indexes, pa.Array) else indexes
-            for at, offset in zip(order, chain(*offsets), strict=True):
+            for at, offset in zip(order, offsets, strict=True):
                 found[at] = number, offset
         return found
 

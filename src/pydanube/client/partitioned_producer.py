@@ -108,7 +108,6 @@ class PartitionedProducer(PartitionChannels[Producer]):
         """
         now = self._client.wall_clock_ns() // 1000
         batches = batches_of(messages, delivery_window(now, **delivery))
-        count = sum(batch.num_rows for batch in batches)
         routed: list[tuple[int, pa.Array, list[SentPiece]]] = []
         base = 0
         for batch in batches:
@@ -120,7 +119,7 @@ class PartitionedProducer(PartitionChannels[Producer]):
             PartitionSlice(number, indexes, await wait_for_offsets(shipped))
             for number, indexes, shipped in routed
         ]
-        return PartitionedIds(self.topic, self.partitions, runs, count)
+        return PartitionedIds(self.topic, self.partitions, runs)
 
     async def flush(self) -> None:
         """

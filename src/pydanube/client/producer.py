@@ -236,7 +236,7 @@ class Producer(KeptChannel):
                 base = await self._send_small(messages)
                 return MessageIds(self.topic, range(base, base + len(messages)))
         sent = await self.send_batches(batches_of(messages, self._window_of(delivery)))
-        return MessageIds(self.topic, concat_offsets(await wait_for_offsets(sent)))
+        return MessageIds(self.topic, await wait_for_offsets(sent))
 
     async def send_batches(
         self,
@@ -561,24 +561,20 @@ class Pending(tuple[OpenBatch["asyncio.Future[int]"], int]):
         return self[0].completion.done()
 
 
-async def wait_for_offsets(sent: Sequence[SentPiece]) -> list[range]:
-    """Wait until all pieces are acknowledged, and return their offsets."""
-    offsets = []
+async def wait_for_offsets(sent: Sequence[SentPiece]) -> Sequence[int]:
+    """
+    Wait until all pieces are acknowledged, and return the offsets of their messages.
+
+    They are a range if there is no gap.
+    """
+    runs = []
     for count, future in sent:
         # Cancelling the waiter must not cancel the batch.
         base = await asyncio.shield(future)
-        offsets.append(range(base, base + count))
-    return offsets
-
-
-def concat_offsets(offsets: Sequence[range]) -> Sequence[int]:
-    """Return the offsets of pieces as one sequence, a range if there is no gap."""
-    if not offsets:
-        return range(0)
-    first, last = offsets[0], offsets[-1]
-    if last.stop - first.start == sum(map(len, offsets)):
-        return range(first.start, last.stop)
-    return [offset for run in offsets for offset in run]
+        runs.append(range(base, base + count))
+    if runs and runs[-1].stop - runs[0].start == sum(map(len, runs)):
+        return range(runs[0].start, runs[-1].stop)
+    return [offset for run in runs for offset in run]
 
 
 def close_timeout_error(count: int, topic: str, client: Requester) -> TimedOut:

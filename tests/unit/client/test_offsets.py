@@ -36,10 +36,10 @@ def ranges_of(messages):
 def spread_ids():
     """The first of three messages went to the first partition."""
     runs = [
-        PartitionSlice(0, [0], [range(4, 5)]),
-        PartitionSlice(1, pa.array([1, 2]), [range(2)]),
+        PartitionSlice(0, [0], [4]),
+        PartitionSlice(1, pa.array([1, 2]), range(2)),
     ]
-    return PartitionedIds("/default/t", [A, B], runs, 3)
+    return PartitionedIds("/default/t", [A, B], runs)
 
 
 def test_adjacent_offsets_become_one_range():

@@ -95,7 +95,7 @@ def spread():
     names = ["/default/a-part-0", "/default/a-part-1"]
     for counts in ([1, 2], [0, 1]):
         runs = [PartitionSlice(n, range(count), ()) for n, count in enumerate(counts)]
-        ids = PartitionedIds("/default/a", names, runs, sum(counts))
+        ids = PartitionedIds("/default/a", names, runs)
         counted.add([b"x"] * sum(counts), ids)
     counted.seconds = 0.5
     return counted
