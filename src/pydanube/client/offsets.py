@@ -34,9 +34,8 @@ def parts_of(messages: AckTarget) -> list[AckPart]:
         InvalidRequest: *messages* are neither messages nor message ids.
     """
     if isinstance(messages, Message):
-        batch, _ = messages.location
-        ranges = [(messages.offset, messages.offset + 1)]
-        return [(batch.topic, batch, ranges)]
+        received, _ = messages.location
+        return [(messages.topic, received, [(messages.offset, messages.offset + 1)])]
     if isinstance(messages, MessageBatch):
         return [
             (batch.topic, batch, ranges_of_slice(batch, base, end))
