@@ -13,7 +13,7 @@ from pydanube.servers.native.requests import REQUESTS
 from pydanube.wire.native.connection import REVISION, StreamConnection
 from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
-from support.streams import hello
+from support.streams import hello, received
 
 pytestmark = pytest.mark.slow
 
@@ -103,7 +103,7 @@ class Peer(asyncio.BufferedProtocol):
         return self.machine.reader.get_buffer()
 
     def buffer_updated(self, nbytes):
-        for frame in self.machine.received(nbytes):
+        for frame in received(self.machine, nbytes):
             if frame.correlation and frame.kind is not Kind.FETCHED:
                 self.answers.put_nowait(frame)
 

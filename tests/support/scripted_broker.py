@@ -8,6 +8,7 @@ from pydanube.wire.native.connection import REVISION, StreamConnection
 from pydanube.wire.native.frames import FRAME_BYTES_MAX
 from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
+from support.streams import received
 
 BATCH_BYTES_MAX = 1024 * 1024
 
@@ -74,7 +75,7 @@ class ScriptedConnection(asyncio.BufferedProtocol):
         return self.machine.reader.get_buffer()
 
     def buffer_updated(self, nbytes):
-        for frame in self.machine.received(nbytes):
+        for frame in received(self.machine, nbytes):
             self.received.append(frame.kind)
             if frame.kind is Kind.HELLO:
                 self.machine.welcome(FRAME_BYTES_MAX, frame.message.revision)

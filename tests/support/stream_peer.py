@@ -6,7 +6,7 @@ from pydanube.servers.native.connection import NativeConnection
 from pydanube.servers.native.in_process import PipeEnd
 from pydanube.wire.native.connection import StreamConnection
 from pydanube.wire.native.kinds import Kind, Side
-from support.streams import hello
+from support.streams import hello, received
 
 
 class Peer(asyncio.BufferedProtocol):
@@ -24,7 +24,7 @@ class Peer(asyncio.BufferedProtocol):
         return self.machine.reader.get_buffer()
 
     def buffer_updated(self, nbytes):
-        for frame in self.machine.received(nbytes):
+        for frame in received(self.machine, nbytes):
             self.received.put_nowait(frame)
 
     def connection_lost(self, exc):

@@ -33,9 +33,15 @@ def feed(connection: StreamConnection, data: Buffer) -> list[ReceivedFrame]:
     view = memoryview(data)
     while view and connection.state is not ConnectionState.CLOSED:
         count = _fill(connection.reader, view)
-        frames += connection.received(count)
+        frames += received(connection, count)
         view = view[count:]
     return frames
+
+
+def received(connection: StreamConnection, count: int) -> list[ReceivedFrame]:
+    """Return the frames after *count* more bytes are in the buffer."""
+    connection.reader.add(count)
+    return [frame for frame in connection.frames() if frame is not None]
 
 
 def cut(reader: FrameReader, data: Buffer) -> list[RawFrame]:

@@ -105,8 +105,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._is_heard = True
         try:
-            for frame in self._protocol.received(nbytes):
-                self._handle_frame(frame)
+            self._protocol.reader.add(nbytes)
+            for frame in self._protocol.frames():
+                if frame is not None:
+                    self._handle_frame(frame)
         except BrokerError as error:
             # A protocol violation or a corrupt batch: do not trust what follows.
             self._fail(error)

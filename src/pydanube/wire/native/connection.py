@@ -138,26 +138,14 @@ class StreamConnection:
 
     # Receiving.
 
-    def received(self, count: int) -> list[ReceivedFrame]:
-        """
-        Add *count* bytes that are in the reader's buffer.
-
-        Returns: The frames that the caller has to handle, in order.
-
-        Raises:
-            ProtocolViolation: The peer broke the protocol; the state is CLOSED.
-        """
-        self.reader.add(count)
-        return [frame for frame in self.frames() if frame is not None]
-
     def frames(self) -> Iterator[ReceivedFrame | None]:
         """
-        Yield the complete frames; None for one that was dropped.
+        Yield the complete frames in the reader's buffer; None for one that was dropped.
 
         A caller that stops iterating gets the remaining frames the next time.
 
         Raises:
-            ProtocolViolation: As ``received``.
+            ProtocolViolation: The peer broke the protocol; the state is CLOSED.
         """
         try:
             while self.state is not ConnectionState.CLOSED:

@@ -10,7 +10,7 @@ from pydanube.wire.native.connection import StreamConnection
 from pydanube.wire.native.kinds import Kind, Side
 from pydanube.wire.pb import stream_pb2 as pb
 from support.running import TOPIC, published
-from support.streams import batch_frame, hello
+from support.streams import batch_frame, hello, received
 
 PART = {"query": "q", "version": 0, "part": "0", "part_id": "id"}
 
@@ -29,7 +29,7 @@ class Peer(asyncio.BufferedProtocol):
         return self.machine.reader.get_buffer()
 
     def buffer_updated(self, nbytes):
-        for frame in self.machine.received(nbytes):
+        for frame in received(self.machine, nbytes):
             self.received.put_nowait(frame)
 
     def connection_lost(self, exc):
