@@ -1,4 +1,4 @@
-"""``make attack``: rounds of all campaigns in turn, until the time is over."""
+"""``make attack``: rounds of all campaigns in turn, for a given time."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 MEMORY_GROWTH_MAX = 1.2
 """The broker's memory after the attack, as a multiple of the memory before."""
-SETTLE_S = 15.0
-"""How long the broker may take to return memory after the attack."""
+MEMORY_RETURN_S = 15.0
+"""The time that the broker has to return memory after the attack."""
 PROGRESS_S = 10.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Play the rounds that *arguments* ask for; return the exit status."""
+    """Run the rounds that *arguments* select; return the exit status."""
     options = _parser().parse_args(arguments)
     names = options.only or list(CAMPAIGNS)
     directory = Path(tempfile.mkdtemp(prefix="danube-attack-"))
@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--only", action="append", choices=list(CAMPAIGNS), help="one campaign"
     )
-    parser.add_argument("--round", type=int, help="play this round alone")
+    parser.add_argument("--round", type=int, help="run only this round")
     return parser
 
 
@@ -62,14 +62,14 @@ async def _attack(
     await target.warm_up()
     await target.check()
     before = target.memory_bytes()
-    played = Counter[str]()
+    counts = Counter[str]()
     for name, number in _rounds(names, options.minutes, options.round):
-        await _play(target, name, options.seed, number)
-        played[name] += 1
-    await asyncio.sleep(SETTLE_S)
+        await _run_round(target, name, options.seed, number)
+        counts[name] += 1
+    await asyncio.sleep(MEMORY_RETURN_S)
     await target.check()
     after = target.memory_bytes()
-    rounds = ", ".join(f"{name} {count}" for name, count in played.items())
+    rounds = ", ".join(f"{name} {count}" for name, count in counts.items())
     print(f"rounds: {rounds}")
     print(f"memory: {before / 1e6:.0f} MB before, {after / 1e6:.0f} MB after")
     if options.round is None:
@@ -96,18 +96,18 @@ def _rounds(
         number += 1
 
 
-async def _play(target: Target, name: str, seed: int, number: int) -> None:
+async def _run_round(target: Target, name: str, seed: int, number: int) -> None:
     again = f"make attack ONLY={name} SEED={seed} ROUND={number}"
     try:
         await CAMPAIGNS[name](target, Random(f"{seed} {name} {number}"))
         await target.check()
     except AssertionError as finding:
-        text = f"{finding}\nTo play this round again: {again}"
+        text = f"{finding}\nTo repeat this round: {again}"
         raise AssertionError(text) from finding
     except Exception as error:
-        text = f"{name} itself failed: {error!r}\nTo play this round again: {again}"
+        text = f"{name} itself failed: {error!r}\nTo repeat this round: {again}"
         raise AssertionError(text) from error
-    # What the campaign left in this process must not look like the broker's.
+    # Free the sockets of this round before the next one.
     gc.collect()
 
 

@@ -1,4 +1,4 @@
-"""The attack campaigns by name; ``make attack`` plays them in this order."""
+"""The attack campaigns by name; ``make attack`` runs them in this order."""
 
 from __future__ import annotations
 

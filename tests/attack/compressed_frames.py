@@ -1,4 +1,4 @@
-"""Batches that are much larger than their frames, or not what their headers say."""
+"""Batches that are much larger than their frames, or contradict their headers."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ if TYPE_CHECKING:
 
 TEST_ROUNDS = 3
 BATCHES = 12
-HONEST_MESSAGES = 50
+WELL_BEHAVED_MESSAGES = 50
 TIMEOUT_S = 60.0
 SAMPLE_S = 0.02
 
 MIB = 1024 * 1024
 CHECKED_BYTES = 2 * 2 * FRAME_BYTES_MAX
-"""Two batches are checked at a time; each is there compressed and decompressed."""
+"""Two batches are checked at a time, each in its compressed and decompressed form."""
 SEALED_BYTES = 3 * (8 * MIB + 131_072 * 200)
 """Three row groups: storage.row_group_bytes, and the columns of their messages."""
 KEPT_BYTES = 128 * MIB
 """storage.cache_bytes_max."""
 SLACK_BYTES = 64 * MIB
-"""What allocators keep."""
+"""Memory that allocators do not return."""
 GROWTH_BYTES_MAX = CHECKED_BYTES + SEALED_BYTES + KEPT_BYTES + SLACK_BYTES
 
 
-async def attack(target: Target, chance: Random) -> None:
-    """Publish hostile and honest batches beside a well-behaved client."""
-    topic = f"/default/frames-{chance.getrandbits(48):x}"
+async def attack(target: Target, rng: Random) -> None:
+    """Publish hostile and valid batches beside a well-behaved client."""
+    topic = f"/default/frames-{rng.getrandbits(48):x}"
     before = target.memory_bytes()
     async with asyncio.timeout(TIMEOUT_S):
         watching = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
             peak = tasks.create_task(_peak_memory(target, watching))
-            hostile = tasks.create_task(_publish(target, topic, chance))
-            tasks.create_task(_behave(target))
+            hostile = tasks.create_task(_publish(target, topic, rng))
+            tasks.create_task(_publish_and_receive(target))
             await hostile
             acknowledged = hostile.result()
             await _read_back(target, topic, acknowledged)
@@ -61,7 +61,7 @@ async def attack(target: Target, chance: Random) -> None:
     assert growth <= GROWTH_BYTES_MAX, (
         f"the broker took {growth} bytes more, allowed are {GROWTH_BYTES_MAX}"
     )
-    if chance.random() < 0.3:
+    if rng.random() < 0.3:
         target.broker.kill()
         target.broker.start()
         await _read_back(target, topic, acknowledged)
@@ -79,22 +79,22 @@ async def _peak_memory(target: Target, is_over: asyncio.Event) -> int:
     return peak
 
 
-async def _behave(target: Target) -> None:
-    """Publish and receive as any client does; fails if it is not served."""
+async def _publish_and_receive(target: Target) -> None:
+    """Publish and receive like a well-behaved client."""
     topic = "/default/frames-beside"
     async with (
         pydanube.connect(target.broker.url) as client,
         client.producer(topic) as producer,
         client.consumer(topic, subscription="s", start="latest") as consumer,
     ):
-        for number in range(HONEST_MESSAGES):
+        for number in range(WELL_BEHAVED_MESSAGES):
             await producer.send(b"%d" % number)
             message = await consumer.receive(timeout_s=TIMEOUT_S)
             await consumer.ack(message)
 
 
 async def _read_back(target: Target, topic: str, count: int) -> None:
-    """Read as many messages as were acknowledged, with and without a subscription."""
+    """Check that *count* messages can be read, with and without a subscription."""
     async with pydanube.connect(target.broker.url) as client:
         found = 0
         async for batch in client.read(topic):
@@ -115,7 +115,7 @@ async def _read_back(target: Target, topic: str, count: int) -> None:
 
 
 class _Producer:
-    """A producer that writes any bytes that it likes; it opens again when refused."""
+    """A producer that can send any bytes, each batch on a new connection."""
 
     def __init__(self, target: Target, topic: str) -> None:
         self._target = target
@@ -123,7 +123,7 @@ class _Producer:
         self.acknowledged = 0
 
     async def publish(self, make: Callable[..., BatchFrame]) -> None:
-        """Publish what *make* returns, and wait for what becomes of it."""
+        """Publish the frame that *make* returns, and count it if it is acknowledged."""
         port = self._target.broker.stream_port
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         machine = StreamConnection(Side.CLIENT)
@@ -166,49 +166,49 @@ class _Producer:
             writer.transport.abort()
 
 
-async def _publish(target: Target, topic: str, chance: Random) -> int:
-    """Publish batches; returns how many messages were acknowledged."""
+async def _publish(target: Target, topic: str, rng: Random) -> int:
+    """Publish batches; return the number of acknowledged messages."""
     producer = _Producer(target, topic)
     await producer.publish(lambda **fields: frame_of([b"first"], **fields))
     assert producer.acknowledged == 1
     for _ in range(BATCHES):
-        kind = chance.choice([_honest, _empty, _too_many, _lying, _mutated])
-        await producer.publish(kind(chance))
+        kind = rng.choice([_valid, _empty, _too_many, _contradictory, _mutated])
+        await producer.publish(kind(rng))
     return producer.acknowledged
 
 
-def _honest(chance: Random) -> Callable[..., BatchFrame]:
-    codec = chance.choice([Codec.LZ4, Codec.ZSTD])
-    size = chance.choice([100, 10_000, batch_bytes_max(FRAME_BYTES_MAX) - 2000])
+def _valid(rng: Random) -> Callable[..., BatchFrame]:
+    codec = rng.choice([Codec.LZ4, Codec.ZSTD])
+    size = rng.choice([100, 10_000, batch_bytes_max(FRAME_BYTES_MAX) - 2000])
     count = max(1, min(1000, batch_bytes_max(FRAME_BYTES_MAX) // (size + 64)))
     return lambda **fields: frame_of([bytes(size)] * count, codec=codec, **fields)
 
 
-def _empty(chance: Random) -> Callable[..., BatchFrame]:
-    codec = chance.choice(list(Codec))
+def _empty(rng: Random) -> Callable[..., BatchFrame]:
+    codec = rng.choice(list(Codec))
     return lambda **fields: empty_messages(BATCH_MESSAGES_MAX, codec, **fields)
 
 
-def _too_many(chance: Random) -> Callable[..., BatchFrame]:
-    codec = chance.choice([Codec.LZ4, Codec.ZSTD])
-    count = chance.choice([BATCH_MESSAGES_MAX + 1, 2_000_000])
+def _too_many(rng: Random) -> Callable[..., BatchFrame]:
+    codec = rng.choice([Codec.LZ4, Codec.ZSTD])
+    count = rng.choice([BATCH_MESSAGES_MAX + 1, 2_000_000])
     return lambda **fields: empty_messages(count, codec, **fields)
 
 
-def _lying(chance: Random) -> Callable[..., BatchFrame]:
-    """A header that says something else than the body."""
-    at, layout = chance.choice([(20, "<B"), (21, "<B"), (24, "<I"), (80, "<I")])
-    value = chance.choice([0, 1, 2, 7, 255])
+def _contradictory(rng: Random) -> Callable[..., BatchFrame]:
+    """Return a frame whose header contradicts its body."""
+    at, layout = rng.choice([(20, "<B"), (21, "<B"), (24, "<I"), (80, "<I")])
+    value = rng.choice([0, 1, 2, 7, 255])
     if layout == "<I":
-        value = chance.choice([0, 1, 65_536, 8 * MIB, 64 * MIB, 2**32 - 1])
-    honest = _honest(chance)
-    return lambda **fields: _patched(honest(**fields), at, layout, value)
+        value = rng.choice([0, 1, 65_536, 8 * MIB, 64 * MIB, 2**32 - 1])
+    valid = _valid(rng)
+    return lambda **fields: _patched(valid(**fields), at, layout, value)
 
 
-def _mutated(chance: Random) -> Callable[..., BatchFrame]:
-    """A body whose Arrow metadata or buffers were changed here and there."""
+def _mutated(rng: Random) -> Callable[..., BatchFrame]:
+    """Return a frame with changes to its Arrow metadata or buffers."""
     attributes = [{"": ""}, None, {"a": "b", "": "c"}] * 10
-    places = [(chance.random(), chance.getrandbits(64)) for _ in range(3)]
+    places = [(rng.random(), rng.getrandbits(64)) for _ in range(3)]
 
     def make(**fields) -> BatchFrame:
         frame = frame_of(
@@ -231,7 +231,7 @@ def _patched(frame: BatchFrame, at: int, layout: str, value: int) -> BatchFrame:
     struct.pack_into(layout, frame.buffer, at, value)
     checksum = crc32c(memoryview(frame.buffer)[20:])
     struct.pack_into("<I", frame.buffer, 16, checksum)
-    # What cannot even be a frame is sent all the same.
+    # Bytes that cannot be decoded are sent too.
     with suppress(pydanube.BrokerError):
         return decode(frame.buffer)
     return frame

@@ -1,11 +1,10 @@
 """
-Damaged data directories: the broker serves the truth, or refuses and says why.
+Damaged data directories: the broker serves the published messages or refuses to start.
 
-A round takes a copy of a directory with known contents, damages it, starts a broker
-on it in this process and reads everything back.  What is read must be what was
-published, and no offset may be given out twice.  If the broker refuses, the error has
-to name a part of the directory, and ``danube recover`` has to lead to a broker that
-serves what is left.
+A round damages a copy of a directory with known contents, starts a broker on it in this
+process and reads everything.  The messages must be those that were published, and no
+offset may be assigned twice.  If the broker refuses to start, the error must name a
+part of the directory, and after ``danube recover`` a broker must serve the rest.
 """
 
 from __future__ import annotations
@@ -50,22 +49,22 @@ SETTINGS = {"storage__seal_bytes": 1, "storage__seal_interval_s": 0.01}
 
 
 @dataclass(frozen=True)
-class Truth:
-    """A directory at two moments, and what the later one contains."""
+class Original:
+    """The undamaged directory: an older copy, the last one, and its messages."""
 
     old: Path
     new: Path
     messages: dict[str, dict[int, bytes]]
 
 
-async def attack(target: Target, chance: Random) -> None:
+async def attack(target: Target, rng: Random) -> None:
     """Damage a copy of the directory in one or two places and start a broker."""
-    truth = await _truth()
+    original = await _original()
     data = target.directory / "data"
-    shutil.copytree(truth.new, data)
+    shutil.copytree(original.new, data)
     damages = [
-        chance.choice(DAMAGES)(data, truth, chance)
-        for _ in range(chance.choice((1, 1, 1, 2)))
+        rng.choice(DAMAGES)(data, original, rng)
+        for _ in range(rng.choice((1, 1, 1, 2)))
     ]
     # Metadata and journal record each other's progress.  Without the metadata, nothing
     # shows that a journal is older, so its offsets are assigned again.
@@ -73,19 +72,19 @@ async def attack(target: Target, chance: Random) -> None:
         return
     try:
         async with asyncio.timeout(ROUND_TIMEOUT_S):
-            await check_damaged(data, truth)
+            await check_damaged(data, original)
     except (AssertionError, TimeoutError) as finding:
         raise AssertionError(f"after {damages}: {finding!r}") from finding
 
 
-async def check_damaged(data: Path, truth: Truth) -> str:
+async def check_damaged(data: Path, original: Original) -> str:
     """
-    Start a broker on the damaged directory *data* and compare it with *truth*.
+    Start a broker on the damaged directory *data* and compare it with *original*.
 
     Return whether it ``served``, or how it was recovered.
     """
     with quiet():
-        if await _serves_truth(data, truth, after_recovery=False):
+        if await _serves(data, original, after_recovery=False):
             return "served"
         try:
             with hold_directory(data) as directory:
@@ -99,17 +98,17 @@ async def check_damaged(data: Path, truth: Truth) -> str:
         except (BrokerError, OSError) as error:
             _check_reason(error, data)
             return "refused"
-        if not await _serves_truth(data, truth, after_recovery=True):
+        if not await _serves(data, original, after_recovery=True):
             return "refused"
         return "recovered" if findings.written else "whole"
 
 
-async def _serves_truth(data: Path, truth: Truth, *, after_recovery: bool) -> bool:
-    """Whether a broker starts on *data*; if so it must serve nothing but the truth."""
+async def _serves(data: Path, original: Original, *, after_recovery: bool) -> bool:
+    """Return whether a broker starts on *data*; check the messages that it serves."""
     try:
         async with serving(data) as client:
             for topic in TOPICS:
-                await _check_topic(client, topic, truth, after_recovery)
+                await _check_topic(client, topic, original, after_recovery)
             names = await client.topics()
             assert GONE not in names or after_recovery, "a deleted topic is back"
     except AssertionError:
@@ -123,18 +122,20 @@ async def _serves_truth(data: Path, truth: Truth, *, after_recovery: bool) -> bo
     return True
 
 
-async def _check_topic(client, topic: str, truth: Truth, after_recovery: bool) -> None:
+async def _check_topic(
+    client, topic: str, original: Original, after_recovery: bool
+) -> None:
     """Read the topic from its beginning to a message that is published now."""
-    expected = truth.messages[topic]
+    expected = original.messages[topic]
     try:
         (offset,) = await publish(client, topic, b"next")
     except TimedOut as error:
         raise AssertionError(f"{topic}: a publisher hangs") from error
     except BrokerError:
         return
-    assert offset not in expected, f"{topic}: offset {offset} was given out twice"
+    assert offset not in expected, f"{topic}: offset {offset} was assigned twice"
     found: dict[int, bytes] = {}
-    was_told = False
+    was_reported = False
     for _ in range(5):
         try:
             async with client.consumer(
@@ -146,11 +147,11 @@ async def _check_topic(client, topic: str, truth: Truth, after_recovery: bool) -
                     await consumer.ack(message)
             break
         except OffsetDropped:
-            was_told = True
+            was_reported = True
         except TimedOut as error:
             raise AssertionError(f"{topic}: a reader hangs after {found}") from error
         except BrokerError:
-            was_told = True
+            was_reported = True
             break
     found.pop(offset, None)
     wrong = {
@@ -158,7 +159,9 @@ async def _check_topic(client, topic: str, truth: Truth, after_recovery: bool) -
     }
     assert not wrong, f"{topic}: read {wrong}, published {expected}"
     missing = expected.keys() - found.keys()
-    assert not missing or was_told, f"{topic}: {missing} are missing in silence"
+    assert not missing or was_reported, (
+        f"{topic}: {missing} are missing without an error"
+    )
 
 
 def _check_reason(error: BaseException, data: Path) -> None:
@@ -168,7 +171,7 @@ def _check_reason(error: BaseException, data: Path) -> None:
     assert any(part in text for part in (*PARTS, "LOCK", "segment", str(data))), text
 
 
-# What may happen to a directory.  Each function says what it has done.
+# The damages.  Each function returns a description of what it did.
 
 
 def _files(data: Path, *parts: str) -> list[Path]:
@@ -179,73 +182,73 @@ def _files(data: Path, *parts: str) -> list[Path]:
     )
 
 
-def _some_file(data: Path, chance: Random, *parts: str) -> Path:
-    return chance.choice(_files(data, *parts) or [data / "LOCK"])
+def _some_file(data: Path, rng: Random, *parts: str) -> Path:
+    return rng.choice(_files(data, *parts) or [data / "LOCK"])
 
 
-def truncate(data: Path, _truth: Truth, chance: Random) -> str:
-    """Cut a file off."""
-    path = _some_file(data, chance)
-    size = chance.randrange(path.stat().st_size + 1)
+def truncate(data: Path, _original: Original, rng: Random) -> str:
+    """Truncate a file."""
+    path = _some_file(data, rng)
+    size = rng.randrange(path.stat().st_size + 1)
     cut(path, size)
     return f"truncate {path.name} to {size}"
 
 
 def cut(path: Path, size: int) -> None:
-    """Leave the first *size* bytes of a file."""
+    """Keep only the first *size* bytes of a file."""
     with path.open("r+b") as file:
         file.truncate(size)
 
 
-def flip(data: Path, _truth: Truth, chance: Random) -> str:
+def flip(data: Path, _original: Original, rng: Random) -> str:
     """Flip a bit of the journal or a segment."""
     # SQLite has no checksums, so a bit there may go unnoticed.
-    path = _some_file(data, chance, "journal", "objects")
+    path = _some_file(data, rng, "journal", "objects")
     content = bytearray(path.read_bytes())
     if not content:
         return f"{path.name} is empty"
-    at = chance.randrange(len(content))
-    content[at] ^= 1 << chance.randrange(8)
+    at = rng.randrange(len(content))
+    content[at] ^= 1 << rng.randrange(8)
     path.write_bytes(content)
     return f"flip a bit of {path.name} at {at}"
 
 
-def remove(data: Path, _truth: Truth, chance: Random) -> str:
+def remove(data: Path, _original: Original, rng: Random) -> str:
     """Remove a file."""
-    path = _some_file(data, chance)
+    path = _some_file(data, rng)
     path.unlink()
     return f"remove {path.name}"
 
 
-def empty(data: Path, _truth: Truth, chance: Random) -> str:
+def empty(data: Path, _original: Original, rng: Random) -> str:
     """Empty a file."""
-    path = _some_file(data, chance)
+    path = _some_file(data, rng)
     cut(path, 0)
     return f"empty {path.name}"
 
 
-def make_older(data: Path, truth: Truth, chance: Random) -> str:
-    """Put an older copy in the place of a file."""
-    path = _some_file(data, chance)
-    older = truth.old / path.relative_to(data)
+def make_older(data: Path, original: Original, rng: Random) -> str:
+    """Replace a file by an older copy."""
+    path = _some_file(data, rng)
+    older = original.old / path.relative_to(data)
     if older.is_file():
         shutil.copy(older, path)
     return f"older {path.name}"
 
 
-def make_part_older(data: Path, truth: Truth, chance: Random) -> str:
-    """Put an older copy in the place of a whole part."""
-    part = chance.choice(PARTS)
+def make_part_older(data: Path, original: Original, rng: Random) -> str:
+    """Replace a whole part by an older copy."""
+    part = rng.choice(PARTS)
     remove_part(data, part)
-    for path in truth.old.glob(f"{part}*"):
+    for path in original.old.glob(f"{part}*"):
         copy = shutil.copytree if path.is_dir() else shutil.copy
         copy(path, data / path.name)
     return f"older {part}"
 
 
-def remove_whole_part(data: Path, _truth: Truth, chance: Random) -> str:
+def remove_whole_part(data: Path, _original: Original, rng: Random) -> str:
     """Remove a whole part."""
-    part = chance.choice(PARTS)
+    part = rng.choice(PARTS)
     remove_part(data, part)
     return f"remove all of {part}"
 
@@ -256,25 +259,25 @@ def remove_part(data: Path, part: str) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def add_garbage(data: Path, _truth: Truth, chance: Random) -> str:
+def add_garbage(data: Path, _original: Original, rng: Random) -> str:
     """Add a file that does not belong there."""
-    place = chance.choice(("", "journal", "objects", "objects/default", "staging"))
-    suffix = chance.choice(("", ".journal", ".parquet", ".part", ".tmp"))
-    name = f"{chance.randrange(10**20):020d}{suffix}"
+    place = rng.choice(("", "journal", "objects", "objects/default", "staging"))
+    suffix = rng.choice(("", ".journal", ".parquet", ".part", ".tmp"))
+    name = f"{rng.randrange(10**20):020d}{suffix}"
     (data / place).mkdir(parents=True, exist_ok=True)
-    (data / place / name).write_bytes(chance.randbytes(chance.choice((0, 10, 5000))))
+    (data / place / name).write_bytes(rng.randbytes(rng.choice((0, 10, 5000))))
     return f"garbage {place}/{name}"
 
 
-def make_directory(data: Path, _truth: Truth, chance: Random) -> str:
-    """Put a directory in the place of a file."""
-    path = _some_file(data, chance)
+def make_directory(data: Path, _original: Original, rng: Random) -> str:
+    """Replace a file by a directory."""
+    path = _some_file(data, rng)
     path.unlink()
     path.mkdir()
     return f"a directory instead of {path.name}"
 
 
-DAMAGES: tuple[Callable[[Path, Truth, Random], str], ...] = (
+DAMAGES: tuple[Callable[[Path, Original, Random], str], ...] = (
     truncate,
     flip,
     remove,
@@ -290,21 +293,21 @@ DAMAGES: tuple[Callable[[Path, Truth, Random], str], ...] = (
 # The directory.
 
 
-_made: list[Truth] = []
+_made: list[Original] = []
 
 
-async def _truth() -> Truth:
-    """The directory that all rounds of this process damage copies of."""
+async def _original() -> Original:
+    """Return the directory whose copies all rounds of this process damage."""
     if not _made:
         place = Path(mkdtemp(prefix="danube-damage-"))
         atexit.register(shutil.rmtree, place)
         with quiet():
-            _made.append(await make_truth(place))
+            _made.append(await make_original(place))
     return _made[0]
 
 
-async def make_truth(place: Path) -> Truth:
-    """A directory with segments, unsealed messages, cursors and a deletion."""
+async def make_original(place: Path) -> Original:
+    """Make a directory with segments, other messages, cursors and a deleted topic."""
     data = place / "data"
     messages: dict[str, dict[int, bytes]] = {topic: {} for topic in TOPICS}
 
@@ -319,7 +322,7 @@ async def make_truth(place: Path) -> Truth:
                 client, topic, *(b"%s %d" % (topic.encode(), n) for n in range(4))
             )
         for topic in TOPICS:
-            # Sealing is announced to nobody.
+            # There is no notification of sealing.
             while (await client.describe_topic(topic)).sealed_offset != 4:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
     old = copied(data, "old")
@@ -345,12 +348,12 @@ async def make_truth(place: Path) -> Truth:
         f"""INSERT INTO entries VALUES ('/deleted-topics/{topic_id}',
             CAST('{{"name": "{GONE}", "deleted_at": 0}}' AS BLOB), 1)""",
     )
-    return Truth(old, data, messages)
+    return Original(old, data, messages)
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Log nothing: what a broker says about damages is not the runner's concern."""
+    """Suppress the log of brokers on damaged directories."""
     logging.disable(logging.CRITICAL)
     try:
         yield

@@ -2,7 +2,7 @@
 Malformed requests on the gRPC servers: frames, headers, messages and their fields.
 
 A request is refused with a status that names the caller's mistake, or its connection is
-closed.  INTERNAL and UNKNOWN mean that the broker broke.
+closed.  INTERNAL and UNKNOWN mean a bug in the broker.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ METHODS = [
 ]
 
 
-async def attack(target: Target, chance: Random) -> None:
+async def attack(target: Target, rng: Random) -> None:
     """Send calls with odd fields, mutated messages, and mutated connections."""
-    await _call(target, chance)
+    await _call(target, rng)
     for _ in range(CONNECTIONS):
-        port = getattr(target.broker, chance.choice(("grpc_port", "admin_port")))
-        await _connect(port, _connection_bytes(chance))
+        port = getattr(target.broker, rng.choice(("grpc_port", "admin_port")))
+        await _connect(port, _connection_bytes(rng))
 
 
-async def _call(target: Target, chance: Random) -> None:
+async def _call(target: Target, rng: Random) -> None:
     channels = {
         port: grpc.aio.insecure_channel(
             f"127.0.0.1:{getattr(target.broker, port)}",
@@ -76,11 +76,11 @@ async def _call(target: Target, chance: Random) -> None:
     }
     try:
         for _ in range(CALLS):
-            port, method = chance.choice(METHODS)
-            message = _filled(GetMessageClass(method.input_type)(), chance)
+            port, method = rng.choice(METHODS)
+            message = _filled(GetMessageClass(method.input_type)(), rng)
             body = message.SerializeToString()
-            if chance.random() < 0.3:
-                body = _mutated(body, chance)
+            if rng.random() < 0.3:
+                body = _mutated(body, rng)
             await _one_call(channels[port], method, body)
     finally:
         for channel in channels.values():
@@ -109,9 +109,9 @@ def _check_status(
     assert may_be_late or code is not grpc.StatusCode.DEADLINE_EXCEEDED, text
 
 
-def _filled(message: Message, chance: Random, depth: int = 0) -> Message:
+def _filled(message: Message, rng: Random, depth: int = 0) -> Message:
     for field in message.DESCRIPTOR.fields:
-        if chance.random() < 0.25:
+        if rng.random() < 0.25:
             continue
         name = field.name
         is_map = field.message_type is not None and (
@@ -125,78 +125,78 @@ def _filled(message: Message, chance: Random, depth: int = 0) -> Message:
             found = getattr(message, name)
             inner = found.add() if field.is_repeated else found
             inner.SetInParent()
-            _filled(inner, chance, depth + 1)
+            _filled(inner, rng, depth + 1)
         elif field.is_repeated:
-            getattr(message, name).extend([_value(field, chance)])
+            getattr(message, name).extend([_value(field, rng)])
         else:
-            setattr(message, name, _value(field, chance))
+            setattr(message, name, _value(field, rng))
     return message
 
 
-def _value(field: FieldDescriptor, chance: Random) -> Any:  # noqa: PLR0911
+def _value(field: FieldDescriptor, rng: Random) -> Any:  # noqa: PLR0911
     match field.cpp_type:
         case FieldDescriptor.CPPTYPE_STRING:
-            text = chance.choice(TEXTS)
+            text = rng.choice(TEXTS)
             is_text = field.type == FieldDescriptor.TYPE_STRING
-            return text if is_text else chance.choice([text.encode(), b"\xff\0"])
+            return text if is_text else rng.choice([text.encode(), b"\xff\0"])
         case FieldDescriptor.CPPTYPE_BOOL:
-            return chance.random() < 0.5
+            return rng.random() < 0.5
         case FieldDescriptor.CPPTYPE_ENUM:
-            return chance.choice((0, 1, 2, 3, 9))
+            return rng.choice((0, 1, 2, 3, 9))
         case FieldDescriptor.CPPTYPE_DOUBLE | FieldDescriptor.CPPTYPE_FLOAT:
-            return chance.choice((0.0, -1.0, 1e308, float("nan"), float("inf")))
+            return rng.choice((0.0, -1.0, 1e308, float("nan"), float("inf")))
         case FieldDescriptor.CPPTYPE_INT32:
-            return chance.choice((-(2**31), -1, 0, 1, 2**31 - 1))
+            return rng.choice((-(2**31), -1, 0, 1, 2**31 - 1))
         case FieldDescriptor.CPPTYPE_INT64:
-            return chance.choice((-(2**63), -1, 0, 1, 2**63 - 1))
+            return rng.choice((-(2**63), -1, 0, 1, 2**63 - 1))
         case FieldDescriptor.CPPTYPE_UINT32:
-            return chance.choice([each for each in NUMBERS if each < 2**32])
+            return rng.choice([each for each in NUMBERS if each < 2**32])
         case _:
-            return chance.choice(NUMBERS)
+            return rng.choice(NUMBERS)
 
 
-def _mutated(body: bytes, chance: Random) -> bytes:
+def _mutated(body: bytes, rng: Random) -> bytes:
     mutated = bytearray(body)
-    for _ in range(chance.randint(1, 4)):
-        at = chance.randrange(len(mutated) + 1)
-        match chance.randrange(4):
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(len(mutated) + 1)
+        match rng.randrange(4):
             case 0:
-                mutated[at : at + 1] = chance.randbytes(1)
+                mutated[at : at + 1] = rng.randbytes(1)
             case 1:
-                del mutated[at : at + chance.randint(1, 8)]
+                del mutated[at : at + rng.randint(1, 8)]
             case 2:
-                mutated[at:at] = chance.randbytes(chance.randint(1, 8))
+                mutated[at:at] = rng.randbytes(rng.randint(1, 8))
             case _:
                 mutated[at:at] = mutated[at : at + 20]
     return bytes(mutated)
 
 
-def _connection_bytes(chance: Random) -> bytes:
-    """A valid connection of which frames, headers or bytes are mutated."""
+def _connection_bytes(rng: Random) -> bytes:
+    """Return the bytes of a valid connection with mutated frames, headers or bytes."""
     parts = [handshake()]
-    for number in range(chance.randint(1, 5)):
+    for number in range(rng.randint(1, 5)):
         stream = 2 * number + 1
-        _, method = chance.choice(METHODS)
+        _, method = rng.choice(METHODS)
         path = f"/{method.containing_service.full_name}/{method.name}".encode()
         headers = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", path)]
         headers.append((b"content-type", b"application/grpc"))
         head = request(stream, headers=headers)
-        if chance.random() < 0.3:
-            # Header blocks of the right length, and of anything.
-            block = _mutated(head[9:], chance)
+        if rng.random() < 0.3:
+            # A block of the right length with any content.
+            block = _mutated(head[9:], rng)
             head = frame(FrameType.HEADERS, END_HEADERS, stream, block)
-        message = _filled(GetMessageClass(method.input_type)(), chance)
+        message = _filled(GetMessageClass(method.input_type)(), rng)
         body = message.SerializeToString()
-        size = len(body) if chance.random() < 0.8 else chance.choice((0, 5, 2**32 - 1))
-        body = struct.pack(">BI", chance.random() < 0.1, size) + body
-        parts += [head, data(stream, body, ends=chance.random() < 0.8)]
-    if chance.random() < 0.5:
-        kind, flags = chance.randrange(12), chance.randrange(256)
-        body = chance.randbytes(chance.randrange(40))
-        parts.append(frame(kind, flags, chance.randrange(8), body))
-        chance.shuffle(parts[1:])
+        size = len(body) if rng.random() < 0.8 else rng.choice((0, 5, 2**32 - 1))
+        body = struct.pack(">BI", rng.random() < 0.1, size) + body
+        parts += [head, data(stream, body, ends=rng.random() < 0.8)]
+    if rng.random() < 0.5:
+        kind, flags = rng.randrange(12), rng.randrange(256)
+        body = rng.randbytes(rng.randrange(40))
+        parts.append(frame(kind, flags, rng.randrange(8), body))
+        rng.shuffle(parts[1:])
     sent = b"".join(parts)
-    return _mutated(sent, chance) if chance.random() < 0.5 else sent
+    return _mutated(sent, rng) if rng.random() < 0.5 else sent
 
 
 async def _connect(port: int, sent: bytes) -> None:

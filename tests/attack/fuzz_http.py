@@ -1,7 +1,7 @@
 """
 Malformed requests on the HTTP server: bytes, paths, headers and JSON.
 
-Every answer is a success or says what the caller did wrong; none has status 500.
+Every response is a success or names the mistake of the caller; none has status 500.
 """
 
 from __future__ import annotations
@@ -100,13 +100,13 @@ KINDS = (
 )
 
 
-async def attack(target: Target, chance: Random) -> None:
-    """Send requests, each on a connection of its own."""
+async def attack(target: Target, rng: Random) -> None:
+    """Send requests, each on its own connection."""
     port = target.broker.http_port
     for _ in range(REQUESTS):
-        sent = _request(chance)
-        if chance.random() < 0.2:
-            sent = _mutated(sent, chance)
+        sent = _request(rng)
+        if rng.random() < 0.2:
+            sent = _mutated(sent, rng)
         received = await _ask(port, sent)
         for answer in received.split(b"HTTP/1.1 ")[1:]:
             status = int(answer[:3])
@@ -115,43 +115,43 @@ async def attack(target: Target, chance: Random) -> None:
                 assert b"HEAD" in sent, (sent, received)
 
 
-def _request(chance: Random) -> bytes:
-    path = chance.choice(PATHS)
+def _request(rng: Random) -> bytes:
+    path = rng.choice(PATHS)
     while "{}" in path:
-        path = path.replace("{}", chance.choice(NAMES), 1)
-    method = chance.choice(METHODS[:4] * 3 + METHODS)
-    body = json.dumps(_object(chance)).encode()
-    if chance.random() < 0.2:
-        body = _mutated(body, chance)
+        path = path.replace("{}", rng.choice(NAMES), 1)
+    method = rng.choice(METHODS[:4] * 3 + METHODS)
+    body = json.dumps(_object(rng)).encode()
+    if rng.random() < 0.2:
+        body = _mutated(body, rng)
     headers = ["Connection: close", f"Content-Length: {len(body)}"]
-    headers.append(f"Content-Type: {chance.choice(KINDS[:1] * 6 + KINDS)}")
+    headers.append(f"Content-Type: {rng.choice(KINDS[:1] * 6 + KINDS)}")
     headers.append("Host: 127.0.0.1")
-    if chance.random() < 0.3:
-        headers.append(chance.choice(HEADERS))
-    head = f"{method} {path}{chance.choice(QUERIES)} HTTP/1.1\r\n"
+    if rng.random() < 0.3:
+        headers.append(rng.choice(HEADERS))
+    head = f"{method} {path}{rng.choice(QUERIES)} HTTP/1.1\r\n"
     head += "".join(f"{header}\r\n" for header in headers) + "\r\n"
     return head.encode("latin-1") + body
 
 
-def _object(chance: Random, depth: int = 0) -> Any:
-    found: dict[str, Any] = {"name": "/default/fuzz"} if chance.random() < 0.3 else {}
-    for _ in range(chance.randrange(4)):
-        is_leaf = depth > 2 or chance.random() < 0.7
-        value = chance.choice(VALUES) if is_leaf else _object(chance, depth + 1)
-        found[chance.choice(FIELDS)] = [value] if chance.random() < 0.1 else value
+def _object(rng: Random, depth: int = 0) -> Any:
+    found: dict[str, Any] = {"name": "/default/fuzz"} if rng.random() < 0.3 else {}
+    for _ in range(rng.randrange(4)):
+        is_leaf = depth > 2 or rng.random() < 0.7
+        value = rng.choice(VALUES) if is_leaf else _object(rng, depth + 1)
+        found[rng.choice(FIELDS)] = [value] if rng.random() < 0.1 else value
     return found
 
 
-def _mutated(sent: bytes, chance: Random) -> bytes:
+def _mutated(sent: bytes, rng: Random) -> bytes:
     mutated = bytearray(sent)
-    for _ in range(chance.randint(1, 4)):
-        at = chance.randrange(len(mutated) + 1)
-        mutated[at : at + chance.randrange(4)] = chance.randbytes(chance.randrange(4))
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(len(mutated) + 1)
+        mutated[at : at + rng.randrange(4)] = rng.randbytes(rng.randrange(4))
     return bytes(mutated)
 
 
 async def _ask(port: int, sent: bytes) -> bytes:
-    """Everything that the broker answers until it closes the connection."""
+    """Return the response of the broker, up to the end of the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     received = b""
     try:

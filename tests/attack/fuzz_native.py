@@ -1,10 +1,10 @@
 """
 Damaged conversations of the native protocol, in both directions.
 
-The campaign records what a real client and the broker say to each other.  It replays
-these conversations with a few mutations each: to the broker, and, from the broker's
-side, to a client.  The broker has to go on serving others; a client has to fail with
-an error of its own, in bounded time.
+The campaign records the frames between real clients and the broker.  It replays these
+conversations with a few mutations: the frames of clients to the broker, and the frames
+of the broker to a client.  The broker must go on serving other clients; a client must
+fail with an error of pydanube, in bounded time.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ CONVERSATIONS_PER_ROUND = 12
 HOSTILE_BROKERS_PER_ROUND = 2
 MUTATIONS_MAX = 4
 ANSWER_TIMEOUT_S = 0.1
-"""How long a replayed conversation waits for an answer."""
+"""The time that a replayed conversation waits for an answer."""
 CLIENT_TIMEOUT_S = 20.0
-"""How long a client may take to fail against a broker that answers nonsense."""
+"""The time in which a client must fail when the broker's answers are wrong."""
 TEST_ROUNDS = 2
 FRAME_BYTES_MAX = 1 << 26
 MUTATIONS = (
@@ -70,7 +70,7 @@ class Frame:
 
     @property
     def data(self) -> bytes:
-        """The frame as it is sent."""
+        """The encoded frame."""
         head = header(
             self.kind,  # type: ignore[arg-type]
             self.channel & 0xFFFF,
@@ -82,35 +82,35 @@ class Frame:
 
 @dataclass(slots=True)
 class Conversation:
-    """What both sides of one connection said."""
+    """The frames of one connection."""
 
     from_client: list[Frame] = field(default_factory=list)
     from_broker: list[Frame] = field(default_factory=list)
 
 
 _recorded: dict[str, list[Conversation]] = {}
-"""By the URL of the broker, because ids in conversations are its own."""
+"""By the URL of the broker, because conversations contain its ids."""
 
 
-async def attack(target: Target, chance: Random) -> None:
+async def attack(target: Target, rng: Random) -> None:
     """Replay damaged conversations to the broker and to clients."""
     url = target.broker.url
     if url not in _recorded:
         _recorded[url] = await record(target.broker.stream_port)
     conversations = _recorded[url]
     for _ in range(CONVERSATIONS_PER_ROUND):
-        frames = list(chance.choice(conversations).from_client)
-        others = chance.choice(conversations).from_client
-        pieces = damaged(frames, others, chance)
-        await replay_to_broker(target.broker.stream_port, pieces, chance)
+        frames = list(rng.choice(conversations).from_client)
+        others = rng.choice(conversations).from_client
+        pieces = damaged(frames, others, rng)
+        await replay_to_broker(target.broker.stream_port, pieces, rng)
     for _ in range(HOSTILE_BROKERS_PER_ROUND):
-        conversation = chance.choice(conversations)
-        await replay_to_client(conversation, chance)
+        conversation = rng.choice(conversations)
+        await replay_to_client(conversation, rng)
     await clean_up(url)
 
 
 async def clean_up(url: str) -> None:
-    """Delete the topics that damaged requests have created."""
+    """Delete the topics that damaged requests created."""
     async with pydanube.connect(url) as client:
         for topic in await client.topics():
             if topic.startswith(f"/{NAMESPACE}/"):
@@ -122,7 +122,7 @@ async def clean_up(url: str) -> None:
 
 
 async def record(port: int) -> list[Conversation]:
-    """Let clients do all that they can do, and note what passes."""
+    """Record conversations that contain every kind of frame."""
     conversations: list[Conversation] = []
     async with pydanube.connect(f"danube://127.0.0.1:{port}") as client:
         with suppress(pydanube.BrokerError):
@@ -141,7 +141,7 @@ async def record(port: int) -> list[Conversation]:
 
 
 def _requests_of_every_kind(conversations: list[Conversation]) -> list[Frame]:
-    """One conversation with a request of each kind that the others do not have."""
+    """Return a request of each kind that *conversations* do not contain."""
     seen = {f.kind for c in conversations for f in c.from_client}
     frames = conversations[0].from_client[:1]
     for number, kind in enumerate(Kind):
@@ -158,7 +158,7 @@ def _requests_of_every_kind(conversations: list[Conversation]) -> list[Frame]:
 
 
 class recording_proxy:  # noqa: N801  # Used as a function is.
-    """Passes bytes on between clients and the broker, and notes the frames."""
+    """Forwards bytes between clients and the broker, and records the frames."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -200,11 +200,11 @@ def _frame_of(raw: RawFrame) -> Frame:
     return Frame(raw.kind, raw.channel, raw.correlation, bytes(raw.body))
 
 
-# What the recorded clients do.
+# The recorded clients.
 
 
 async def publish(client: pydanube.Client) -> None:
-    """Publish in all the ways that there are."""
+    """Publish in every way that the client offers."""
     for compression in (None, "lz4", "zstd"):
         async with client.producer(
             TOPIC, name=f"recorded-{compression}", compression=compression
@@ -218,7 +218,7 @@ async def publish(client: pydanube.Client) -> None:
 
 
 async def consume(client: pydanube.Client) -> None:
-    """Receive, acknowledge, give back and seek."""
+    """Receive, acknowledge, refuse and seek."""
     await publish(client)
     for type_ in ("exclusive", "failover", "shared", "key_shared"):
         async with client.consumer(
@@ -242,7 +242,7 @@ async def fetch(client: pydanube.Client) -> None:
 
 
 async def administrate(client: pydanube.Client) -> None:
-    """Ask for what administrators need."""
+    """Send administrative requests."""
     await publish(client)
     await client.topics()
     await client.describe_topic(TOPIC)
@@ -291,37 +291,37 @@ async def stage(client: pydanube.Client) -> None:
 # Damage.
 
 
-def damaged(frames: list[Frame], others: list[Frame], chance: Random) -> list[Any]:
+def damaged(frames: list[Frame], others: list[Frame], rng: Random) -> list[Any]:
     """Frames, or bytes in the place of frames, of a damaged conversation."""
     pieces: list[Any] = list(frames)
-    for _ in range(chance.randint(1, MUTATIONS_MAX)):
+    for _ in range(rng.randint(1, MUTATIONS_MAX)):
         if not pieces:
             break
-        at = chance.randrange(len(pieces))
+        at = rng.randrange(len(pieces))
         piece = pieces[at]
-        match chance.choice(MUTATIONS):
+        match rng.choice(MUTATIONS):
             case "flip":
-                pieces[at] = _flipped(_data_of(piece), chance)
+                pieces[at] = _flipped(_data_of(piece), rng)
             case "length":
-                length = chance.choice(NUMBERS) & 0xFFFF_FFFF
+                length = rng.choice(NUMBERS) & 0xFFFF_FFFF
                 pieces[at] = length.to_bytes(4, "little") + _data_of(piece)[4:]
             case "cut":
                 data = _data_of(piece)
-                pieces[at] = data[: chance.randrange(len(data) + 1)]
+                pieces[at] = data[: rng.randrange(len(data) + 1)]
             case "splice":
-                begin = chance.randrange(len(others))
-                pieces[at:at] = others[begin : begin + chance.randint(1, 5)]
+                begin = rng.randrange(len(others))
+                pieces[at:at] = others[begin : begin + rng.randint(1, 5)]
             case "double":
-                pieces.insert(chance.randrange(len(pieces)), piece)
+                pieces.insert(rng.randrange(len(pieces)), piece)
             case "swap":
-                other = chance.randrange(len(pieces))
+                other = rng.randrange(len(pieces))
                 pieces[at], pieces[other] = pieces[other], pieces[at]
             case "drop":
                 del pieces[at]
             case "flood":
-                pieces[at:at] = [piece] * chance.choice((10, 1000))
+                pieces[at:at] = [piece] * rng.choice((10, 1000))
             case part if isinstance(piece, Frame):
-                pieces[at] = _changed(piece, part, chance)
+                pieces[at] = _changed(piece, part, rng)
     return pieces
 
 
@@ -329,70 +329,70 @@ def _data_of(piece: Any) -> bytes:
     return piece.data if isinstance(piece, Frame) else piece
 
 
-def _flipped(data: bytes, chance: Random) -> bytes:
+def _flipped(data: bytes, rng: Random) -> bytes:
     flipped = bytearray(data)
-    for _ in range(chance.randint(1, 8) if data else 0):
-        flipped[chance.randrange(len(flipped))] ^= 1 << chance.randrange(8)
+    for _ in range(rng.randint(1, 8) if data else 0):
+        flipped[rng.randrange(len(flipped))] ^= 1 << rng.randrange(8)
     return bytes(flipped)
 
 
-def _changed(frame: Frame, part: str, chance: Random) -> Frame:
+def _changed(frame: Frame, part: str, rng: Random) -> Frame:
     kind, channel = frame.kind, frame.channel
     correlation, body = frame.correlation, frame.body
     match part:
         case "channel":
-            channel = chance.choice((0, 1, 2, 3, 0xFFFF, chance.randrange(65536)))
+            channel = rng.choice((0, 1, 2, 3, 0xFFFF, rng.randrange(65536)))
         case "correlation":
-            correlation = chance.choice((0, 1, 2, 3, 0xFFFF_FFFF))
+            correlation = rng.choice((0, 1, 2, 3, 0xFFFF_FFFF))
         case "kind":
-            kind = chance.choice(list(Kind))
+            kind = rng.choice(list(Kind))
         case "body":
-            body = _changed_body(frame, chance)
+            body = _changed_body(frame, rng)
     return Frame(kind, channel, correlation, body)
 
 
-def _changed_body(frame: Frame, chance: Random) -> bytes:
+def _changed_body(frame: Frame, rng: Random) -> bytes:
     body = frame.kind.body if isinstance(frame.kind, Kind) else None
     if body is None:
-        return _changed_batch(frame.body, chance)
+        return _changed_batch(frame.body, rng)
     message = body()
     try:
         message.ParseFromString(frame.body)
-        _change_message(message, chance)
+        _change_message(message, rng)
         return bytes(message.SerializeToString())
     except (DecodeError, ValueError, TypeError, OverflowError):
         # An earlier change may have left no message, or a field refuses the value.
-        return _flipped(frame.body, chance)
+        return _flipped(frame.body, rng)
 
 
-def _change_message(message: Message, chance: Random) -> None:
+def _change_message(message: Message, rng: Random) -> None:
     """Set one field to something extreme."""
     fields = list(message.DESCRIPTOR.fields)
     if not fields:
         return
-    changed = chance.choice(fields)
+    changed = rng.choice(fields)
     if changed.message_type is not None:
         if changed.is_repeated:
-            for _ in range(chance.choice((1, 2, 500))):
-                _change_message(getattr(message, changed.name).add(), chance)
+            for _ in range(rng.choice((1, 2, 500))):
+                _change_message(getattr(message, changed.name).add(), rng)
         else:
             inner = getattr(message, changed.name)
             inner.SetInParent()
-            _change_message(inner, chance)
+            _change_message(inner, rng)
         return
     if changed.is_repeated:
         many = getattr(message, changed.name)
-        many.extend([_value_for(changed, chance)] * chance.choice((1, 7, 50_000)))
+        many.extend([_value_for(changed, rng)] * rng.choice((1, 7, 50_000)))
         return
-    setattr(message, changed.name, _value_for(changed, chance))
+    setattr(message, changed.name, _value_for(changed, rng))
 
 
-def _value_for(described: Any, chance: Random) -> Any:
+def _value_for(described: Any, rng: Random) -> Any:
     kind = described.cpp_type
     if kind == described.CPPTYPE_STRING:
         if described.type == described.TYPE_BYTES:
-            return chance.randbytes(chance.choice((0, 1, 100, 5000)))
-        return chance.choice(TEXTS)
+            return rng.randbytes(rng.choice((0, 1, 100, 5000)))
+        return rng.choice(TEXTS)
     values: tuple[Any, ...] = NUMBERS
     if kind in (described.CPPTYPE_DOUBLE, described.CPPTYPE_FLOAT):
         values = (0.0, -1.0, 1e308, float("inf"), float("nan"), 1e-300)
@@ -403,26 +403,26 @@ def _value_for(described: Any, chance: Random) -> Any:
     elif kind != described.CPPTYPE_UINT64:
         # Signed numbers and enumerations.
         values = (0, 1, 2, 3, 99, -1, 2**31 - 1, -(2**31))
-    return chance.choice(values)
+    return rng.choice(values)
 
 
-def _changed_batch(body: bytes, chance: Random) -> bytes:
-    """A batch with other bytes, whose checksum matches them in most cases."""
+def _changed_batch(body: bytes, rng: Random) -> bytes:
+    """Return a changed batch, in most cases with a matching checksum."""
     try:
         batch = decode_batch(bytearray(body))
     except CorruptBatch:
-        return _flipped(body, chance)
+        return _flipped(body, rng)
     changed = bytearray(batch.buffer)
-    for _ in range(chance.randint(1, 4)):
-        at = chance.randrange(len(changed))
-        if chance.random() < 0.5:
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(len(changed))
+        if rng.random() < 0.5:
             # Most fields of the header are at multiples of four.
-            at = 4 * chance.randrange(24)
-            value = chance.choice(NUMBERS) & 0xFFFF_FFFF
+            at = 4 * rng.randrange(24)
+            value = rng.choice(NUMBERS) & 0xFFFF_FFFF
             changed[at : at + 4] = value.to_bytes(4, "little")
         else:
-            changed[at] ^= 1 << chance.randrange(8)
-    if chance.random() < 0.9:
+            changed[at] ^= 1 << rng.randrange(8)
+    if rng.random() < 0.9:
         _restore_checksum(changed)
     return bytes(changed)
 
@@ -435,12 +435,12 @@ def _restore_checksum(batch: bytearray) -> None:
 # Replaying to the broker.
 
 
-async def replay_to_broker(port: int, pieces: list[Any], chance: Random) -> None:
-    """Send *pieces*, with the ids that the broker gives this time, and leave."""
+async def replay_to_broker(port: int, pieces: list[Any], rng: Random) -> None:
+    """Send *pieces* with the ids that the broker assigns this time, and disconnect."""
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
     except ConnectionError:
-        raise AssertionError("the broker takes no connections") from None
+        raise AssertionError("the broker accepts no connections") from None
     opened: dict[int, Any] = {}
     cutter = FrameReader(FRAME_BYTES_MAX)
     try:
@@ -460,7 +460,7 @@ async def replay_to_broker(port: int, pieces: list[Any], chance: Random) -> None
     except (ConnectionError, pydanube.BrokerError):
         pass
     finally:
-        if chance.random() < 0.5:
+        if rng.random() < 0.5:
             writer.transport.abort()
         writer.close()
         with suppress(ConnectionError, TimeoutError):
@@ -477,7 +477,7 @@ async def _read_answer(
     opened: dict[int, Any],
     correlation: int,
 ) -> None:
-    """Read until the answer comes, or for a while; note which producers are open."""
+    """Read until the answer or the timeout; add the opened producers to *opened*."""
     with suppress(TimeoutError):
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
             while data := await reader.read(1 << 20):
@@ -492,7 +492,7 @@ async def _read_answer(
 
 
 def _with_ids(frame: Frame, opened: dict[int, Any]) -> Frame:
-    """A batch as the producer that is open would send it."""
+    """Return a PUBLISH frame with the ids of the open producer."""
     ids = opened.get(frame.channel)
     if frame.kind != Kind.PUBLISH or ids is None:
         return frame
@@ -509,11 +509,11 @@ def _with_ids(frame: Frame, opened: dict[int, Any]) -> Frame:
 # Replaying to a client.
 
 
-async def replay_to_client(conversation: Conversation, chance: Random) -> None:
-    """A client of a broker that answers nonsense fails with an error of its own."""
-    pieces = damaged(conversation.from_broker, conversation.from_broker, chance)
-    if chance.random() < 0.7 and conversation.from_broker:
-        # Let the handshake pass, so that what follows is looked at.
+async def replay_to_client(conversation: Conversation, rng: Random) -> None:
+    """Check that a client fails properly when it gets damaged answers."""
+    pieces = damaged(conversation.from_broker, conversation.from_broker, rng)
+    if rng.random() < 0.7 and conversation.from_broker:
+        # Keep the handshake intact, so that the client reads the rest.
         pieces = [conversation.from_broker[0], *pieces[1:]]
 
     async def answer(
@@ -535,24 +535,22 @@ async def replay_to_client(conversation: Conversation, chance: Random) -> None:
     port = server.sockets[0].getsockname()[1]
     try:
         async with asyncio.timeout(CLIENT_TIMEOUT_S):
-            await _use_until_it_fails(port, chance.choice(uses), chance)
+            await _use_until_failure(port, rng.choice(uses), rng)
     except TimeoutError:
-        raise AssertionError(
-            "a client hangs on a broker that answers nonsense"
-        ) from None
+        raise AssertionError("a client hangs after damaged answers") from None
     finally:
         server.close()
 
 
-async def _use_until_it_fails(
-    port: int, use: Callable[[pydanube.Client], Awaitable[None]], chance: Random
+async def _use_until_failure(
+    port: int, use: Callable[[pydanube.Client], Awaitable[None]], rng: Random
 ) -> None:
     try:
         url = f"danube://127.0.0.1:{port}"
         async with pydanube.connect(url, connect_timeout_s=1.0) as client:
-            # Retries are right, and longer than a round may be.
+            # Retries are correct, but they may take longer than a round.
             with suppress(TimeoutError):
-                async with asyncio.timeout(0.3 + chance.random() / 2):
+                async with asyncio.timeout(0.3 + rng.random() / 2):
                     await use(client)
     except pydanube.BrokerError:
         pass

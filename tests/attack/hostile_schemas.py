@@ -1,10 +1,9 @@
 """
 Hostile schemas and payloads, and mutations of both, through the native client and gRPC.
 
-Each round registers some schemas, compares mutations of them with what is there, binds
-topics to those that are registered, publishes payloads, and decodes what comes back.
-It also decodes mutated payloads in this process: a decoder may raise InvalidPayload
-and nothing else.
+Each round registers some schemas and mutations of them, binds topics to the registered
+ones, publishes payloads, and decodes the received messages.  It also decodes mutated
+payloads in this process: a decoder may raise only InvalidPayload.
 """
 
 from __future__ import annotations
@@ -43,29 +42,29 @@ VALUES += ('""', '"#"', '"$ref"', "[]", "{}", "[{}]")
 """JSON texts, so that no two documents share a list or an object."""
 
 
-async def attack(target: Target, chance: Random) -> None:
+async def attack(target: Target, rng: Random) -> None:
     """Register a few hostile schemas, publish with them and decode the messages."""
     for number in range(SCHEMAS_PER_ROUND):
-        hostile = chance.choice(hostile_schemas())
-        _decode_mutations(hostile, chance)
-        name = f"hostile-{chance.getrandbits(48):x}-{number}"
+        hostile = rng.choice(hostile_schemas())
+        _decode_mutations(hostile, rng)
+        name = f"hostile-{rng.getrandbits(48):x}-{number}"
         definition = hostile.definition
-        if chance.random() < 0.7:
-            definition = _mutated_definition(hostile, chance)
+        if rng.random() < 0.7:
+            definition = _mutated_definition(hostile, rng)
         async with pydanube.connect(target.broker.url) as client:
             schema = Schema(hostile.type, definition)
             if not await _register(client, name, schema):
                 continue
             for _ in range(2):
-                again = Schema(hostile.type, _mutated_definition(hostile, chance))
+                again = Schema(hostile.type, _mutated_definition(hostile, rng))
                 await _register(client, name, again)
-            await _publish(client, target, name, hostile, chance)
+            await _publish(client, target, name, hostile, rng)
             await client.delete_topic(f"/default/{name}", force=True)
             await client.schemas.delete(name)
 
 
 async def _register(client: Any, subject: str, schema: Schema[Any]) -> bool:
-    """Register a version; whether it is there then."""
+    """Register a version; return whether the registry accepted it."""
     try:
         await client.schemas.register(subject, schema)
     except (pydanube.InvalidSchema, pydanube.IncompatibleSchema):
@@ -74,18 +73,18 @@ async def _register(client: Any, subject: str, schema: Schema[Any]) -> bool:
 
 
 async def _publish(
-    client: Any, target: Target, name: str, hostile: Hostile, chance: Random
+    client: Any, target: Target, name: str, hostile: Hostile, rng: Random
 ) -> None:
     topic = f"/default/{name}"
     await client.create_topic(topic)
     await client.schemas.bind(
         topic,
         name,
-        policy=chance.choice(("enforce", "warn")),
+        policy=rng.choice(("enforce", "warn")),
         validates_payload=True,
     )
     found = await client.schemas.latest(name)
-    payloads = [*hostile.payloads, *_mutations(hostile, chance, 3)]
+    payloads = [*hostile.payloads, *_mutations(hostile, rng, 3)]
     for payload in payloads:
         try:
             async with client.producer(topic, subject=name) as typed:
@@ -108,7 +107,7 @@ async def _publish(
                 schema_version=found.version,
             )
             await _send(calls, message)
-    # Receive and decode the messages that the broker took, up to an end marker.
+    # Receive and decode the accepted messages, up to an end marker.
     await client.schemas.bind(topic, name, policy="none")
     async with client.producer(topic) as producer:
         await producer.send(b"end")
@@ -130,7 +129,7 @@ async def _send(calls: DanubeCalls, message: pb.StreamMessage) -> None:
             raise AssertionError(f"a message is refused with {error!r}") from error
 
 
-def _decode_mutations(hostile: Hostile, chance: Random) -> None:
+def _decode_mutations(hostile: Hostile, rng: Random) -> None:
     """Decode mutated payloads in this process, alone, in a batch and as a column."""
     try:
         schema = parse_schema(hostile.type, hostile.definition)
@@ -138,7 +137,7 @@ def _decode_mutations(hostile: Hostile, chance: Random) -> None:
         column = schema.column_decoder()
     except pydanube.InvalidSchema:
         return
-    payloads = list(_mutations(hostile, chance, MUTATIONS_PER_PAYLOAD))
+    payloads = list(_mutations(hostile, rng, MUTATIONS_PER_PAYLOAD))
     for some in ([payload] for payload in payloads):
         with suppress(pydanube.InvalidPayload):
             decode(some)
@@ -149,46 +148,46 @@ def _decode_mutations(hostile: Hostile, chance: Random) -> None:
     assert len(values) == len(payloads)
 
 
-def _mutations(hostile: Hostile, chance: Random, count: int) -> Iterator[bytes]:
+def _mutations(hostile: Hostile, rng: Random, count: int) -> Iterator[bytes]:
     for payload in hostile.payloads:
         for _ in range(count):
-            yield _mutated(payload, chance)
+            yield _mutated(payload, rng)
 
 
-def _mutated(payload: bytes, chance: Random) -> bytes:
+def _mutated(payload: bytes, rng: Random) -> bytes:
     data = bytearray(payload[:PAYLOAD_BYTES_MAX])
-    for _ in range(chance.randint(1, 4)):
-        at = chance.randrange(len(data) + 1)
-        end = min(len(data), at + chance.randint(0, 16))
-        match chance.randrange(5):
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(len(data) + 1)
+        end = min(len(data), at + rng.randint(0, 16))
+        match rng.randrange(5):
             case 0:
-                data[at:end] = chance.randbytes(chance.randint(0, 16))
+                data[at:end] = rng.randbytes(rng.randint(0, 16))
             case 1:
-                data[at:at] = data[at:end] * chance.choice((1, 10, 300))
+                data[at:at] = data[at:end] * rng.choice((1, 10, 300))
             case 2:
                 del data[at:end]
             case 3:
                 data[at:end] = bytes(len(data[at:end]))
             case _:
-                data[at:end] = b"\xff" * chance.randint(1, 10)
+                data[at:end] = b"\xff" * rng.randint(1, 10)
     return bytes(data[:PAYLOAD_BYTES_MAX])
 
 
-def _mutated_definition(hostile: Hostile, chance: Random) -> str:
+def _mutated_definition(hostile: Hostile, rng: Random) -> str:
     text = hostile.definition
-    if hostile.type is SchemaType.PROTOBUF or chance.random() < 0.2:
-        at = chance.randrange(len(text))
-        end = at + chance.randint(0, 8)
-        other = chance.randrange(len(text))
-        return text[:at] + text[other : other + chance.randint(0, 40)] + text[end:]
+    if hostile.type is SchemaType.PROTOBUF or rng.random() < 0.2:
+        at = rng.randrange(len(text))
+        end = at + rng.randint(0, 8)
+        other = rng.randrange(len(text))
+        return text[:at] + text[other : other + rng.randint(0, 40)] + text[end:]
     document = json.loads(text)
-    for _ in range(chance.randint(1, 3)):
-        document = _mutated_part(document, chance)
+    for _ in range(rng.randint(1, 3)):
+        document = _mutated_part(document, rng)
     return json.dumps(document)
 
 
-def _mutated_part(document: Any, chance: Random) -> Any:
-    """The document with one of its parts changed, removed or moved."""
+def _mutated_part(document: Any, rng: Random) -> Any:
+    """Return *document* with a part changed, removed or moved."""
     parts: list[Any] = []
     pending = [document]
     while pending and len(parts) < 2000:
@@ -197,14 +196,14 @@ def _mutated_part(document: Any, chance: Random) -> Any:
             parts.append(part)
             pending += part.values() if isinstance(part, dict) else part
     if not parts:
-        return json.loads(chance.choice(VALUES))
-    part, other = chance.choice(parts), chance.choice(parts)
-    key = chance.choice(list(part) if isinstance(part, dict) else range(len(part)))
-    match chance.randrange(3):
+        return json.loads(rng.choice(VALUES))
+    part, other = rng.choice(parts), rng.choice(parts)
+    key = rng.choice(list(part) if isinstance(part, dict) else range(len(part)))
+    match rng.randrange(3):
         case 0:
-            part[key] = json.loads(chance.choice(VALUES))
+            part[key] = json.loads(rng.choice(VALUES))
         case 1:
-            # A copy: what contains itself is no JSON.
+            # A copy, because JSON cannot contain itself.
             part[key] = json.loads(json.dumps(other))
         case _:
             del part[key]

@@ -1,10 +1,10 @@
 """
 Floods of HTTP/2 frames on the gRPC server, beside a well-behaved publisher.
 
-Each round plays one flood for a bounded number of bytes.  The publisher must go on
-while it lasts, and the server must close the connection of every flood that brings no
-request forward.  ``python -m attack.http2_abuse`` measures the publisher's latency
-beside each flood, reconnecting whenever the server closes the connection.
+Each round runs one flood with a bounded number of bytes.  The publisher must make
+progress meanwhile, and the server must close the connection of every flood that does
+not advance a request.  ``python -m attack.http2_abuse`` measures the latency of the
+publisher beside each flood, which reconnects whenever the server closes its connection.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ TOPIC = "/default/http2-abuse"
 FLOOD_BYTES = 8 * 1024 * 1024
 READ_BYTES = 64 * 1024
 MESSAGES_MIN = 10
-"""The publisher must send so many in the first part of a round, and as many more while
-the flood lasts."""
-PATIENCE_S = 60.0
+"""The number of messages that the publisher must send during the flood, and again after
+it."""
+TIMEOUT_S = 60.0
 MEASURED_S = 4.0
 
 PATH = (b":path", b"/danube.Discovery/TopicLookup")
@@ -65,19 +65,19 @@ CALL = [
 
 
 def call(stream: int) -> bytes:
-    """A complete request that costs the broker a lookup."""
+    """Return a complete request for a lookup."""
     body = pb.TopicLookupRequest(topic=TOPIC).SerializeToString()
     body = b"\0" + struct.pack(">I", len(body)) + body
     return request(stream, headers=CALL) + data(stream, body, ends=True)
 
 
 def numbered(one: Callable[[int], bytes], count: int) -> bytes:
-    """*one* for each of *count* streams."""
+    """Return the bytes of *one* for each of *count* streams."""
     return b"".join(one(2 * number + 1) for number in range(count))
 
 
 def thrash(stream: int) -> bytes:
-    """Headers of which each replaces one of the peer's table."""
+    """Return headers that each replace one in the peer's table."""
     block = encode_headers(CALL) + b"".join(
         b"\x40\x01%c\x03%03d" % (97 + at % 26, (stream + at) % 1000)
         for at in range(500)
@@ -86,14 +86,14 @@ def thrash(stream: int) -> bytes:
 
 
 def bomb(stream: int) -> bytes:
-    """A short block that stands for many headers."""
+    """Return a short block that expands to many headers."""
     first = b"\x40\x01a\x01b" if stream == 1 else b""
     block = encode_headers(CALL) + first + b"\xbe" * 900
     return frame(FrameType.HEADERS, END_HEADERS, stream, block) + reset(stream)
 
 
 def pieces(stream: int) -> bytes:
-    """Headers in frames of one byte."""
+    """Return headers in frames of one byte."""
     block = encode_headers(CALL)
     middle = b"".join(
         frame(FrameType.CONTINUATION, 0, stream, block[at : at + 1])
@@ -112,7 +112,7 @@ def _long(one: bytes) -> bytes:
 OPEN = request(1, headers=CALL)
 PING = frame(FrameType.PING, 0, 0, bytes(8))
 BLOCKED = numbered(call, 900)
-"""Answers that wait for a window of the peer, if that is 0."""
+"""Calls whose answers wait if the peer's window is 0."""
 
 FLOODS: dict[str, Callable[[], bytes]] = {
     "unknown frames": lambda: _long(frame(0xAB, 0, 7)),
@@ -145,7 +145,7 @@ FLOODS: dict[str, Callable[[], bytes]] = {
 
 
 class Flood(threading.Thread):
-    """Sends bytes on a connection of its own until the broker closes it."""
+    """Sends bytes on its own connection until the broker closes it."""
 
     def __init__(self, port: int, sent: bytes, *, again: bool = False) -> None:
         super().__init__(name="flood")
@@ -170,7 +170,7 @@ class Flood(threading.Thread):
             try:
                 self._flood()
             except OSError as error:
-                # The broker closed the connection while bytes were on their way.
+                # The broker closed the connection while bytes were in transit.
                 self.was_closed = True
                 self.error = error
             if not self._again:
@@ -181,8 +181,8 @@ class Flood(threading.Thread):
         with socket.create_connection(("127.0.0.1", self._port)) as connection:
             connection.sendall(handshake() + frame(FrameType.SETTINGS, ACK))
             left = memoryview(self._sent)
-            give_up_at = time.monotonic() + PATIENCE_S / 2
-            # All of it may be in buffers of the system before the broker closes.
+            give_up_at = time.monotonic() + TIMEOUT_S / 2
+            # The system may buffer all bytes before the broker closes the connection.
             while not self._is_stopping and (left or time.monotonic() < give_up_at):
                 writing = [connection] if left else []
                 readable, writable, _ = select([connection], writing, [], 1.0)
@@ -195,7 +195,7 @@ class Flood(threading.Thread):
 
 @asynccontextmanager
 async def publisher(port: int):
-    """A publisher on a connection of its own; a coroutine that sends one message."""
+    """Open a publisher on its own connection; yield a function that sends a message."""
     async with connected(port) as caller:
         calls = DanubeCalls(caller)
         await calls.create_producer("abuse", TOPIC)
@@ -207,11 +207,11 @@ async def publisher(port: int):
         yield send
 
 
-async def attack(target: Target, chance: random.Random) -> None:
-    """Play one flood beside a publisher, which must go on."""
-    name = chance.choice(list(FLOODS))
+async def attack(target: Target, rng: random.Random) -> None:
+    """Run one flood beside a publisher, which must make progress."""
+    name = rng.choice(list(FLOODS))
     port = target.broker.grpc_port
-    async with asyncio.timeout(PATIENCE_S), publisher(port) as send:
+    async with asyncio.timeout(TIMEOUT_S), publisher(port) as send:
         with Flood(port, FLOODS[name]()) as flood:
             for _ in range(MESSAGES_MIN):
                 await send()
@@ -219,7 +219,7 @@ async def attack(target: Target, chance: random.Random) -> None:
                 await send()
         for _ in range(MESSAGES_MIN):
             await send()
-    assert flood.was_closed, f"{name}: the broker took {FLOOD_BYTES} bytes of it"
+    assert flood.was_closed, f"{name}: the broker accepted {FLOOD_BYTES} bytes"
 
 
 async def _latencies_s(send, seconds: float) -> list[float]:
@@ -252,14 +252,14 @@ async def _measure(target: Target) -> None:
 
 
 def _start_flood(port: int, name: str) -> subprocess.Popen[bytes]:
-    """Start the flood *name* in a process of its own."""
+    """Start the flood *name* in a separate process."""
     return subprocess.Popen(
         [sys.executable, "-m", "attack.http2_abuse", str(port), name]
     )
 
 
 def _closed(target: Target) -> int:
-    """How many connections the broker has closed because of what they sent."""
+    """Return the number of connections that the broker closed as hostile."""
     assert target.broker.log_file is not None
     return target.broker.log_file.read_bytes().count(b"closing the connection")
 

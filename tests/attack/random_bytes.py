@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 CONNECTIONS = 20
 BYTES_MAX = 20_000
 READ_TIMEOUT_S = 0.05
-FOREIGN_GREETINGS = (
+FOREIGN_PREFACES = (
     b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
@@ -23,8 +23,8 @@ FOREIGN_GREETINGS = (
 )
 
 
-async def attack(target: Target, chance: Random) -> None:
-    """Open connections, send what nobody asked for, and close or vanish."""
+async def attack(target: Target, rng: Random) -> None:
+    """Open connections, send random bytes, and close or abort."""
     ports = (
         target.broker.stream_port,
         target.broker.grpc_port,
@@ -32,21 +32,21 @@ async def attack(target: Target, chance: Random) -> None:
         target.broker.http_port,
     )
     for _ in range(CONNECTIONS):
-        await _connect_and_send(chance.choice(ports), chance)
+        await _connect_and_send(rng.choice(ports), rng)
 
 
-async def _connect_and_send(port: int, chance: Random) -> None:
+async def _connect_and_send(port: int, rng: Random) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        writer.write(chance.choice(FOREIGN_GREETINGS))
-        writer.write(chance.randbytes(chance.randrange(BYTES_MAX)))
+        writer.write(rng.choice(FOREIGN_PREFACES))
+        writer.write(rng.randbytes(rng.randrange(BYTES_MAX)))
         await writer.drain()
         async with asyncio.timeout(READ_TIMEOUT_S):
             await reader.read(1)
     except (ConnectionError, TimeoutError):
         pass
     finally:
-        if chance.random() < 0.5:
+        if rng.random() < 0.5:
             writer.transport.abort()
         else:
             writer.close()

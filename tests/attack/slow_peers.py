@@ -1,12 +1,12 @@
 """
 Peers of the native server that are slow, silent, frozen or gone.
 
-They connect and say nothing, send half a frame and wait, ask and never read, open
-and close by the thousand, or vanish in the middle.  Others have to be served
-meanwhile, and the broker has to forget all of them.
+They connect and send nothing, send half a frame, never read the answers, connect and
+disconnect hundreds of times, or disconnect in the middle.  Meanwhile the broker must
+serve others, and in the end it must free the memory of all these peers.
 
-``python -m attack.slow_peers URL`` measures what each kind of flood does to the time
-that a well-behaved publisher waits for its receipts.
+``python -m attack.slow_peers URL`` measures the latency of a well-behaved publisher
+beside each kind of flood.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ if TYPE_CHECKING:
     from attack.target import Target
 
 TOPIC = "/default/attack-slow"
-VISITS = 500
+CONNECTIONS = 500
 PEERS = 20
 FRAMES = 2000
 LONG_FRAME_BYTES = 1_000_000
 SECONDS_PER_FLOOD = 8.0
 
 
-async def attack(target: Target, chance: Random) -> None:
-    """Play one kind of bad manners while a well-behaved client is served."""
-    name = chance.choice(list(MANNERS))
+async def attack(target: Target, rng: Random) -> None:
+    """Run one behaviour beside a well-behaved client."""
+    name = rng.choice(list(BEHAVIOURS))
     port = target.broker.stream_port
     peers: list[Peer] = []
     try:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(MANNERS[name](port, peers, chance))
+            tasks.create_task(BEHAVIOURS[name](port, peers, rng))
             tasks.create_task(target.check())
     finally:
         for peer in peers:
-            peer.vanish()
+            peer.disconnect()
 
 
 class Peer:
-    """A socket that is connected by hand and does not have to behave."""
+    """A connected socket with the client's side of the protocol."""
 
     def __init__(self, port: int, *, receive_buffer_bytes: int = 0) -> None:
         self.socket = socket.socket()
@@ -68,14 +68,14 @@ class Peer:
         self.machine = StreamConnection(Side.CLIENT)
 
     async def send(self, data: bytes) -> None:
-        """Send all of *data*, as far as the broker takes it in a while."""
+        """Send *data*, or the part that the broker reads within half a second."""
         loop = asyncio.get_running_loop()
         with suppress(ConnectionError, TimeoutError):
             async with asyncio.timeout(0.5):
                 await loop.sock_sendall(self.socket, data)
 
-    async def greet(self) -> None:
-        """Exchange greetings."""
+    async def handshake(self) -> None:
+        """Do the handshake."""
         hello = pb.Hello(
             version_min=PROTOCOL_VERSION,
             version_max=PROTOCOL_VERSION,
@@ -99,56 +99,56 @@ class Peer:
         return data
 
     def requests(self, kind: Kind, message: Any, channel: int = 0) -> bytes:
-        """The bytes of many requests."""
+        """Return the bytes of ``FRAMES`` requests."""
         return b"".join(
             self.machine.request(kind, message, channel)[1] for _ in range(FRAMES)
         )
 
-    def vanish(self) -> None:
+    def disconnect(self) -> None:
         """Close the socket."""
         self.socket.close()
 
 
-# Manners.
+# Behaviours.
 
 
-async def visit(port: int, peers: list[Peer], chance: Random) -> None:
-    """Connect and leave, again and again, as health checks do."""
-    for _ in range(VISITS):
+async def connect_and_disconnect(port: int, peers: list[Peer], rng: Random) -> None:
+    """Connect and disconnect repeatedly, like health checks."""
+    for _ in range(CONNECTIONS):
         peer = Peer(port)
-        if chance.random() < 0.2:
+        if rng.random() < 0.2:
             await peer.send(header(Kind.HELLO, 0, 1, 60_000) + bytes(40_000))
-        peer.vanish()
+        peer.disconnect()
         await asyncio.sleep(0)
 
 
-async def say_nothing(port: int, peers: list[Peer], chance: Random) -> None:
-    """Connect, and say nothing at all or nothing after the handshake."""
+async def stay_silent(port: int, peers: list[Peer], rng: Random) -> None:
+    """Connect, and send nothing at all or nothing after the handshake."""
     for _ in range(PEERS):
         peer = Peer(port)
         peers.append(peer)
-        if chance.random() < 0.5:
-            await peer.greet()
+        if rng.random() < 0.5:
+            await peer.handshake()
 
 
-async def send_half_a_frame(port: int, peers: list[Peer], chance: Random) -> None:
-    """Send the beginning of a frame, and wait or vanish."""
+async def send_half_a_frame(port: int, peers: list[Peer], rng: Random) -> None:
+    """Send the beginning of a frame, and wait or disconnect."""
     for _ in range(PEERS):
         peer = Peer(port)
         peers.append(peer)
-        await peer.greet()
-        length = chance.choice((100, 30_000, LONG_FRAME_BYTES, 8_000_000))
+        await peer.handshake()
+        length = rng.choice((100, 30_000, LONG_FRAME_BYTES, 8_000_000))
         frame = header(Kind.LIST_TOPICS, 0, 9, length) + bytes(length)
-        await peer.send(frame[: chance.randrange(1, HEADER_BYTES + length)])
+        await peer.send(frame[: rng.randrange(1, HEADER_BYTES + length)])
 
 
-async def ask_and_never_read(port: int, peers: list[Peer], chance: Random) -> None:
-    """Ask for much, and read nothing of it."""
+async def never_read(port: int, peers: list[Peer], rng: Random) -> None:
+    """Send requests with large answers, and read nothing."""
     for _ in range(PEERS // 4):
         peer = Peer(port, receive_buffer_bytes=4096)
         peers.append(peer)
-        await peer.greet()
-        kind, message = chance.choice(
+        await peer.handshake()
+        kind, message = rng.choice(
             [
                 (Kind.PING, pb.Ping()),
                 (Kind.LIST_TOPICS, pb.ListTopics()),
@@ -159,12 +159,12 @@ async def ask_and_never_read(port: int, peers: list[Peer], chance: Random) -> No
         await peer.send(peer.requests(kind, message))
 
 
-async def open_and_vanish(port: int, peers: list[Peer], chance: Random) -> None:
-    """Open producers and consumers, and vanish before or after the answer."""
+async def open_and_disconnect(port: int, peers: list[Peer], rng: Random) -> None:
+    """Open producers and consumers, and disconnect before or after the answer."""
     for number in range(PEERS):
         peer = Peer(port)
         peers.append(peer)
-        await peer.greet()
+        await peer.handshake()
         producer = pb.OpenProducer(
             topic=TOPIC, name=f"p{number}", policy=pb.TopicPolicy(reliable=True)
         )
@@ -176,20 +176,20 @@ async def open_and_vanish(port: int, peers: list[Peer], chance: Random) -> None:
             + peer.machine.request(Kind.OPEN_CONSUMER, consumer, 2)[1]
             + (
                 b""
-                if chance.random() < 0.5
+                if rng.random() < 0.5
                 else peer.machine.request(Kind.CLOSE_PRODUCER, pb.CloseProducer(), 1)[1]
             )
         )
-        if chance.random() < 0.5:
-            peer.vanish()
+        if rng.random() < 0.5:
+            peer.disconnect()
 
 
-MANNERS: dict[str, Callable[[int, list[Peer], Random], Awaitable[None]]] = {
-    "visit": visit,
-    "say nothing": say_nothing,
+BEHAVIOURS: dict[str, Callable[[int, list[Peer], Random], Awaitable[None]]] = {
+    "connect and disconnect": connect_and_disconnect,
+    "stay silent": stay_silent,
     "half a frame": send_half_a_frame,
-    "never read": ask_and_never_read,
-    "open and vanish": open_and_vanish,
+    "never read": never_read,
+    "open and disconnect": open_and_disconnect,
 }
 
 
@@ -197,9 +197,9 @@ MANNERS: dict[str, Callable[[int, list[Peer], Random], Awaitable[None]]] = {
 
 
 async def flood(port: int, kind: Kind, stop: asyncio.Event) -> None:
-    """Send frames of one kind as fast as the broker takes them."""
+    """Send frames of one kind as fast as the broker reads them."""
     peer = Peer(port)
-    await peer.greet()
+    await peer.handshake()
     await peer.ask(
         Kind.OPEN_CONSUMER, pb.OpenConsumer(topic=TOPIC, subscription="f", name="c"), 2
     )
@@ -251,11 +251,11 @@ async def flood(port: int, kind: Kind, stop: asyncio.Event) -> None:
                 peer.machine._pending_requests.clear()
                 turn += 1
         reading.cancel()
-    peer.vanish()
+    peer.disconnect()
 
 
 async def wait_for_receipts(url: str, stop: asyncio.Event) -> list[float]:
-    """Publish one message after the other; how long each took."""
+    """Publish one message at a time; return the sorted latencies."""
     latencies = []
     async with (
         pydanube.connect(url) as client,
@@ -270,7 +270,7 @@ async def wait_for_receipts(url: str, stop: asyncio.Event) -> list[float]:
 
 
 async def measure(url: str) -> None:
-    """Print, for each kind of flood, what a well-behaved publisher notices of it."""
+    """Print the latency of a well-behaved publisher beside each kind of flood."""
     async with pydanube.connect(url) as client, client.producer(TOPIC) as producer:
         for _ in range(20):
             await producer.send_batch([b"m" * 100] * 1000)
@@ -306,7 +306,7 @@ async def measure(url: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """``URL``: measure all floods; ``URL KIND``: be one of them."""
+    """``URL``: measure beside all floods; ``URL KIND``: run one flood."""
     url, *kinds = arguments
     if kinds:
         asyncio.run(flood(parse_url(url)[1], Kind[kinds[0]], asyncio.Event()))

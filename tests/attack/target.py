@@ -24,7 +24,7 @@ CHECK_TIMEOUT_S = 60.0
 WARM_UP_BATCHES = 200
 WARM_UP_BATCH_MESSAGES = 1000
 SETTINGS = """\
-# Segments appear early, so that rounds of a second meet all parts of the storage.
+# Seal early, so that rounds of a second reach all parts of the storage.
 storage: {seal_bytes: 4000000, seal_age_s: 2, seal_interval_s: 0.2}
 """
 
@@ -40,15 +40,15 @@ class Target:
 
     @property
     def directory(self) -> Path:
-        """A new directory for the round that asks; the runner removes it."""
+        """A new directory for the files of a round; the runner removes it."""
         return Path(tempfile.mkdtemp(dir=self._directory, prefix="round-"))
 
     async def check(self) -> None:
         """
         Raise AssertionError unless the broker serves a well-behaved client.
 
-        The client publishes and receives, readiness says that the broker is ready,
-        and the log holds no traceback since the last check.
+        The client publishes and receives, the broker says that it is ready, and its log
+        contains no new traceback.
         """
         try:
             async with asyncio.timeout(CHECK_TIMEOUT_S):
@@ -60,7 +60,7 @@ class Target:
         self._check_log()
 
     async def warm_up(self) -> None:
-        """Give the broker honest work, so that its caches have their usual size."""
+        """Publish and receive, so that caches reach their usual size."""
         async with (
             pydanube.connect(self.broker.url) as client,
             client.producer(CHECK_TOPIC) as producer,
@@ -76,11 +76,11 @@ class Target:
                     left -= len(batch)
 
     def memory_bytes(self) -> int:
-        """The resident memory of the broker's process."""
+        """Return the resident memory of the broker's process."""
         return int(psutil.Process(self.broker.pid).memory_info().rss)
 
     def log_tail(self, byte_count: int = 4000) -> str:
-        """The end of the broker's log."""
+        """Return the end of the broker's log."""
         assert self.broker.log_file is not None
         return self.broker.log_file.read_bytes()[-byte_count:].decode(errors="replace")
 

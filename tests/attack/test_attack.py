@@ -28,9 +28,9 @@ def test_attack_finds_nothing(target, name):
     attack = CAMPAIGNS[name]
     rounds = getattr(sys.modules[attack.__module__], "TEST_ROUNDS", ROUNDS)
 
-    async def play() -> None:
+    async def run_rounds() -> None:
         for number in range(rounds):
             await attack(target, Random(f"0 {name} {number}"))
             await target.check()
 
-    asyncio.run(play())
+    asyncio.run(run_rounds())

@@ -13,10 +13,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
-def truth(tmp_path_factory):
-    """A directory with known contents, at two moments."""
+def original(tmp_path_factory):
+    """A directory with known contents, and an older copy of it."""
     with damage.quiet():
-        return asyncio.run(damage.make_truth(tmp_path_factory.mktemp("truth")))
+        return asyncio.run(damage.make_original(tmp_path_factory.mktemp("original")))
 
 
 def empty(path, _older):
@@ -44,22 +44,24 @@ def flip_a_bit(share):
     return flip
 
 
-WAYS = [empty, cut_in_half, remove, *map(flip_a_bit, (0, 0.3, 0.7, 1))]
+CHANGES = [empty, cut_in_half, remove, *map(flip_a_bit, (0, 0.3, 0.7, 1))]
 # SQLite has no checksums, so a bit of the metadata store may go unnoticed.
-METADATA_WAYS = [empty, cut_in_half, remove, replace_by_older, flip_a_bit(0)]
+METADATA_CHANGES = [empty, cut_in_half, remove, replace_by_older, flip_a_bit(0)]
 
 
 @pytest.mark.parametrize(
-    ("name", "ways"),
+    ("name", "changes"),
     [
-        ("metadata.sqlite", METADATA_WAYS),
-        ("journal/00000000000000000001.journal", [*WAYS, replace_by_older]),
-        ("objects/.cluster.json", WAYS),
-        (f"objects{damage.MIXED}/{3:020d}-{4:020d}-1.parquet", WAYS),
+        ("metadata.sqlite", METADATA_CHANGES),
+        ("journal/00000000000000000001.journal", [*CHANGES, replace_by_older]),
+        ("objects/.cluster.json", CHANGES),
+        (f"objects{damage.MIXED}/{3:020d}-{4:020d}-1.parquet", CHANGES),
     ],
 )
-def test_a_damaged_file_is_served_truly_or_refused(tmp_path, truth, name, ways):
-    for number, way in enumerate(ways):
-        data = shutil.copytree(truth.new, tmp_path / f"{number}")
-        way(data / name, truth.old / name)
-        asyncio.run(damage.check_damaged(data, truth))
+def test_broker_serves_undamaged_messages_or_refuses_a_damaged_file(
+    tmp_path, original, name, changes
+):
+    for number, change in enumerate(changes):
+        data = shutil.copytree(original.new, tmp_path / f"{number}")
+        change(data / name, original.old / name)
+        asyncio.run(damage.check_damaged(data, original))

@@ -255,14 +255,14 @@ async def test_crash_at_any_moment_publishes_each_version_once_or_not_yet() -> N
     assert any(each.kind == "remove" for each in staged.operations)
     seen = set()
     for at, journal_count, staged_count in _moments(timeline):
-        chance = Random(at)
+        rng = Random(at)
         store = _store_at(timeline, at)
         journals = list(journal.crash_states(journal_count))
         parts = list(staged.crash_states(staged_count))
         # Combine each state of one disk with some state of the other.
-        pairs = [(each, chance.choice(parts)) for each in journals]
-        pairs += [(chance.choice(journals), each) for each in parts]
-        for log, stage in chance.sample(pairs, min(len(pairs), STATES_MAX)):
+        pairs = [(each, rng.choice(parts)) for each in journals]
+        pairs += [(rng.choice(journals), each) for each in parts]
+        for log, stage in rng.sample(pairs, min(len(pairs), STATES_MAX)):
             key = (
                 hash(tuple(sorted(log.items()))),
                 hash(tuple(sorted(stage.items()))),
@@ -283,9 +283,9 @@ async def test_commit_is_resumed_after_a_crash_during_its_resumption() -> None:
     checked = 0
     for at, journal_count, staged_count in _moments(timeline):
         store = _store_at(timeline, at)
-        chance = Random(at)
-        log = chance.choice(list(journal.crash_states(journal_count)))
-        stage = chance.choice(list(staged.crash_states(staged_count)))
+        rng = Random(at)
+        log = rng.choice(list(journal.crash_states(journal_count)))
+        stage = rng.choice(list(staged.crash_states(staged_count)))
         again = Timeline(finished=timeline.finished, committed=dict(timeline.committed))
         logs = RecordingFiles(log, fail=again.recorder("journal"))
         stages = RecordingFiles(stage, fail=again.recorder("staged"))
@@ -298,8 +298,8 @@ async def test_commit_is_resumed_after_a_crash_during_its_resumption() -> None:
             events = again.events[:second]
             await _check(
                 _store_at(again, second),
-                chance.choice(list(logs.crash_states(events.count("journal")))),
-                chance.choice(list(stages.crash_states(events.count("staged")))),
+                rng.choice(list(logs.crash_states(events.count("journal")))),
+                rng.choice(list(stages.crash_states(events.count("staged")))),
                 timeline,
                 at,
             )

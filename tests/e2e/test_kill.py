@@ -21,11 +21,11 @@ CONSUMED_BEFORE = 500
 async def publish(client, number, stop, acknowledged):
     """Publish batches of all sizes until stopped; record every offset."""
     topic = TOPICS[number % len(TOPICS)]
-    chance = random.Random(number)
+    rng = random.Random(number)
     sequence = 0
     async with client.producer(topic, name=f"producer-{number}") as producer:
         while not stop.is_set():
-            count = chance.choice([1, 1, 7, 300])
+            count = rng.choice([1, 1, 7, 300])
             payloads = [
                 json.dumps([number, sequence + n]).encode() + bytes(50)
                 for n in range(count)
@@ -43,9 +43,9 @@ async def publish(client, number, stop, acknowledged):
 
 
 async def kill_and_restart(broker, kills, stop):
-    chance = random.Random(4711)
+    rng = random.Random(4711)
     for _ in range(kills):
-        await asyncio.sleep(chance.uniform(0.1, 0.5))
+        await asyncio.sleep(rng.uniform(0.1, 0.5))
         await asyncio.to_thread(broker.kill)
         await asyncio.to_thread(broker.start)
     await asyncio.sleep(0.3)

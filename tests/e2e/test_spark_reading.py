@@ -29,12 +29,12 @@ def topic():
 
 def publish(client, topic, base, end, **options):
     """Messages whose keys and publish times follow from their numbers."""
-    numbers, chance = range(base, end), random.Random(base)
+    numbers, rng = range(base, end), random.Random(base)
     batch = pa.record_batch(
         {
             "key": pa.array([b"k%d" % (each % 4) for each in numbers]),
             # Incompressible, so that sealing does not change the size.
-            "payload": pa.array([chance.randbytes(100) for _ in numbers]),
+            "payload": pa.array([rng.randbytes(100) for _ in numbers]),
             "publish_time": pa.array(
                 [FIRST + timedelta(seconds=each) for each in numbers],
                 pa.timestamp("us", tz="UTC"),

@@ -69,9 +69,9 @@ async def test_a_kill_at_every_step_loses_nothing_and_repeats_nothing(
 
 
 async def test_kills_in_the_middle_of_commits_publish_each_version_once(broker, client):
-    chance = random.Random(4711)
+    rng = random.Random(4711)
     # So much that a kill finds some of it appended, and some not.
-    sizes = [chance.choice([10, 1000, 200_000]) for _ in range(4)]
+    sizes = [rng.choice([10, 1000, 200_000]) for _ in range(4)]
     expected = []
 
     for version, size in enumerate(sizes):
@@ -87,7 +87,7 @@ async def test_kills_in_the_middle_of_commits_publish_each_version_once(broker, 
             parts.append(await part.finish())
         async with asyncio.TaskGroup() as tasks:
             committing = tasks.create_task(staging.commit(parts))
-            await asyncio.sleep(chance.choice([0.0, 0.002, 0.01, 0.03]))
+            await asyncio.sleep(rng.choice([0.0, 0.002, 0.01, 0.03]))
             await restart(broker)
         assert committing.result().message_count == 80
         again = await staging.commit(parts)
@@ -120,12 +120,12 @@ async def write_part(staging, number):
 
 
 async def test_a_stream_of_versions_survives_kills_at_any_time(broker, client):
-    chance, stop = random.Random(42), asyncio.Event()
+    rng, stop = random.Random(42), asyncio.Event()
     await client.create_topic(PARTITIONED, partitions=2)
     async with asyncio.TaskGroup() as tasks:
         writing = tasks.create_task(write_versions(client, stop))
         for _ in range(KILLS):
-            await asyncio.sleep(chance.uniform(0.05, 0.4))
+            await asyncio.sleep(rng.uniform(0.05, 0.4))
             await restart(broker)
         stop.set()
     found = []

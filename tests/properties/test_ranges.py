@@ -128,10 +128,10 @@ class ManyRanges(RuleBasedStateMachine):
 
     @rule(base=far, seed=seeds, count=st.integers(1, 3000), closeness=st.integers(0, 6))
     def bits(self, base, seed, count, closeness):
-        chance = random.Random(seed)
-        bits = chance.getrandbits(count)
+        rng = random.Random(seed)
+        bits = rng.getrandbits(count)
         for _ in range(closeness):
-            bits &= chance.getrandbits(count)
+            bits &= rng.getrandbits(count)
         offsets = {base + at for at in range(count) if bits >> at & 1}
         scaled = "".join(bit * self.scale for bit in f"{bits:b}")
         added = self.ranges.add_bits(base * self.scale, int(scaled, 2))
@@ -144,10 +144,10 @@ class ManyRanges(RuleBasedStateMachine):
 
     @rule(base=far, end=far, seed=seeds)
     def single_offsets_in_no_order(self, base, end, seed):
-        chance = random.Random(seed)
+        rng = random.Random(seed)
         for _ in range(2000 if base < end else 0):
-            offset = chance.randrange(base, end)
-            self.change(offset, offset + 1, is_added=chance.random() < 0.8)
+            offset = rng.randrange(base, end)
+            self.change(offset, offset + 1, is_added=rng.random() < 0.8)
 
     @rule(seed=seeds, base=far, end=far, left_over=st.integers(0, 100))
     def gaps_close_in_no_order(self, seed, base, end, left_over):

@@ -42,8 +42,8 @@ def test_many_long_histories_violate_no_rule_and_leave_no_message(kind):
 
 
 def run(kind, seed):
-    chance = random.Random(seed)
-    history = RandomHistory(kind, chance)
+    rng = random.Random(seed)
+    history = RandomHistory(kind, rng)
     for _ in range(EVENT_COUNT):
         history.step()
     history.history.process_all()
@@ -52,15 +52,15 @@ def run(kind, seed):
 class RandomHistory:
     """Random events, weighted by frequency."""
 
-    def __init__(self, kind, chance):
-        self.chance = chance
+    def __init__(self, kind, rng):
+        self.rng = rng
         self.history = history_of(
             kind,
-            chance.randrange(5),
-            set(chance.sample(range(30), chance.randrange(5))),
+            rng.randrange(5),
+            set(rng.sample(range(30), rng.randrange(5))),
             self.policy(),
-            done_ranges_max=chance.choice([2, 10, 1000, 1000]),
-            deferred_spans_max=chance.choice([3, 10, 1000, 1000]),
+            done_ranges_max=rng.choice([2, 10, 1000, 1000]),
+            deferred_spans_max=rng.choice([3, 10, 1000, 1000]),
         )
         self.events = {
             self.credit: 20,
@@ -82,49 +82,47 @@ class RandomHistory:
         }
 
     def step(self):
-        (event,) = self.chance.choices(list(self.events), list(self.events.values()))
+        (event,) = self.rng.choices(list(self.events), list(self.events.values()))
         event()
 
     def join(self):
         if len(self.history.machine.consumers) < 4:
-            self.history.join(self.chance.choice([0, 0, 0, 0, 1, -1]))
+            self.history.join(self.rng.choice([0, 0, 0, 0, 1, -1]))
 
     def leave(self):
         if self.history.machine.consumers:
-            self.history.leave(self.chance.choice(list(self.history.machine.consumers)))
+            self.history.leave(self.rng.choice(list(self.history.machine.consumers)))
 
     def replace(self):
         if self.history.machine.consumers:
-            self.history.replace(
-                self.chance.choice(list(self.history.machine.consumers))
-            )
+            self.history.replace(self.rng.choice(list(self.history.machine.consumers)))
 
     def credit(self):
         if not self.history.machine.consumers:
             self.history.join()
-        consumer = self.chance.choice(list(self.history.machine.consumers))
-        byte_count = self.chance.choice([-100, 50, 10_000, 10_000])
-        self.history.credit(consumer, self.chance.randrange(20), byte_count)
+        consumer = self.rng.choice(list(self.history.machine.consumers))
+        byte_count = self.rng.choice([-100, 50, 10_000, 10_000])
+        self.history.credit(consumer, self.rng.randrange(20), byte_count)
 
     def batch(self):
-        if not self.history.machine.demand() and self.chance.random() < 0.7:
+        if not self.history.machine.demand() and self.rng.random() < 0.7:
             return
         windows = []
-        if self.chance.random() < 0.4:
+        if self.rng.random() < 0.4:
             times = [None, None, 0.5, 2.0, 5.0, 30.0]
             windows = [
                 (
-                    self.chance.randrange(3),
-                    self.chance.randrange(1, 6),
-                    self.chance.choice(times),
-                    self.chance.choice(times),
+                    self.rng.randrange(3),
+                    self.rng.randrange(1, 6),
+                    self.rng.choice(times),
+                    self.rng.choice(times),
                 )
-                for _ in range(self.chance.randrange(4))
+                for _ in range(self.rng.randrange(4))
             ]
         self.history.add_batch(
-            self.chance.randrange(1, 16),
-            self.chance.randrange(1, 1000),
-            earlier=self.chance.choice([0, 0, 0, 2]),
+            self.rng.randrange(1, 16),
+            self.rng.randrange(1, 1000),
+            earlier=self.rng.choice([0, 0, 0, 2]),
             windows=windows,
         )
 
@@ -138,60 +136,60 @@ class RandomHistory:
     def nack(self):
         self.history.nack(
             self.some(self.history.model.in_flight, 2),
-            self.chance.choice([0.0, 0.0, 1.5, 1000.0]),
-            self.chance.choice(["", "bad"]),
+            self.rng.choice([0.0, 0.0, 1.5, 1000.0]),
+            self.rng.choice(["", "bad"]),
         )
 
     def time(self):
         deadline = self.history.machine.next_deadline()
-        if deadline is not None and self.chance.random() < 0.5:
+        if deadline is not None and self.rng.random() < 0.5:
             self.history.pass_time(max(0.0, deadline - self.history.now))
-        elif self.chance.random() < 0.5:
-            self.history.pass_time(self.chance.choice([0.0, 0.1, 1.0, 7.0]))
+        elif self.rng.random() < 0.5:
+            self.history.pass_time(self.rng.choice([0.0, 0.1, 1.0, 7.0]))
         else:
-            self.history.pass_time_unnoticed(self.chance.choice([0.1, 1.0]))
+            self.history.pass_time_unnoticed(self.rng.choice([0.1, 1.0]))
 
     def parking(self):
         if not self.history.model.parked:
             return
-        base = self.chance.choice(sorted(self.history.model.parked))
-        end = base + self.chance.choice([1, 1, 5, 50])
-        if self.chance.random() < 0.6:
+        base = self.rng.choice(sorted(self.history.model.parked))
+        end = base + self.rng.choice([1, 1, 5, 50])
+        if self.rng.random() < 0.6:
             self.history.park(base, end)
         else:
-            self.history.fail_to_park(base, end, self.chance.choice([0.0, 2.0]))
+            self.history.fail_to_park(base, end, self.rng.choice([0.0, 2.0]))
 
     def new_policy(self):
         self.history.set_policy(self.policy())
 
     def limits(self):
         self.history.set_limits(
-            self.chance.choice([None, None, 1, 10]), self.chance.choice([None, 1, 5])
+            self.rng.choice([None, None, 1, 10]), self.rng.choice([None, 1, 5])
         )
 
     def rate(self):
-        self.history.set_rate(self.chance.choice([None, None, 0.5, 5.0, 300.0]))
+        self.history.set_rate(self.rng.choice([None, None, 0.5, 5.0, 300.0]))
 
     def pause(self):
-        self.history.set_paused(is_paused=self.chance.random() < 0.3)
+        self.history.set_paused(is_paused=self.rng.random() < 0.3)
 
     def seek(self):
         end = self.history.machine.next_offset
-        self.history.seek(self.chance.randrange(max(0, end - 30), end + 5))
+        self.history.seek(self.rng.randrange(max(0, end - 30), end + 5))
 
     def skip(self):
-        self.history.skip(self.chance.randrange(6), self.chance.randrange(6))
+        self.history.skip(self.rng.randrange(6), self.rng.randrange(6))
 
     def policy(self):
         return FailurePolicy(
-            redeliveries_max=self.chance.choice([0, 1, 2, 5]),
-            ack_timeout_s=self.chance.choice([None, 3.0, 10.0]),
-            redelivery_delay_s=self.chance.choice([0.0, 0.5, 1.0, 4.0]),
-            redelivery_delay_s_max=self.chance.choice([2.0, 60.0]),
-            backoff=self.chance.choice(list(Backoff)),
-            poison=self.chance.choice(list(PoisonPolicy)),
-            dead_letter_topic=self.chance.choice([None, "/default/dead"]),
-            dead_letter_expired=self.chance.random() < 0.5,
+            redeliveries_max=self.rng.choice([0, 1, 2, 5]),
+            ack_timeout_s=self.rng.choice([None, 3.0, 10.0]),
+            redelivery_delay_s=self.rng.choice([0.0, 0.5, 1.0, 4.0]),
+            redelivery_delay_s_max=self.rng.choice([2.0, 60.0]),
+            backoff=self.rng.choice(list(Backoff)),
+            poison=self.rng.choice(list(PoisonPolicy)),
+            dead_letter_topic=self.rng.choice([None, "/default/dead"]),
+            dead_letter_expired=self.rng.random() < 0.5,
         )
 
     def some(self, offsets, ranges_max):
@@ -199,5 +197,5 @@ class RandomHistory:
         offsets = sorted(offsets)
         if not offsets:
             return []
-        bases = [self.chance.choice(offsets) for _ in range(ranges_max)]
-        return [(base, base + self.chance.choice([1, 2, 10])) for base in bases]
+        bases = [self.rng.choice(offsets) for _ in range(ranges_max)]
+        return [(base, base + self.rng.choice([1, 2, 10])) for base in bases]

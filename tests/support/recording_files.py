@@ -75,18 +75,18 @@ class RecordingFiles:
                 seen.add(key)
                 yield disk
 
-    def any_crash_state(self, chance: Random) -> Disk:
+    def any_crash_state(self, rng: Random) -> Disk:
         """Return one of the states that a crash may leave now."""
         directory = _directory_after(self.before, self.operations)
         unsure = {name: directory.files[name] for name in directory.created}
         unsure |= directory.removed
         files = dict(directory.files)
         for name in sorted(unsure):
-            if chance.random() < 0.5:
+            if rng.random() < 0.5:
                 files[name] = unsure[name]
             else:
                 files.pop(name, None)
-        return {name: chance.choice(file.possible()) for name, file in files.items()}
+        return {name: rng.choice(file.possible()) for name, file in files.items()}
 
     def _do(self, operation: Operation) -> None:
         error = self.fail(operation)

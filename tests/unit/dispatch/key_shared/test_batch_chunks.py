@@ -58,15 +58,15 @@ def test_bits_below_are_those_with_a_lower_number(number):
 @pytest.mark.parametrize("kinds", [1, 3, 200, 300, 900])
 def test_divide_separates_bits_by_the_target_of_their_key(kinds):
     """This holds for any number of keys and targets, and for few bits."""
-    chance = random.Random(kinds)
-    keys = [b"%d" % chance.randrange(1000) for _ in range(2000)]
+    rng = random.Random(kinds)
+    keys = [b"%d" % rng.randrange(1000) for _ in range(2000)]
     chunk, _ = chunk_of(keys)
 
     def target_of(key):
         return int(key) % kinds
 
     for selection in (1.0, 0.5, 0.001):
-        some = [at for at in range(2000) if chance.random() < selection] or [7]
+        some = [at for at in range(2000) if rng.random() < selection] or [7]
         divided = chunk.divide(
             bits(*some), lambda keys: [target_of(key) for key in keys]
         )

@@ -50,15 +50,15 @@ def test_interleaved_selections_leave_in_order():
 
 def test_any_selections_leave_in_order_in_parts_of_any_size():
     for seed in range(50):
-        chance = random.Random(seed)
+        rng = random.Random(seed)
         queue = ConsumerQueue(1)
         offsets = list(range(200))
-        chance.shuffle(offsets)
+        rng.shuffle(offsets)
         while offsets:
-            count = chance.randrange(1, 20)
+            count = rng.randrange(1, 20)
             queue.put(selection_of(*offsets[:count]))
             del offsets[:count]
-        left = [o for _, each in drained(queue, chance.randrange(1, 9)) for o in each]
+        left = [o for _, each in drained(queue, rng.randrange(1, 9)) for o in each]
         assert left == list(range(200))
 
 

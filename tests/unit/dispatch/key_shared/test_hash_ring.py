@@ -36,24 +36,24 @@ def test_no_owner_has_more_than_twice_the_mean(prefix, first):
 
 
 NAMES_OF_TWO = {
-    "numbered": lambda n, chance: (f"worker-{n}", f"worker-{n + 1}"),
-    "anonymous": lambda n, chance: tuple(
-        f"consumer-{chance.getrandbits(48):012x}" for _ in range(2)
+    "numbered": lambda n, rng: (f"worker-{n}", f"worker-{n + 1}"),
+    "anonymous": lambda n, rng: tuple(
+        f"consumer-{rng.getrandbits(48):012x}" for _ in range(2)
     ),
-    "pods": lambda n, chance: (f"orders-{n}-0", f"orders-{n}-1"),
+    "pods": lambda n, rng: (f"orders-{n}-0", f"orders-{n}-1"),
 }
 
 
 @pytest.mark.parametrize("kind", NAMES_OF_TWO)
 def test_two_owners_share_many_keys_about_equally(kind):
-    chance = random.Random(1)
+    rng = random.Random(1)
     pair_count, one_has_all = 60, 0
     few = [b"alpha", b"beta", b"gamma", b"delta", b"epsilon"]
     for n in range(pair_count):
         ring = HashRing()
-        for owner, name in enumerate(NAMES_OF_TWO[kind](n, chance)):
+        for owner, name in enumerate(NAMES_OF_TWO[kind](n, rng)):
             ring.add(owner, name)
-        many = [chance.randbytes(8) for _ in range(1000)]
+        many = [rng.randbytes(8) for _ in range(1000)]
         share = sum(ring.owner_of(key) for key in many) / len(many)
         assert 0.4 < share < 0.6
         one_has_all += len({ring.owner_of(key) for key in few}) == 1

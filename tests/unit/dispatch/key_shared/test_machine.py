@@ -54,8 +54,8 @@ def ack_all(machine, effects):
 
 
 def random_keys(count, *, of=1000, seed=4711):
-    chance = random.Random(seed)
-    return [b"key-%d" % chance.randrange(of) for _ in range(count)]
+    rng = random.Random(seed)
+    return [b"key-%d" % rng.randrange(of) for _ in range(count)]
 
 
 @pytest.mark.parametrize("count", [1, 1000, 10_000])
@@ -87,7 +87,7 @@ def test_hundreds_of_consumers_share_a_batch():
 
 
 def test_order_per_key_holds_while_consumers_join_and_leave():
-    chance = random.Random(4711)
+    rng = random.Random(4711)
     machine = machine_of(3)
     consumers, ever = [0, 1, 2], 3
     keys, seen, waiting = [], {}, []
@@ -103,16 +103,16 @@ def test_order_per_key_holds_while_consumers_join_and_leave():
                 waiting.append(each)
 
     for _ in range(300):
-        act = chance.random()
+        act = rng.random()
         if act < 0.5:
-            batch = random_keys(50, of=40, seed=chance.random())
+            batch = random_keys(50, of=40, seed=rng.random())
             keys += batch
             note(bring(machine, batch))
         elif act < 0.9 and waiting:
-            done = waiting.pop(chance.randrange(len(waiting)))
+            done = waiting.pop(rng.randrange(len(waiting)))
             note(machine.on_ack(ranges_of(done), 0.0))
         elif act < 0.95 and len(consumers) > 1:
-            gone = consumers.pop(chance.randrange(len(consumers)))
+            gone = consumers.pop(rng.randrange(len(consumers)))
             waiting = [each for each in waiting if each.consumer != gone]
             note(machine.on_consumer_left(gone, 0.0))
         else:
