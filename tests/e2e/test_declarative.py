@@ -37,7 +37,7 @@ def run(directory):
         ],
         cwd=directory,
         env=os.environ
-        | {"JAVA_HOME": str(find_java().home), "PYSPARK_PYTHON": sys.executable},
+        | {"JAVA_HOME": str(find_java()), "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
         check=False,

@@ -85,7 +85,7 @@ def python_without_us(directory):
 def spark_process(log, *words, python=sys.executable, memory="256m"):
     """``spark-class`` with *words*, in a process group of its own."""
     environment = os.environ | {
-        "JAVA_HOME": str(find_java().home),
+        "JAVA_HOME": str(find_java()),
         "SPARK_HOME": str(HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": memory,

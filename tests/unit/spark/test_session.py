@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from pyspark.sql import SparkSession
 
 from pydanube.spark.session import (
     LOCAL_SETTINGS,
@@ -63,6 +64,24 @@ def test_configure_returns_settings_that_cannot_be_changed():
 def test_configure_returns_nothing_for_a_suitable_session():
     conf = Conf(SETTINGS, fixed=SETTINGS)
     assert configure(Session(conf)) == {}
+
+
+def test_session_that_cannot_be_prepared_is_reported(caplog):
+    class Unknown(SparkSession):
+        """A session with a JVM whose internals are unknown."""
+
+        def __init__(self):
+            self._jsparkSession = object()
+
+        conf = Conf(SETTINGS)
+
+    assert configure(Unknown()) == {}
+    assert "start them one after another" in caplog.text
+
+
+def test_session_without_a_jvm_needs_no_preparation(caplog):
+    configure(Session(Conf(SETTINGS)))
+    assert caplog.text == ""
 
 
 def test_log_file_gets_output_of_processes_started_in_the_body(tmp_path, capfd):
