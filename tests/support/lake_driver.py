@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
 import pydanube.spark
 from pydanube.spark.session import QUERY_VARIABLES
-from pydanube.spark.task_ids import current_task_id
+from pydanube.spark.sink_data_source import current_batch_number
 from pydanube.tables.delta import DeltaDataSource
 from pydanube.tables.iceberg import IcebergDataSource
 
@@ -38,7 +38,7 @@ class Dying(DataSourceStreamArrowWriter):
         self.place = place
 
     def write(self, iterator):
-        self.reach("before the write", current_task_id("").batch)
+        self.reach("before the write", current_batch_number())
         return self.writer.write(iterator)
 
     def commit(self, messages, batchId):  # noqa: N803

@@ -18,7 +18,7 @@ from pathlib import Path
 from pyspark.errors import StreamingQueryException
 
 import pydanube.spark
-from pydanube.spark.task_ids import current_task_id
+from pydanube.spark.sink_data_source import current_batch_number
 from pydanube.spark.topic_sink import DanubeSink
 
 QUERY_STARTS_MAX = 5
@@ -46,7 +46,7 @@ class DyingSink(DanubeSink):
                 pass
 
             def write(self, iterator):
-                batch = current_task_id("").batch
+                batch = current_batch_number()
                 reach(f"before-write-{batch}")
                 written = write(iterator)
                 reach(f"after-write-{batch}")

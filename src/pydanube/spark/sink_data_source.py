@@ -10,28 +10,23 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
+from pyspark.sql.types import StructType
 
 from pydanube.model.errors import InvalidConfig
 from pydanube.spark.dataframe_columns import arrow_schema
-from pydanube.spark.sink import TaskKey
-from pydanube.spark.task_ids import current_task_id
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    import pyarrow as pa
-    from pyspark.sql.types import StructType
-
-    from pydanube.spark.sink import BatchIdentity, BatchKey, Sink
+from pydanube.spark.sink import BatchIdentity, BatchKey, Sink, TaskKey
 
 log = logging.getLogger(__name__)
 
@@ -57,25 +52,21 @@ class SinkDataSource(DataSource):  # type: ignore[misc]
         raise NotImplementedError
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        sink, identity = self._plan(schema, overwrite, is_stream=False)
-        rows = arrow_schema(schema)
-        return BatchWriter(sink, identity, rows, is_overwrite=overwrite)
+        return BatchWriter(*self._plan(schema, overwrite, is_stream=False))
 
     def streamWriter(  # noqa: N802
-        self,
-        schema: StructType,
-        overwrite: bool,
+        self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamArrowWriter:
-        sink, identity = self._plan(schema, overwrite, is_stream=True)
-        rows = arrow_schema(schema)
-        return StreamWriter(sink, identity, rows, is_overwrite=overwrite)
+        return StreamWriter(*self._plan(schema, overwrite, is_stream=True))
 
     def _plan(
         self, schema: StructType, overwrite: bool, *, is_stream: bool
-    ) -> tuple[Sink, BatchIdentity]:
+    ) -> tuple[Sink, BatchIdentity, pa.Schema, bool]:
         sink, identity = self.sink(schema)
         identity.check(is_stream=is_stream)
-        return self.overwriting(sink) if overwrite else sink, identity
+        if overwrite:
+            sink = self.overwriting(sink)
+        return sink, identity, arrow_schema(schema), overwrite
 
     def overwriting(self, sink: Sink) -> Sink:
         """
@@ -98,50 +89,85 @@ class _SinkWriter:
         sink: Sink,
         identity: BatchIdentity,
         schema: pa.Schema,
-        *,
         is_overwrite: bool = False,
     ) -> None:
         self._sink = sink
-        self._is_replacing = is_overwrite
         self._identity = identity
         self._schema = schema
-        self._job = uuid.uuid4().hex
-        """The query of a batch write."""
+        self._is_overwrite = is_overwrite
+
+    def _write(
+        self, key: BatchKey, batches: Iterator[pa.RecordBatch]
+    ) -> TaskCommitMessage:
+        context = _task_context()
+        # Files are named after the attempt id, which is unique among all tasks.
+        task = TaskKey(key, context.partitionId(), context.taskAttemptId())
+        return write_task(self._sink, task, self._schema, batches)
+
+    def _commit(self, messages: list[Any], key: BatchKey | None = None) -> None:
+        """
+        Commit the outputs of the tasks of a batch, in the order of their numbers.
+
+        A batch without rows is committed only if it overwrites the table.  Without
+        messages its key is *key*.
+        """
+        key, outputs = _outputs(messages, key)
+        if key is not None and (outputs or self._is_overwrite):
+            self._sink.commit(key, outputs)
+
+    def _abort(self, messages: list[Any], key: BatchKey | None = None) -> None:
+        key, outputs = _outputs(messages, key)
+        if key is not None:
+            log.warning("batch %s failed; removing what its tasks have written", key)
+            self._sink.abort(key, outputs)
 
 
 class BatchWriter(_SinkWriter, DataSourceArrowWriter):  # type: ignore[misc]
     """Writes a batch write to a sink."""
 
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._key = self._identity.key(uuid.uuid4().hex, 0, is_stream=False)
+
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
-        place = current_task_id(self._job)
-        key = self._identity.key(self._job, 0, is_stream=False)
-        piece = TaskKey(key, place.partition, place.attempt)
-        return write_task(self._sink, piece, self._schema, iterator)
+        return self._write(self._key, iterator)
 
     def commit(self, messages: list[Any]) -> None:
-        key = self._identity.key(self._job, 0, is_stream=False)
-        commit_batch(self._sink, messages, key, is_overwrite=self._is_replacing)
+        self._commit(messages, self._key)
 
     def abort(self, messages: list[Any]) -> None:
-        key = self._identity.key(self._job, 0, is_stream=False)
-        abort_batch(self._sink, messages, key)
+        self._abort(messages, self._key)
 
 
 class StreamWriter(_SinkWriter, DataSourceStreamArrowWriter):  # type: ignore[misc]
-    """Writes the micro-batches of a stream to a sink."""
+    """
+    Writes the micro-batches of a stream to a sink.
+
+    Spark repeats a whole micro-batch if the driver was killed before its end.  The
+    query id, which comes from the checkpoint, and the batch number are then the same.
+    """
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
-        # The tasks of a stream always have a query id.
-        place = current_task_id("")
-        key = self._identity.key(place.query, place.batch, is_stream=True)
-        piece = TaskKey(key, place.partition, place.attempt)
-        return write_task(self._sink, piece, self._schema, iterator)
+        query = _task_context().getLocalProperty("sql.streaming.queryId")
+        number = current_batch_number()
+        return self._write(self._identity.key(query, number, is_stream=True), iterator)
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
-        commit_batch(self._sink, messages, is_overwrite=self._is_replacing)
+        self._commit(messages)
 
     def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
-        abort_batch(self._sink, messages)
+        self._abort(messages)
+
+
+def current_batch_number() -> int:
+    """Return the number of the micro-batch whose task calls this."""
+    return int(_task_context().getLocalProperty("streaming.sql.batchId"))
+
+
+def _task_context() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None, "a writer writes in a task"
+    return context
 
 
 def write_task(
@@ -155,37 +181,13 @@ def write_task(
     return TaskCommitMessage(key.batch, sink.write(key, chain([first], rows)))
 
 
-def commit_batch(
-    sink: Sink,
-    messages: Sequence[TaskCommitMessage | None],
-    key: BatchKey | None = None,
-    *,
-    is_overwrite: bool,
-) -> None:
-    """
-    Commit the outputs of the tasks of a batch, in the order of their numbers.
-
-    A batch without rows is committed only if it overwrites the table.
-    """
+def _outputs(
+    messages: Sequence[TaskCommitMessage | None], key: BatchKey | None
+) -> tuple[BatchKey | None, list[Any]]:
+    """Return the key and the outputs of a batch; tasks that failed have no message."""
     written = [message for message in messages if message is not None]
     outputs = [message.output for message in written if message.output is not None]
-    key = written[0].key if written else key
-    if key is not None and (outputs or is_overwrite):
-        sink.commit(key, outputs)
-
-
-def abort_batch(
-    sink: Sink,
-    messages: Sequence[TaskCommitMessage | None],
-    key: BatchKey | None = None,
-) -> None:
-    """Remove the outputs of a batch; *key* is used if there are no messages."""
-    written = [message for message in messages if message is not None]
-    key = written[0].key if written else key
-    if key is not None:
-        log.warning("batch %s failed; removing what its tasks have written", key)
-        outputs = [message.output for message in written if message.output is not None]
-        sink.abort(key, outputs)
+    return written[0].key if written else key, outputs
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

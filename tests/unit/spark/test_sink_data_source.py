@@ -14,8 +14,7 @@ from pydanube.spark.sink import BatchIdentity, BatchKey, TaskKey
 from pydanube.spark.sink_data_source import (
     BatchWriter,
     SinkDataSource,
-    abort_batch,
-    commit_batch,
+    StreamWriter,
     conform,
     write_task,
 )
@@ -58,6 +57,10 @@ def batch(*values):
     return pa.record_batch({"x": pa.array(values, pa.int64())})
 
 
+def stream(sink, *arguments):
+    return StreamWriter(sink, BatchIdentity(), SCHEMA, *arguments)
+
+
 def piece(sink, partition, *batches):
     return write_task(sink, TaskKey(KEY, partition, 0), SCHEMA, iter(batches))
 
@@ -70,32 +73,31 @@ def test_the_rows_of_a_task_reach_the_sink_without_empty_batches():
 
 def test_task_without_rows_does_not_call_the_sink():
     sink = RecordingSink()
-    commit_batch(sink, [piece(sink, 0), piece(sink, 1, batch())], is_overwrite=False)
+    stream(sink).commit([piece(sink, 0), piece(sink, 1, batch())], 3)
     assert sink.told == []
 
 
 def test_batch_without_rows_still_overwrites():
     sink = RecordingSink()
-    commit_batch(sink, [piece(sink, 0)], is_overwrite=True)
-    commit_batch(sink, [], KEY, is_overwrite=True)
-    assert sink.told == [("commit", KEY, [])] * 2
+    stream(sink, True).commit([piece(sink, 0)], 3)
+    BatchWriter(sink, BatchIdentity("app", 3), SCHEMA, True).commit([])
+    batch_write = BatchKey("app", 3, "")
+    assert sink.told == [("commit", KEY, []), ("commit", batch_write, [])]
 
 
 def test_a_batch_is_committed_in_the_order_of_its_tasks():
     sink = RecordingSink()
     messages = [piece(sink, 0, batch(1)), piece(sink, 1), piece(sink, 2, batch(2))]
-    commit_batch(sink, messages, is_overwrite=False)
+    stream(sink).commit(messages, 3)
     assert sink.told[-1] == ("commit", KEY, [[1], [2]])
 
 
 def test_abort_passes_the_outputs_to_the_sink():
     sink = RecordingSink()
-    abort_batch(sink, [None, piece(sink, 1, batch(7)), None])
+    stream(sink).abort([None, piece(sink, 1, batch(7)), None], 3)
     assert sink.told[-1] == ("abort", KEY, [[7]])
-    abort_batch(sink, [None], KEY)
-    assert sink.told[-1] == ("abort", KEY, [])
-    abort_batch(sink, [None])
-    assert len(sink.told) == 3
+    stream(sink).abort([None], 3)
+    assert len(sink.told) == 2
 
 
 def test_times_in_the_session_time_zone_become_utc():
