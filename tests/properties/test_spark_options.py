@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pydanube.model.errors import BrokerError
-from pydanube.reader.bounds import EARLIEST, split_name, wanted
-from pydanube.reader.read_option_table import OPTIONS
-from pydanube.reader.read_options import Mode, parse_read_options
+from pydanube.reader.bounds import EARLIEST, split_name
+from pydanube.reader.read_options import OPTIONS, Mode, parse_read_options
 
 numbers = st.one_of(
     st.integers(-3, 10**20).map(str),
@@ -71,7 +70,7 @@ def test_offsets_fit_the_topics_or_are_refused_with_a_broker_error(there, said):
     options = {"subscribe": "/default/a", "startingOffsets": json.dumps(said)}
     try:
         bound = parse_read_options(options, Mode.STREAM).starting
-        found = wanted(bound, there, "startingOffsets")
+        found = bound.numbers_for(there)
     except BrokerError:
         return
     assert set(found) == there
@@ -95,7 +94,7 @@ def test_offset_of_each_partition_applies_to_it(said):
     options = {"subscribe": ",".join(said), "startingOffsets": text}
     bound = parse_read_options(options, Mode.STREAM).starting
     there = [f"{topic}-part-{n}" for topic, parts in said.items() for n in parts]
-    found = wanted(bound, there, "startingOffsets")
+    found = bound.numbers_for(there)
     for part in there:
         topic, number = split_name(part)
         assert found[part] == said[topic][number]

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pydanube.reader.offsets import Head, Position, advance, share
+from pydanube.reader.query_positions import Head, Position, advance, share, within_rows
 from pydanube.reader.scans import SegmentFile, TopicRange, plan_scans, split
 
 
@@ -162,7 +162,7 @@ def test_limited_batches_reach_the_end_without_a_gap(waiting, rows_max):
     position = {topic: Position(1, 0) for topic in heads}
     total = sum(head.end for head in heads.values())
     for _ in range(total // rows_max + 1):
-        position = advance(position, heads, rows_max=rows_max)
+        position = within_rows(position, advance(position, heads), rows_max)
     assert {topic: at.offset for topic, at in position.items()} == {
         topic: head.end for topic, head in heads.items()
     }

@@ -19,7 +19,7 @@ from pydanube.model.schemas import (
     SubjectDescription,
 )
 from pydanube.reader.bounds import split_name
-from pydanube.reader.offsets import Head
+from pydanube.reader.query_positions import Head
 from pydanube.reader.scans import SegmentFile, TopicRange
 
 if TYPE_CHECKING:

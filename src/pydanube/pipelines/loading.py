@@ -15,7 +15,7 @@ from pydanube.pipelines.reading import Document, read_document
 from pydanube.pipelines.rules import Rules
 from pydanube.pipelines.spec import Sink, Spec, Trigger, parse_spec, parse_trigger
 from pydanube.pipelines.state import StateDirectory
-from pydanube.reader.read_option_table import URL_DEFAULT
+from pydanube.reader.read_options import URL_DEFAULT
 
 BROKER_VARIABLE = "DANUBE_URL"
 

@@ -4,7 +4,6 @@ The progress of a run's queries, from Spark's progress reports.  Pure.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from math import isfinite
@@ -12,8 +11,7 @@ from typing import Any
 
 import msgspec
 
-from pydanube.model.errors import BrokerError
-from pydanube.reader import offsets
+from pydanube.spark.query_lag import lag
 
 
 class QueryState(Enum):
@@ -67,9 +65,9 @@ class QueryProgress(msgspec.Struct, kw_only=True):
         for report in reports:
             self.rows += int(report.get("numInputRows") or 0)
             durations = report.get("durationMs") or {}
-            lag = lag_of(report)
-            if lag is not None:
-                self.lag = lag
+            unread = lag(report)
+            if unread:
+                self.lag = sum(unread.values())
             self.input_rate = _rate(report.get("inputRowsPerSecond"))
             if "addBatch" in durations:
                 self.batch = int(report["batchId"])
@@ -110,38 +108,6 @@ class RunStatus(msgspec.Struct, kw_only=True):
     jvm: tuple[int, str] | None = None
     """The pid and the start time of Spark's process."""
     queries: list[QueryProgress] = []
-
-
-def lag_of(report: Mapping[str, Any]) -> int | None:
-    """Return the number of unread messages in the topics that a micro-batch read."""
-    lag = None
-    for source in report.get("sources") or ():
-        found = _lag_of_source(source)
-        if found is not None:
-            lag = (lag or 0) + found
-    return lag
-
-
-def _lag_of_source(source: Mapping[str, Any]) -> int | None:
-    latest, end = (_positions(source.get(key)) for key in ("latestOffset", "endOffset"))
-    if latest is None or end is None:
-        return None
-    lag = 0
-    for topic, position in latest.items():
-        done = end.get(topic)
-        is_same = done is not None and done.topic_id == position.topic_id
-        read = done.offset if done is not None and is_same else 0
-        lag += max(position.offset - read, 0)
-    return lag
-
-
-def _positions(value: object) -> offsets.Positions | None:
-    """Parse *value* as positions in topics; None if the source is another one."""
-    try:
-        found = json.loads(value) if isinstance(value, str) else value
-        return offsets.from_json(found) if isinstance(found, dict) else None
-    except (BrokerError, ValueError, KeyError, TypeError, AttributeError):
-        return None
 
 
 def _rate(value: object) -> float | None:

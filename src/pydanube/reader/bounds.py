@@ -10,24 +10,21 @@ partitioned topic, ``{"/default/orders": {"0": 23, "1": -2}}``, or each partitio
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any
 
-from pydanube.model.errors import InvalidConfig
+from pydanube.model.errors import InvalidConfig, InvalidRequest
 from pydanube.model.names import TopicName
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+from pydanube.model.positions import to_microseconds
 
 EARLIEST = -2
 LATEST = -1
 
 NUMBER_MAX = 2**63 - 1
 """The largest offset or time: both are 64-bit numbers."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 Name = tuple[str, int | None]
 """The name of a topic, and the number of a partition or None for all of them."""
@@ -37,6 +34,8 @@ Name = tuple[str, int | None]
 class Bound:
     """Where a read starts or stops."""
 
+    option: str
+    """The option that sets the bound, for error messages."""
     value: int = LATEST
     """The bound of all topics, if *by_name* is empty."""
     by_name: Mapping[Name, int] = field(default_factory=dict)
@@ -44,6 +43,48 @@ class Bound:
     """True if the numbers are microseconds since 1970 and not offsets."""
     allows_future: bool = True
     """True if a time after the last message means the end; else it is an error."""
+
+    def numbers_for(self, topics: Iterable[str]) -> dict[str, int]:
+        """
+        Return the number for each of *topics*.
+
+        Raises:
+            InvalidConfig: The bound has no number for a topic, names a topic that is
+                not read, or gives one offset to several partitions.
+        """
+        topics = sorted(topics)
+        if not self.by_name:
+            return dict.fromkeys(topics, self.value)
+        names: dict[str, Name] = {}
+        for topic in topics:
+            base, number = split_name(topic)
+            # The exact name takes precedence.
+            for name in ((base, None), (base, number), (topic, None)):
+                if name in self.by_name:
+                    names[topic] = name
+        extra = sorted(map(_text, set(self.by_name) - set(names.values())))
+        missing = [topic for topic in topics if topic not in names]
+        if extra or missing:
+            raise InvalidConfig(
+                f"{self.option}: must name exactly the topics that are read"
+                + (f"; not read: {', '.join(extra)}" if extra else "")
+                + (f"; missing: {', '.join(missing)}" if missing else "")
+            )
+        for topic, name in names.items():
+            if name == (split_name(topic)[0], None) != (topic, None):
+                self._check_number_for_all(name, topics)
+        return {topic: self.by_name[name] for topic, name in names.items()}
+
+    def _check_number_for_all(self, name: Name, topics: Iterable[str]) -> None:
+        """Refuse one offset for all partitions; an offset is valid in one only."""
+        if self.is_time or self.by_name[name] < 0:
+            return
+        parts = [number for base, number in map(split_name, topics) if base == name[0]]
+        example = json.dumps({name[0]: {str(number): 0 for number in parts}})
+        raise InvalidConfig(
+            f"{self.option}: {name[0]} has partitions: give each its offset, such as "
+            f"{example}"
+        )
 
 
 def split_name(topic: str) -> tuple[str, int]:
@@ -56,58 +97,40 @@ def split_name(topic: str) -> tuple[str, int]:
     return (topic, 0) if found is None else (str(found[0]), found[1])
 
 
-def parse_offsets(text: str, option: str) -> Bound:
+def parse_bound(option: str, text: str, *, allows_future: bool = True) -> Bound:
     """
-    Parse ``startingOffsets`` or ``endingOffsets``.
+    Parse the *text* of an option for a bound.
+
+    Options whose names end in ``Timestamp`` have one time for all topics, those in
+    ``OffsetsByTimestamp`` a time for each topic, and all others have offsets.
 
     Raises:
-        InvalidConfig: *text* is neither ``earliest``, ``latest`` nor valid JSON.
+        InvalidConfig: *text* is malformed.
         InvalidName: A topic's name is malformed.
     """
-    match text.lower():
-        case "earliest":
-            return Bound(value=EARLIEST)
-        case "latest":
-            return Bound(value=LATEST)
-    found = parse_json(text, option, "neither earliest, latest nor JSON")
-    return Bound(
-        by_name=_by_name(
-            found,
-            option,
-            smallest=EARLIEST,
-            what="an offset, -1 for latest or -2 for earliest",
+    if option.endswith("OffsetsByTimestamp"):
+        found = parse_json(text, option, "not JSON")
+        times = _by_name(found, option, smallest=0, what="milliseconds since 1970")
+        return Bound(
+            option=option,
+            by_name={name: time * 1000 for name, time in times.items()},
+            is_time=True,
+            allows_future=allows_future,
         )
-    )
-
-
-def parse_timestamp(text: str, option: str, *, allows_future: bool) -> Bound:
-    """
-    Parse ``startingTimestamp`` or ``endingTimestamp``.
-
-    Raises:
-        InvalidConfig: *text* is neither milliseconds since 1970 nor a time with a
-            time zone.
-    """
-    return Bound(
-        value=_microseconds(text, option), is_time=True, allows_future=allows_future
-    )
-
-
-def parse_timestamps(text: str, option: str, *, allows_future: bool) -> Bound:
-    """
-    Parse ``startingOffsetsByTimestamp`` or ``endingOffsetsByTimestamp``.
-
-    Raises:
-        InvalidConfig: *text* is not valid JSON.
-        InvalidName: A topic's name is malformed.
-    """
-    found = parse_json(text, option, "not JSON")
-    times = _by_name(found, option, smallest=0, what="milliseconds since 1970")
-    return Bound(
-        by_name={name: time * 1000 for name, time in times.items()},
-        is_time=True,
-        allows_future=allows_future,
-    )
+    if option.endswith("Timestamp"):
+        return Bound(
+            option=option,
+            value=_microseconds(text, option),
+            is_time=True,
+            allows_future=allows_future,
+        )
+    for word, value in (("earliest", EARLIEST), ("latest", LATEST)):
+        if text.lower() == word:
+            return Bound(option=option, value=value)
+    found = parse_json(text, option, "neither earliest, latest nor JSON")
+    what = "an offset, -1 for latest or -2 for earliest"
+    by_name = _by_name(found, option, smallest=EARLIEST, what=what)
+    return Bound(option=option, by_name=by_name)
 
 
 def parse_json(text: str, option: str, problem: str) -> dict[str, Any]:
@@ -135,70 +158,6 @@ def parse_number(text: str) -> int | None:
         return None
     number = int(text)
     return number if number <= NUMBER_MAX else None
-
-
-def wanted(bound: Bound, topics: Iterable[str], option: str) -> dict[str, int]:
-    """
-    Return the number of *bound* for each of *topics*.
-
-    Raises:
-        InvalidConfig: *bound* has no number for a topic, names a topic that is not
-            read, or gives one offset to several partitions.
-    """
-    topics = sorted(topics)
-    if not bound.by_name:
-        return dict.fromkeys(topics, bound.value)
-    values, used = {}, set()
-    for topic in topics:
-        for name in _names_of(topic):
-            if name in bound.by_name and topic not in values:
-                values[topic] = bound.by_name[name]
-                used.add(name)
-    _refuse_others(bound, topics, values, used, option)
-    for name in used:
-        _refuse_one_for_several(bound, name, topics, option)
-    return values
-
-
-def _names_of(topic: str) -> list[Name]:
-    """Return the names that a bound may use for *topic*, the exact name first."""
-    base, number = split_name(topic)
-    return [(topic, None), (base, number), (base, None)]
-
-
-def _refuse_others(
-    bound: Bound,
-    topics: Iterable[str],
-    values: Mapping[str, int],
-    used: set[Name],
-    option: str,
-) -> None:
-    extra = sorted(_text(name) for name in set(bound.by_name) - used)
-    missing = [topic for topic in topics if topic not in values]
-    if extra or missing:
-        raise InvalidConfig(
-            f"{option}: must name exactly the topics that are read"
-            + (f"; not read: {', '.join(extra)}" if extra else "")
-            + (f"; missing: {', '.join(missing)}" if missing else "")
-        )
-
-
-def _refuse_one_for_several(
-    bound: Bound, name: Name, topics: Iterable[str], option: str
-) -> None:
-    """Refuse one offset for several partitions; an offset is valid in one only."""
-    base, number = name
-    if number is not None or bound.is_time or bound.by_name[name] < 0:
-        return
-    several = [topic for topic in topics if topic != base and base in topic]
-    several = [topic for topic in several if split_name(topic)[0] == base]
-    if several:
-        example = json.dumps(
-            {base: {str(split_name(topic)[1]): 0 for topic in several}}
-        )
-        raise InvalidConfig(
-            f"{option}: {base} has partitions: give each its offset, such as {example}"
-        )
 
 
 def _by_name(
@@ -230,12 +189,8 @@ def _microseconds(text: str, option: str) -> int:
     number = parse_number(text)
     if number is not None and number <= NUMBER_MAX // 1000:
         return number * 1000
-    try:
-        time = datetime.fromisoformat(text)
-        if time.utcoffset() is not None:
-            return (time - _EPOCH) // _MICROSECOND
-    except (ValueError, OverflowError):
-        pass
+    with suppress(ValueError, OverflowError, InvalidRequest):
+        return to_microseconds(datetime.fromisoformat(text))
     raise InvalidConfig(
         f"{option}: must be milliseconds since 1970 or a time with its time zone such "
         f"as 2026-01-31T12:00:00Z, not {text!r}"

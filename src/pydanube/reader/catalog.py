@@ -7,24 +7,21 @@ from __future__ import annotations
 import atexit
 import os
 import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+
+import pyarrow as pa
 
 from pydanube.model.errors import BrokerError, InvalidRequest, Remedy
 from pydanube.model.positions import to_datetime
-from pydanube.reader.offsets import Head
+from pydanube.model.schemas import SchemaVersion, SubjectDescription
+from pydanube.reader.query_positions import Head
+from pydanube.reader.read_options import ReadOptions
 from pydanube.reader.scans import TAIL_MESSAGE_BYTES, SegmentFile, TopicRange
 from pydanube.reader.segment_files import facts_of
+from pydanube.sync import Client, connect
 from pydanube.wire.batches import TIME_MAX, TIME_MIN
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import pyarrow as pa
-
-    from pydanube.model.schemas import SchemaVersion, SubjectDescription
-    from pydanube.reader.read_options import ReadOptions
-    from pydanube.sync import Client
 
 T = TypeVar("T")
 
@@ -46,15 +43,13 @@ def process_client(url: str) -> Client:
     """
     key = os.getpid(), url
     if key not in _connections:
-        from pydanube import sync  # noqa: PLC0415  # Not all processes connect.
-
-        _connections[key] = _open.enter_context(sync.connect(url))
+        _connections[key] = _open.enter_context(connect(url))
     return _connections[key]
 
 
 class Catalog:
     """
-    A broker's topics and schemas, requested through the client.
+    The topics and schemas of the broker that options name, requested by the client.
 
     Creating a catalog does not connect, so it can be pickled into Spark's tasks.  Each
     process connects once, with its first request.  Requests that fail because the
@@ -64,16 +59,14 @@ class Catalog:
 
     def __init__(
         self,
-        url: str,
+        options: ReadOptions,
         *,
-        retries: int,
-        retry_interval_s: float,
         connect: Callable[[str], Client] = process_client,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._url = url
-        self._retries = retries
-        self._retry_interval_s = retry_interval_s
+        self._url = options.url
+        self._retries = options.retries
+        self._retry_interval_s = options.retry_interval_s
         self._connect = connect
         self._wait = wait
 
@@ -210,12 +203,3 @@ class Catalog:
                     raise
                 left -= 1
             self._wait(self._retry_interval_s)
-
-
-def broker_catalog(options: ReadOptions) -> Catalog:
-    """Return the catalog of the broker that *options* name."""
-    return Catalog(
-        options.url,
-        retries=options.retries,
-        retry_interval_s=options.retry_interval_s,
-    )

@@ -9,25 +9,21 @@ all schema definitions, so tasks make no requests.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pydanube.client.schema import Schema
 from pydanube.model.errors import BrokerError, InvalidPayload
+from pydanube.reader.query_positions import ReaderSchema
 from pydanube.reader.read_options import OnUndecodable
 from pydanube.reader.spark_types import converter, spark_type
 from pydanube.schemas.language import reason_of
-from pydanube.schemas.parsing import parse_schema
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from pydanube.model.schemas import SchemaType
-    from pydanube.reader.offsets import ReaderSchema
-    from pydanube.schemas.parsed_schema import ParsedSchema
+from pydanube.schemas.parsed_schema import ParsedSchema
 
 VALUE = "value"
 ERROR = "_error"
@@ -48,28 +44,16 @@ _DECODE_ERRORS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """The definition of one version of a subject."""
-
-    type: SchemaType
-    text: str
-    message: str | None = None
-
-    def parse(self) -> ParsedSchema:
-        """
-        Parse the definition, once in each process.
-
-        Raises:
-            InvalidSchema: It is malformed, or the package for its language is not
-                installed.
-        """
-        return _parse(self)
-
-
 @lru_cache(maxsize=256)
-def _parse(definition: Definition) -> ParsedSchema:
-    return parse_schema(definition.type, definition.text, message=definition.message)
+def parse_once(schema: Schema[Any]) -> ParsedSchema:
+    """
+    Parse *schema*, once in each process.
+
+    Raises:
+        InvalidSchema: It is malformed.
+        MissingExtra: The package for its language is not installed.
+    """
+    return schema.parse()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +61,7 @@ class Decoding:
     """The input of a task that decodes the messages of its scan."""
 
     reader_schema: ReaderSchema
-    definitions: Mapping[int, Definition]
+    definitions: Mapping[int, Schema[Any]]
     """All versions of the subject, by number."""
     on_undecodable: OnUndecodable
     allows_missing: bool = False
@@ -96,7 +80,7 @@ class ValueDecoder:
             InvalidSchema: The definition of the reader schema cannot be used.
         """
         self._decoding = decoding
-        self._reader = decoding.definitions[decoding.reader_schema.version].parse()
+        self._reader = parse_once(decoding.definitions[decoding.reader_schema.version])
         has = self._reader.arrow_type()
         self._type = spark_type(has) if value_type is None else value_type
         self._convert = converter(
@@ -167,11 +151,17 @@ class ValueDecoder:
                 f"there is no version {version} of {reader_schema.subject} (any more)"
             )
         try:
-            decode = self._reader.column_decoder(definition.parse())
+            decode = self._reader.column_decoder(parse_once(definition))
         except BrokerError as error:
             return f"version {version} cannot be read as {reader_schema}: {error}"
         convert = self._convert
         return lambda payloads: convert(decode(payloads))
+
+
+def value_type_of(schema: pa.Schema) -> pa.DataType | None:
+    """Return the type of the column ``value`` of *schema*, or None if it has none."""
+    at = schema.get_field_index(VALUE)
+    return None if at < 0 else schema.field(at).type
 
 
 def group_by_schema(batch: pa.RecordBatch) -> dict[WriterSchema, Any]:

@@ -9,25 +9,24 @@ version in its checkpoint.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import Any
 
+from pydanube.client.schema import Schema
+from pydanube.client.schemas import schema_of
 from pydanube.model.errors import (
     InvalidConfig,
     InvalidRequest,
     SchemaNotFound,
     TopicNotFound,
 )
-from pydanube.reader.decoding import ERROR, VALUE, Decoding, Definition, ValueDecoder
-from pydanube.reader.offsets import ReaderSchema
-from pydanube.reader.read_options import OnUndecodable
+from pydanube.reader.catalog import Catalog
+from pydanube.reader.decoding import ERROR, VALUE, Decoding, ValueDecoder, parse_once
+from pydanube.reader.query_positions import ReaderSchema
+from pydanube.reader.read_options import OnUndecodable, ValueOptions
 from pydanube.reader.spark_types import spark_type
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from pydanube.reader.catalog import Catalog
-    from pydanube.reader.read_options import ValueOptions
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +51,7 @@ class DecodingPlanner:
         self._planned = planned
         self._bound: set[str] = set()
         """Topics that are known to be bound to the subject."""
-        self._definitions: dict[int, Definition] = {}
+        self._definitions: dict[int, Schema[Any]] = {}
         self._logged: set[ReaderSchema] = set()
 
     def plan(self, topics: Iterable[str]) -> ReaderSchema:
@@ -83,7 +82,7 @@ class DecodingPlanner:
     def column_type(self, reader_schema: ReaderSchema) -> Any:
         """Return the Arrow type of Spark's column for values of *reader_schema*."""
         self._load_definitions(reader_schema)
-        schema = self._definitions[reader_schema.version].parse()
+        schema = parse_once(self._definitions[reader_schema.version])
         return spark_type(schema.arrow_type())
 
     def resume(
@@ -162,10 +161,8 @@ class DecodingPlanner:
             )
         for version in found.versions:
             if version not in self._definitions:
-                text = self._catalog.schema_version(reader_schema.subject, version)
-                self._definitions[version] = Definition(
-                    text.type, text.definition, text.message
-                )
+                registered = self._catalog.schema_version(found.subject, version)
+                self._definitions[version] = schema_of(registered)
         for gone in set(self._definitions) - set(found.versions):
             del self._definitions[gone]
 
@@ -220,13 +217,7 @@ def check_columns(names: Iterable[str], options: ValueOptions | None) -> None:
 
 def to_metadata(reader_schema: ReaderSchema) -> dict[str, Any]:
     """Return the column metadata that holds *reader_schema*."""
-    return {
-        METADATA: {
-            "subject": reader_schema.subject,
-            "schema_id": reader_schema.schema_id,
-            "version": reader_schema.version,
-        }
-    }
+    return {METADATA: asdict(reader_schema)}
 
 
 def from_metadata(metadata: Mapping[str, Any]) -> ReaderSchema | None:

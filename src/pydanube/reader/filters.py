@@ -11,23 +11,19 @@ are read.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pydanube.model.positions import to_microseconds
 from pydanube.reader.bounds import split_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
 
 COLUMNS = ("topic", "partition", "offset", "publish_time", "key")
 """The columns that conditions may be on."""
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +86,13 @@ def may_match(conditions: Iterable[Condition], column: str, statistics: Any) -> 
     if statistics.num_values == 0:
         return all(each.test == "is null" and not each.is_negated for each in here)
     if statistics.has_min_max:
-        lowest, highest = _stored(statistics.min), _stored(statistics.max)
+        lowest, highest = map(_stored, (statistics.min, statistics.max))
     nulls = statistics.null_count if statistics.has_null_count else None
     return all(_may_be_true(each, lowest, highest, nulls) for each in here)
 
 
 def _stored(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return (value - EPOCH) // MICROSECOND
-    return value
+    return to_microseconds(value) if isinstance(value, datetime) else value
 
 
 def _may_be_true(each: Condition, lowest: Any, highest: Any, nulls: int | None) -> bool:

@@ -8,16 +8,14 @@ any case, because Spark passes them in lower case.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from pydanube.model.errors import InvalidConfig
 from pydanube.model.quantities import DURATION_UNITS, SPARK_BYTE_UNITS, parse_quantity
 from pydanube.model.suggestions import did_you_mean
 from pydanube.reader.bounds import parse_number
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 D = TypeVar("D", int, int | None)
 
@@ -31,11 +29,15 @@ class Option:
     meaning: str
     modes: str = "batch, stream"
     is_required: bool = False
+    alias: str | None = None
+    """Another name, in lower case."""
 
-    @property
-    def prefix(self) -> str | None:
-        """The prefix of a family of names, in lower case."""
-        return self.name[:-1].lower() if self.name.endswith("*") else None
+    def has_name(self, key: str) -> bool:
+        """Return whether *key*, in lower case, names the option or is in its family."""
+        name = self.name.lower()
+        if name.endswith("*"):
+            return key.startswith(name[:-1]) and key != name[:-1]
+        return key in (name, self.alias)
 
 
 def parse_options(
@@ -43,7 +45,6 @@ def parse_options(
     declared: Sequence[Option],
     *,
     mode: str | None = None,
-    aliases: Mapping[str, str] | None = None,
     ignored: frozenset[str] = frozenset(),
 ) -> ParsedOptions:
     """
@@ -53,25 +54,25 @@ def parse_options(
         given: Option texts by name, in any case.
         declared: All options that exist.
         mode: ``batch`` or ``stream``; options of the other mode are then refused.
-        aliases: Other names of options, in lower case.
         ignored: Names that are dropped, in lower case.
 
     Raises:
         InvalidConfig: A name is unknown, not for *mode* or given twice, or a required
             one is missing.
     """
-    by_key = {option.name.lower(): option for option in declared}
     values: dict[str, str] = {}
     for name, value in given.items():
-        key = (aliases or {}).get(name.lower(), name.lower())
+        key = name.lower()
         if key in ignored:
             continue
-        option = by_key.get(key) or _family_of(key, declared)
+        option = next((each for each in declared if each.has_name(key)), None)
         if option is None:
             names = [each.name for each in declared]
             raise InvalidConfig(f"unknown option {name!r}{did_you_mean(name, names)}")
         if mode is not None and mode not in option.modes:
             raise InvalidConfig(f"{option.name}: not for a {mode} read")
+        if key == option.alias:
+            key = option.name.lower()
         # The value may be a secret, so it is not shown.
         if values.setdefault(key, str(value).strip()) != str(value).strip():
             raise InvalidConfig(f"{name}: given twice with different values")
@@ -79,14 +80,6 @@ def parse_options(
         if option.is_required and not values.get(option.name.lower()):
             raise InvalidConfig(f"the option {option.name!r} is required")
     return ParsedOptions(values)
-
-
-def _family_of(key: str, declared: Sequence[Option]) -> Option | None:
-    for option in declared:
-        prefix = option.prefix
-        if prefix and key.startswith(prefix) and key != prefix:
-            return option
-    return None
 
 
 def options_table(declared: Sequence[Option], *, has_modes: bool = False) -> str:
@@ -106,17 +99,17 @@ def options_table(declared: Sequence[Option], *, has_modes: bool = False) -> str
 
 
 class ParsedOptions:
-    """The texts of options, and methods that parse them."""
+    """
+    The texts of options, and methods that parse them.
+
+    The methods raise InvalidConfig, which names the option, if a text is malformed.
+    """
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self._values = values
 
     def __contains__(self, name: str) -> bool:
         return name.lower() in self._values
-
-    def get(self, name: str) -> str | None:
-        """Return the text of an option, or None if it is not given."""
-        return self._values.get(name.lower())
 
     def text(self, name: str, default: str = "") -> str:
         """Return the text of an option, or *default*."""
@@ -127,103 +120,56 @@ class ParsedOptions:
         return [part.strip() for part in self.text(name).split(",") if part.strip()]
 
     def names(self, name: str) -> tuple[str, ...]:
-        """
-        Return the names in a list separated by commas, in order.
-
-        Raises:
-            InvalidConfig: The list has a name twice.
-        """
+        """Return the names in a list separated by commas, in order and each once."""
         found = tuple(self.items(name))
         if len(set(found)) < len(found):
             raise InvalidConfig(f"{name}: the list has a name twice")
         return found
 
     def count(self, name: str, default: D, *, smallest: int = 1) -> D:
-        """
-        Return a number from *smallest* up.
-
-        Raises:
-            InvalidConfig: The text is not such a number.
-        """
-        text = self.get(name)
-        if text is None:
+        """Return a number from *smallest* up."""
+        if name not in self:
             return default
-        number = parse_number(text)
+        number = parse_number(self.text(name))
         if number is None or number < smallest:
-            raise InvalidConfig(
-                f"{name}: must be a number from {smallest} up, not {text!r}"
-            )
+            raise self._malformed(name, f"a number from {smallest} up")
         return number
 
     def byte_count(self, name: str, default: D) -> D:
-        """
-        Return a number of bytes from 1 up, which may be written as ``64m``.
-
-        Raises:
-            InvalidConfig: The text is not such a number.
-        """
-        text = self.get(name)
-        if text is None:
+        """Return a number of bytes from 1 up, which may be written as ``64m``."""
+        if name not in self:
             return default
-        number = parse_quantity(text, SPARK_BYTE_UNITS)
+        number = parse_quantity(self.text(name), SPARK_BYTE_UNITS)
         if not number or number % 1 or number > 2**62:
-            raise InvalidConfig(
-                f"{name}: must be a number of bytes such as 1048576, 512k, 64m or 2g, "
-                f"not {text!r}"
-            )
+            what = "a number of bytes such as 1048576, 512k, 64m or 2g"
+            raise self._malformed(name, what)
         return int(number)
 
     def duration_s(self, name: str, default: float) -> float:
-        """
-        Return a duration such as ``500ms`` or ``15m``, in seconds.
-
-        Raises:
-            InvalidConfig: The text is not a duration.
-        """
-        text = self.get(name)
-        if text is None:
+        """Return a duration such as ``500ms`` or ``15m``, in seconds."""
+        if name not in self:
             return default
-        number = parse_quantity(text, DURATION_UNITS)
+        number = parse_quantity(self.text(name), DURATION_UNITS)
         if number is None:
-            raise InvalidConfig(
-                f"{name}: must be a time such as 500ms, 30s, 15m or 2h, not {text!r}"
-            )
+            raise self._malformed(name, "a time such as 500ms, 30s, 15m or 2h")
         return number
 
     def seconds(self, name: str, default: float) -> float:
-        """
-        Return a number of seconds above zero, such as ``2.5``.
-
-        Raises:
-            InvalidConfig: The text is not such a number.
-        """
-        text = self.text(name, str(default))
+        """Return a number of seconds above zero, such as ``2.5``."""
         try:
-            found = float(text)
+            found = float(self.text(name, str(default)))
         except ValueError:
             found = 0.0
         if not 0 < found < float("inf"):
-            raise InvalidConfig(
-                f"{name}: must be a number of seconds above zero, not {text!r}"
-            )
+            raise self._malformed(name, "a number of seconds above zero")
         return found
 
     def boolean(self, name: str, *, default: bool = False) -> bool:
-        """
-        Return whether the text is ``true``; else it must be ``false``.
-
-        Raises:
-            InvalidConfig: The text is neither.
-        """
+        """Return whether the text is ``true``; else it must be ``false``."""
         return self.choice(name, ("true", "false"), str(default)) == "true"
 
     def choice(self, name: str, choices: Sequence[str], default: str) -> str:
-        """
-        Return the one of *choices* that the text is, in any case.
-
-        Raises:
-            InvalidConfig: The text is none of them.
-        """
+        """Return the one of *choices* that the text is, in any case."""
         text = self.text(name, default)
         for each in choices:
             if text.lower() == each.lower():
@@ -241,3 +187,7 @@ class ParsedOptions:
             for key, value in sorted(self._values.items())
             if key.startswith(start)
         }
+
+    def _malformed(self, name: str, what: str) -> InvalidConfig:
+        text = self.text(name)
+        return InvalidConfig(f"{name}: must be {what}, not {text!r}")

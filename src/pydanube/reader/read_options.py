@@ -1,7 +1,9 @@
 """
-The options of a read, parsed and checked.
+The options of a read, declared, parsed and checked.
 
-Parsing returns consistent options or raises an error that names the option.  Pure.
+``OPTIONS`` declares all names; the table in ``docs/guide/spark.md`` is generated from
+it.  Options that Spark's Kafka source also has have the same names.  Parsing returns
+consistent options or raises an error that names the option.  Pure.
 """
 
 from __future__ import annotations
@@ -9,9 +11,9 @@ from __future__ import annotations
 import hashlib
 import re
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from pydanube.model.errors import InvalidConfig
 from pydanube.model.names import TopicName, parse_subscription
@@ -19,23 +21,210 @@ from pydanube.reader.bounds import (
     EARLIEST,
     LATEST,
     Bound,
+    parse_bound,
     parse_json,
     parse_number,
-    parse_offsets,
-    parse_timestamp,
-    parse_timestamps,
     split_name,
 )
-from pydanube.reader.option_parsing import ParsedOptions, parse_options
-from pydanube.reader.read_option_table import OPTIONS, URL_DEFAULT
+from pydanube.reader.option_parsing import Option, ParsedOptions, parse_options
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+URL_DEFAULT = "danube://127.0.0.1:6651"
+URL = Option(
+    "url",
+    URL_DEFAULT,
+    "The broker; `danube.url` is another name for it.",
+    alias="danube.url",
+)
 
-FROM_EARLIEST = Bound(value=EARLIEST)
-TO_LATEST = Bound(value=LATEST)
-
-_ALIASES = {"danube.url": "url"}
+OPTIONS = (
+    URL,
+    Option(
+        "subscribe",
+        "",
+        "The topics to read, separated by commas. The name of a partitioned topic "
+        "includes all its partitions, also those that are added later.",
+    ),
+    Option(
+        "subscribePattern",
+        "",
+        "A regular expression that must match whole topic names. A stream also finds "
+        "topics that are created later, and reads them from their first message.",
+    ),
+    Option(
+        "assign",
+        "",
+        'The partitions to read, such as `{"/default/orders": [0, 2]}`. Set exactly '
+        "one of `subscribe`, `subscribePattern` and `assign`.",
+    ),
+    Option(
+        "filter.partitions",
+        "all",
+        "The partition numbers to read of every topic, such as `0,2`. A topic without "
+        "partitions is partition 0.",
+    ),
+    Option(
+        "startingOffsets",
+        "earliest (batch), latest (stream)",
+        '`earliest`, `latest`, or JSON such as `{"/default/plain": 23, '
+        '"/default/orders": {"0": 23, "1": -2}}` with an offset for every topic, or '
+        "for each of its partitions, where -2 is earliest and -1 is latest. A stream "
+        "with a checkpoint continues from the checkpoint instead.",
+    ),
+    Option(
+        "startingTimestamp",
+        "",
+        "Start with the first message that was published at this time or later: "
+        "milliseconds since 1970, or a time with its time zone such as "
+        "`2026-01-31T12:00:00Z`.",
+    ),
+    Option(
+        "startingOffsetsByTimestamp",
+        "",
+        "Such a time for every topic or partition, in milliseconds: "
+        '`{"/default/orders": {"0": 1700000000000, "1": 1700000000000}}`. Set only one '
+        "of the three options.",
+    ),
+    Option(
+        "startingOffsetsByTimestampStrategy",
+        "error",
+        "What to do if a topic has no message from that time or later: fail with "
+        "`error`, or start at its end with `latest`.",
+    ),
+    Option(
+        "endingOffsets",
+        "latest",
+        "Where to stop, in the format of `startingOffsets`; the message at that offset "
+        "is not read.",
+        "batch",
+    ),
+    Option(
+        "endingTimestamp",
+        "",
+        "Stop before the first message that was published at this time or later, or at "
+        "the end if there is none.",
+        "batch",
+    ),
+    Option(
+        "endingOffsetsByTimestamp",
+        "",
+        "Such a time for every topic or partition, in milliseconds.",
+        "batch",
+    ),
+    Option(
+        "columns",
+        "all but `deliver_at` and `expires_at`",
+        "The columns to read, such as `offset,payload`. `schema(…)` does the same and "
+        "also sets their types.",
+    ),
+    Option(
+        "pushFilters",
+        "false",
+        "Evaluate conditions on `topic`, `partition`, `offset`, `publish_time` and "
+        "`key` in the source, so that it reads less. Only for a DataFrame that is read "
+        "once, with one set of conditions: see [Conditions](#conditions).",
+        "batch",
+    ),
+    Option(
+        "includeHeaders",
+        "true",
+        "Whether the default columns include `attributes`.",
+    ),
+    Option(
+        "tail",
+        "broker",
+        "`none` reads only segments, so that the broker does not serve messages. The "
+        "newest messages are then read after they are sealed.",
+    ),
+    Option(
+        "maxOffsetsPerTrigger",
+        "no limit",
+        "The most messages of a micro-batch, divided among the topics in proportion to "
+        "what each has waiting.",
+        "stream",
+    ),
+    Option(
+        "maxBytesPerTrigger",
+        "no limit",
+        "Approximately the most bytes of a micro-batch, such as `64m`, counted as they "
+        "are stored: compressed in segments. If both limits are set, both apply.",
+        "stream",
+    ),
+    Option(
+        "minOffsetsPerTrigger",
+        "none",
+        "Wait until this many messages are available, or `maxTriggerDelay` has passed. "
+        "The triggers `availableNow` and `once` do not wait.",
+        "stream",
+    ),
+    Option(
+        "maxTriggerDelay",
+        "15m",
+        "The longest time after the last micro-batch to wait for "
+        "`minOffsetsPerTrigger`, such as `500ms`, `30s`, `15m`, `2h`.",
+        "stream",
+    ),
+    Option(
+        "minPartitions",
+        "1",
+        "The least number of Spark partitions, if there are as many messages.",
+    ),
+    Option(
+        "maxRecordsPerPartition",
+        "no limit",
+        "The most messages of one Spark partition.",
+    ),
+    Option(
+        "maxBytesPerPartition",
+        "33554432",
+        "The most bytes of compressed segments in one Spark partition, such as `64m`: "
+        "larger ranges are split, and smaller neighbouring segments are merged.",
+    ),
+    Option(
+        "failOnDataLoss",
+        "true",
+        "Fail if messages are gone that were not read yet. `false` continues with the "
+        "first message that is left, and logs which messages are missing.",
+    ),
+    Option(
+        "subscription",
+        "",
+        "Report progress to the broker under this name, so that its tools show the "
+        "lag of the query. Only Spark's checkpoint decides what is read.",
+        "stream",
+    ),
+    Option(
+        "groupIdPrefix",
+        "",
+        "Instead of `subscription`: the prefix of a name that ends with a hash of the "
+        "topics that the query reads.",
+        "stream",
+    ),
+    Option(
+        "decode",
+        "false",
+        "Add the column `value`, decoded with the subject of the topics.",
+    ),
+    Option(
+        "schemaVersion",
+        "latest",
+        "The reader schema: the version of the subject whose columns `value` has. "
+        "`latest` is the latest version when the query is planned. A stream without "
+        "this option keeps the version in its checkpoint.",
+    ),
+    Option(
+        "onUndecodable",
+        "fail",
+        "What to do if a message cannot be decoded: `fail` ends the query with an "
+        "error that names the message; with `null` its `value` is null, and the column "
+        "`_error` has the reason.",
+    ),
+    Option(
+        "fetchOffset.numRetries",
+        "10",
+        "How often a request is retried while the broker cannot be reached.",
+    ),
+    Option("fetchOffset.retryIntervalMs", "500", "The delay before each retry."),
+)
 
 
 class Mode(Enum):
@@ -76,10 +265,8 @@ class ReadOptions:
     """The partitions to read of each topic, instead of both."""
     partitions: frozenset[int] | None = None
     """The partition numbers to read; None: all."""
-    starting: Bound = FROM_EARLIEST
-    ending: Bound = TO_LATEST
-    starting_option: str = "startingOffsets"
-    ending_option: str = "endingOffsets"
+    starting: Bound = Bound(option="startingOffsets", value=EARLIEST)
+    ending: Bound = Bound(option="endingOffsets", value=LATEST)
     has_tail: bool = True
     """True if the tail is read, too."""
     columns: tuple[str, ...] | None = None
@@ -128,13 +315,10 @@ def parse_read_options(options: Mapping[str, str], mode: Mode | None) -> ReadOpt
             contradicts another.
         InvalidName: A topic or subscription name is malformed.
     """
-    given = parse_options(
-        options, OPTIONS, mode=None if mode is None else mode.value, aliases=_ALIASES
-    )
+    given = parse_options(options, OPTIONS, mode=None if mode is None else mode.value)
     topics, pattern, assigned = _selection(given)
-    starting, starting_option = _bound(given, "starting", _starting_default(mode))
-    ending, ending_option = _bound(given, "ending", "latest")
-    _check_ends(mode, starting, ending)
+    starting = _bound(given, "starting", mode)
+    ending = _bound(given, "ending", mode)
     rows_max = given.count("maxOffsetsPerTrigger", None)
     rows_min = given.count("minOffsetsPerTrigger", None)
     if rows_min is not None and rows_max is not None and rows_min > rows_max:
@@ -143,6 +327,7 @@ def parse_read_options(options: Mapping[str, str], mode: Mode | None) -> ReadOpt
         )
     if "maxTriggerDelay" in given and rows_min is None:
         raise InvalidConfig("maxTriggerDelay: only with minOffsetsPerTrigger")
+    interval_ms = given.count("fetchOffset.retryIntervalMs", 500, smallest=0)
     return ReadOptions(
         url=given.text("url", URL_DEFAULT),
         topics=topics,
@@ -151,12 +336,10 @@ def parse_read_options(options: Mapping[str, str], mode: Mode | None) -> ReadOpt
         partitions=_partitions(given),
         starting=starting,
         ending=ending,
-        starting_option=starting_option,
-        ending_option=ending_option,
         has_tail=given.choice("tail", ("broker", "none"), "broker") == "broker",
         columns=_columns(given),
         has_attributes=given.boolean("includeHeaders", default=True),
-        pushes_filters=given.boolean("pushFilters", default=False),
+        pushes_filters=given.boolean("pushFilters"),
         trigger_rows_max=rows_max,
         trigger_bytes_max=given.byte_count("maxBytesPerTrigger", None),
         trigger_rows_min=rows_min,
@@ -167,8 +350,7 @@ def parse_read_options(options: Mapping[str, str], mode: Mode | None) -> ReadOpt
         fail_on_data_loss=given.boolean("failOnDataLoss", default=True),
         subscription=_subscription(given),
         retries=given.count("fetchOffset.numRetries", 10, smallest=0),
-        retry_interval_s=given.count("fetchOffset.retryIntervalMs", 500, smallest=0)
-        / 1000,
+        retry_interval_s=interval_ms / 1000,
         values=_values(given),
     )
 
@@ -213,35 +395,35 @@ def _assigned(text: str) -> dict[str, tuple[int, ...]]:
 
 
 def _partitions(given: ParsedOptions) -> frozenset[int] | None:
-    text = given.get("filter.partitions")
-    if text is None:
+    if "filter.partitions" not in given:
         return None
     numbers = [parse_number(each) for each in given.items("filter.partitions")]
     found = frozenset(number for number in numbers if number is not None)
     if not numbers or None in numbers:
         raise InvalidConfig(
-            f"filter.partitions: must be partition numbers such as 0,2, not {text!r}"
+            "filter.partitions: must be partition numbers such as 0,2, not "
+            f"{given.text('filter.partitions')!r}"
         )
     return found
 
 
 def _columns(given: ParsedOptions) -> tuple[str, ...] | None:
-    text = given.get("columns")
-    if text is None:
+    if "columns" not in given:
         return None
     names = tuple(given.items("columns"))
     if not names or len(set(names)) < len(names):
         raise InvalidConfig(
             "columns: must be names of columns such as offset,payload, each once, "
-            f"not {text!r}"
+            f"not {given.text('columns')!r}"
         )
     return names
 
 
 def _subscription(given: ParsedOptions) -> str | None:
     if "groupIdPrefix" not in given:
-        name = given.get("subscription")
-        return None if name is None else parse_subscription(name)
+        if "subscription" not in given:
+            return None
+        return parse_subscription(given.text("subscription"))
     if "subscription" in given:
         raise InvalidConfig("set only one of 'subscription' and 'groupIdPrefix'")
     # A restarted query keeps its name; queries of other topics have other names.
@@ -266,39 +448,26 @@ def _values(given: ParsedOptions) -> ValueOptions | None:
     )
 
 
-def _starting_default(mode: Mode | None) -> str:
-    return "earliest" if mode is Mode.BATCH else "latest"
-
-
-def _bound(given: ParsedOptions, end: str, default: str) -> tuple[Bound, str]:
-    """Return the bound at *end*, ``starting`` or ``ending``, and its option's name."""
-    offsets, time, times = (
-        f"{end}Offsets",
-        f"{end}Timestamp",
-        f"{end}OffsetsByTimestamp",
-    )
+def _bound(given: ParsedOptions, end: str, mode: Mode | None) -> Bound:
+    """Return the bound at *end*, ``starting`` or ``ending``."""
+    offsets = f"{end}Offsets"
+    time, times = f"{end}Timestamp", f"{end}OffsetsByTimestamp"
     found = [name for name in (offsets, time, times) if name in given]
     if len(found) > 1:
         raise InvalidConfig(f"set only one of {' and '.join(found)}")
-    strategy = "startingOffsetsByTimestampStrategy"
-    allows_future = end == "ending"
-    if not allows_future:
+    option = found[0] if found else offsets
+    is_start, is_batch = end == "starting", mode is Mode.BATCH
+    allows_future = not is_start
+    if is_start:
+        strategy = "startingOffsetsByTimestampStrategy"
         allows_future = given.choice(strategy, ("error", "latest"), "error") == "latest"
-        if strategy in given and found in ([], [offsets]):
+        if strategy in given and option == offsets:
             raise InvalidConfig(f"{strategy}: only with {time} or {times}")
-    if time in found:
-        bound = parse_timestamp(given.text(time), time, allows_future=allows_future)
-        return bound, time
-    if times in found:
-        bound = parse_timestamps(given.text(times), times, allows_future=allows_future)
-        return bound, times
-    return parse_offsets(given.text(offsets, default), offsets), offsets
-
-
-def _check_ends(mode: Mode | None, starting: Bound, ending: Bound) -> None:
-    if mode is not Mode.BATCH:
-        return
-    if not starting.is_time and not starting.by_name and starting.value == LATEST:
-        raise InvalidConfig("startingOffsets: a batch cannot start at latest")
-    if not ending.is_time and not ending.by_name and ending.value == EARLIEST:
-        raise InvalidConfig("endingOffsets: a batch cannot end at earliest")
+    default = "earliest" if is_start and is_batch else "latest"
+    text = given.text(option, default)
+    bound = parse_bound(option, text, allows_future=allows_future)
+    is_empty = bound == Bound(option=offsets, value=LATEST if is_start else EARLIEST)
+    if is_batch and is_empty:
+        verb = "start" if is_start else "end"
+        raise InvalidConfig(f"{offsets}: a batch cannot {verb} at {text.lower()}")
+    return bound

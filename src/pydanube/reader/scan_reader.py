@@ -15,28 +15,29 @@ says.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pydanube.model.batch import ATTRIBUTES_TYPE, TIME_TYPE
 from pydanube.model.errors import CorruptSegment, InvalidRequest, OffsetDropped
 from pydanube.reader import filters
 from pydanube.reader.bounds import split_name
-from pydanube.reader.decoding import ERROR, VALUE, ValueDecoder
-from pydanube.reader.offsets import Position, find_losses, raise_losses
-from pydanube.reader.scans import TopicRange, plan_scans
+from pydanube.reader.catalog import Catalog
+from pydanube.reader.decoding import (
+    ERROR,
+    VALUE,
+    Decoding,
+    ValueDecoder,
+    value_type_of,
+)
+from pydanube.reader.filters import Condition
+from pydanube.reader.query_positions import Position
+from pydanube.reader.scans import Scan, SegmentRange, plan_scans
 from pydanube.reader.segment_files import open_segment, reading_segment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    import pyarrow.parquet as pq
-
-    from pydanube.reader.catalog import Catalog
-    from pydanube.reader.decoding import Decoding
-    from pydanube.reader.filters import Condition
-    from pydanube.reader.scans import Scan, SegmentRange
+from pydanube.reader.topics import find_range
 
 log = logging.getLogger(__name__)
 
@@ -124,8 +125,7 @@ def read_scan(
     """
     decoder = None
     if decoding is not None:
-        at = schema.get_field_index(VALUE)
-        decoder = ValueDecoder(decoding, None if at < 0 else schema.field(at).type)
+        decoder = ValueDecoder(decoding, value_type_of(schema))
     reading = _ScanReader(catalog, _names(schema, conditions), conditions)
     position = scan.base
     try:
@@ -136,7 +136,15 @@ def read_scan(
         log.info("%s: planning again from offset %d: %s", scan.topic, position, moved)
     else:
         return
-    for rest in _plan_again(scan, position, catalog, fail_on_data_loss):
+    if position == scan.end:
+        return
+    stop = Position(scan.topic_id, scan.end)
+    left = find_range(
+        catalog, scan.topic, position, stop, fail_on_data_loss=fail_on_data_loss
+    )
+    scan_bytes_max = max(1, scan.byte_count)
+    scans = plan_scans([left], scan_bytes_max=scan_bytes_max) if left else []
+    for rest in scans:
         try:
             for batch, _ in reading.batches(rest):
                 yield from conform(batch, rest.topic, schema, decoder)
@@ -341,29 +349,6 @@ def _missing(scan: Scan, base: int, end: int) -> CorruptSegment:
     )
 
 
-def _plan_again(
-    scan: Scan, position: int, catalog: Catalog, fail_on_data_loss: bool
-) -> list[Scan]:
-    """Plan the rest of *scan*, from *position* on, again."""
-    if position == scan.end:
-        return []
-    head, layout = catalog.layout(scan.topic, position, scan.end)
-    begin = {scan.topic: Position(scan.topic_id, position)}
-    until = {scan.topic: Position(scan.topic_id, scan.end)}
-    lost = find_losses(begin, {scan.topic: head}, until)
-    if fail_on_data_loss:
-        raise_losses(lost)
-    for loss in lost:
-        log.warning("skipping lost messages: %s", loss)
-    if head.topic_id != scan.topic_id:
-        return []
-    base, end = max(position, head.base), min(scan.end, head.end)
-    if base >= end:
-        return []
-    rest = TopicRange(scan.topic, scan.topic_id, base, end, layout.segments)
-    return plan_scans([rest], scan_bytes_max=max(1, scan.byte_count))
-
-
 def _column(batch: pa.RecordBatch, topic: str, field: Any) -> Any:
     if field.name in ("topic", "partition"):
         base, number = split_name(topic)
@@ -395,5 +380,4 @@ def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _origin(scan: Scan) -> str:
-    urls = [piece.url for piece in scan.segments]
-    return ", ".join(urls) if urls else "the broker's answer"
+    return ", ".join(piece.url for piece in scan.segments) or "the broker's answer"

@@ -12,14 +12,11 @@ Pure: the same input always gives the same plan.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from pydanube.wire.files.segment_checksums import NOTHING_KNOWN, SegmentFacts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 TAIL_MESSAGE_BYTES = 100
 """The assumed size of a message in the tail, if the broker does not report one."""

@@ -8,23 +8,24 @@ tasks check again.  The option ``failOnDataLoss`` decides whether that ends the 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from pydanube.model.errors import InvalidRequest, TopicNotFound
-from pydanube.reader import filters, offsets
+from pydanube.reader import filters
 from pydanube.reader.bounds import split_name
-from pydanube.reader.offsets import Head, Position, Positions
+from pydanube.reader.catalog import Catalog
+from pydanube.reader.filters import Condition
+from pydanube.reader.query_positions import (
+    Head,
+    Position,
+    Positions,
+    find_losses,
+    raise_losses,
+)
+from pydanube.reader.read_options import ReadOptions
 from pydanube.reader.scans import Scan, TopicRange, plan_scans
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pydanube.reader.bounds import Bound
-    from pydanube.reader.catalog import Catalog
-    from pydanube.reader.filters import Condition
-    from pydanube.reader.read_options import ReadOptions
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ def find_heads(options: ReadOptions, catalog: Catalog) -> Heads:
         try:
             heads[name] = catalog.head(name)
         except TopicNotFound:
-            # The topic was deleted; require_topics raises if it is needed.
+            # The topic was deleted; require_heads raises if it is needed.
             continue
         except InvalidRequest:
             # A pattern selects only the topics that can be read.
@@ -58,21 +59,22 @@ def _names(options: ReadOptions, catalog: Catalog) -> set[str]:
     return {name for name in found if options.selects(name)}
 
 
-def require_topics(
-    options: ReadOptions, catalog: Catalog, heads: Mapping[str, Head]
-) -> None:
+def require_heads(options: ReadOptions, catalog: Catalog) -> Heads:
     """
-    Raise unless all topics and partitions that *options* name exist.
+    Return the heads of the topics that *options* select, after checking their names.
 
     Raises:
-        TopicNotFound: A topic or a partition does not exist.
+        TopicNotFound: A topic or a partition that *options* name does not exist.
     """
+    heads = find_heads(options, catalog)
     parts = {split_name(topic) for topic in heads}
     bases = {base for base, _ in parts}
     missing = [
         name
         for name in options.topics
-        if name not in {*heads, *bases} and not _is_left_out(options, catalog, name)
+        if name not in {*heads, *bases}
+        # The filter may exclude all partitions of a topic that exists.
+        and (options.partitions is None or not catalog.partitions(name))
     ]
     missing += [
         name if name not in bases else f"{name} partition {number}"
@@ -82,11 +84,7 @@ def require_topics(
     ]
     if missing:
         raise TopicNotFound(f"no such topic: {', '.join(dict.fromkeys(missing))}")
-
-
-def _is_left_out(options: ReadOptions, catalog: Catalog, name: str) -> bool:
-    """Return whether *name* exists and ``filter.partitions`` excludes all of it."""
-    return options.partitions is not None and bool(catalog.partitions(name))
+    return heads
 
 
 def readable_heads(options: ReadOptions, heads: Heads) -> Heads:
@@ -94,18 +92,6 @@ def readable_heads(options: ReadOptions, heads: Heads) -> Heads:
     if options.has_tail:
         return heads
     return {topic: head.without_tail() for topic, head in heads.items()}
-
-
-def find_positions(
-    bound: Bound, option: str, heads: Mapping[str, Head], catalog: Catalog
-) -> Positions:
-    """
-    Return the positions of *bound*, the value of *option*, in the topics of *heads*.
-
-    Raises:
-        InvalidConfig: *bound* does not fit these topics.
-    """
-    return offsets.resolve(bound, heads, option, catalog.offset_at_time)
 
 
 def plan_read(
@@ -166,25 +152,35 @@ def find_ranges(
         if base >= until:
             continue
         wanted = Position(stop.topic_id, until)
-        found = find_range(options, catalog, topic, base, wanted, is_new=is_new)
-        if found is not None and topic in heads:
+        found = find_range(
+            catalog,
+            topic,
+            base,
+            wanted,
+            fail_on_data_loss=options.fail_on_data_loss,
+            is_new=is_new,
+        )
+        if found is None:
+            continue
+        if topic in heads:
             found = replace(found, message_bytes=heads[topic].message_bytes)
-        if found is not None:
-            ranges[topic] = found
+        ranges[topic] = found
     return ranges
 
 
 def find_range(
-    options: ReadOptions,
     catalog: Catalog,
     topic: str,
     base: int,
     stop: Position,
     *,
+    fail_on_data_loss: bool,
     is_new: bool = False,
 ) -> TopicRange | None:
     """
     Return the segments of ``base … stop`` of *topic*, or None if nothing is left.
+
+    Without *fail_on_data_loss* losses are logged, and what is left is returned.
 
     Raises:
         OffsetDropped, TopicNotFound: As for ``plan_read``.
@@ -198,35 +194,14 @@ def find_range(
         # Messages dropped before the query found the topic are no loss.
         base = max(base, head.base)
     begin, until = {topic: Position(stop.topic_id, base)}, {topic: stop}
-    lost = offsets.find_losses(begin, heads, until) or offsets.find_losses(until, heads)
-    handle_losses(lost, is_strict=options.fail_on_data_loss)
+    lost = find_losses(begin, heads, until) or find_losses(until, heads)
+    if fail_on_data_loss:
+        raise_losses(lost)
+    for loss in lost:
+        log.warning("skipping lost messages: %s", loss)
     if head is None or found is None or head.topic_id != stop.topic_id:
         return None
     base, end = max(base, head.base), min(stop.offset, head.end)
     if base >= end:
         return None
     return replace(found, topic_id=stop.topic_id, base=base, end=end)
-
-
-def handle_losses(lost: Sequence[offsets.Loss], *, is_strict: bool) -> None:
-    """
-    Raise an error about *lost* if *is_strict*; otherwise log it.
-
-    Raises:
-        OffsetDropped, TopicNotFound: There are losses, and *is_strict*.
-    """
-    if is_strict:
-        offsets.raise_losses(lost)
-    for loss in lost:
-        log.warning("skipping lost messages: %s", loss)
-
-
-def selected_positions(options: ReadOptions, start: Positions) -> Positions:
-    """
-    Return *start* without the topics that *options* no longer select.
-
-    The checkpoint keeps their positions, in case they are selected again.
-    """
-    return {
-        topic: position for topic, position in start.items() if options.selects(topic)
-    }

@@ -19,7 +19,7 @@ from pydanube.model.names import TopicName
 from pydanube.model.retry import RetryPolicy
 from pydanube.reader.catalog import process_client
 from pydanube.reader.option_parsing import Option
-from pydanube.reader.read_option_table import URL_DEFAULT
+from pydanube.reader.read_options import URL_DEFAULT
 from pydanube.sinks import secrets
 from pydanube.sinks.http_bodies import Format, format_named, idempotency_key
 from pydanube.sinks.requests import Requests, summarize

@@ -6,16 +6,11 @@ Everything in this module is pure; callers pass the time.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from pydanube.reader.offsets import Position, Positions, share
-from pydanube.reader.scans import byte_count, offset_within
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pydanube.reader.scans import TopicRange
+from pydanube.reader.query_positions import Position, Positions, share
+from pydanube.reader.scans import TopicRange, byte_count, offset_within
 
 
 @dataclass(slots=True)
@@ -32,14 +27,19 @@ class BatchThresholds:
     _ran_at: float | None = None
 
     def is_due(self, waiting: int, now: float) -> bool:
-        """Return whether a micro-batch of *waiting* messages should run now."""
-        if waiting >= self.rows_min or self._ran_at is None:
-            return True
-        return now - self._ran_at >= self.delay_s
+        """
+        Return whether a micro-batch of *waiting* messages should run now.
 
-    def on_run(self, now: float) -> None:
-        """Record that a micro-batch runs now; the delay starts again."""
-        self._ran_at = now
+        If so, the delay starts again.
+        """
+        is_due = (
+            waiting >= self.rows_min
+            or self._ran_at is None
+            or now - self._ran_at >= self.delay_s
+        )
+        if is_due:
+            self._ran_at = now
+        return is_due
 
 
 def count_between(start: Mapping[str, Position], end: Mapping[str, Position]) -> int:

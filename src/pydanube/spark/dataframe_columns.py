@@ -4,19 +4,15 @@ The columns of a DataFrame as Arrow types.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from pydanube.model.errors import InvalidConfig
 from pydanube.model.suggestions import did_you_mean
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pyspark.sql.types import StructType
 
 
 def columns_of(schema: StructType) -> pa.Schema:

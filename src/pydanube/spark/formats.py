@@ -7,12 +7,11 @@ validates options and columns before a query starts.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyspark.sql.types import StructType
 
 SINKS = {

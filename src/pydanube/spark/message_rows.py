@@ -6,7 +6,8 @@ Batches are split by topic and partition with Arrow's functions.  Pure.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,12 +17,7 @@ from pydanube.model.batch import ATTRIBUTES_TYPE, TIME_TYPE
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import PARTITION_MARK, TopicName
 from pydanube.model.suggestions import did_you_mean
-from pydanube.spark.write_options import Encode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pydanube.spark.write_options import WriteOptions
+from pydanube.spark.write_options import Encode, WriteOptions
 
 PAYLOAD = "payload"
 VALUE = "value"
@@ -29,8 +25,23 @@ TOPIC = "topic"
 PARTITION = "partition"
 
 _TEXT = (pa.binary(), pa.string())
-_TIMES = ("deliver_at", "expires_at")
-_COLUMNS = (VALUE, PAYLOAD, "key", "attributes", TOPIC, PARTITION, *_TIMES)
+_TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    PAYLOAD: (
+        _TEXT.__contains__,
+        "binary or string; a column named value may be of any type",
+    ),
+    "key": (_TEXT.__contains__, "binary or string"),
+    "attributes": (
+        lambda has: types.is_map(has) and has.key_type == has.item_type == pa.string(),
+        "map<string, string>",
+    ),
+    TOPIC: (types.is_string, "string"),
+    PARTITION: (types.is_integer, "a whole number"),
+    "deliver_at": (TIME_TYPE.equals, "timestamp"),
+    "expires_at": (TIME_TYPE.equals, "timestamp"),
+}
+"""The columns that have certain types: a test of the type, and what it must be."""
+_COLUMNS = (VALUE, *_TYPES)
 
 OFFSET = "offset"
 NOT_WRITTEN = frozenset(
@@ -42,7 +53,11 @@ NOT_WRITTEN = frozenset(
 def check_columns(schema: pa.Schema, options: WriteOptions) -> list[str]:
     """Return why rows of *schema* cannot become messages; empty if they can."""
     names = set(schema.names)
-    found = [_unknown(name) for name in schema.names if not _is_known(name)]
+    found = [
+        _unknown(name)
+        for name in schema.names
+        if name not in _COLUMNS and name not in NOT_WRITTEN
+    ]
     if options.topic is None and OFFSET in names:
         found.append(
             "no topic: rows with an offset were read from a topic, and their column "
@@ -66,11 +81,12 @@ def check_columns(schema: pa.Schema, options: WriteOptions) -> list[str]:
             "encode=payload: there is a column value; call it payload, or use "
             "encode=auto"
         )
-    found += [
-        _wrong(name, schema.field(name).type)
-        for name in schema.names
-        if not _fits(name, schema.field(name).type, options)
-    ]
+    for field in schema:
+        if field.name not in _TYPES or (field.name == TOPIC and options.topic):
+            continue
+        fits, wanted = _TYPES[field.name]
+        if not fits(field.type):
+            found.append(f"the column {field.name} must be {wanted}, not {field.type}")
     return found
 
 
@@ -105,54 +121,14 @@ def split_by_topic(
     order = pc.sort_indices(encoded.indices)
     messages, begin = messages.take(order), 0
     counts = pc.value_counts(encoded.indices)
-    by_code = dict(
-        zip(
-            counts.field("values").to_pylist(),
-            counts.field("counts").to_pylist(),
-            strict=True,
-        )
-    )
-    for code in sorted(by_code):
-        yield distinct[code], messages.slice(begin, by_code[code])
-        begin += by_code[code]
-
-
-def base_name(topic: str) -> str:
-    """Return the topic that *topic* is a partition of, or *topic* itself."""
-    found = TopicName.parse(topic).split_partition()
-    return topic if found is None else str(found[0])
-
-
-def _is_known(name: str) -> bool:
-    return name in _COLUMNS or name in NOT_WRITTEN
+    for count in sorted(counts.to_pylist(), key=lambda each: each["values"]):
+        yield distinct[count["values"]], messages.slice(begin, count["counts"])
+        begin += count["counts"]
 
 
 def _unknown(name: str) -> str:
     hint = did_you_mean(name, _COLUMNS) or "; struct(*) AS value keeps it"
     return f"a message has no column {name!r}{hint}"
-
-
-def _fits(name: str, has: pa.DataType, options: WriteOptions) -> bool:
-    if name in (PAYLOAD, "key"):
-        return has in _TEXT
-    if name == "attributes":
-        return bool(types.is_map(has) and has.key_type == has.item_type == pa.string())
-    if name == TOPIC:
-        return options.topic is not None or has == pa.string()
-    if name == PARTITION:
-        return bool(types.is_integer(has))
-    return name not in _TIMES or has == TIME_TYPE
-
-
-def _wrong(name: str, has: pa.DataType) -> str:
-    wanted = {
-        PAYLOAD: "binary or string; a column named value may be of any type",
-        "key": "binary or string",
-        "attributes": "map<string, string>",
-        TOPIC: "string",
-        PARTITION: "a whole number",
-    }.get(name, "timestamp")
-    return f"the column {name} must be {wanted}, not {has}"
 
 
 def _topic_names(batch: pa.RecordBatch, topic: str | None) -> Any:

@@ -12,7 +12,8 @@ from typing import Any
 
 from pyspark.sql import datasource as spark
 
-from pydanube.reader.filters import COLUMNS, EPOCH, MICROSECOND, Condition
+from pydanube.model.positions import to_microseconds
+from pydanube.reader.filters import COLUMNS, Condition
 
 _TESTS: dict[type, str] = {
     spark.EqualTo: "=",
@@ -62,7 +63,7 @@ def _value(column: str, value: Any) -> Any:
         case (("partition" | "offset"), int()) if not isinstance(value, bool):
             return value if abs(value) < 2**63 else None
         case "publish_time", datetime() if value.utcoffset() is not None:
-            return (value - EPOCH) // MICROSECOND
+            return to_microseconds(value)
         case "key", bytes() | bytearray():
             return bytes(value)
         case "key", str():

@@ -7,17 +7,14 @@ A batch that Spark repeats has the same ``BatchKey``.  Nothing here depends on S
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
+
+import pyarrow as pa
 
 from pydanube.model.errors import InvalidConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    import pyarrow as pa
-
-    from pydanube.reader.option_parsing import ParsedOptions
+from pydanube.reader.option_parsing import ParsedOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from pydanube.reader.option_parsing import Option, ParsedOptions, parse_options
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 SPARK_OPTIONS = frozenset({"checkpointlocation", "queryname"})
 """Options for Spark itself, which it also passes to the sink of a stream."""
@@ -33,9 +30,7 @@ RETRY_INTERVAL = Option(
 
 
 def parse_sink_options(
-    given: Mapping[str, str],
-    declared: Sequence[Option],
-    aliases: Mapping[str, str] | None = None,
+    given: Mapping[str, str], declared: Sequence[Option]
 ) -> ParsedOptions:
     """
     Parse the options of a sink; see ``parse_options``.
@@ -43,4 +38,4 @@ def parse_sink_options(
     Raises:
         InvalidConfig: A name is unknown or given twice, or a required one is missing.
     """
-    return parse_options(given, declared, aliases=aliases, ignored=SPARK_OPTIONS)
+    return parse_options(given, declared, ignored=SPARK_OPTIONS)

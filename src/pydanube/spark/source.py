@@ -10,15 +10,17 @@ first used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pydanube.model.errors import InvalidConfig
 from pydanube.reader import topics
-from pydanube.reader.catalog import Catalog, broker_catalog
+from pydanube.reader.catalog import Catalog
 from pydanube.reader.decoding import ERROR, VALUE
 from pydanube.reader.decoding_planner import (
     DecodingPlanner,
@@ -26,34 +28,17 @@ from pydanube.reader.decoding_planner import (
     from_metadata,
     to_metadata,
 )
+from pydanube.reader.query_positions import ReaderSchema, resolve
 from pydanube.reader.read_options import (
     Mode,
     OnUndecodable,
     ReadOptions,
     parse_read_options,
 )
-from pydanube.reader.scan_reader import (
-    DECODED_COLUMNS,
-    SCHEMA,
-    SCHEMA_DEFAULT,
-    check_schema,
-)
-from pydanube.spark.input_partitions import (
-    ScanPartition,
-    decoding_planner,
-    read_partition,
-)
+from pydanube.reader.scan_reader import DECODED_COLUMNS, SCHEMA, SCHEMA_DEFAULT
 from pydanube.spark.pushdown import condition_of
 from pydanube.spark.stream import StreamReader
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    import pyarrow as pa
-    from pyspark.sql.datasource import DataSourceStreamReader
-
-    from pydanube.reader.filters import Condition
-    from pydanube.reader.offsets import ReaderSchema
+from pydanube.spark.topic_reader import TopicReader
 
 
 class DanubeDataSource(DataSource):  # type: ignore[misc]
@@ -66,17 +51,19 @@ class DanubeDataSource(DataSource):  # type: ignore[misc]
     def schema(self) -> StructType:
         """Return the columns; the broker provides the type of decoded values."""
         options = parse_read_options(dict(self.options), None)
-        return schema_of(options, broker_catalog(options))
+        return schema_of(options, Catalog(options))
 
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType) -> BatchReader:
         options = parse_read_options(dict(self.options), Mode.BATCH)
-        _check_chosen(options, schema)
-        return BatchReader(options, _arrow_schema(schema), planned=_planned(schema))
+        return BatchReader(
+            options, _arrow_schema(schema, options), planned=_planned(schema)
+        )
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
         options = parse_read_options(dict(self.options), Mode.STREAM)
-        _check_chosen(options, schema)
-        return StreamReader(options, _arrow_schema(schema), planned=_planned(schema))
+        return StreamReader(
+            options, _arrow_schema(schema, options), planned=_planned(schema)
+        )
 
 
 def schema_of(options: ReadOptions, catalog: Catalog) -> StructType:
@@ -124,30 +111,24 @@ def _column(options: ReadOptions, catalog: Catalog, name: str) -> StructField:
     if name != VALUE:
         return StructField(name, from_arrow_type(SCHEMA.field(name).type))
     assert options.values is not None, "check_columns refuses this"
-    heads = topics.find_heads(options, catalog)
-    topics.require_topics(options, catalog, heads)
+    heads = topics.require_heads(options, catalog)
     values = DecodingPlanner(options.values, catalog)
     reader_schema = values.plan(heads)
     value_type = from_arrow_type(values.column_type(reader_schema))
     return StructField(VALUE, value_type, metadata=to_metadata(reader_schema))
 
 
-class BatchReader(DataSourceReader):  # type: ignore[misc]
+class BatchReader(TopicReader, DataSourceReader):  # type: ignore[misc]
     """A batch read: a fixed offset range of each topic."""
 
     def __init__(
         self,
         options: ReadOptions,
         schema: pa.Schema,
-        connect: Callable[[ReadOptions], Catalog] = broker_catalog,
+        connect: Callable[[ReadOptions], Catalog] = Catalog,
         planned: ReaderSchema | None = None,
     ) -> None:
-        check_schema(schema)
-        self._options = options
-        self._schema = schema
-        self._catalog = connect(options)
-        self._values = decoding_planner(options, schema, self._catalog, planned)
-        self._conditions: tuple[Condition, ...] = ()
+        super().__init__(options, schema, connect, planned)
         self.pushFilters = _PushFilters(self)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -180,27 +161,13 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         often its tasks are repeated.
         """
         options, catalog = self._options, self._catalog
-        heads = topics.find_heads(options, catalog)
-        topics.require_topics(options, catalog, heads)
-        heads = topics.readable_heads(options, heads)
-        start = topics.find_positions(
-            options.starting, options.starting_option, heads, catalog
-        )
-        end = topics.find_positions(
-            options.ending, options.ending_option, heads, catalog
-        )
+        heads = topics.readable_heads(options, topics.require_heads(options, catalog))
+        start = resolve(options.starting, heads, catalog.offset_at_time)
+        end = resolve(options.ending, heads, catalog.offset_at_time)
         decoding = None
         if self._values is not None:
             decoding = self._values.decoding(heads, self._values.plan(heads))
-        scans = topics.plan_read(
-            options, catalog, start, end, heads=heads, conditions=self._conditions
-        )
-        return [ScanPartition(scan, decoding) for scan in scans]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_partition(
-            partition, self._options, self._schema, self._catalog, self._conditions
-        )
+        return self._plan(start, end, heads, decoding)
 
 
 class _PushFilters:
@@ -221,21 +188,18 @@ class _PushFilters:
         return self._reader.take(pushed)
 
 
-def _check_chosen(options: ReadOptions, schema: StructType) -> None:
-    if options.columns is not None and list(options.columns) != schema.names:
-        raise InvalidConfig(
-            f"columns: schema(…) has other columns: {', '.join(schema.names)}; use "
-            "either columns or schema(…)"
-        )
-
-
 def _planned(schema: StructType) -> ReaderSchema | None:
     """Return the reader schema, if it was chosen together with the columns."""
     metadata = [field.metadata for field in schema if field.name == VALUE]
     return from_metadata(metadata[0] or {}) if metadata else None
 
 
-def _arrow_schema(schema: StructType) -> pa.Schema:
+def _arrow_schema(schema: StructType, options: ReadOptions) -> pa.Schema:
+    if options.columns is not None and list(options.columns) != schema.names:
+        raise InvalidConfig(
+            f"columns: schema(…) has other columns: {', '.join(schema.names)}; use "
+            "either columns or schema(…)"
+        )
     if not len(schema):
         raise InvalidConfig("the schema has no columns")
     found: pa.Schema = to_arrow_schema(schema, timezone="UTC")

@@ -1,17 +1,19 @@
 """
 Topics as an endless stream of micro-batches.
 
-Spark calls ``StreamReader``; pure code in ``reader.offsets``, ``batch_limits`` and
-``reader.scans`` decides what to read.
+Spark calls ``StreamReader``; pure code in ``reader.query_positions``, ``batch_limits``
+and ``reader.scans`` decides what to read.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -22,26 +24,14 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pydanube.model.errors import BrokerError
-from pydanube.reader import offsets, topics
-from pydanube.reader.catalog import Catalog, broker_catalog
-from pydanube.reader.offsets import Position, Positions
-from pydanube.reader.scan_reader import check_schema
+from pydanube.reader import query_positions, topics
+from pydanube.reader.catalog import Catalog
+from pydanube.reader.query_positions import Position, Positions, ReaderSchema
+from pydanube.reader.read_options import ReadOptions
+from pydanube.reader.topics import Heads
 from pydanube.spark import batch_limits
 from pydanube.spark.batch_limits import BatchThresholds
-from pydanube.spark.input_partitions import (
-    ScanPartition,
-    decoding_planner,
-    read_partition,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    import pyarrow as pa
-
-    from pydanube.reader.offsets import ReaderSchema
-    from pydanube.reader.read_options import ReadOptions
-    from pydanube.reader.topics import Heads
+from pydanube.spark.topic_reader import TopicReader
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +44,9 @@ this wait the query asks the broker 40 times a second.
 """
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+class StreamReader(  # type: ignore[misc]
+    TopicReader, DataSourceStreamReader, SupportsTriggerAvailableNow
+):
     """
     A stream read: topics as an endless stream of micro-batches.
 
@@ -67,17 +59,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self,
         options: ReadOptions,
         schema: pa.Schema,
-        connect: Callable[[ReadOptions], Catalog] = broker_catalog,
+        connect: Callable[[ReadOptions], Catalog] = Catalog,
         *,
         wait: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
         planned: ReaderSchema | None = None,
     ) -> None:
-        check_schema(schema)
-        self._options = options
-        self._schema = schema
-        self._catalog = connect(options)
-        self._values = decoding_planner(options, schema, self._catalog, planned)
+        super().__init__(options, schema, connect, planned)
         self._wait = wait
         self._clock = clock
         self._heads: Heads = {}
@@ -93,17 +81,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return where a query without a checkpoint begins."""
-        options = self._options
-        heads = self._find_heads()
-        topics.require_topics(options, self._catalog, heads)
-        start = topics.find_positions(
+        options, catalog = self._options, self._catalog
+        heads = self._heads = topics.require_heads(options, catalog)
+        start = query_positions.resolve(
             options.starting,
-            options.starting_option,
             topics.readable_heads(options, heads),
-            self._catalog,
+            catalog.offset_at_time,
         )
         reader_schema = None if self._values is None else self._values.plan(heads)
-        return offsets.to_json(start, reader_schema)
+        return query_positions.to_json(start, reader_schema)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """
@@ -134,7 +120,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             OffsetDropped: Messages after *start* are gone, and failOnDataLoss is set.
             TopicNotFound: A topic is deleted, and failOnDataLoss is set.
         """
-        begin = offsets.from_json(start)
+        begin = query_positions.from_json(start)
         # Spark passes the end of a batch as the start only after that batch is done,
         # and it calls this once more before Trigger.AvailableNow ends.  So, unlike
         # commit(), this call also reports the last batch.
@@ -143,49 +129,41 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if end == begin and self._target is None:
             self._wait(IDLE_WAIT_S)
             end = self._advance(begin, limit)
-        reader_schema = recorded = offsets.reader_schema_in(start)
+        reader_schema = recorded = query_positions.reader_schema_in(start)
         # Equal positions must be equal text, or Spark runs an empty batch: a new
         # reader schema is recorded with the first messages that it is used for.
         if end != begin and self._values is not None:
             reader_schema = self._values.resume(end, recorded)
-        return offsets.to_json(end, reader_schema)
+        return query_positions.to_json(end, reader_schema)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return the latest known ends of the topics, from which lag is computed."""
         if not self._heads:
             return None
-        return offsets.to_json(
+        return query_positions.to_json(
             {
                 topic: Position(head.topic_id, head.end)
                 for topic, head in self._heads.items()
             }
         )
 
-    def partitions(
-        self, start: dict[str, Any], end: dict[str, Any]
-    ) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
         """
         Return the scans of ``start … end``.
 
         They always give the same messages and the same values, because *end* contains
         the reader schema.
         """
-        begin, stop = offsets.from_json(start), offsets.from_json(end)
+        begin, stop = query_positions.from_json(start), query_positions.from_json(end)
         decoding = None
         if self._values is not None:
-            reader_schema = offsets.reader_schema_in(end) or self._values.plan(stop)
+            reader_schema = query_positions.reader_schema_in(end) or self._values.plan(stop)
             decoding = self._values.decoding(stop, reader_schema)
-        scans = topics.plan_read(
-            self._options, self._catalog, begin, stop, heads=self._heads
-        )
-        return [ScanPartition(scan, decoding) for scan in scans]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_partition(partition, self._options, self._schema, self._catalog)
+        return self._plan(begin, stop, self._heads, decoding)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Report the progress to the broker."""
-        self._report(offsets.from_json(end))
+        self._report(query_positions.from_json(end))
 
     def _find_heads(self) -> Heads:
         self._heads = topics.find_heads(self._options, self._catalog)
@@ -197,15 +175,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         target = self._target
         if target is None:
             target = topics.readable_heads(self._options, heads)
-        begin = offsets.add_topics(at, target)
-        lost = offsets.find_losses(
-            topics.selected_positions(self._options, begin), heads
-        )
+        begin = query_positions.add_topics(at, target)
+        # The checkpoint keeps the positions of topics that are no longer selected, in
+        # case they are selected again.
+        selected = {
+            topic: position
+            for topic, position in begin.items()
+            if self._options.selects(topic)
+        }
+        lost = query_positions.find_losses(selected, heads)
         if self._options.fail_on_data_loss:
-            offsets.raise_losses(lost)
+            query_positions.raise_losses(lost)
         # Losses are skipped here, and logged when the batch is planned.
-        begin = offsets.skip_losses(begin, lost)
-        end = offsets.advance(begin, target)
+        begin = query_positions.skip_losses(begin, lost)
+        end = query_positions.advance(begin, target)
         waiting = batch_limits.count_between(begin, end)
         if waiting and not self._is_due(waiting, limit):
             return at
@@ -217,11 +200,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         is_last = self._target is not None or isinstance(limit, ReadAllAvailable)
         if self._thresholds is None or is_last:
             return True
-        now = self._clock()
-        if not self._thresholds.is_due(waiting, now):
-            return False
-        self._thresholds.on_run(now)
-        return True
+        return self._thresholds.is_due(waiting, self._clock())
 
     def _limited(self, begin: Positions, end: Positions, limit: ReadLimit) -> Positions:
         """Limit *end* by the options, unless Spark asks for everything."""
@@ -234,7 +213,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if isinstance(limit, ReadMaxBytes):
             bytes_max = limit.max_bytes
         if rows_max is not None:
-            end = offsets.within_rows(begin, end, rows_max)
+            end = query_positions.within_rows(begin, end, rows_max)
         if bytes_max is None:
             return end
         ranges = topics.find_ranges(

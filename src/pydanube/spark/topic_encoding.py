@@ -7,22 +7,22 @@ they are encoded as JSON.  A task looks up each topic once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
+from pydanube.client.schema import Schema
+from pydanube.client.schemas import schema_of
 from pydanube.model.errors import BrokerError, InvalidRequest, TopicNotFound
 from pydanube.model.schemas import SchemaReference
-from pydanube.reader.decoding import Definition
-from pydanube.spark.message_rows import PAYLOAD, VALUE, base_name
-from pydanube.spark.write_options import Encode
-
-if TYPE_CHECKING:
-    from pydanube.schemas.column_encoding import ColumnEncoder
-    from pydanube.spark.write_options import WriteOptions
-    from pydanube.sync import Client
+from pydanube.reader.bounds import split_name
+from pydanube.reader.decoding import parse_once
+from pydanube.spark.message_rows import PAYLOAD, VALUE
+from pydanube.spark.write_options import Encode, WriteOptions
+from pydanube.sync import Client
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class TopicEncoding:
 
     reference: SchemaReference | None
     """The writer schema that the messages name."""
-    encode: ColumnEncoder | None
+    encode: Callable[[Any], Any] | None
     """None if rows have payloads already."""
 
     def messages(self, rows: pa.RecordBatch, topic: str) -> pa.RecordBatch:
@@ -72,7 +72,7 @@ class TopicEncodings:
             SchemaNotFound: The subject does not have the version in ``schemaVersion``.
             TopicNotFound: The topic does not exist.
         """
-        base = base_name(topic)
+        base, _ = split_name(topic)
         if base not in self._known:
             self._known[base] = self._find(base, topic)
         return self._known[base]
@@ -83,8 +83,7 @@ class TopicEncodings:
             bound = self._client.schemas.topic_schema(topic)
         has = self._value_type
         if bound is None:
-            encode = None if has is None else _encoder(None, has)
-            return TopicEncoding(None, encode)
+            return TopicEncoding(None, None if has is None else _encoder(None, has))
         wanted = self._options.version or bound.version
         found = (
             self._client.schemas.latest(bound.subject)
@@ -94,9 +93,8 @@ class TopicEncodings:
         reference = SchemaReference(subject=found.subject, version=found.version)
         if has is None:
             return TopicEncoding(reference, None)
-        definition = Definition(found.type, found.definition, found.message)
         try:
-            return TopicEncoding(reference, _encoder(definition, has))
+            return TopicEncoding(reference, _encoder(schema_of(found), has))
         except InvalidRequest as error:
             raise type(error)(
                 f"{base} takes version {found.version} of {found.subject}: {error}"
@@ -125,9 +123,8 @@ def require_topic(client: Client, topic: str) -> None:
 
 
 @lru_cache(maxsize=256)
-def _encoder(definition: Definition | None, has: Any) -> ColumnEncoder:
+def _encoder(schema: Schema[Any] | None, has: Any) -> Callable[[Any], Any]:
     # The schema languages are not needed if rows have payloads.
     from pydanube.schemas.column_encoding import column_encoder  # noqa: PLC0415
 
-    schema = None if definition is None else definition.parse()
-    return column_encoder(schema, has)
+    return column_encoder(None if schema is None else parse_once(schema), has)

@@ -9,30 +9,26 @@ after a crash of the driver, an executor or the broker changes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter
+from pyspark.sql.types import StructType
 
 from pydanube.model.errors import BrokerError, InvalidConfig
+from pydanube.model.schemas import SchemaReference
+from pydanube.model.staging import StagedPart
 from pydanube.reader.catalog import process_client
+from pydanube.reader.decoding import value_type_of
 from pydanube.spark.dataframe_columns import arrow_schema
-from pydanube.spark.message_rows import VALUE, check_columns, split_by_topic
+from pydanube.spark.message_rows import check_columns, split_by_topic
+from pydanube.spark.sink import BatchIdentity, BatchKey, Sink, TaskKey
 from pydanube.spark.sink_data_source import SinkDataSource
-from pydanube.spark.topic_encoding import TopicEncodings, require_topic
+from pydanube.spark.topic_encoding import TopicEncoding, TopicEncodings, require_topic
 from pydanube.spark.write_options import Delivery, WriteOptions, parse_write_options
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from pyspark.sql.datasource import DataSourceArrowWriter
-    from pyspark.sql.types import StructType
-
-    from pydanube.model.schemas import SchemaReference
-    from pydanube.model.staging import StagedPart
-    from pydanube.spark.sink import BatchIdentity, BatchKey, Sink, TaskKey
-    from pydanube.spark.topic_encoding import TopicEncoding
-    from pydanube.sync import Client, Staging
+from pydanube.sync import Client, Staging
 
 SEND_BYTES = 4 * 1024 * 1024
 """How much of a topic is sent at once in the mode at-least-once."""
@@ -67,7 +63,7 @@ def check_topic(client: Client, options: WriteOptions, columns: pa.Schema) -> No
     """
     assert options.topic is not None
     require_topic(client, options.topic)
-    TopicEncodings(client, options, _value_type(columns)).of(options.topic)
+    TopicEncodings(client, options, value_type_of(columns)).of(options.topic)
 
 
 class DanubeSink(SinkDataSource):
@@ -186,7 +182,7 @@ class TopicSink:
         encodings: TopicEncodings | None = None
         for batch in batches:
             if encodings is None:
-                value_type = _value_type(batch.schema)
+                value_type = value_type_of(batch.schema)
                 encodings = TopicEncodings(client, self._options, value_type)
             for topic, rows in split_by_topic(batch, self._options.topic):
                 encoding = encodings.of(topic)
@@ -232,8 +228,3 @@ class _TopicProducer:
         if self._waiting:
             self._send(pa.Table.from_batches(self._waiting))
         self._waiting, self._byte_count = [], 0
-
-
-def _value_type(columns: pa.Schema) -> pa.DataType | None:
-    at = columns.get_field_index(VALUE)
-    return None if at < 0 else columns.field(at).type

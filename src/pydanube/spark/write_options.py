@@ -7,22 +7,19 @@ The options of the topic sink.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from pydanube.model.errors import InvalidConfig
 from pydanube.model.names import TopicName, parse_client_name
 from pydanube.reader.option_parsing import Option
-from pydanube.reader.read_option_table import URL_DEFAULT
+from pydanube.reader.read_options import URL, URL_DEFAULT
 from pydanube.spark.sink import BatchIdentity
 from pydanube.spark.sink_options import APP_ID, BATCH_ID, parse_sink_options
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 OPTIONS = (
-    Option("url", URL_DEFAULT, "The broker; `danube.url` is another name for it."),
+    URL,
     Option(
         "topic",
         "the column `topic`",
@@ -51,8 +48,6 @@ OPTIONS = (
     APP_ID,
     BATCH_ID,
 )
-
-_ALIASES = {"danube.url": "url"}
 
 
 class Delivery(Enum):
@@ -93,7 +88,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         InvalidConfig: An option is unknown, malformed, or contradicts another.
         InvalidName: The topic's name or the appId is malformed.
     """
-    given = parse_sink_options(options, OPTIONS, _ALIASES)
+    given = parse_sink_options(options, OPTIONS)
     topic = given.text("topic")
     identity = BatchIdentity.parse(given)
     if identity.app is not None:

@@ -7,16 +7,14 @@ from pydanube.pipelines.progress import (
     QueryState,
     RunState,
     key_of,
-    lag_of,
     unseen,
 )
-from pydanube.reader import offsets
-from pydanube.reader.offsets import Position
+from pydanube.reader.query_positions import Position, to_json
 
 
 def positions(**by_topic):
     return json.dumps(
-        offsets.to_json(
+        to_json(
             {f"/default/{name}": Position(1, end) for name, end in by_topic.items()}
         )
     )
@@ -63,20 +61,15 @@ def test_lag_sums_all_topics_and_sources():
         {"latestOffset": positions(c=2), "endOffset": positions(c=1)},
         {"latestOffset": "7", "endOffset": "5"},
     ]
-    assert lag_of({"sources": sources}) == 7
-
-
-def test_lag_of_recreated_topic_is_its_whole_length():
-    other = json.dumps(offsets.to_json({"/default/a": Position(2, 3)}))
-    sources = [{"latestOffset": other, "endOffset": positions(a=100)}]
-    assert lag_of({"sources": sources}) == 3
+    found = query()
+    found.on_reports([report(0, 1) | {"sources": sources}])
+    assert found.lag == 7
 
 
 def test_lag_of_other_sources_is_unknown():
-    for offset in (None, 5, "5", "x", {"a": 1}, '{"version": 99}'):
-        sources = [{"latestOffset": offset, "endOffset": offset}]
-        assert lag_of({"sources": sources}) is None
-    assert lag_of({}) is None
+    found = query()
+    found.on_reports([report(0, 1)])
+    assert found.lag is None
 
 
 def test_reports_are_counted_once():

@@ -7,11 +7,8 @@ from pydanube.reader.bounds import (
     EARLIEST,
     LATEST,
     Bound,
-    parse_offsets,
-    parse_timestamp,
-    parse_timestamps,
+    parse_bound,
     split_name,
-    wanted,
 )
 
 PLAIN, ORDERS = "/default/plain", "/default/orders"
@@ -21,6 +18,7 @@ PARTS = [f"{ORDERS}-part-{number}" for number in range(3)]
 def test_split_name_returns_topic_and_partition():
     assert split_name(PARTS[2]) == (ORDERS, 2)
     assert split_name(PLAIN) == (PLAIN, 0)
+    assert split_name(f"{PLAIN}-part-x") == (f"{PLAIN}-part-x", 0)
 
 
 @pytest.mark.parametrize(
@@ -45,14 +43,14 @@ def test_split_name_returns_topic_and_partition():
     ],
 )
 def test_bounds_name_partitions_by_topic_or_full_name(text, expected):
-    assert wanted(parse_offsets(text, "startingOffsets"), PARTS, "x") == expected
+    assert parse_bound("startingOffsets", text).numbers_for(PARTS) == expected
 
 
 @pytest.mark.parametrize(
     "text", ['{"/default/plain": 5}', '{"/default/plain": {"0": 5}}']
 )
 def test_a_topic_without_partitions_is_its_own_partition_0(text):
-    assert wanted(parse_offsets(text, "x"), [PLAIN], "x") == {PLAIN: 5}
+    assert parse_bound("endingOffsets", text).numbers_for([PLAIN]) == {PLAIN: 5}
 
 
 @pytest.mark.parametrize(
@@ -69,14 +67,13 @@ def test_a_topic_without_partitions_is_its_own_partition_0(text):
 )
 def test_bounds_that_do_not_fit_the_topics_are_refused(text, message):
     with pytest.raises(InvalidConfig, match=f"startingOffsets: .*{message}"):
-        wanted(parse_offsets(text, "startingOffsets"), PARTS, "startingOffsets")
+        parse_bound("startingOffsets", text).numbers_for(PARTS)
 
 
 def test_one_time_may_apply_to_all_partitions():
-    bound = parse_timestamps(
-        '{"/default/orders": 1700000000000}', "x", allows_future=True
-    )
-    assert wanted(bound, PARTS, "x") == dict.fromkeys(PARTS, 1_700_000_000_000_000)
+    text = '{"/default/orders": 1700000000000}'
+    bound = parse_bound("startingOffsetsByTimestamp", text)
+    assert bound.numbers_for(PARTS) == dict.fromkeys(PARTS, 1_700_000_000_000_000)
 
 
 @pytest.mark.parametrize(
@@ -89,8 +86,13 @@ def test_one_time_may_apply_to_all_partitions():
     ],
 )
 def test_a_time_is_milliseconds_or_a_date_with_its_zone(text, microseconds):
-    found = parse_timestamp(text, "startingTimestamp", allows_future=False)
-    assert found == Bound(value=microseconds, is_time=True, allows_future=False)
+    found = parse_bound("startingTimestamp", text, allows_future=False)
+    assert found == Bound(
+        option="startingTimestamp",
+        value=microseconds,
+        is_time=True,
+        allows_future=False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def test_a_time_is_milliseconds_or_a_date_with_its_zone(text, microseconds):
 )
 def test_malformed_time_is_refused(text):
     with pytest.raises(InvalidConfig, match="startingTimestamp: must be milliseconds"):
-        parse_timestamp(text, "startingTimestamp", allows_future=False)
+        parse_bound("startingTimestamp", text)
 
 
 @pytest.mark.parametrize(
@@ -119,14 +121,14 @@ def test_malformed_time_is_refused(text):
 )
 def test_malformed_offsets_are_refused_with_the_option_s_name(text):
     with pytest.raises(InvalidConfig, match="endingOffsets"):
-        parse_offsets(text, "endingOffsets")
+        parse_bound("endingOffsets", text)
 
 
 def test_a_malformed_topic_is_refused():
     with pytest.raises(InvalidName):
-        parse_offsets('{"orders": 5}', "startingOffsets")
+        parse_bound("startingOffsets", '{"orders": 5}')
 
 
 def test_times_are_not_negative():
     with pytest.raises(InvalidConfig, match="milliseconds since 1970, not -1"):
-        parse_timestamps('{"/default/a": -1}', "x", allows_future=True)
+        parse_bound("endingOffsetsByTimestamp", '{"/default/a": -1}')

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from pydanube.model.errors import ConnectionLost, TopicNotFound
-from pydanube.reader.catalog import Catalog, broker_catalog
+from pydanube.reader.catalog import Catalog
 from pydanube.reader.read_options import ReadOptions
 from support.topic_directory import messages
 
@@ -49,9 +49,7 @@ class BreakingClient:
 def catalog(client, retries=2):
     waits = []
     found = Catalog(
-        "danube://b",
-        retries=retries,
-        retry_interval_s=0.5,
+        ReadOptions(url="danube://b", retries=retries, retry_interval_s=0.5),
         connect=lambda _: client,
         wait=waits.append,
     )
@@ -103,5 +101,5 @@ def test_read_without_progress_fails():
 
 
 def test_catalog_is_pickled_without_a_connection():
-    found = pickle.loads(pickle.dumps(broker_catalog(ReadOptions(url="danube://b:1"))))
+    found = pickle.loads(pickle.dumps(Catalog(ReadOptions(url="danube://b:1"))))
     assert isinstance(found, Catalog)

@@ -6,16 +6,16 @@ import pickle
 import pyarrow as pa
 import pytest
 
+from pydanube.client.schema import Schema
 from pydanube.model.errors import InvalidPayload, InvalidRequest
 from pydanube.model.schemas import SchemaType
 from pydanube.reader.decoding import (
     Decoding,
-    Definition,
     ValueDecoder,
     decode_column,
     group_by_schema,
 )
-from pydanube.reader.offsets import ReaderSchema
+from pydanube.reader.query_positions import ReaderSchema
 from pydanube.reader.read_options import OnUndecodable
 from support.hostile_schemas import hostile_schemas
 
@@ -26,7 +26,7 @@ READ_AS = ReaderSchema(subject="orders", schema_id=7, version=2)
 
 
 def definition(document):
-    return Definition(
+    return Schema(
         SchemaType.JSON_SCHEMA, json.dumps({"type": "object", **document})
     )
 
@@ -37,7 +37,7 @@ def decoder(on_undecodable=OnUndecodable.NULL, value_type=None, **more):
         definitions={
             1: definition(FIRST),
             2: definition(SECOND),
-            4: Definition(SchemaType.STRING, ""),
+            4: Schema(SchemaType.STRING, ""),
         },
         on_undecodable=on_undecodable,
         **more,
@@ -155,7 +155,7 @@ def test_hostile_payloads_are_values_or_null_with_a_reason(hostile):
     reader_schema = ReaderSchema(subject="orders", schema_id=7, version=1)
     decoding = Decoding(
         reader_schema=reader_schema,
-        definitions={1: Definition(hostile.type, hostile.definition)},
+        definitions={1: Schema(hostile.type, hostile.definition)},
         on_undecodable=OnUndecodable.NULL,
     )
     messages = batch(*((7, 1, payload) for payload in hostile.payloads * 2))

@@ -5,15 +5,15 @@ import pickle
 
 import pytest
 
+from pydanube.client.schema import Schema
 from pydanube.model.errors import InvalidConfig, InvalidRequest, SchemaNotFound
-from pydanube.reader.decoding import Definition
 from pydanube.reader.decoding_planner import (
     DecodingPlanner,
     check_columns,
     from_metadata,
     to_metadata,
 )
-from pydanube.reader.offsets import ReaderSchema
+from pydanube.reader.query_positions import ReaderSchema
 from pydanube.reader.read_options import OnUndecodable, ValueOptions
 from support.topic_directory import TopicDirectory
 
@@ -123,7 +123,7 @@ def test_tasks_get_versions_registered_after_the_plan(topics):
     topics.register("orders", *texts)
     found = values.decoding([A], reader_schema(2))
     assert sorted(found.definitions) == [1, 2, 3]
-    assert found.definitions[3] == Definition(found.definitions[3].type, texts[2])
+    assert found.definitions[3] == Schema.json_schema(texts[2])
     assert found.reader_schema == reader_schema(2)
 
 

@@ -7,8 +7,8 @@ import pytest
 from pydanube.model.errors import InvalidConfig, InvalidName
 from pydanube.reader.bounds import EARLIEST, LATEST
 from pydanube.reader.option_parsing import options_table
-from pydanube.reader.read_option_table import OPTIONS
 from pydanube.reader.read_options import (
+    OPTIONS,
     Mode,
     ValueOptions,
     parse_read_options,
@@ -218,7 +218,7 @@ def test_a_read_is_bounded_by_times():
     )
     assert (found.starting.value, found.starting.is_time) == (1_000_000, True)
     assert not found.starting.allows_future
-    assert found.starting_option == "startingTimestamp"
+    assert found.starting.option == "startingTimestamp"
     assert found.ending.by_name == {("/default/a", 0): 2_000_000}
     assert found.ending.allows_future
     lenient = stream(startingTimestamp="1", startingOffsetsByTimestampStrategy="latest")

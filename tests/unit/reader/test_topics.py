@@ -5,14 +5,13 @@ import logging
 import pytest
 
 from pydanube.model.errors import InvalidRequest, OffsetDropped, TopicNotFound
-from pydanube.reader.offsets import Position
+from pydanube.reader.query_positions import Position
 from pydanube.reader.read_options import Mode, parse_read_options
 from pydanube.reader.topics import (
     find_heads,
     find_range,
     plan_read,
-    require_topics,
-    selected_positions,
+    require_heads,
 )
 from support.topic_directory import TopicDirectory
 
@@ -78,7 +77,7 @@ def test_pattern_skips_non_reliable_topics(topics):
 def test_named_topics_must_exist(topics, said, missing):
     read = options(**said)
     with pytest.raises(TopicNotFound, match=f"no such topic: {missing}$"):
-        require_topics(read, topics, find_heads(read, topics))
+        require_heads(read, topics)
 
 
 @pytest.mark.parametrize(
@@ -93,28 +92,27 @@ def test_named_topics_must_exist(topics, said, missing):
 )
 def test_unselected_partitions_need_not_exist(topics, said):
     read = options(**said)
-    require_topics(read, topics, find_heads(read, topics))
+    require_heads(read, topics)
 
 
 def test_loss_is_raised_or_logged(topics, caplog):
     topics.drop_below(A, 30)
     stop = Position(0, 35)
     with pytest.raises(OffsetDropped, match=r"messages 5 … 30 \(25, the last is 29\)"):
-        find_range(options(subscribe=A), topics, A, 5, stop)
-    lenient = options(subscribe=A, failOnDataLoss="false")
+        find_range(topics, A, 5, stop, fail_on_data_loss=True)
     with caplog.at_level(logging.WARNING):
-        found = find_range(lenient, topics, A, 5, stop)
+        found = find_range(topics, A, 5, stop, fail_on_data_loss=False)
     assert (found.base, found.end) == (30, 35)
     assert "skipping lost messages: /default/a: messages 5 … 30" in caplog.text
 
 
 def test_nothing_is_left_of_a_topic_that_is_gone(topics):
-    lenient = options(subscribe=A, failOnDataLoss="false")
+    stop = Position(0, 35)
     topics.delete(A)
-    assert find_range(lenient, topics, A, 5, Position(0, 35)) is None
+    assert find_range(topics, A, 5, stop, fail_on_data_loss=False) is None
     topics.create(A, 9)
     topics.publish(A, 50)
-    assert find_range(lenient, topics, A, 5, Position(0, 35)) is None
+    assert find_range(topics, A, 5, stop, fail_on_data_loss=False) is None
 
 
 def test_tail_message_size_comes_from_the_head(topics):
@@ -124,10 +122,3 @@ def test_tail_message_size_comes_from_the_head(topics):
     start, end = {A: Position(0, 30)}, {A: Position(0, 40)}
     assert len(plan_read(read, topics, start, end, heads=heads)) == 5
     assert len(plan_read(read, topics, start, end, heads={})) == 1
-
-
-def test_checkpoint_may_have_unselected_topics():
-    start = {A: Position(0, 1), PARTS[0]: Position(1, 2)}
-    assert selected_positions(options(subscribe="/default/b"), start) == {
-        PARTS[0]: Position(1, 2)
-    }

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pydanube.model.errors import InvalidName, InvalidRequest
-from pydanube.spark.message_rows import base_name, check_columns, split_by_topic
+from pydanube.spark.message_rows import check_columns, split_by_topic
 from pydanube.spark.write_options import Encode, WriteOptions
 
 TO_ONE = WriteOptions(topic="/default/a")
@@ -192,8 +192,3 @@ def test_row_with_null_or_malformed_topic_is_refused():
         split({"topic": pa.array([None], pa.string()), "payload": [b""]})
     with pytest.raises(InvalidName, match="orders"):
         split({"topic": ["/default/a", "orders"], "payload": [b"", b""]})
-
-
-def test_a_partition_has_the_schema_of_its_base_name():
-    assert base_name("/default/a-part-12") == "/default/a"
-    assert base_name("/default/a-part-x") == "/default/a-part-x"

@@ -21,9 +21,9 @@ from pydanube.model.errors import (
     TopicNotFound,
 )
 from pydanube.reader import topics
-from pydanube.reader.catalog import broker_catalog
+from pydanube.reader.catalog import Catalog
 from pydanube.reader.decoding_planner import DecodingPlanner
-from pydanube.reader.offsets import Position
+from pydanube.reader.query_positions import Position
 from pydanube.reader.read_options import OnUndecodable, ReadOptions, ValueOptions
 from pydanube.tables.export import rounds
 from pydanube.tables.export.table_columns import (
@@ -44,9 +44,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pydanube.reader.catalog import Catalog
     from pydanube.reader.decoding import Decoding
-    from pydanube.reader.offsets import Head
+    from pydanube.reader.query_positions import Head
     from pydanube.reader.scans import TopicRange
     from pydanube.tables.data_files import DataFile, TableLocation
     from pydanube.tables.export.rounds import ExportRound
@@ -155,7 +154,7 @@ class Exporter:
         work: ExportFunction = export,
         *,
         dead_letters: LakeTable | None = None,
-        connect: Callable[[ReadOptions], Catalog] = broker_catalog,
+        connect: Callable[[ReadOptions], Catalog] = Catalog,
         unique: Callable[[], str],
     ) -> None:
         if (options.undecodable is UndecodablePolicy.DEAD_LETTER) != (
@@ -394,11 +393,11 @@ class Exporter:
         if base >= head.end:
             return None
         return topics.find_range(
-            self._read,
             self._catalog,
             topic,
             base,
             Position(head.topic_id, head.end),
+            fail_on_data_loss=self._read.fail_on_data_loss,
             is_new=exported is None,
         )
 

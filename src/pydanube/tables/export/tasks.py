@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 
 from pydanube.model.errors import BrokerError
-from pydanube.reader.catalog import broker_catalog
+from pydanube.reader.catalog import Catalog
 from pydanube.reader.scan_reader import read_scan
 from pydanube.tables.data_files import DataFile, FileWriter
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pydanube.reader.catalog import Catalog
     from pydanube.reader.decoding import Decoding
     from pydanube.reader.read_options import ReadOptions
     from pydanube.reader.scans import Scan
@@ -69,7 +68,7 @@ def export(job: ExportJob) -> ExportOutcome:
     the other tasks and can delete their files.
     """
     try:
-        return export_from(job, broker_catalog(job.read))
+        return export_from(job, Catalog(job.read))
     except BrokerError as error:
         return error
 

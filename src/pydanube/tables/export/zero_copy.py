@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pydanube.model.errors import Conflict, InvalidRequest, TopicNotFound
 from pydanube.reader.bounds import split_name
-from pydanube.reader.catalog import Catalog, broker_catalog, process_client
+from pydanube.reader.catalog import Catalog, process_client
 from pydanube.reader.read_options import ReadOptions
 from pydanube.reader.scans import SegmentFile, TopicRange
 from pydanube.reader.segment_files import corrupt_segment, open_segment, reading_segment
@@ -78,7 +78,7 @@ class ZeroCopyExporter:
         self._topic = topic
         self._table = table
         self._connect = connect
-        self._catalog: Catalog = broker_catalog(ReadOptions(url=url, topics=(topic,)))
+        self._catalog = Catalog(ReadOptions(url=url, topics=(topic,)))
 
     def plan(self) -> list[TopicSegments]:
         """

@@ -6,7 +6,7 @@ import pytest
 
 from pydanube.model.errors import InvalidConfig, OffsetDropped, TopicNotFound
 from pydanube.reader.bounds import EARLIEST, LATEST, Bound
-from pydanube.reader.offsets import (
+from pydanube.reader.query_positions import (
     Head,
     Position,
     ReaderSchema,
@@ -44,36 +44,36 @@ def nobody(topic, time):
 
 
 def resolved(bound, find=nobody, heads=HEADS):
-    found = resolve(bound, heads, "startingOffsets", find)
+    found = resolve(bound, heads, find)
     return {topic: at.offset for topic, at in found.items()}
 
 
 def test_a_bound_is_one_rule_for_all_topics_or_an_offset_for_each():
-    assert resolved(Bound(value=EARLIEST)) == {A: 10, B: 0}
-    assert resolved(Bound(value=LATEST)) == {A: 50, B: 0}
-    mixed = Bound(by_name={(A, None): 20, (B, None): LATEST})
+    assert resolved(Bound(option="startingOffsets", value=EARLIEST)) == {A: 10, B: 0}
+    assert resolved(Bound(option="startingOffsets", value=LATEST)) == {A: 50, B: 0}
+    mixed = Bound(option="startingOffsets", by_name={(A, None): 20, (B, None): LATEST})
     assert resolved(mixed) == {A: 20, B: 0}
-    assert resolve(mixed, HEADS, "x", nobody)[B] == Position(2, 0)
+    assert resolve(mixed, HEADS, nobody)[B] == Position(2, 0)
 
 
 def test_offset_after_the_end_is_refused():
     with pytest.raises(
         InvalidConfig, match="startingOffsets: /default/a ends at offset 50"
     ):
-        resolved(Bound(by_name={(A, None): 51, (B, None): 0}))
+        resolved(Bound(option="startingOffsets", by_name={(A, None): 51, (B, None): 0}))
 
 
 def test_a_time_is_the_first_message_published_then_or_later():
     found = {A: 30, B: None}
-    bound = Bound(value=7, is_time=True)
+    bound = Bound(option="startingOffsets", value=7, is_time=True)
     assert resolved(bound, lambda topic, _: found[topic]) == {A: 30, B: 0}
-    strict = Bound(value=7, is_time=True, allows_future=False)
+    strict = Bound(option="startingOffsets", value=7, is_time=True, allows_future=False)
     with pytest.raises(InvalidConfig, match=f"{B} has no message .*Strategy=latest"):
         resolved(strict, lambda topic, _: found[topic])
 
 
 def test_times_are_looked_for_topic_by_topic():
-    bound = Bound(by_name={(A, 0): 11, (B, None): 12}, is_time=True)
+    bound = Bound(option="startingOffsets", by_name={(A, 0): 11, (B, None): 12}, is_time=True)
     assert resolved(bound, lambda _, time: time) == {A: 11, B: 12}
 
 

@@ -10,17 +10,13 @@ in this module is pure.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydanube.model.errors import InvalidConfig, OffsetDropped, TopicNotFound
-from pydanube.reader.bounds import EARLIEST, LATEST, split_name, wanted
+from pydanube.reader.bounds import EARLIEST, LATEST, Bound, split_name
 from pydanube.reader.scans import TAIL_MESSAGE_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from pydanube.reader.bounds import Bound
 
 VERSION = 1
 VALUES = "values"
@@ -144,7 +140,6 @@ def reader_schema_in(value: Mapping[str, Any]) -> ReaderSchema | None:
 def resolve(
     bound: Bound,
     heads: Mapping[str, Head],
-    option: str,
     find: Callable[[str, int], int | None],
 ) -> Positions:
     """
@@ -157,39 +152,26 @@ def resolve(
             has an offset or time after a topic's end.
     """
     positions = {}
-    for topic, value in wanted(bound, heads, option).items():
+    for topic, value in bound.numbers_for(heads).items():
         head = heads[topic]
         if bound.is_time:
-            offset = _offset_at(bound, topic, head, option, find(topic, value))
+            found = find(topic, value)
+            if found is None and not bound.allows_future:
+                raise InvalidConfig(
+                    f"{bound.option}: {topic} has no message that was published then "
+                    "or later; set startingOffsetsByTimestampStrategy=latest to start "
+                    "at its end"
+                )
+            offset = head.end if found is None else found
         else:
-            offset = _offset(value, topic, head, option)
+            offset = {EARLIEST: head.base, LATEST: head.end}.get(value, value)
+            if offset > head.end:
+                raise InvalidConfig(
+                    f"{bound.option}: {topic} ends at offset {head.end}, which is "
+                    f"before {offset}"
+                )
         positions[topic] = Position(head.topic_id, offset)
     return positions
-
-
-def _offset(value: int, topic: str, head: Head, option: str) -> int:
-    if value == EARLIEST:
-        return head.base
-    if value == LATEST:
-        return head.end
-    if value > head.end:
-        raise InvalidConfig(
-            f"{option}: {topic} ends at offset {head.end}, which is before {value}"
-        )
-    return value
-
-
-def _offset_at(
-    bound: Bound, topic: str, head: Head, option: str, found: int | None
-) -> int:
-    if found is not None:
-        return found
-    if not bound.allows_future:
-        raise InvalidConfig(
-            f"{option}: {topic} has no message that was published then or later; set "
-            "startingOffsetsByTimestampStrategy=latest to start at its end"
-        )
-    return head.end
 
 
 def find_losses(
@@ -204,35 +186,40 @@ def find_losses(
     """
     found = []
     for topic, position in sorted(start.items()):
-        head = heads.get(topic)
-        base = position.offset
         until = None if stop is None or topic not in stop else stop[topic].offset
-        if head is None:
-            reason = "are gone: the topic is deleted"
-            found.append(Loss(topic, base, until, reason, None))
-        elif head.topic_id != position.topic_id:
-            reason = (
-                "are gone: the topic was deleted and created again (its id was "
-                f"{position.topic_id} and is {head.topic_id})"
-            )
-            resume = Position(head.topic_id, head.base)
-            found.append(Loss(topic, base, until, reason, resume))
-        elif base < head.base:
-            resume = Position(head.topic_id, head.base)
-            reason = (
-                "were dropped by retention before they were read; the first message "
-                f"left is {head.base}"
-            )
-            end = head.base if until is None else min(head.base, max(base, until))
-            found.append(Loss(topic, base, end, reason, resume))
-        elif base > head.end:
-            resume = Position(head.topic_id, head.end)
-            reason = (
-                f"are gone: the topic ends at {head.end} now; the broker lost them or "
-                "was restored from an older copy"
-            )
-            found.append(Loss(topic, head.end, base, reason, resume))
+        loss = _find_loss(topic, position, heads.get(topic), until)
+        if loss is not None:
+            found.append(loss)
     return found
+
+
+def _find_loss(
+    topic: str, position: Position, head: Head | None, until: int | None
+) -> Loss | None:
+    base = position.offset
+    if head is None:
+        return Loss(topic, base, until, "are gone: the topic is deleted", None)
+    resume = Position(head.topic_id, head.base)
+    if head.topic_id != position.topic_id:
+        reason = (
+            "are gone: the topic was deleted and created again (its id was "
+            f"{position.topic_id} and is {head.topic_id})"
+        )
+        return Loss(topic, base, until, reason, resume)
+    if base < head.base:
+        reason = (
+            "were dropped by retention before they were read; the first message left "
+            f"is {head.base}"
+        )
+        end = head.base if until is None else min(head.base, max(base, until))
+        return Loss(topic, base, end, reason, resume)
+    if base > head.end:
+        reason = (
+            f"are gone: the topic ends at {head.end} now; the broker lost them or was "
+            "restored from an older copy"
+        )
+        return Loss(topic, head.end, base, reason, replace(resume, offset=head.end))
+    return None
 
 
 def raise_losses(found: Iterable[Loss]) -> None:
@@ -273,23 +260,20 @@ def add_topics(start: Mapping[str, Position], heads: Mapping[str, Head]) -> Posi
     return dict(sorted({**start, **new}.items()))
 
 
-def advance(
-    start: Mapping[str, Position],
-    heads: Mapping[str, Head],
-    *,
-    rows_max: int | None = None,
-) -> Positions:
+def advance(start: Mapping[str, Position], heads: Mapping[str, Head]) -> Positions:
     """
     Return the end of a micro-batch that begins at *start*: *heads* at most.
 
-    Bounds: With *rows_max* as ``within_rows``.  No position moves backwards; the
-        positions of topics that are gone do not change.
+    Bounds: No position moves backwards; the positions of topics that are gone do not
+        change.
     """
-    end = {
-        topic: replace(at, offset=at.offset + _waiting(at, heads.get(topic)))
-        for topic, at in sorted(start.items())
-    }
-    return end if rows_max is None else within_rows(start, end, rows_max)
+    end = {}
+    for topic, at in sorted(start.items()):
+        head = heads.get(topic)
+        end[topic] = at
+        if head is not None and head.topic_id == at.topic_id:
+            end[topic] = replace(at, offset=max(at.offset, head.end))
+    return end
 
 
 def within_rows(
@@ -308,12 +292,6 @@ def within_rows(
         topic: replace(at, offset=start[topic].offset + taken[topic])
         for topic, at in end.items()
     }
-
-
-def _waiting(position: Position, head: Head | None) -> int:
-    if head is None or head.topic_id != position.topic_id:
-        return 0
-    return max(0, head.end - position.offset)
 
 
 def share(waiting: Mapping[str, int], rows_max: int) -> dict[str, int]:

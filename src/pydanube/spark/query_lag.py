@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pydanube.reader import offsets
+from pydanube.model.errors import BrokerError
+from pydanube.reader.query_positions import Positions, from_json
 
 
 def lag(progress: Any) -> dict[str, int]:
@@ -39,13 +40,10 @@ def _field(record: Any, name: str) -> Any:
     return getattr(record, name, None)
 
 
-def _positions(value: Any) -> offsets.Positions | None:
+def _positions(value: Any) -> Positions | None:
     """Return the positions in *value*, or None if another source wrote it."""
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            return None
-    if not isinstance(value, dict) or value.get("version") != offsets.VERSION:
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+        return from_json(found) if isinstance(found, dict) else None
+    except (BrokerError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return offsets.from_json(value)

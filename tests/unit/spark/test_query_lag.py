@@ -3,8 +3,8 @@
 import json
 from types import SimpleNamespace
 
-from pydanube.reader.offsets import Position, to_json
-from pydanube.spark.progress import lag
+from pydanube.reader.query_positions import Position, to_json
+from pydanube.spark.query_lag import lag
 
 A, B = "/default/a", "/default/b-part-0"
 
@@ -33,6 +33,8 @@ def test_lag_ignores_other_sources():
         {"endOffset": '{"t":{"0":5}}', "latestOffset": '{"t":{"0":9}}'},
         {"endOffset": "7", "latestOffset": "null"},
         {"endOffset": None, "latestOffset": "no JSON"},
+        {"endOffset": 5, "latestOffset": '{"version": 99}'},
+        {"endOffset": "x", "latestOffset": {"a": 1}},
         {},
     ]
     assert lag({"sources": other}) == {}

@@ -1,0 +1,91 @@
+"""The part that the batch reader and the stream reader of topics share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from pydanube.reader import topics
+from pydanube.reader.catalog import Catalog
+from pydanube.reader.decoding import Decoding, value_type_of
+from pydanube.reader.decoding_planner import DecodingPlanner, check_columns
+from pydanube.reader.filters import Condition
+from pydanube.reader.query_positions import Head, Positions, ReaderSchema
+from pydanube.reader.read_options import ReadOptions
+from pydanube.reader.scan_reader import DECODED_COLUMNS, check_schema, read_scan
+from pydanube.reader.scans import Scan
+
+
+class ScanPartition(InputPartition):  # type: ignore[misc]
+    """One Spark partition: a scan of one topic, and how to decode its messages."""
+
+    def __init__(self, scan: Scan, decoding: Decoding | None = None) -> None:
+        super().__init__(scan)
+        self.scan = scan
+        self.decoding = decoding
+
+
+class TopicReader:
+    """A query's options and columns, from which partitions are planned and read."""
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        schema: pa.Schema,
+        connect: Callable[[ReadOptions], Catalog],
+        planned: ReaderSchema | None,
+    ) -> None:
+        """
+        Prepare to read the columns of *schema*.
+
+        Raises:
+            InvalidRequest: Topics do not have these columns.
+            InvalidConfig: *schema* has a column that the options do not enable.
+        """
+        check_schema(schema)
+        check_columns(schema.names, options.values)
+        self._options = options
+        self._schema = schema
+        self._catalog = connect(options)
+        self._conditions: tuple[Condition, ...] = ()
+        self._values: DecodingPlanner | None = None
+        """How values are decoded; None if they are not read."""
+        if options.values is not None and {*schema.names} & {*DECODED_COLUMNS}:
+            self._values = DecodingPlanner(
+                options.values, self._catalog, value_type_of(schema), planned
+            )
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read the messages of *partition*; see ``read_scan``."""
+        # Without partitions, Spark passes a partition with the value None.
+        if not isinstance(partition, ScanPartition):
+            return iter(())
+        return read_scan(
+            partition.scan,
+            self._schema,
+            self._catalog,
+            fail_on_data_loss=self._options.fail_on_data_loss,
+            decoding=partition.decoding,
+            conditions=self._conditions,
+        )
+
+    def _plan(
+        self,
+        start: Positions,
+        end: Positions,
+        heads: Mapping[str, Head],
+        decoding: Decoding | None,
+    ) -> list[Any]:
+        """Return the Spark partitions of ``start … end``; see ``plan_read``."""
+        scans = topics.plan_read(
+            self._options,
+            self._catalog,
+            start,
+            end,
+            heads=heads,
+            conditions=self._conditions,
+        )
+        return [ScanPartition(scan, decoding) for scan in scans]
