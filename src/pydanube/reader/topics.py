@@ -25,7 +25,7 @@ from pydanube.reader.query_positions import (
     raise_losses,
 )
 from pydanube.reader.read_options import ReadOptions
-from pydanube.reader.scans import Scan, TopicRange, plan_scans
+from pydanube.reader.scans import TopicRange
 
 log = logging.getLogger(__name__)
 
@@ -94,35 +94,6 @@ def readable_heads(options: ReadOptions, heads: Heads) -> Heads:
     return {topic: head.without_tail() for topic, head in heads.items()}
 
 
-def plan_read(
-    options: ReadOptions,
-    catalog: Catalog,
-    start: Positions,
-    end: Positions,
-    *,
-    heads: Mapping[str, Head],
-    conditions: Sequence[Condition] = (),
-) -> list[Scan]:
-    """
-    Return the scans that read ``start … end`` of every topic in *end*.
-
-    Topics and offsets that cannot meet *conditions* are left out.
-
-    Raises:
-        OffsetDropped: Messages are gone, and failOnDataLoss is set.
-        TopicNotFound: A topic is deleted, and failOnDataLoss is set.
-    """
-    ranges = find_ranges(
-        options, catalog, start, end, heads=heads, conditions=conditions
-    )
-    return plan_scans(
-        list(ranges.values()),
-        scans_min=options.partitions_min,
-        scan_bytes_max=options.partition_bytes_max,
-        scan_rows_max=options.partition_rows_max,
-    )
-
-
 def find_ranges(
     options: ReadOptions,
     catalog: Catalog,
@@ -135,10 +106,12 @@ def find_ranges(
     """
     Return the segments of ``start … end`` for every topic in *end*.
 
-    The estimated size of tail messages is taken from *heads*.
+    Topics and offsets that cannot meet *conditions* are left out.  The estimated size
+    of tail messages is taken from *heads*.
 
     Raises:
-        OffsetDropped, TopicNotFound: As for ``plan_read``.
+        OffsetDropped: Messages are gone, and failOnDataLoss is set.
+        TopicNotFound: A topic is deleted, and failOnDataLoss is set.
     """
     ranges = {}
     for topic, stop in end.items():
@@ -183,7 +156,7 @@ def find_range(
     Without *fail_on_data_loss* losses are logged, and what is left is returned.
 
     Raises:
-        OffsetDropped, TopicNotFound: As for ``plan_read``.
+        OffsetDropped, TopicNotFound: As for ``find_ranges``.
     """
     heads: dict[str, Head] = {}
     found: TopicRange | None = None

@@ -27,7 +27,6 @@ _TESTS: dict[type, str] = {
     spark.StringEndsWith: "ends",
     spark.StringContains: "contains",
 }
-_NEEDS_VALUE = {"=", "<", "<=", ">", ">=", "starts", "ends", "contains"}
 _OF_TEXT = {"starts", "ends", "contains"}
 
 

@@ -16,7 +16,7 @@ from pydanube.reader.filters import Condition
 from pydanube.reader.query_positions import Head, Positions, ReaderSchema
 from pydanube.reader.read_options import ReadOptions
 from pydanube.reader.scan_reader import DECODED_COLUMNS, check_schema, read_scan
-from pydanube.reader.scans import Scan
+from pydanube.reader.scans import Scan, plan_scans
 
 
 class ScanPartition(InputPartition):  # type: ignore[misc]
@@ -79,13 +79,20 @@ class TopicReader:
         heads: Mapping[str, Head],
         decoding: Decoding | None,
     ) -> list[Any]:
-        """Return the Spark partitions of ``start … end``; see ``plan_read``."""
-        scans = topics.plan_read(
-            self._options,
+        """Return the Spark partitions of ``start … end``; see ``find_ranges``."""
+        options = self._options
+        ranges = topics.find_ranges(
+            options,
             self._catalog,
             start,
             end,
             heads=heads,
             conditions=self._conditions,
+        )
+        scans = plan_scans(
+            list(ranges.values()),
+            scans_min=options.partitions_min,
+            scan_bytes_max=options.partition_bytes_max,
+            scan_rows_max=options.partition_rows_max,
         )
         return [ScanPartition(scan, decoding) for scan in scans]

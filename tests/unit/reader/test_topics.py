@@ -7,10 +7,11 @@ import pytest
 from pydanube.model.errors import InvalidRequest, OffsetDropped, TopicNotFound
 from pydanube.reader.query_positions import Position
 from pydanube.reader.read_options import Mode, parse_read_options
+from pydanube.reader.scans import TAIL_MESSAGE_BYTES
 from pydanube.reader.topics import (
     find_heads,
     find_range,
-    plan_read,
+    find_ranges,
     require_heads,
 )
 from support.topic_directory import TopicDirectory
@@ -116,9 +117,11 @@ def test_nothing_is_left_of_a_topic_that_is_gone(topics):
 
 
 def test_tail_message_size_comes_from_the_head(topics):
-    read = options(subscribe=A, maxBytesPerPartition="1000")
+    read = options(subscribe=A)
     heads = find_heads(read, topics)
     heads[A] = type(heads[A])(0, 0, 40, 30, message_bytes=500)
     start, end = {A: Position(0, 30)}, {A: Position(0, 40)}
-    assert len(plan_read(read, topics, start, end, heads=heads)) == 5
-    assert len(plan_read(read, topics, start, end, heads={})) == 1
+    found = find_ranges(read, topics, start, end, heads=heads)
+    assert found[A].message_bytes == 500
+    unknown = find_ranges(read, topics, start, end, heads={})
+    assert unknown[A].message_bytes == TAIL_MESSAGE_BYTES
