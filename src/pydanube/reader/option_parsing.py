@@ -2,8 +2,8 @@
 Declaration and parsing of the options that users set with ``option(…)``.
 
 Each source and sink declares its options as a tuple of ``Option``.  Parsing refuses all
-other names, and the tables in the guides are generated from the tuples.  Names are in
-any case, because Spark passes them in lower case.
+other names.  Tests compare the tables in the guides with the tuples.  Names are in any
+case, because Spark passes them in lower case.
 """
 
 from __future__ import annotations
@@ -80,22 +80,6 @@ def parse_options(
         if option.is_required and not values.get(option.name.lower()):
             raise InvalidConfig(f"the option {option.name!r} is required")
     return ParsedOptions(values)
-
-
-def options_table(declared: Sequence[Option], *, has_modes: bool = False) -> str:
-    """Return the Markdown table of *declared*, for the guides."""
-    heads = ["Option", "Default", *["For"] * has_modes, "Meaning"]
-    rows = [
-        [
-            f"`{option.name}`",
-            "required" if option.is_required else option.default or "none",
-            *[option.modes] * has_modes,
-            option.meaning,
-        ]
-        for option in declared
-    ]
-    lines = [f"| {' | '.join(row)} |" for row in (heads, *rows)]
-    return "\n".join([lines[0], "|---" * len(heads) + "|", *lines[1:]])
 
 
 class ParsedOptions:

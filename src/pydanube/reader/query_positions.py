@@ -175,27 +175,25 @@ def resolve(
 
 
 def find_losses(
-    start: Mapping[str, Position],
-    heads: Mapping[str, Head],
-    stop: Mapping[str, Position] | None = None,
+    start: Mapping[str, Position], heads: Mapping[str, Head]
 ) -> list[Loss]:
-    """
-    Return the messages after *start* that the topics at *heads* no longer have.
-
-    *stop* is the planned end of the read, if it is known.
-    """
-    found = []
-    for topic, position in sorted(start.items()):
-        until = None if stop is None or topic not in stop else stop[topic].offset
-        loss = _find_loss(topic, position, heads.get(topic), until)
-        if loss is not None:
-            found.append(loss)
-    return found
+    """Return the messages after *start* that the topics at *heads* no longer have."""
+    found = (
+        find_loss(topic, position, heads.get(topic))
+        for topic, position in sorted(start.items())
+    )
+    return [loss for loss in found if loss is not None]
 
 
-def _find_loss(
-    topic: str, position: Position, head: Head | None, until: int | None
+def find_loss(
+    topic: str, position: Position, head: Head | None, until: int | None = None
 ) -> Loss | None:
+    """
+    Return the messages after *position* that the topic at *head* no longer has.
+
+    *head* is None if the topic is deleted.  *until* is the planned end of the read, if
+    it is known.
+    """
     base = position.offset
     if head is None:
         return Loss(topic, base, until, "are gone: the topic is deleted", None)

@@ -21,7 +21,7 @@ from pydanube.reader.query_positions import (
     Head,
     Position,
     Positions,
-    find_losses,
+    find_loss,
     raise_losses,
 )
 from pydanube.reader.read_options import ReadOptions
@@ -158,19 +158,18 @@ def find_range(
     Raises:
         OffsetDropped, TopicNotFound: As for ``find_ranges``.
     """
-    heads: dict[str, Head] = {}
+    head: Head | None = None
     found: TopicRange | None = None
     with suppress(TopicNotFound):
-        heads[topic], found = catalog.layout(topic, base, stop.offset)
-    head = heads.get(topic)
+        head, found = catalog.layout(topic, base, stop.offset)
     if is_new and head is not None:
         # Messages dropped before the query found the topic are no loss.
         base = max(base, head.base)
-    begin, until = {topic: Position(stop.topic_id, base)}, {topic: stop}
-    lost = find_losses(begin, heads, until) or find_losses(until, heads)
-    if fail_on_data_loss:
-        raise_losses(lost)
-    for loss in lost:
+    begin = Position(stop.topic_id, base)
+    loss = find_loss(topic, begin, head, stop.offset) or find_loss(topic, stop, head)
+    if loss is not None:
+        if fail_on_data_loss:
+            raise_losses([loss])
         log.warning("skipping lost messages: %s", loss)
     if head is None or found is None or head.topic_id != stop.topic_id:
         return None

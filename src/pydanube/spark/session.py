@@ -53,7 +53,6 @@ LOCAL_SETTINGS: dict[str, str] = {
 }
 """Additional settings of sessions that run on this machine alone."""
 
-
 NEW_SESSION_ONLY = ("spark.log.level", "spark.ui.showConsoleProgress")
 """Settings that ``configure`` leaves alone in an existing session."""
 
@@ -99,14 +98,20 @@ def session(
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415  # It takes a while.
 
-    existing = SparkSession.getActiveSession() if remote is None else None
+    existing = (
+        SparkSession.getActiveSession()
+        if remote is None
+        else SparkSession.builder.remote(remote).appName(app_name).getOrCreate()
+    )
     if existing is not None:
-        _log_fixed(configure(existing, config))
+        for name, value in configure(existing, config).items():
+            log.warning(
+                "the Spark session was created without %s=%s, which cannot be changed "
+                "now; set it when the session is created",
+                name,
+                value,
+            )
         return existing
-    if remote is not None:
-        connected = SparkSession.builder.remote(remote).appName(app_name).getOrCreate()
-        _log_fixed(configure(connected, config))
-        return connected
     os.environ["JAVA_HOME"] = str(find_java())
     if _is_local(master):
         os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -116,8 +121,8 @@ def session(
         builder = builder.config(name, value)
     with _interrupts_held(), _output_to(log_file):
         created = builder.getOrCreate()
-        _let_queries_start_at_once(created)
-        return created
+    _let_queries_start_at_once(created)
+    return created
 
 
 def configure(
@@ -178,16 +183,6 @@ def settings_for(master: str, config: Mapping[str, str] | None) -> dict[str, str
     """Return the settings of a new session on *master*; *config* overrides defaults."""
     local = LOCAL_SETTINGS if _is_local(master) else {}
     return SETTINGS | local | dict(config or {})
-
-
-def _log_fixed(fixed: Mapping[str, str]) -> None:
-    for name, value in fixed.items():
-        log.warning(
-            "the Spark session was created without %s=%s, which cannot be changed now; "
-            "set it when the session is created",
-            name,
-            value,
-        )
 
 
 def _is_local(master: str) -> bool:

@@ -12,6 +12,7 @@ from pydanube.reader.query_positions import (
     ReaderSchema,
     add_topics,
     advance,
+    find_loss,
     find_losses,
     from_json,
     raise_losses,
@@ -97,11 +98,11 @@ def test_a_loss_in_a_partition_is_reported_with_its_number():
 
 
 def test_loss_of_a_deleted_topic_ends_at_the_planned_end():
-    start, stop = {A: Position(1, 3)}, {A: Position(1, 9)}
-    assert "messages 3 … 9 (6, the last is 8)" in str(find_losses(start, {}, stop)[0])
-    assert "messages from 3 on are gone" in str(find_losses(start, {})[0])
+    start = Position(1, 3)
+    assert "messages 3 … 9 (6, the last is 8)" in str(find_loss(A, start, None, 9))
+    assert "messages from 3 on are gone" in str(find_loss(A, start, None))
     # The loss ends at the planned end of the read.
-    [found] = find_losses(start, {A: Head(1, 100, 200)}, stop)
+    found = find_loss(A, start, Head(1, 100, 200), 9)
     assert (found.base, found.end, found.resume) == (3, 9, Position(1, 100))
 
 

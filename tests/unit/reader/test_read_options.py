@@ -6,7 +6,7 @@ import pytest
 
 from pydanube.model.errors import InvalidConfig, InvalidName
 from pydanube.reader.bounds import EARLIEST, LATEST
-from pydanube.reader.option_parsing import options_table
+from support.option_tables import options_table
 from pydanube.reader.read_options import (
     OPTIONS,
     Mode,

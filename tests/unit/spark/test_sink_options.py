@@ -2,7 +2,7 @@
 
 import pytest
 
-from pydanube.reader.option_parsing import options_table
+from support.option_tables import options_table
 from pydanube.sinks import clickhouse, http, lance_options, postgres
 from pydanube.spark.sink_options import APP_ID, parse_sink_options
 from support.project import ROOT

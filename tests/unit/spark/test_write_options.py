@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pydanube.model.errors import InvalidConfig, InvalidName
-from pydanube.reader.option_parsing import options_table
+from support.option_tables import options_table
 from pydanube.spark.write_options import (
     OPTIONS,
     Delivery,

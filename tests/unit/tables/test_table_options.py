@@ -3,7 +3,7 @@
 import pytest
 
 from pydanube.model.errors import InvalidConfig
-from pydanube.reader.option_parsing import options_table
+from support.option_tables import options_table
 from pydanube.spark.sink import BatchIdentity
 from pydanube.tables.table_options import (
     DELTA_OPTIONS,
