@@ -71,7 +71,8 @@ class Bound:
                 + (f"; missing: {', '.join(missing)}" if missing else "")
             )
         for topic, name in names.items():
-            if name == (split_name(topic)[0], None) != (topic, None):
+            base, _ = split_name(topic)
+            if base != topic and name == (base, None):
                 self._check_number_for_all(name, topics)
         return {topic: self.by_name[name] for topic, name in names.items()}
 

@@ -129,7 +129,7 @@ class DecodingPlanner:
         self._load_definitions(reader_schema)
         decoding = Decoding(
             reader_schema=reader_schema,
-            definitions=dict(self._definitions),
+            definitions=self._definitions,
             on_undecodable=self._options.on_undecodable,
             allows_missing=reader_schema != planned,
         )
@@ -159,12 +159,11 @@ class DecodingPlanner:
             raise SchemaNotFound(
                 f"{reader_schema} is deleted; set schemaVersion to go on"
             )
-        for version in found.versions:
-            if version not in self._definitions:
-                registered = self._catalog.schema_version(found.subject, version)
-                self._definitions[version] = schema_of(registered)
-        for gone in set(self._definitions) - set(found.versions):
-            del self._definitions[gone]
+        self._definitions = {
+            version: self._definitions.get(version)
+            or schema_of(self._catalog.schema_version(found.subject, version))
+            for version in found.versions
+        }
 
     def _subject_of(self, topics: Iterable[str]) -> str:
         subject = None if self._planned is None else self._planned.subject

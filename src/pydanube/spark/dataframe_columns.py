@@ -42,13 +42,10 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 def missing_columns(option: str, wanted: Iterable[str], there: pa.Schema) -> list[str]:
     """Return an error message for each name in *option* that is not a column."""
+    known = there.names
     return [
-        f"{option}: the DataFrame has no column {name!r}{near(name, there.names)}"
+        f"{option}: the DataFrame has no column {name!r}"
+        + (did_you_mean(name, known) or f"; it has {', '.join(known)}")
         for name in wanted
-        if name not in there.names
+        if name not in known
     ]
-
-
-def near(name: str, names: Iterable[str]) -> str:
-    """Return a suggestion for a wrong *name*, or the list of all *names*."""
-    return did_you_mean(name, names) or f"; it has {', '.join(names)}"
