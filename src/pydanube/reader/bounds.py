@@ -59,7 +59,8 @@ class Bound:
         for topic in topics:
             base, number = split_name(topic)
             # The exact name takes precedence.
-            for name in ((base, None), (base, number), (topic, None)):
+            known: list[Name] = [(base, None), (base, number), (topic, None)]
+            for name in known:
                 if name in self.by_name:
                     names[topic] = name
         extra = sorted(map(_text, set(self.by_name) - set(names.values())))

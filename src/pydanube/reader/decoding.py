@@ -102,13 +102,10 @@ class ValueDecoder:
         values, members = [], group_by_schema(batch)
         bad: list[BadMessage] = []
         for writer_schema, indices in members.items():
-            is_all = len(members) == 1
-            some = payloads if is_all else payloads.take(indices)
+            some = payloads if len(members) == 1 else payloads.take(indices)
             found, wrong = self._decode_group(writer_schema, some)
             values.append(found)
-            bad += [
-                (at if is_all else indices[at].as_py(), reason) for at, reason in wrong
-            ]
+            bad += [(indices[at].as_py(), reason) for at, reason in wrong]
         if bad and self._decoding.on_undecodable is OnUndecodable.FAIL:
             index, reason = min(bad)
             raise InvalidPayload(

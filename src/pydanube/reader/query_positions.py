@@ -174,9 +174,7 @@ def resolve(
     return positions
 
 
-def find_losses(
-    start: Mapping[str, Position], heads: Mapping[str, Head]
-) -> list[Loss]:
+def find_losses(start: Mapping[str, Position], heads: Mapping[str, Head]) -> list[Loss]:
     """Return the messages after *start* that the topics at *heads* no longer have."""
     found = (
         find_loss(topic, position, heads.get(topic))

@@ -36,6 +36,9 @@ URL = Option(
     alias="danube.url",
 )
 
+FROM_EARLIEST = Bound(option="startingOffsets", value=EARLIEST)
+TO_LATEST = Bound(option="endingOffsets", value=LATEST)
+
 OPTIONS = (
     URL,
     Option(
@@ -265,8 +268,8 @@ class ReadOptions:
     """The partitions to read of each topic, instead of both."""
     partitions: frozenset[int] | None = None
     """The partition numbers to read; None: all."""
-    starting: Bound = Bound(option="startingOffsets", value=EARLIEST)
-    ending: Bound = Bound(option="endingOffsets", value=LATEST)
+    starting: Bound = FROM_EARLIEST
+    ending: Bound = TO_LATEST
     has_tail: bool = True
     """True if the tail is read, too."""
     columns: tuple[str, ...] | None = None

@@ -44,9 +44,7 @@ this wait the query asks the broker 40 times a second.
 """
 
 
-class StreamReader(  # type: ignore[misc]
-    TopicReader, DataSourceStreamReader, SupportsTriggerAvailableNow
-):
+class StreamReader(TopicReader, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """
     A stream read: topics as an endless stream of micro-batches.
 
@@ -157,7 +155,9 @@ class StreamReader(  # type: ignore[misc]
         begin, stop = query_positions.from_json(start), query_positions.from_json(end)
         decoding = None
         if self._values is not None:
-            reader_schema = query_positions.reader_schema_in(end) or self._values.plan(stop)
+            reader_schema = query_positions.reader_schema_in(end) or self._values.plan(
+                stop
+            )
             decoding = self._values.decoding(stop, reader_schema)
         return self._plan(begin, stop, self._heads, decoding)
 

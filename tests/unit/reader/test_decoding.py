@@ -26,9 +26,7 @@ READ_AS = ReaderSchema(subject="orders", schema_id=7, version=2)
 
 
 def definition(document):
-    return Schema(
-        SchemaType.JSON_SCHEMA, json.dumps({"type": "object", **document})
-    )
+    return Schema(SchemaType.JSON_SCHEMA, json.dumps({"type": "object", **document}))
 
 
 def decoder(on_undecodable=OnUndecodable.NULL, value_type=None, **more):

@@ -74,7 +74,9 @@ def test_a_time_is_the_first_message_published_then_or_later():
 
 
 def test_times_are_looked_for_topic_by_topic():
-    bound = Bound(option="startingOffsets", by_name={(A, 0): 11, (B, None): 12}, is_time=True)
+    bound = Bound(
+        option="startingOffsets", by_name={(A, 0): 11, (B, None): 12}, is_time=True
+    )
     assert resolved(bound, lambda _, time: time) == {A: 11, B: 12}
 
 

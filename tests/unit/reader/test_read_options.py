@@ -6,13 +6,13 @@ import pytest
 
 from pydanube.model.errors import InvalidConfig, InvalidName
 from pydanube.reader.bounds import EARLIEST, LATEST
-from support.option_tables import options_table
 from pydanube.reader.read_options import (
     OPTIONS,
     Mode,
     ValueOptions,
     parse_read_options,
 )
+from support.option_tables import options_table
 
 
 def stream(**options):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from support.option_tables import options_table
 from pydanube.sinks import clickhouse, http, lance_options, postgres
 from pydanube.spark.sink_options import APP_ID, parse_sink_options
+from support.option_tables import options_table
 from support.project import ROOT
 
 

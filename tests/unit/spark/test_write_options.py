@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from pydanube.model.errors import InvalidConfig, InvalidName
-from support.option_tables import options_table
 from pydanube.spark.write_options import (
     OPTIONS,
     Delivery,
@@ -13,6 +12,7 @@ from pydanube.spark.write_options import (
     WriteOptions,
     parse_write_options,
 )
+from support.option_tables import options_table
 
 
 def test_write_is_exactly_once_by_default():

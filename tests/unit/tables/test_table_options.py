@@ -3,7 +3,6 @@
 import pytest
 
 from pydanube.model.errors import InvalidConfig
-from support.option_tables import options_table
 from pydanube.spark.sink import BatchIdentity
 from pydanube.tables.table_options import (
     DELTA_OPTIONS,
@@ -13,6 +12,7 @@ from pydanube.tables.table_options import (
     parse_iceberg,
     parse_partition_by,
 )
+from support.option_tables import options_table
 from support.project import ROOT
 
 
