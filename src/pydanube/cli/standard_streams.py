@@ -12,12 +12,9 @@ import asyncio
 import os
 import select
 import stat
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable
 
 from pydanube.model.errors import MessageTooLarge
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
 
 READ_BYTES = 1024 * 1024
 LINE_BYTES_MAX = 64 * 1024 * 1024
@@ -36,6 +33,34 @@ class InputStream:
             loop = asyncio.get_running_loop()
             await _ready(self._descriptor, loop.add_reader, loop.remove_reader)
         return os.read(self._descriptor, READ_BYTES)
+
+    async def read_lines(self) -> AsyncIterator[list[bytes]]:
+        """
+        Yield the lines, in groups that arrived together.
+
+        Only ``\\n`` ends a line; all other bytes are kept as they are.
+
+        Raises:
+            MessageTooLarge: A line exceeds ``LINE_BYTES_MAX``.
+        """
+        # The beginning of an incomplete line.
+        pieces: list[bytes] = []
+        byte_count = 0
+        while data := await self.read():
+            head, *lines = data.split(b"\n")
+            pieces.append(head)
+            byte_count += len(head)
+            if byte_count > LINE_BYTES_MAX:
+                raise MessageTooLarge(
+                    f"a line is longer than {LINE_BYTES_MAX} bytes; --whole-file "
+                    "publishes a file as one message"
+                )
+            if lines:
+                *rest, tail = lines
+                yield [b"".join(pieces), *rest]
+                pieces, byte_count = [tail], len(tail)
+        if last := b"".join(pieces):
+            yield [last]
 
 
 class OutputStream:
@@ -68,57 +93,6 @@ class OutputStream:
             count = os.write(self._descriptor, rest[: self._step_bytes])
             self.byte_count += count
             rest = rest[count:]
-
-
-async def read_lines(source: InputStream) -> AsyncIterator[list[bytes]]:
-    """Yield the lines of *source*, in groups that arrived together."""
-    splitter = LineSplitter()
-    while data := await source.read():
-        if lines := splitter.feed(data):
-            yield lines
-    if lines := splitter.end():
-        yield lines
-
-
-class LineSplitter:
-    """
-    A splitter of a byte stream into lines.
-
-    Only ``\\n`` ends a line; all other bytes are kept as they are.
-    """
-
-    def __init__(self) -> None:
-        # The beginning of an incomplete line.
-        self._pieces: list[bytes] = []
-        self._byte_count = 0
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """
-        Return the lines that *data* completes.
-
-        Raises:
-            MessageTooLarge: A line exceeds ``LINE_BYTES_MAX``.
-        """
-        head, *lines = data.split(b"\n")
-        self._pieces.append(head)
-        self._byte_count += len(head)
-        if self._byte_count > LINE_BYTES_MAX:
-            raise MessageTooLarge(
-                f"a line is longer than {LINE_BYTES_MAX} bytes; --whole-file "
-                "publishes a file as one message"
-            )
-        if not lines:
-            return []
-        *rest, tail = lines
-        whole = [b"".join(self._pieces), *rest]
-        self._pieces, self._byte_count = [tail], len(tail)
-        return whole
-
-    def end(self) -> list[bytes]:
-        """Return the last line if it has no newline."""
-        last = b"".join(self._pieces)
-        self._pieces, self._byte_count = [], 0
-        return [last] if last else []
 
 
 async def _ready(

@@ -9,12 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pydanube.cli import standard_streams
-from pydanube.cli.standard_streams import (
-    InputStream,
-    LineSplitter,
-    OutputStream,
-    read_lines,
-)
+from pydanube.cli.standard_streams import InputStream, OutputStream
 from pydanube.model.errors import MessageTooLarge
 
 
@@ -27,46 +22,51 @@ def pipe():
             os.close(descriptor)
 
 
-def split(pieces):
-    splitter = LineSplitter()
-    lines = [line for piece in pieces for line in splitter.feed(piece)]
-    return lines + splitter.end()
+class Pieces(InputStream):
+    """An input that arrives in pieces."""
+
+    def __init__(self, pieces):
+        self.pieces = [piece for piece in pieces if piece]
+
+    async def read(self):
+        return self.pieces.pop(0) if self.pieces else b""
+
+
+async def lines_of(source):
+    return [line async for some in source.read_lines() for line in some]
+
+
+def split(*pieces):
+    return asyncio.run(lines_of(Pieces(pieces)))
 
 
 @given(st.lists(st.binary(max_size=20).map(lambda b: b.replace(b"a", b"\n"))))
 def test_lines_do_not_depend_on_how_the_input_is_split(pieces):
     whole = b"".join(pieces)
     lines = whole.split(b"\n")
-    assert split(pieces) == (lines[:-1] if not lines[-1] else lines)
+    assert split(*pieces) == (lines[:-1] if not lines[-1] else lines)
 
 
 def test_only_a_newline_ends_a_line():
-    assert split([b"a\r\nb\x0b\x85\n"]) == [b"a\r", b"b\x0b\x85"]
+    assert split(b"a\r\nb\x0b\x85\n") == [b"a\r", b"b\x0b\x85"]
 
 
 def test_empty_lines_are_lines():
-    assert split([b"\n\na\n"]) == [b"", b"", b"a"]
+    assert split(b"\n\na\n") == [b"", b"", b"a"]
 
 
 def test_endless_line_is_refused(monkeypatch):
     monkeypatch.setattr(standard_streams, "LINE_BYTES_MAX", 10)
-    splitter = LineSplitter()
-    splitter.feed(b"12345")
     with pytest.raises(MessageTooLarge, match="--whole-file"):
-        splitter.feed(b"678901")
+        split(b"12345", b"678901")
 
 
 async def test_lines_are_read_from_a_file_to_its_end(tmp_path):
     path = tmp_path / "lines"
     path.write_bytes(b"one\ntwo\nlast")
 
-    async def read(descriptor):
-        return [
-            line async for some in read_lines(InputStream(descriptor)) for line in some
-        ]
-
     with path.open("rb") as file:
-        assert await read(file.fileno()) == [b"one", b"two", b"last"]
+        assert await lines_of(InputStream(file.fileno())) == [b"one", b"two", b"last"]
 
 
 async def test_reading_an_empty_pipe_does_not_block_the_loop(pipe):

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -33,12 +34,15 @@ from pydanube.cli.quantities import (
     parse_duration,
     parse_rate,
 )
-from pydanube.cli.rate_limiter import RateLimiter
-from pydanube.cli.standard_streams import LINE_BYTES_MAX, InputStream, read_lines
+from pydanube.cli.standard_streams import LINE_BYTES_MAX, InputStream
+from pydanube.client.batching import DeliveryOptions
 from pydanube.client.client import DEFAULT_URL, LATEST, connect
-from pydanube.client.messages import PartitionedIds
+from pydanube.client.messages import MessageIds, PartitionedIds
+from pydanube.client.partitioned_producer import PartitionedProducer
+from pydanube.client.producer import Producer
 from pydanube.client.requester import CLOSE_TIMEOUT_S
 from pydanube.client.typed_producer import TypedProducer
+from pydanube.dispatch.token_bucket import TokenBucket
 from pydanube.model.batch import batch_of
 from pydanube.model.errors import (
     BrokerError,
@@ -47,16 +51,6 @@ from pydanube.model.errors import (
     MessageTooLarge,
 )
 from pydanube.model.schemas import SchemaType
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-
-    import pyarrow as pa
-
-    from pydanube.client.batching import DeliveryOptions
-    from pydanube.client.messages import MessageIds
-    from pydanube.client.partitioned_producer import PartitionedProducer
-    from pydanube.client.producer import Producer
 
 GROUP_MESSAGES = 8192
 GROUP_BYTES = 1024 * 1024
@@ -155,10 +149,12 @@ def produce(
             "schema_version": schema_version or LATEST,
         }
     common = CommonOptions(
-        key=key,
+        key=None if key is None else key.encode(errors="surrogateescape"),
         attributes=dict(map(parse_attribute, attribute or [])),
-        deliver_after_s=optional(parse_duration, delay),
-        ttl_s=optional(parse_duration, ttl),
+        delivery={
+            "deliver_after_s": optional(parse_duration, delay),
+            "ttl_s": optional(parse_duration, ttl),
+        },
     )
     messages_per_s = optional(parse_rate, rate)
     with ExitStack() as held:
@@ -195,22 +191,9 @@ def produce(
 class CommonOptions:
     """The key, attributes and delivery window that all messages have."""
 
-    key: str | None = None
-    attributes: dict[str, str] = field(default_factory=dict)
-    deliver_after_s: float | None = None
-    ttl_s: float | None = None
-
-    def batch(self, payloads: Sequence[bytes]) -> Sequence[bytes] | pa.RecordBatch:
-        """Return *payloads* with the key and attributes that all messages have."""
-        if self.key is None and not self.attributes:
-            return payloads
-        count = len(payloads)
-        key = None if self.key is None else self.key.encode(errors="surrogateescape")
-        return batch_of(
-            payloads,
-            keys=None if key is None else [key] * count,
-            attributes=[self.attributes] * count if self.attributes else None,
-        )
+    key: bytes | None
+    attributes: dict[str, str]
+    delivery: DeliveryOptions
 
 
 @dataclass(slots=True)
@@ -301,7 +284,11 @@ async def publish(
     """
     loop = asyncio.get_running_loop()
     started = loop.time()
-    limiter = None if rate is None else RateLimiter(rate, started)
+    limiter = None
+    if rate is not None:
+        limiter = TokenBucket(rate, started)
+        # Without this, the messages of the first second would be published at once.
+        limiter.spend(limiter.capacity - 1)
     is_shown = sys.stderr.isatty() and not sys.stdin.isatty()
     with (
         progress_line("publishing", is_shown=is_shown) as show,
@@ -327,20 +314,23 @@ async def _publish(
     payloads: Sequence[bytes],
     published: Published,
 ) -> None:
-    delivery: DeliveryOptions = {
-        "deliver_after_s": common.deliver_after_s,
-        "ttl_s": common.ttl_s,
-    }
+    count = len(payloads)
+    keys = None if common.key is None else [common.key] * count
+    attributes = [common.attributes] * count if common.attributes else None
     if isinstance(producer, TypedProducer):
-        count = len(payloads)
         ids = await producer.send_batch(
             values_of(producer.schema.type, payloads),
-            keys=None if common.key is None else [common.key] * count,
-            attributes=[common.attributes] * count if common.attributes else None,
-            **delivery,
+            keys=keys,
+            attributes=attributes,
+            **common.delivery,
         )
     else:
-        ids = await producer.send_batch(common.batch(payloads), **delivery)
+        ids = await producer.send_batch(
+            batch_of(payloads, keys=keys, attributes=attributes)
+            if keys or attributes
+            else payloads,
+            **common.delivery,
+        )
     published.add(payloads, ids)
 
 
@@ -372,7 +362,7 @@ def values_of(type_: SchemaType, payloads: Sequence[bytes]) -> list[Any]:
 
 async def _read_until_interrupted(
     source: AsyncIterator[Sequence[bytes]],
-    limiter: RateLimiter | None,
+    limiter: TokenBucket | None,
     interruption: Interruption,
 ) -> AsyncIterator[Sequence[bytes]]:
     """
@@ -389,16 +379,16 @@ async def _read_until_interrupted(
             available := limiter.available(loop.time())
         ):
             if available:
-                limiter.take(available)
+                limiter.spend(available)
                 yield payloads[:available]
                 payloads = payloads[available:]
             async with interruption.until_requested():
                 now = loop.time()
-                await asyncio.sleep(limiter.next_time(now) - now)
+                await asyncio.sleep(limiter.next_time(len(payloads), now) - now)
             if interruption.is_requested:
                 return
         if limiter is not None:
-            limiter.take(len(payloads))
+            limiter.spend(len(payloads))
         yield payloads
 
 
@@ -426,7 +416,7 @@ def _source(
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
         held.callback(os.close, descriptor)
     source = InputStream(descriptor)
-    return _read_whole(source) if whole_file else read_lines(source)
+    return _read_whole(source) if whole_file else source.read_lines()
 
 
 async def repeated(

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from pydanube.cli.commands import produce as cli
 from pydanube.cli.commands.produce import (
     GROUP_BYTES,
     GROUP_MESSAGES,
@@ -43,14 +44,28 @@ def test_large_input_is_one_group():
     assert [len(group) for group in groups_of(payloads, 2)] == [len(payloads)] * 2
 
 
+class RecordingProducer:
+    async def send_batch(self, messages, **delivery):
+        self.messages, self.delivery = messages, delivery
+        return MessageIds("/default/a", range(len(messages)))
+
+
+def sent(key, attributes):
+    producer = RecordingProducer()
+    common = CommonOptions(key=key, attributes=attributes, delivery={"ttl_s": 1.0})
+    counted = Published("/default/a")
+    asyncio.run(cli._publish(producer, common, [b"a", b"b"], counted))
+    assert counted.messages == 2
+    assert producer.delivery == {"ttl_s": 1.0}
+    return producer.messages
+
+
 def test_payloads_alone_stay_a_list():
-    assert CommonOptions().batch([b"a"]) == [b"a"]
+    assert sent(None, {}) == [b"a", b"b"]
 
 
 def test_every_message_gets_the_key_and_the_attributes():
-    options = CommonOptions(key="k", attributes={"source": "web"})
-    batch = options.batch([b"a", b"b"])
-    assert batch.to_pylist() == [
+    assert sent(b"k", {"source": "web"}).to_pylist() == [
         {"key": b"k", "payload": each, "attributes": [("source", "web")]}
         for each in (b"a", b"b")
     ]
