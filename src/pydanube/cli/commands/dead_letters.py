@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection, Generator, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from inspect import cleandoc
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -28,14 +28,9 @@ from pydanube.cli.output import (
 from pydanube.cli.parameters import FormatOption, Subscription, command_group
 from pydanube.cli.progress_line import progress_line
 from pydanube.cli.quantities import format_time
-from pydanube.client.dead_letters import CHUNK_MESSAGES_MAX
+from pydanube.client.dead_letters import CHUNK_MESSAGES_MAX, DeadLetter
 from pydanube.model.errors import NotFound
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
-
-    from pydanube.client.dead_letters import DeadLetter
-    from pydanube.sync import DeadLetters
+from pydanube.sync import DeadLetters
 
 SHOWN_CHARACTERS = 40
 
@@ -45,40 +40,42 @@ app = command_group(
     "danube dead-letters replay /default/orders -s billing --reason timeout",
 )
 
+DeadLetterTopic = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TOPIC",
+        help="The dead-letter topic; by default the one of the subscription's failure "
+        "policy.",
+        show_default=False,
+    ),
+]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetterFilter:
-    """A filter of dead letters."""
 
-    reason: str | None = None
-    offsets: frozenset[int] | None = None
-    limit: int | None = None
-
-    @contextmanager
-    def select(self, dead_letters: DeadLetters) -> Iterator[Iterator[DeadLetter]]:
-        """Yield an iterator over the selected ones of *dead_letters*."""
+@contextmanager
+def _selected(
+    connect: Connect,
+    topic: str,
+    subscription: str,
+    *,
+    dead_letter_topic: str | None,
+    reason: str | None = None,
+    offsets: Collection[int] | None = None,
+    limit: int | None = None,
+) -> Iterator[tuple[DeadLetters, Iterator[DeadLetter]]]:
+    """Yield all dead letters of a subscription, and the selected ones."""
+    with connect() as client:
+        dead_letters = client.dead_letters(
+            topic, subscription, dead_letter_topic=dead_letter_topic
+        )
         found = cast("Generator[DeadLetter, None, None]", dead_letters.messages())
         with closing(found):
-            yield islice(filter(self.matches, found), self.limit)
-
-    def matches(self, letter: DeadLetter) -> bool:
-        """Return whether *letter* is selected."""
-        return (self.reason is None or self.reason in letter.reason) and (
-            self.offsets is None or letter.id.offset in self.offsets
-        )
-
-    def listed(
-        self, dead_letters: DeadLetters, output_format: OutputFormat
-    ) -> list[Any]:
-        """
-        Return what to print of the selected ones.
-
-        The dead letters themselves would keep whole batches in memory.
-        """
-        with self.select(dead_letters) as selected:
-            if output_format is OutputFormat.JSON:
-                return [json_of(letter) for letter in selected]
-            return [[*cells_of(letter, COLUMNS)] for letter in selected]
+            matching = (
+                letter
+                for letter in found
+                if (reason is None or reason in letter.reason)
+                and (offsets is None or letter.id.offset in offsets)
+            )
+            yield dead_letters, islice(matching, limit)
 
 
 @command(
@@ -94,7 +91,7 @@ def list_(
     subscription: Subscription,
     reason: str | None = None,
     limit: Annotated[int | None, typer.Option(min=1)] = None,
-    dead_letter_topic: str | None = None,
+    dead_letter_topic: DeadLetterTopic = None,
     output_format: FormatOption = OutputFormat.TABLE,
 ) -> Result:
     """
@@ -103,16 +100,15 @@ def list_(
     Args:
         reason (TEXT): Only dead letters whose reason contains this text.
         limit (-n COUNT): At most this number of dead letters, oldest first.
-        dead_letter_topic (TOPIC): The dead-letter topic; by default the one of the
-            subscription's failure policy.
     """
-    with connect() as client:
-        dead_letters = client.dead_letters(
-            topic, subscription, dead_letter_topic=dead_letter_topic
-        )
-        filter_ = DeadLetterFilter(reason=reason, limit=limit)
-        listed = filter_.listed(dead_letters, output_format)
-    return Result(listed, Table(COLUMNS, listed))
+    with _selected(
+        *(connect, topic, subscription),
+        dead_letter_topic=dead_letter_topic,
+        reason=reason,
+        limit=limit,
+    ) as (_, selected):
+        rows = _rows(selected, output_format)
+    return Result(rows, Table(COLUMNS, rows))
 
 
 @command(app, "danube dead-letters show /default/orders -s billing 17")
@@ -122,7 +118,7 @@ def show(
     offset: int,
     *,
     subscription: Subscription,
-    dead_letter_topic: str | None = None,
+    dead_letter_topic: DeadLetterTopic = None,
 ) -> Result:
     """
     Show one dead letter with its payload and all its failures.
@@ -130,16 +126,13 @@ def show(
     Args:
         offset (OFFSET): The offset of the dead letter in its topic, as 'danube
             dead-letters list' shows it.
-        dead_letter_topic (TOPIC): The dead-letter topic; by default the one of the
-            subscription's failure policy.
     """
-    filter_ = DeadLetterFilter(offsets=frozenset([offset]), limit=1)
-    with connect() as client:
-        dead_letters = client.dead_letters(
-            topic, subscription, dead_letter_topic=dead_letter_topic
-        )
-        with filter_.select(dead_letters) as selected:
-            letter = next(selected, None)
+    with _selected(
+        *(connect, topic, subscription),
+        dead_letter_topic=dead_letter_topic,
+        offsets=[offset],
+    ) as (_, selected):
+        letter = next(selected, None)
     if letter is None:
         raise NotFound(
             f"subscription {subscription} of {topic} has no dead letter at offset "
@@ -163,7 +156,7 @@ def _add_command(
         limit: Annotated[int | None, typer.Option(min=1)] = None,
         dry_run: bool = False,
         yes: parameters.Yes = False,
-        dead_letter_topic: str | None = None,
+        dead_letter_topic: DeadLetterTopic = None,
         output_format: FormatOption = OutputFormat.TABLE,
     ) -> Result:
         """
@@ -173,31 +166,24 @@ def _add_command(
                 topic; may be repeated.
             limit (-n COUNT): At most this number of dead letters, oldest first.
             dry_run: Only show what would be done.
-            dead_letter_topic (TOPIC): The dead-letter topic; by default the one of the
-                subscription's failure policy.
         """
         if not dry_run:
             confirm(
                 question.format(topic=topic, subscription=subscription), is_sure=yes
             )
-        filter_ = DeadLetterFilter(
+        with _selected(
+            *(connect, topic, subscription),
+            dead_letter_topic=dead_letter_topic,
             reason=reason,
-            offsets=None if offset is None else frozenset(offset),
+            offsets=offset,
             limit=limit,
-        )
-        with connect() as client:
-            dead_letters = client.dead_letters(
-                topic, subscription, dead_letter_topic=dead_letter_topic
-            )
+        ) as (dead_letters, selected):
             if dry_run:
-                listed = filter_.listed(dead_letters, output_format)
-                print_note(f"{_count_text(len(listed))} would be {done}.")
-                return Result(listed, Table(COLUMNS, listed))
+                rows = _rows(selected, output_format)
+                print_note(f"{_count_text(len(rows))} would be {done}.")
+                return Result(rows, Table(COLUMNS, rows))
             count = 0
-            with (
-                progress_line(doing, is_shown=sys.stderr.isatty()) as report,
-                filter_.select(dead_letters) as selected,
-            ):
+            with progress_line(doing, is_shown=sys.stderr.isatty()) as report:
                 while True:
                     portion = [*islice(selected, CHUNK_MESSAGES_MAX)]
                     count += getattr(dead_letters, name)(portion)
@@ -272,6 +258,13 @@ def json_of(letter: DeadLetter) -> dict[str, Any]:
         "history": letter.history,
         "message": fields_of(letter.message),
     }
+
+
+def _rows(selected: Iterator[DeadLetter], output_format: OutputFormat) -> list[Any]:
+    # The dead letters themselves would keep whole batches in memory.
+    if output_format is OutputFormat.JSON:
+        return [json_of(letter) for letter in selected]
+    return [[*cells_of(letter, COLUMNS)] for letter in selected]
 
 
 def _count_text(count: int) -> str:

@@ -1,9 +1,11 @@
 """The selection and the output of dead letters."""
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import pytest
 
 from pydanube.cli.commands import dead_letters as cli
-from pydanube.cli.commands.dead_letters import DeadLetterFilter
 from pydanube.cli.output import Table, show
 from pydanube.client.dead_letters import DeadLetter
 from pydanube.client.messages import MessageBatch, ReceivedBatch
@@ -27,19 +29,36 @@ def letter(offset=3, reason="cannot parse", payload=b"no number", history=()):
     )
 
 
+def selected(letters, **choice):
+    dead_letters = SimpleNamespace(messages=lambda: (each for each in letters))
+    client = SimpleNamespace(dead_letters=lambda *_, **__: dead_letters)
+    with cli._selected(
+        *(lambda: nullcontext(client), "/default/t", "s"),
+        dead_letter_topic=None,
+        **choice,
+    ) as (_, found):
+        return [*found]
+
+
 @pytest.mark.parametrize(
     ("choice", "is_meant"),
     [
-        (DeadLetterFilter(), True),
-        (DeadLetterFilter(reason="parse"), True),
-        (DeadLetterFilter(reason="user"), False),
-        (DeadLetterFilter(offsets=frozenset([3, 4])), True),
-        (DeadLetterFilter(offsets=frozenset()), False),
-        (DeadLetterFilter(reason="parse", offsets=frozenset([1])), False),
+        ({}, True),
+        ({"reason": "parse"}, True),
+        ({"reason": "user"}, False),
+        ({"offsets": [3, 4]}, True),
+        ({"offsets": []}, False),
+        ({"reason": "parse", "offsets": [1]}, False),
     ],
 )
 def test_dead_letters_are_selected_by_reason_and_offset(choice, is_meant):
-    assert choice.matches(letter()) is is_meant
+    one = letter()
+    assert selected([one], **choice) == ([one] if is_meant else [])
+
+
+def test_oldest_dead_letters_are_selected_up_to_the_limit():
+    letters = [letter(offset) for offset in range(5)]
+    assert selected(letters, offsets=[1, 2, 3], limit=2) == letters[1:3]
 
 
 def test_list_has_a_row_per_dead_letter_with_a_shortened_payload(capsys):
