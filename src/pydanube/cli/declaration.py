@@ -35,6 +35,9 @@ Connect: TypeAlias = "Callable[[], AbstractContextManager[Client]]"
 
 F = TypeVar("F", bound=Callable[..., Result | None])
 
+_CHECKS = ("min", "exists", "dir_okay")
+"""Options of Typer that check values, besides the help that is in docstrings."""
+
 _ARGUMENT = re.compile(
     r"^ {4}(?P<name>\w+)(?: \((?P<form>[^)]+)\))?: (?P<help>.+(?:\n {8}.+)*)",
     re.MULTILINE,
@@ -108,17 +111,17 @@ def _option(name: str, annotation: Any, default: object) -> Parameter:
 def _with_help(parameter: Parameter, documented: re.Match[str]) -> Parameter:
     """Return *parameter* as Typer takes it, with the help that is *documented*."""
     kind: Any = parameter.annotation
-    least = None
+    checks: dict[str, Any] = {}
     if get_origin(kind) is Annotated:
         kind, declared = get_args(kind)
-        least = declared.min
+        checks = {name: getattr(declared, name) for name in _CHECKS}
     words = (documented["form"] or "").split()
     names = [word for word in words if word.startswith("-")]
     options: dict[str, Any] = {
         "metavar": next((word for word in words if word not in names), None),
         "help": " ".join(documented["help"].split()),
         "show_default": parameter.default not in {Parameter.empty, None, ""},
-        "min": least,
+        **checks,
     }
     if parameter.kind is not Parameter.KEYWORD_ONLY:
         return parameter.replace(annotation=Annotated[kind, typer.Argument(**options)])

@@ -11,8 +11,8 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import typer
 
@@ -38,9 +38,6 @@ from pydanube.model.errors import (
 )
 from pydanube.model.extras import MissingExtra
 from pydanube.servers.errors import exit_code_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SIGNAL_EXIT_CODE = 128
 """Added to the number of the signal that ended a command."""

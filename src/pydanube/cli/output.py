@@ -10,20 +10,17 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 UNWATCHED_WIDTH = 1000
 
@@ -145,21 +142,10 @@ def print_note(text: str) -> None:
 
 
 def to_json_value(value: Any) -> Any:
-    """
-    Return *value* with dataclasses as objects, tuples as lists and enums as values.
-    """
-    if isinstance(value, Enum):
-        return value.value
-    if is_dataclass(value) and not isinstance(value, type):
-        return {
-            each.name: to_json_value(getattr(value, each.name))
-            for each in fields(value)
-        }
-    if isinstance(value, dict):
-        return {str(name): to_json_value(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_json_value(each) for each in value]
-    return value
+    """Return *value* with dataclasses as objects, and other types as JSON has them."""
+    import msgspec  # noqa: PLC0415  # Most commands print no JSON.
+
+    return msgspec.to_builtins(value, str_keys=True)
 
 
 def printable(text: str) -> str:

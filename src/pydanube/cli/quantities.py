@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from pydanube.model.errors import InvalidRequest
-from pydanube.model.positions import to_datetime
+from pydanube.model.positions import PositionLike, to_datetime
 from pydanube.model.quantities import BYTE_UNITS, DURATION_UNITS, parse_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from pydanube.model.positions import PositionLike
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from pydanube.cli.output import (
     printable,
     to_json_value,
 )
-from pydanube.model.descriptions import SubscriptionDescription
+from pydanube.model.descriptions import Segment, SubscriptionDescription
 from pydanube.model.policy import SubscriptionType
 
 DESCRIPTION = SubscriptionDescription(
@@ -39,6 +39,13 @@ def test_a_description_in_json_has_its_fields(capsys):
 
 def test_dataclass_in_a_mapping_becomes_json():
     assert to_json_value({1: SubscriptionType.SHARED}) == {"1": "shared"}
+
+
+def test_bytes_in_json_are_base64(capsys):
+    print_json(
+        Segment(base=0, end=1, epoch=1, count=1, byte_count=1, url="", part_checksums=b"a")
+    )
+    assert json.loads(capsys.readouterr().out)["part_checksums"] == "YQ=="
 
 
 def test_json_keeps_non_ascii_text(capsys):

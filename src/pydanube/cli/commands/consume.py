@@ -12,9 +12,10 @@ import json
 import os
 import stat
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -26,21 +27,16 @@ from pydanube.cli.output import print_note, printable
 from pydanube.cli.progress_line import progress_line
 from pydanube.cli.quantities import format_messages, parse_duration, parse_position
 from pydanube.cli.standard_streams import OutputStream
-from pydanube.client.client import DEFAULT_URL, connect
+from pydanube.client.client import DEFAULT_URL, Client, connect
+from pydanube.client.consumer import Consumer
+from pydanube.client.messages import Message, MessageBatch
+from pydanube.client.partitioned_consumer import PartitionedConsumer
 from pydanube.model.errors import (
     BrokerError,
     InvalidPayload,
     InvalidRequest,
     TimedOut,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pydanube.client.client import Client
-    from pydanube.client.consumer import Consumer
-    from pydanube.client.messages import Message, MessageBatch
-    from pydanube.client.partitioned_consumer import PartitionedConsumer
 
 BATCH_MESSAGES = 1000
 STANDARD_OUTPUT = 1
@@ -209,14 +205,10 @@ async def _print(
     """Print *batch*; ack or nack its messages, or those that were printed."""
     lines = options.render(batch)
     before = output.byte_count
-    count = 0
     try:
         await output.write(b"".join(lines))
-        count = len(lines)
-    except BaseException:
-        count = whole_lines(lines, output.byte_count - before)
-        raise
     finally:
+        count = whole_lines(lines, output.byte_count - before)
         printed = batch if count == len(batch) else batch[:count]
         if options.is_acking and count:
             consumer.ack_nowait(printed)
@@ -282,15 +274,12 @@ def value_in_json(value: Any) -> bytes:
 def _json_line_with_value(message: Message) -> bytes:
     """Like ``json_line``, with the value, or the reason why there is none."""
     fields = fields_of(message)
-    fields["schema_id"] = message.schema_id
-    fields["schema_version"] = message.schema_version
+    fields |= {"schema_id": message.schema_id, "schema_version": message.schema_version}
     try:
-        fields["value"] = json.loads(value_in_json(message.value))
-        return _line_of(fields)
+        value = json.loads(value_in_json(message.value))
+        return _line_of(fields | {"value": value})
     except (BrokerError, RecursionError) as error:
-        fields.pop("value", None)
-        fields["value_error"] = str(error)
-    return _line_of(fields)
+        return _line_of(fields | {"value_error": str(error)})
 
 
 def json_line(message: Message) -> bytes:

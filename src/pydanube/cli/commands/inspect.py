@@ -7,7 +7,7 @@ Files are only read, so the broker may be running.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -28,37 +28,13 @@ from pydanube.cli.parameters import command_group
 from pydanube.cli.quantities import format_bytes
 from pydanube.model.errors import CorruptJournal, CorruptSegment, InvalidRequest
 from pydanube.servers.errors import exit_code_of
-from pydanube.storage.inspect import describe_segment, inspect_journal
-
-if TYPE_CHECKING:
-    from pydanube.storage.inspect import EntryDescription
+from pydanube.storage.inspect import EntryDescription, describe_segment, inspect_journal
 
 app = command_group(
     "Inspect the files that a broker writes.",
     "danube inspect journal danube-data/journal",
     "danube inspect segment segment.parquet --format json",
 )
-
-JournalPath = Annotated[
-    Path,
-    typer.Argument(
-        metavar="PATH",
-        exists=True,
-        help="A journal file, or the directory with all of them.",
-        show_default=False,
-    ),
-]
-
-File = Annotated[
-    Path,
-    typer.Argument(
-        metavar="FILE",
-        exists=True,
-        dir_okay=False,
-        help="The segment file.",
-        show_default=False,
-    ),
-]
 
 
 @command(
@@ -68,7 +44,7 @@ File = Annotated[
     "danube inspect journal 00000000000000000001.journal --format json",
 )
 def journal(
-    path: JournalPath,
+    path: Annotated[Path, typer.Argument(exists=True)],
     *,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
@@ -77,6 +53,9 @@ def journal(
 
     A crash may leave an incomplete write at the end of the last file, which was not
     acknowledged. Damage in any other place ends the command with exit code 11.
+
+    Args:
+        path (PATH): A journal file, or the directory with all of them.
     """
     files = sorted(path.glob("*.journal")) if path.is_dir() else [path]
     if not files:
@@ -108,12 +87,17 @@ def _inspect_file(file: Path, output_format: OutputFormat) -> Verdict:
 
 
 @command(app, "danube inspect segment segment.parquet")
-def segment(file: File) -> Result:
+def segment(
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False)],
+) -> Result:
     """
     Describe a segment: its messages, columns and row groups.
 
     All pages are read and their checksums verified; the exit code is 11 if one is
     damaged.
+
+    Args:
+        file (FILE): The segment file.
     """
     found = describe_segment(file)
     damaged = [group for group in found.row_groups if group.problem is not None]

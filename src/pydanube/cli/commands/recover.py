@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
@@ -15,10 +14,8 @@ from pydanube.cli.output import Columns, Fields, OutputFormat, Result, Table, sh
 from pydanube.model.errors import NotFound
 from pydanube.servers.config import load_config
 from pydanube.servers.directory import hold_directory
+from pydanube.servers.recovery.contents import RecoveryReport
 from pydanube.servers.recovery.recover import recover_directory
-
-if TYPE_CHECKING:
-    from pydanube.servers.recovery.contents import RecoveryReport
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from enum import Enum
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from pydanube.cli import parameters
-from pydanube.cli.commands import subscription_policy
 from pydanube.cli.declaration import Connect, command, confirm
 from pydanube.cli.output import (
     Columns,
@@ -23,24 +25,40 @@ from pydanube.cli.quantities import (
     POSITION_METAVAR,
     format_bytes,
     format_count,
+    format_duration,
     format_time,
+    parse_duration,
     parse_position,
 )
-from pydanube.model.errors import TopicNotFound
-from pydanube.model.positions import to_datetime
+from pydanube.model.descriptions import SubscriptionDescription
+from pydanube.model.errors import InvalidRequest, TopicNotFound
+from pydanube.model.policy import (
+    Backoff,
+    DispatchLimits,
+    FailurePolicy,
+    PoisonPolicy,
+    SubscriptionSettings,
+)
+from pydanube.model.positions import parse_choice, to_datetime
+from pydanube.model.ranges import Range
+from pydanube.sync import Client
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+NEVER = "never"
 
-    from pydanube.model.descriptions import SubscriptionDescription
-    from pydanube.model.ranges import Range
-    from pydanube.sync import Client
+T = TypeVar("T", FailurePolicy, DispatchLimits)
 
 app = command_group(
     "Create, list, describe and delete subscriptions.",
     "danube subscriptions list /default/orders",
     "danube subscriptions describe /default/orders -s billing",
 )
+
+
+class Expired(Enum):
+    """The choice for expired messages."""
+
+    DROP = "drop"
+    DEAD_LETTER = "dead-letter"
 
 
 @command(
@@ -128,18 +146,116 @@ def delete(
     )
 
 
-command(app, "danube subscriptions policy /default/orders -s billing")(
-    subscription_policy.policy
-)
+@command(app, "danube subscriptions policy /default/orders -s billing")
+def policy(
+    connect: Connect,
+    topic: parameters.Topic,
+    *,
+    subscription: Subscription,
+) -> Result:
+    """
+    Show the failure policy of a subscription, and its limits for unacknowledged
+    messages.
 
-command(
+    It shows what "set-policy" has set, and defaults for the rest.
+    """
+    with connect() as client:
+        settings = client.subscription_settings(topic, subscription)
+    return Result(settings, _policy_fields(settings))
+
+
+@command(
     app,
     "danube subscriptions set-policy /default/orders -s billing --redeliveries 3 "
     "--dead-letter-topic /default/orders-dead",
     "danube subscriptions set-policy /default/orders -s billing --ack-timeout 2m "
     "--unacked-max 1000",
     "danube subscriptions set-policy /default/orders -s billing --reset",
-)(subscription_policy.set_policy)
+)
+def set_policy(
+    connect: Connect,
+    topic: parameters.Topic,
+    *,
+    subscription: Subscription,
+    redeliveries: Annotated[int | None, typer.Option(min=0)] = None,
+    ack_timeout: str | None = None,
+    delay: str | None = None,
+    delay_max: str | None = None,
+    backoff: Backoff | None = None,
+    poison: str | None = None,
+    dead_letter_topic: str | None = None,
+    expired: Expired | None = None,
+    unacked_max: Annotated[int | None, typer.Option(min=0)] = None,
+    unacked_each: Annotated[int | None, typer.Option(min=0)] = None,
+    reset: bool = False,
+) -> Result:
+    """
+    Set the failure policy of a subscription, and its limits for unacknowledged
+    messages.
+
+    Options that are not given do not change. Changes take effect at once, also for
+    messages that have already failed, and can be made before the subscription exists.
+    For a partitioned topic, they apply to all partitions.
+
+    Args:
+        redeliveries (COUNT): The maximum number of redeliveries of a message; after
+            that its failure is final.
+        ack_timeout (DURATION|never): A message that was not acknowledged within this
+            time has failed; never turns it off.
+        delay (DURATION): The delay between a failure and the redelivery.
+        delay_max (DURATION): The maximum delay with --backoff exponential.
+        backoff (fixed|exponential): Whether the delay is fixed, or doubles with each
+            failure.
+        poison (dead-letter|block|drop): The choice for a message whose failure is
+            final: dead-letter moves it to the dead-letter topic; block stops delivery
+            until it is handled; drop counts it as acknowledged.
+        dead_letter_topic (TOPIC): The dead-letter topic, created if it does not exist;
+            implies --poison dead-letter.
+        expired (drop|dead-letter): The choice for expired messages.
+        unacked_max (COUNT): The maximum number of unacknowledged messages of all
+            consumers together; 0 is no limit.
+        unacked_each (COUNT): The maximum number of unacknowledged messages of each
+            consumer; 0 is no limit.
+        reset: First reset everything to the defaults.
+    """
+    if dead_letter_topic is not None and poison is None:
+        poison = PoisonPolicy.DEAD_LETTER.value
+    failures = _given(
+        redeliveries_max=redeliveries,
+        redelivery_delay_s=None if delay is None else parse_duration(delay),
+        redelivery_delay_s_max=None if delay_max is None else parse_duration(delay_max),
+        backoff=backoff,
+        poison=None if poison is None else parse_choice("poison", poison, PoisonPolicy),
+        dead_letter_topic=dead_letter_topic,
+        dead_letter_expired=expired and expired is Expired.DEAD_LETTER,
+    )
+    if ack_timeout is not None:
+        is_never = ack_timeout.strip() == NEVER
+        failures["ack_timeout_s"] = None if is_never else parse_duration(ack_timeout)
+    limits = _given(
+        unacked_messages_max=unacked_max,
+        unacked_messages_max_per_consumer=unacked_each,
+    )
+    # 0 means no limit.
+    limits = {name: number or None for name, number in limits.items()}
+    if not (failures or limits or reset):
+        raise InvalidRequest("nothing to set; use an option such as --redeliveries 3")
+    with connect() as client:
+        known = SubscriptionSettings()
+        if not reset:
+            known = client.subscription_settings(topic, subscription)
+        if failures or reset:
+            client.set_failure_policy(
+                topic,
+                subscription,
+                _changed(known.failure_policy or FailurePolicy(), failures),
+            )
+        if limits or reset:
+            client.set_dispatch_limits(
+                topic, subscription, _changed(known.limits or DispatchLimits(), limits)
+            )
+        settings = client.subscription_settings(topic, subscription)
+    return Result(settings, _policy_fields(settings))
 
 
 @command(app, "danube subscriptions pause /default/orders -s billing")
@@ -288,6 +404,61 @@ def _table_by_partition(rows: Iterable[tuple[str, SubscriptionDescription]]) -> 
         ("Partition", *COLUMNS),
         ([name, *cells_of(each, COLUMNS)] for name, each in rows),
     )
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _changed(known: T, given: Mapping[str, Any]) -> T | None:
+    return replace(known, **given) if given else None
+
+
+def _policy_fields(settings: SubscriptionSettings) -> Fields:
+    failures = settings.failure_policy or FailurePolicy()
+    limits = settings.limits or DispatchLimits()
+    timeout_s = failures.ack_timeout_s
+    return Fields(
+        [
+            (
+                "Ack timeout",
+                NEVER if timeout_s is None else f"after {format_duration(timeout_s)}",
+            ),
+            ("Redelivered", _delay(failures)),
+            ("Redeliveries", str(failures.redeliveries_max)),
+            ("Final failures", _poison(failures)),
+            ("Unacknowledged at most", _limit(limits.unacked_messages_max)),
+            ("By each consumer", _limit(limits.unacked_messages_max_per_consumer)),
+            ("Paused", settings.is_paused),
+        ]
+    )
+
+
+def _delay(policy: FailurePolicy) -> str:
+    first = f"after {format_duration(policy.redelivery_delay_s)}"
+    match policy.backoff:
+        case Backoff.FIXED:
+            return f"{first} each time"
+        case Backoff.EXPONENTIAL:
+            most = format_duration(policy.redelivery_delay_s_max)
+            return f"{first}, then twice as long each time, up to {most}"
+
+
+def _poison(policy: FailurePolicy) -> str:
+    match policy.poison:
+        case PoisonPolicy.DEAD_LETTER:
+            expired = (
+                ", and so do expired messages" if policy.dead_letter_expired else ""
+            )
+            return f"go to {policy.dead_letter_topic}{expired}"
+        case PoisonPolicy.BLOCK:
+            return "block the subscription"
+        case PoisonPolicy.DROP:
+            return "are dropped"
+
+
+def _limit(count: int | None) -> str:
+    return "no limit" if count is None else str(count)
 
 
 def _backlog(description: SubscriptionDescription) -> str:

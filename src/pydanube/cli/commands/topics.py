@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -30,18 +31,11 @@ from pydanube.cli.quantities import (
     parse_bytes,
     parse_duration,
 )
-from pydanube.client.client import DEFAULT_URL
+from pydanube.model.descriptions import Segment, TopicDescription
 from pydanube.model.errors import InvalidRequest, TopicNotFound
 from pydanube.model.names import TopicName
-from pydanube.model.policy import CorruptionPolicy, Durability
-from pydanube.sync import connect as connect_to
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from pydanube.model.descriptions import Segment, TopicDescription
-    from pydanube.model.policy import Retention
-    from pydanube.sync import Client
+from pydanube.model.policy import CorruptionPolicy, Durability, Retention
+from pydanube.sync import Client
 
 app = command_group(
     "Create, list, describe and delete topics.",
@@ -333,10 +327,7 @@ def topic_limits(
     "danube topics set-on-corruption /default/orders stop",
 )
 def set_on_corruption(
-    topic: parameters.Topic,
-    on_corruption: CorruptionPolicy,
-    *,
-    url: parameters.Url = DEFAULT_URL,
+    connect: Connect, topic: parameters.Topic, on_corruption: CorruptionPolicy
 ) -> None:
     """
     Set what subscriptions do at a segment of the topic that cannot be read.
@@ -348,7 +339,7 @@ def set_on_corruption(
         on_corruption (stop|skip): stop with an error, or skip the messages that cannot
             be read.
     """
-    with connect_to(url) as client:
+    with connect() as client:
         client.set_on_corruption(topic, on_corruption.value)
     print_line(f"Subscriptions of {topic} {on_corruption.value} at corrupt segments.")
 
