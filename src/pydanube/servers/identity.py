@@ -240,7 +240,7 @@ async def identify(
         directory,
         revision=revision,
         cluster_id=cluster_id,
-        journal_end=None if end is None else _journal_end_of(end.value),
+        journal_end=None if end is None else journal_end_of(end.value),
         has_marker=marker is not None,
         epochs=epochs,
     )
@@ -351,7 +351,8 @@ async def _record_cluster(store: MetadataStore, cluster_id: str) -> None:
     await store.put(keys.CLUSTER, record, expected=ABSENT)
 
 
-def _journal_end_of(record: JournalRecord) -> JournalPosition:
+def journal_end_of(record: JournalRecord) -> JournalPosition:
+    """Return the recorded end of the journal."""
     return JournalPosition(record.file_number, record.position)
 
 

@@ -26,7 +26,7 @@ from pydanube.model.errors import (
 from pydanube.model.ids import TopicId
 from pydanube.model.segments import SegmentEntry
 from pydanube.servers.directory import DataDirectory
-from pydanube.servers.identity import MARKER_NAME, read_marker
+from pydanube.servers.identity import MARKER_NAME, journal_end_of, read_marker
 from pydanube.servers.recovery.segments import (
     FoundSegment,
     choose_segments,
@@ -36,14 +36,13 @@ from pydanube.storage.config import StorageConfig
 from pydanube.storage.files import DirectoryFiles
 from pydanube.storage.objects import wall_clock_us
 from pydanube.storage.recovery import (
-    FIRST_NUMBER,
     JournalPosition,
     Recovery,
     end_of,
     recover,
     salvage,
 )
-from pydanube.storage.state import JournalState, TopicState
+from pydanube.storage.state import TopicState
 from pydanube.wire.batches import BatchFrame
 
 SKIPPED_OFFSETS = 10**10
@@ -83,13 +82,13 @@ class RecoveryReport:
     """The state of a data directory's parts, and the work that is needed."""
 
     directory: str
-    cluster_id: str | None
-    metadata: str
+    cluster_id: str | None = None
+    metadata: str = WHOLE
     """``whole``, or the problem."""
-    journal: str
-    objects: str
-    needs_from_segments: bool
-    needs_accept_loss: bool
+    journal: str = WHOLE
+    objects: str = WHOLE
+    needs_from_segments: bool = False
+    needs_accept_loss: bool = False
     topics: list[TopicReport] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
     """Objects that are not segments of a topic; they stay in place."""
@@ -131,23 +130,12 @@ class DirectoryContents:
     """The parts of a data directory; ``read`` reads them."""
 
     def __init__(self, directory: DataDirectory, config: StorageConfig) -> None:
-        self.report = RecoveryReport(
-            directory=str(directory.path),
-            cluster_id=None,
-            metadata=WHOLE,
-            journal=WHOLE,
-            objects=WHOLE,
-            needs_from_segments=False,
-            needs_accept_loss=False,
-        )
+        self.report = RecoveryReport(directory=str(directory.path))
         self.directory = directory
         self.config = config
         self.topics: dict[int, RecoveredTopic] = {}
-        self.state = JournalState()
-        self.frames: dict[TopicId, list[BatchFrame]] = {}
-        self.journal_end: JournalPosition | None = None
+        self.journal = Recovery()
         self.noted_end: JournalPosition | None = None
-        self.last_number = FIRST_NUMBER - 1
         self.revision = 0
         self.now = wall_clock_us()
         self.has_marker = False
@@ -162,7 +150,7 @@ class DirectoryContents:
                 async with open_sqlite(copy) as store:
                     await _read_all(store)
             except (MetadataUnavailable, Corrupt, OSError) as error:
-                self._report_metadata(f"missing or damaged ({error})")
+                self.report.metadata = f"missing or damaged ({error})"
                 copy = Path(scratch) / "empty.sqlite"
             async with open_sqlite(copy) as store:
                 yield store
@@ -173,22 +161,20 @@ class DirectoryContents:
         cluster = await store.get(keys.CLUSTER)
         noted = await store.get(keys.JOURNAL)
         if noted is not None:
-            record = noted.value
-            self.noted_end = JournalPosition(record.file_number, record.position)
+            self.noted_end = journal_end_of(noted.value)
         journal_id = self._read_journal()
         marker = read_marker(self.directory, self._open_object)
         self.has_marker = marker is not None
         found = list(find_segments(self.directory, self.report.unreadable))
         if self.report.metadata == WHOLE:
-            if self.state.metadata_revision > self.revision:
-                self._report_metadata("older than the journal")
+            if self.journal.state.metadata_revision > self.revision:
+                self.report.metadata = "older than the journal"
             elif (cluster, await store.get(keys.BROKER)) == (None, None) and (
                 journal_id or found
             ):
-                self._report_metadata("empty")
+                self.report.metadata = "empty"
             elif cluster is not None and marker is None and noted is not None:
                 self.report.objects = f"missing or emptied (no {MARKER_NAME})"
-                self.report.needs_accept_loss = True
         known = None if cluster is None else cluster.value.cluster_id
         ids = {each for each in (known, journal_id, marker) if each is not None}
         if len(ids) > 1:
@@ -200,45 +186,34 @@ class DirectoryContents:
         self.report.cluster_id = next(iter(ids), os.urandom(16).hex())
         if journal_id is None and (known or marker or found):
             if noted is not None or marker is not None or found:
-                self._report_journal("missing")
-        elif self.noted_end is not None and (
-            self.journal_end or JournalPosition(0, 0)
-        ) < (self.noted_end):
-            self._report_journal(
+                self.report.journal = "missing"
+        elif self.noted_end is not None and self.journal_end < self.noted_end:
+            self.report.journal = (
                 f"older than the metadata store (it ends before file {self.noted_end})"
             )
         await self._merge(store, found)
+        report = self.report
+        report.needs_from_segments = report.metadata != WHOLE
+        report.needs_accept_loss = {report.journal, report.objects} != {WHOLE}
 
     def _read_journal(self) -> str | None:
         """Read the journal as far as possible, and return its id."""
         if not self.directory.journal.is_dir():
             return None
         contents = _journal_contents(self.directory.journal)
-        recovery: Recovery
         try:
-            recovery = recover(contents)
+            self.journal = recover(contents)
         except NewerJournal:
             raise
         except CorruptJournal as error:
-            self._report_journal(f"damaged ({error})")
-            recovery = salvage(contents)
-        self.state, self.frames = recovery.state, recovery.frames
-        if recovery.files:
-            self.journal_end = end_of(recovery.files[-1])
-            self.last_number = recovery.files[-1].number
-        return None if recovery.journal_id is None else recovery.journal_id.hex()
+            self.report.journal = f"damaged ({error})"
+            self.journal = salvage(contents)
+        journal_id = self.journal.journal_id
+        return None if journal_id is None else journal_id.hex()
 
     def _open_object(self, name: str) -> BinaryIO:
         # DirectoryObjects would change the directory.
         return (self.directory.objects / name).open("rb")
-
-    def _report_metadata(self, problem: str) -> None:
-        self.report.metadata = problem
-        self.report.needs_from_segments = True
-
-    def _report_journal(self, problem: str) -> None:
-        self.report.journal = problem
-        self.report.needs_accept_loss = True
 
     async def _merge(self, store: SqliteStore, found: list[FoundSegment]) -> None:
         """Merge the descriptions of each topic."""
@@ -264,12 +239,12 @@ class DirectoryContents:
                 for number, (_, each) in records.items()
                 if each.policy.is_reliable
             ),
-            *self.state.topics,
+            *self.journal.state.topics,
             *by_id,
         }
         for number in sorted(numbers - deleted):
             topic_id, segments = TopicId(number), by_id.get(number, [])
-            state = self.state.topics.get(topic_id)
+            state = self.journal.state.topics.get(topic_id)
             path, record = records.get(number, ("", None))
             name = f"/{path}" if record is not None else ""
             name = name or (state.name if state is not None else segments[-1].topic)
@@ -289,7 +264,7 @@ class DirectoryContents:
             )
             topic.kept = choose_segments(topic.manifest, topic.found)
             sealed_end = topic.kept[-1].end if topic.kept else 0
-            topic.runs = _runs_of(self.frames.get(topic_id, []), sealed_end)
+            topic.runs = _runs_of(self.journal.frames.get(topic_id, []), sealed_end)
             self.topics[number] = topic
         self._drop_replaced_topics()
         journal_ends = {
@@ -300,15 +275,15 @@ class DirectoryContents:
             behind = [
                 each for each in topic.found if each.entry.end > journal_ends[number]
             ]
-            if behind and not self.report.needs_accept_loss:
-                self._report_journal(
+            if behind and self.report.journal == self.report.objects == WHOLE:
+                self.report.journal = (
                     f"older than the object store (it ends before "
                     f"{behind[-1].entry.object_name})"
                 )
             extra = {entry.object_name for entry in topic.kept}
             extra -= {entry.object_name for entry in topic.manifest}
             if behind and extra and self.report.metadata == WHOLE:
-                self._report_metadata("older than the object store")
+                self.report.metadata = "older than the object store"
 
     def _drop_replaced_topics(self) -> None:
         """Drop all but the newest topic of each name."""
@@ -322,6 +297,12 @@ class DirectoryContents:
                 ]
                 del self.topics[before]
             by_name[topic.name] = number
+
+    @property
+    def journal_end(self) -> JournalPosition:
+        """The position after the last entry of the journal; 0 of file 0 without one."""
+        files = self.journal.files
+        return end_of(files[-1]) if files else JournalPosition(0, 0)
 
     @property
     def replaces_journal(self) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pydanube.metadata import keys
+from pydanube.metadata.key import Key
 from pydanube.metadata.records import (
     ClusterRecord,
     JournalRecord,
@@ -96,24 +97,31 @@ async def _plan(contents: DirectoryContents, store: SqliteStore) -> list[Operati
     cluster_id = contents.report.cluster_id
     assert cluster_id is not None
     cluster = ClusterRecord(cluster_id=cluster_id, created_at=contents.now)
-    operations: list[Operation] = [Put(keys.CLUSTER, cluster)]
-    last = await store.get(keys.LAST_TOPIC_ID)
-    highest = max(contents.topics, default=0)
-    highest = max(highest, 0 if last is None else last.value)
-    operations.append(Put(keys.LAST_TOPIC_ID, highest))
-    last = await store.get(keys.LAST_SCHEMA_ID)
-    ids = [each.schema_id for topic in contents.topics.values() for each in topic.found]
-    ids += [
-        frame.header.schema_id
-        for frames in contents.frames.values()
-        for frame in frames
+    schema_ids = [
+        *(each.schema_id for topic in contents.topics.values() for each in topic.found),
+        *(
+            frame.header.schema_id
+            for frames in contents.journal.frames.values()
+            for frame in frames
+        ),
     ]
-    schema_id = max([0 if last is None else last.value, *ids], default=0)
-    operations.append(Put(keys.LAST_SCHEMA_ID, schema_id))
+    operations: list[Operation] = [
+        Put(keys.CLUSTER, cluster),
+        await _raised(store, keys.LAST_TOPIC_ID, contents.topics),
+        await _raised(store, keys.LAST_SCHEMA_ID, schema_ids),
+    ]
     for topic in contents.topics.values():
         operations += await _plan_topic(contents, store, topic)
     operations += await _plan_names(contents, store)
     return operations
+
+
+async def _raised(
+    store: SqliteStore, counter: Key[int], known: Iterable[int]
+) -> Operation:
+    """Return the change that makes *counter* at least as high as all of *known*."""
+    stored = await store.get(counter)
+    return Put(counter, max([0 if stored is None else stored.value, *known]))
 
 
 async def _plan_topic(
@@ -219,12 +227,10 @@ async def _write_changes(
     if not contents.has_marker:
         assert contents.report.cluster_id is not None
         await write_marker(objects, contents.report.cluster_id)
-    number = max(
-        contents.last_number, contents.noted_end.number if contents.noted_end else 0
-    )
     end = contents.journal_end
-    if contents.replaces_journal or end is None:
-        end = JournalPosition(number + 1, 0)
+    if contents.replaces_journal or not contents.journal.files:
+        noted = contents.noted_end.number if contents.noted_end else 0
+        end = JournalPosition(max(end.number, noted) + 1, 0)
     record = JournalRecord(file_number=end.number, position=end.position)
     operations.append(Put(keys.JOURNAL, record))
     revision = await _write_metadata(contents, operations)
@@ -255,7 +261,7 @@ async def _write_metadata(
 ) -> int:
     """Write the records, and return the revision of the metadata store."""
     path = contents.directory.metadata
-    revision = max(contents.revision, contents.state.metadata_revision) + 1
+    revision = max(contents.revision, contents.journal.state.metadata_revision) + 1
     is_new = contents.report.metadata.startswith("missing or damaged")
     target = path.with_name(path.name + _NEW) if is_new else path
     if is_new:
