@@ -19,7 +19,7 @@ from pydanube.model.errors import (
     JournalFailed,
     Unavailable,
 )
-from pydanube.servers.http.app import PATHS, make_app
+from pydanube.servers.http.app import make_app
 from pydanube.servers.http.server import open_http
 
 if TYPE_CHECKING:
@@ -94,8 +94,9 @@ def test_readyz_is_503_with_the_reason(reason: BrokerError) -> None:
 
 def test_index_page_lists_all_paths() -> None:
     page = get("/").text
-    assert all(f'href="{path}"' in page for path in PATHS)
-    assert all(get(path).status_code == 200 for path in PATHS)
+    for path in ("/healthz", "/readyz", "/metrics", "/api/v1/openapi.json"):
+        assert path in page
+        assert get(path).status_code == 200
 
 
 def test_metrics_are_read_at_the_scrape() -> None:

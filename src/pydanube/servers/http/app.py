@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from html import escape
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 
 from pydanube.broker.broker import Broker
@@ -36,15 +35,13 @@ class BrokerState:
     def __init__(self, connections: Sequence[ConnectionCounts] = ()) -> None:
         self._connections = connections
         self._reason: BrokerError | None = Unavailable("the broker is starting")
-        self._broker: Broker | None = None
-        self._server: NativeServer | None = None
-        self._services: Sequence[Service] = ()
+        self._serving: tuple[Broker, NativeServer, Sequence[Service]] | None = None
 
     def on_serving(
         self, broker: Broker, server: NativeServer, services: Sequence[Service]
     ) -> None:
         """Record that the broker serves clients."""
-        self._broker, self._server, self._services = broker, server, services
+        self._serving = broker, server, services
         self._reason = None
 
     def on_stopping(self) -> None:
@@ -53,13 +50,11 @@ class BrokerState:
 
     def why_not_ready(self) -> BrokerError | None:
         """Return the reason why topics are not served, or None if they are."""
-        if self._reason is None and self._broker is not None:
-            return self._broker.storage.journal.failure
-        return self._reason
+        return self._reason or self.broker().storage.journal.failure
 
     def problems(self) -> Sequence[str]:
         """Return the problems of a broker that serves topics."""
-        return () if self._broker is None else self._broker.storage.problems
+        return self._serving[0].storage.problems if self._serving else ()
 
     def broker(self) -> Broker:
         """
@@ -68,27 +63,29 @@ class BrokerState:
         Raises:
             Unavailable: The broker is starting.
         """
-        if self._broker is None:
+        if self._serving is None:
             raise Unavailable("the broker is starting")
-        return self._broker
+        return self._serving[0]
 
     def samples(self) -> Iterable[Sample]:
         """Return the current values of the metrics, without waiting."""
-        if self._broker is None or self._server is None:
+        if self._serving is None:
             return ()
         is_ready = self.why_not_ready() is None
-        return samples_of(
-            *(self._broker, self._server, self._services, self._connections),
-            is_ready=is_ready,
-        )
+        return samples_of(*self._serving, self._connections, is_ready=is_ready)
 
 
-PATHS = {
-    "/healthz": "Liveness: always 200 while the process runs.",
-    "/readyz": "Readiness: 200 with problems, if any, or 503 with the reason.",
-    "/metrics": "Metrics for Prometheus.",
-}
-"""The paths that the page at ``/`` lists."""
+INDEX = f"""\
+pydanube broker {__version__}
+
+/healthz  Liveness: always 200 while the process runs.
+/readyz   Readiness: 200 with problems, if any, or 503 with the reason.
+/metrics  Metrics for Prometheus.
+/api/v1   The JSON API for administrators; /api/v1/openapi.json describes it.
+
+Messages do not come through this port: clients connect to the port of the native
+protocol, 6651 by default.
+"""
 
 ENDPOINTS = [*NAMESPACES, *TOPICS, *SUBSCRIPTIONS, *SCHEMAS]
 """The endpoints of the JSON API."""
@@ -125,7 +122,7 @@ def make_app(state: BrokerState, hosts: Iterable[str] = ()) -> Starlette:
         return Response(body, headers={"content-type": content_type})
 
     async def index(_: Request) -> Response:
-        return HTMLResponse(_index_page())
+        return PlainTextResponse(INDEX)
 
     async def openapi(_: Request) -> Response:
         return json_response(openapi_document(ENDPOINTS))
@@ -147,25 +144,3 @@ def make_app(state: BrokerState, hosts: Iterable[str] = ()) -> Starlette:
         middleware=[Middleware(SameOriginMiddleware, hosts=hosts)],
         exception_handlers={HTTPException: on_http_error},
     )
-
-
-def _index_page() -> str:
-    rows = "\n".join(
-        f'<dt><a href="{path}">{path}</a></dt><dd>{escape(meaning)}</dd>'
-        for path, meaning in PATHS.items()
-    )
-    return f"""<!doctype html>
-<html lang="en">
-<head><meta charset="utf-8"><title>pydanube broker</title></head>
-<body style="font-family: sans-serif; max-width: 40em; margin: 3em auto">
-<h1>pydanube broker {__version__}</h1>
-<p>Messages do not come through this port: clients connect to the port of the
-native protocol, 6651 by default.</p>
-<dl>
-{rows}
-</dl>
-<p>The JSON API for administrators is below <code>/api/v1</code>; its description is
-<a href="/api/v1/openapi.json">/api/v1/openapi.json</a>.</p>
-</body>
-</html>
-"""

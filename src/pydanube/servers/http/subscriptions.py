@@ -110,27 +110,25 @@ async def set_subscription_settings(
     call: Call[SubscriptionSettings],
 ) -> SubscriptionSettings:
     """Set the settings of a subscription; those left out get their defaults."""
-    for topic in await call.topics():
-        await call.broker.subscriptions.change_settings(
-            topic,
-            call.subscription,
-            failure_policy=call.body.failure_policy,
-            limits=call.body.limits,
-            is_paused=call.body.is_paused,
-        )
+    await _change_settings(
+        call,
+        failure_policy=call.body.failure_policy,
+        limits=call.body.limits,
+        is_paused=call.body.is_paused,
+    )
     return call.body
 
 
 @SUBSCRIPTIONS.add("POST", f"{SUBSCRIPTION}/pause", Kind.PAUSE, body=Empty, status=204)
 async def pause_subscription(call: Call[Empty]) -> None:
     """Stop delivering messages to a subscription."""
-    await _set_paused(call, is_paused=True)
+    await _change_settings(call, is_paused=True)
 
 
 @SUBSCRIPTIONS.add("POST", f"{SUBSCRIPTION}/resume", Kind.PAUSE, body=Empty, status=204)
 async def resume_subscription(call: Call[Empty]) -> None:
     """Deliver messages to a paused subscription again."""
-    await _set_paused(call, is_paused=False)
+    await _change_settings(call, is_paused=False)
 
 
 @SUBSCRIPTIONS.add("POST", f"{SUBSCRIPTION}/seek", Kind.SEEK_SUBSCRIPTION, body=Seek)
@@ -151,10 +149,10 @@ async def skip_messages(call: Call[Skip]) -> SubscriptionDescription:
     return await _described(call, name)
 
 
-async def _set_paused(call: Call[Empty], *, is_paused: bool) -> None:
+async def _change_settings(call: Call[Any], **settings: Any) -> None:
     for topic in await call.topics():
         await call.broker.subscriptions.change_settings(
-            topic, call.subscription, is_paused=is_paused
+            topic, call.subscription, **settings
         )
 
 
