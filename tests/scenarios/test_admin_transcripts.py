@@ -19,7 +19,7 @@ from google.protobuf import text_format
 from google.protobuf.message_factory import GetMessageClass
 
 from pydanube.model.errors import BrokerError
-from pydanube.servers.grpc.admin import BrokerAddresses, admin_services
+from pydanube.servers.grpc.admin import admin_services
 from pydanube.servers.grpc.danube_server import schema_registry
 from pydanube.servers.grpc.id_registry import stable_id
 from pydanube.testing import memory_broker
@@ -32,11 +32,11 @@ pytestmark = pytest.mark.e2e
 SCENARIOS = sorted((Path(__file__).parent / "admin").glob("*.txt"))
 TIMEOUT_S = 30
 
-ADDRESSES = BrokerAddresses(
-    broker_url="http://127.0.0.1:6650",
-    admin_url="http://127.0.0.1:50051",
-    metrics_address="127.0.0.1:8080",
-)
+ADDRESSES = {
+    "broker_url": "http://127.0.0.1:6650",
+    "admin_url": "http://127.0.0.1:50051",
+    "metrics_address": "127.0.0.1:8080",
+}
 
 
 SERVICES = {
@@ -63,7 +63,10 @@ async def play(text):
         open_grpc_server(
             "127.0.0.1",
             0,
-            [*admin_services(broker.broker, ADDRESSES), schema_registry(broker.broker)],
+            [
+                *admin_services(broker.broker, **ADDRESSES),
+                schema_registry(broker.broker),
+            ],
             name="administrators",
             flag="--admin-port",
         ) as port,

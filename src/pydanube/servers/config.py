@@ -78,9 +78,7 @@ Port = Annotated[int, Meta(ge=0, le=65_535)]
 _URL = re.compile(r"https?://([^\s/:\[\]]+|\[[0-9a-fA-F:.]+\]):[0-9]+")
 
 
-class ListenConfig(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class ListenConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The broker's listeners and their limits."""
 
     host: str = "127.0.0.1"
@@ -143,18 +141,14 @@ class ListenConfig(
             )
 
 
-class TopicsConfig(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class TopicsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of topics."""
 
     auto_create: bool = True
     """Create a topic when a producer opens it and it does not exist."""
 
 
-class SubscriptionsConfig(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class SubscriptionsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of each subscription."""
 
     done_ranges_max: Annotated[int, Meta(ge=1)] = 100_000
@@ -167,7 +161,7 @@ class SubscriptionsConfig(
     few seconds. Consumers of the native protocol set their own credit."""
 
 
-class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The broker's log, on standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
@@ -176,9 +170,7 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Text for people, or one JSON object per line for log collectors."""
 
 
-class BrokerConfig(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """All settings of a broker."""
 
     data_dir: Path = Path("danube-data")

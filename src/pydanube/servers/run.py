@@ -29,7 +29,7 @@ from pydanube.servers.directory import (
     hold_directory,
     watching_directory,
 )
-from pydanube.servers.grpc.admin import BrokerAddresses, admin_services
+from pydanube.servers.grpc.admin import admin_services
 from pydanube.servers.grpc.danube_server import open_danube_server, schema_registry
 from pydanube.servers.grpc.server import open_listener
 from pydanube.servers.grpc.services import Service
@@ -194,12 +194,13 @@ async def _open_grpc(
         ) as admin,
     ):
         broker.dead_letters.broker_address = danube.addresses.broker_url
-        addresses = BrokerAddresses(
+        admins = admin_services(
+            broker,
             broker_url=danube.addresses.broker_url,
             admin_url=url_of(listens.host, admin.port),
             metrics_address=f"{in_url(listens.host)}:{http_port}",
         )
-        services = [*admin_services(broker, addresses), schema_registry(broker)]
+        services = [*admins, schema_registry(broker)]
         async with admin.serving(services):
             yield danube.port, admin.port, [*danube.services, *services]
 

@@ -43,7 +43,9 @@ def test_dataclass_in_a_mapping_becomes_json():
 
 def test_bytes_in_json_are_base64(capsys):
     print_json(
-        Segment(base=0, end=1, epoch=1, count=1, byte_count=1, url="", part_checksums=b"a")
+        Segment(
+            base=0, end=1, epoch=1, count=1, byte_count=1, url="", part_checksums=b"a"
+        )
     )
     assert json.loads(capsys.readouterr().out)["part_checksums"] == "YQ=="
 

@@ -1,21 +1,49 @@
-"""The services of ``danube_admin`` over one broker that is not part of a cluster."""
+"""
+The services of ``danube_admin`` over one broker that is not part of a cluster.
+
+Most failures to change a topic have the status NOT_FOUND and a text with the reason, as
+in the original Danube.  Requests that may succeed later fail with UNAVAILABLE.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
 
 from pydanube.broker.broker import Broker
-from pydanube.model.errors import AlreadyExists, NamespaceInUse
+from pydanube.metadata.records import TopicRecord
+from pydanube.model.errors import (
+    AlreadyExists,
+    BrokerError,
+    InvalidRequest,
+    NamespaceInUse,
+    Remedy,
+    SchemaNotFound,
+    SubscriptionInUse,
+)
 from pydanube.model.ids import stable_id
-from pydanube.model.names import parse_namespace
-from pydanube.servers.grpc.admin_topics import TopicAdmin
+from pydanube.model.names import (
+    SubscriptionName,
+    TopicName,
+    parse_namespace,
+    parse_subscription,
+)
+from pydanube.model.policy import SubscriptionSettings
+from pydanube.model.schemas import TopicSchema
 from pydanube.servers.grpc.services import Service, StatusError, refusing
 from pydanube.wire.grpc.connection import StatusCode
 from pydanube.wire.grpc.danube_admin_api import (
-    bare_name,
+    dispatch_limits_from_wire,
+    dispatch_limits_to_wire,
+    failure_policy_from_wire,
+    failure_policy_to_wire,
     parse_policy_document,
     policy_document,
+    subscription_type_number,
+    topic_policy,
 )
+from pydanube.wire.grpc.danube_api import danube_name
 from pydanube.wire.pb import danube_admin_pb2 as pb
 
 NO_CLUSTER = "this is a standalone broker, not a cluster"
@@ -24,43 +52,25 @@ CONFLICTS = (AlreadyExists, NamespaceInUse)
 """Errors that have the status NOT_FOUND, as in the original."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerAddresses:
-    """The addresses of a broker that administrators see."""
+ANSWER_BYTES_MAX = 4 * 1024 * 1024
+"""The default limit of gRPC clients for received messages."""
 
-    broker_url: str
-    """The scheme, host and port for clients."""
-    admin_url: str
-    metrics_address: str
-    """The host and port."""
+A = TypeVar("A", pb.TopicInfoListResponse, pb.SubscriptionListResponse)
 
 
 class BrokerAdmin:
     """The service for the broker of this process."""
 
-    def __init__(
-        self, broker: Broker, broker_id: str, addresses: BrokerAddresses
-    ) -> None:
+    def __init__(self, broker: Broker, info: pb.BrokerInfo) -> None:
         self._broker = broker
-        self._broker_id = broker_id
-        self._addresses = addresses
+        self._broker_id = info.broker_id
+        self._info = info
 
     async def list_brokers(self, _: pb.Empty) -> pb.BrokerListResponse:
         """Return this broker.  A standalone broker is always the leader."""
-        return pb.BrokerListResponse(
-            brokers=[
-                pb.BrokerInfo(
-                    broker_id=self._broker_id,
-                    broker_addr=self._addresses.broker_url,
-                    broker_role="Cluster_Leader",
-                    admin_addr=self._addresses.admin_url,
-                    metrics_addr=self._addresses.metrics_address,
-                    broker_status="draining"
-                    if self._broker.topics.is_draining
-                    else "active",
-                )
-            ]
-        )
+        is_draining = self._broker.topics.is_draining
+        self._info.broker_status = "draining" if is_draining else "active"
+        return pb.BrokerListResponse(brokers=[self._info])
 
     async def get_leader_broker(self, _: pb.Empty) -> pb.BrokerResponse:
         """Return this broker."""
@@ -112,7 +122,9 @@ class NamespaceAdmin:
         name = parse_namespace(request.name)
         await self._broker.namespaces.policy(name)
         topics = await self._broker.catalog.names(name)
-        return pb.TopicListResponse(topics=map(bare_name, topics))
+        return pb.TopicListResponse(
+            topics=(str(name).removeprefix("/") for name in topics)
+        )
 
     async def get_namespace_policies(
         self, request: pb.NamespaceRequest
@@ -140,14 +152,255 @@ class NamespaceAdmin:
             await self._broker.namespaces.delete(parse_namespace(request.name))
 
 
-def admin_services(broker: Broker, addresses: BrokerAddresses) -> list[Service]:
-    """Return the services for the administrators of *broker*."""
+class TopicAdmin:
+    """The service for a broker's topics."""
+
+    def __init__(self, broker: Broker, broker_id: str) -> None:
+        self._broker = broker
+        self._broker_id = broker_id
+
+    # Topics.
+
+    async def list_namespace_topics(
+        self, request: pb.NamespaceRequest
+    ) -> pb.TopicInfoListResponse:
+        """List the topics and partitions of one namespace."""
+        name = parse_namespace(request.name)
+        await self._broker.namespaces.policy(name)
+        return self._listed(await self._broker.catalog.records(name))
+
+    async def list_broker_topics(
+        self, request: pb.BrokerRequest
+    ) -> pb.TopicInfoListResponse:
+        """List all topics if the request names this broker, and none otherwise."""
+        is_ours = request.broker_id == self._broker_id
+        return self._listed(await self._broker.catalog.records() if is_ours else [])
+
+    async def create_topic(self, request: pb.NewTopicRequest) -> None:
+        """Create a topic."""
+        policy = topic_policy(request.dispatch_strategy)
+        with _refused_as(f"Unable to create the topic {request.name}"):
+            await self._broker.topics.create(
+                TopicName.parse(request.name),
+                policy,
+                _schema_of(request.schema_subject),
+            )
+
+    async def create_partitioned_topic(
+        self, request: pb.PartitionedTopicRequest
+    ) -> None:
+        """Create all partitions of a topic, or none."""
+        policy = topic_policy(request.dispatch_strategy)
+        with _refused_as(f"Unable to create the topic {request.base_name}"):
+            await self._broker.topics.create_partitioned(
+                TopicName.parse(request.base_name),
+                request.partitions,
+                policy,
+                _schema_of(request.schema_subject),
+            )
+
+    async def delete_topic(self, request: pb.TopicRequest) -> None:
+        """Delete a topic or all its partitions, even if they are in use."""
+        with _refused_as(f"Unable to delete the topic {request.name}"):
+            await self._broker.topics.delete(TopicName.parse(request.name), force=True)
+
+    async def describe_topic(
+        self, request: pb.DescribeTopicRequest
+    ) -> pb.DescribeTopicResponse:
+        """Describe a topic or partition; fields without a value are absent."""
+        name = TopicName.parse(request.name)
+        topic = await self._broker.topics.get(name)
+        described = pb.DescribeTopicResponse(
+            name=request.name,
+            subscriptions=await self._broker.subscriptions.names(name),
+            broker_id=self._broker_id,
+            delivery=danube_name(topic.policy.dispatch),
+        )
+        if topic.schema is not None:
+            described.schema_subject = topic.schema.subject
+            # The subject may have been deleted by force.
+            with suppress(SchemaNotFound):
+                subject = await self._broker.registry.describe(topic.schema.subject)
+                described.schema_id = subject.schema_id
+                if subject.versions:
+                    described.schema_version = subject.versions[-1]
+                described.schema_type = subject.type.value
+                described.compatibility_mode = subject.compatibility.value.upper()
+        return described
+
+    # Subscriptions.
+
+    async def list_subscriptions(
+        self, request: pb.TopicRequest
+    ) -> pb.SubscriptionListResponse:
+        """List the subscriptions of a topic."""
+        names = await self._broker.subscriptions.names(TopicName.parse(request.name))
+        return _bounded(
+            pb.SubscriptionListResponse(subscriptions=names),
+            f"{len(names)} subscriptions",
+        )
+
+    async def unsubscribe(self, request: pb.SubscriptionRequest) -> None:
+        """Delete a subscription with its cursor."""
+        name = request.subscription
+        with _refused_as(f"Unable to unsubscribe the subscription {name}", "error: "):
+            topic, subscription = _subscription_of(request)
+            try:
+                await self._broker.subscriptions.delete(topic, subscription)
+            except SubscriptionInUse as error:
+                raise SubscriptionInUse(
+                    f"Unable to unsubscribe as the subscription {name} has active "
+                    "consumers"
+                ) from error
+
+    async def set_subscription_failure_policy(
+        self, request: pb.SetSubscriptionFailurePolicyRequest
+    ) -> None:
+        """Set the failure policy, which applies at once, also to deferred messages."""
+        topic, subscription, known = await self._to_configure(request, "failure_policy")
+        policy = failure_policy_from_wire(request.failure_policy, known.failure_policy)
+        await self._broker.subscriptions.change_settings(
+            topic, subscription, failure_policy=policy
+        )
+
+    async def get_subscription_failure_policy(
+        self, request: pb.GetSubscriptionFailurePolicyRequest
+    ) -> pb.GetSubscriptionFailurePolicyResponse:
+        """Return the failure policy, if one was set, and the subscription type."""
+        name, subscription = _subscription_of(request)
+        topic = await self._broker.topics.get(name)
+        found = topic.subscriptions.get(subscription)
+        settings = await self._broker.subscriptions.settings(name, subscription)
+        policy = settings.failure_policy
+        return pb.GetSubscriptionFailurePolicyResponse(
+            failure_policy=None if policy is None else failure_policy_to_wire(policy),
+            subscription_type=subscription_type_number(
+                None if found is None else found.type
+            ),
+        )
+
+    async def set_subscription_dispatch_config(
+        self, request: pb.SetSubscriptionDispatchConfigRequest
+    ) -> None:
+        """Set the dispatch limits, which apply at once."""
+        topic, subscription, known = await self._to_configure(
+            request, "dispatch_config"
+        )
+        limits = dispatch_limits_from_wire(request.dispatch_config, known.limits)
+        await self._broker.subscriptions.change_settings(
+            topic, subscription, limits=limits
+        )
+
+    async def get_subscription_dispatch_config(
+        self, request: pb.GetSubscriptionDispatchConfigRequest
+    ) -> pb.GetSubscriptionDispatchConfigResponse:
+        """Return the dispatch limits, if any were set."""
+        topic, subscription = _subscription_of(request)
+        settings = await self._broker.subscriptions.settings(topic, subscription)
+        return pb.GetSubscriptionDispatchConfigResponse(
+            dispatch_config=dispatch_limits_to_wire(settings.limits)
+        )
+
+    def _listed(
+        self, records: Sequence[tuple[TopicName, TopicRecord]]
+    ) -> pb.TopicInfoListResponse:
+        return _bounded(
+            pb.TopicInfoListResponse(
+                topics=[
+                    pb.TopicInfo(
+                        name=str(name),
+                        broker_id=self._broker_id,
+                        delivery=danube_name(record.policy.dispatch),
+                    )
+                    for name, record in records
+                ]
+            ),
+            f"{len(records)} topics",
+        )
+
+    async def _to_configure(
+        self, request: Any, field: str
+    ) -> tuple[TopicName, SubscriptionName, SubscriptionSettings]:
+        """Return the subscription whose setting *field* is given, and its settings."""
+        if not request.HasField(field):
+            raise InvalidRequest(f"{field} is required")
+        name, subscription = _subscription_of(request)
+        topic = await self._broker.topics.get(name)
+        if not topic.policy.is_reliable:
+            raise StatusError(
+                StatusCode.FAILED_PRECONDITION,
+                f"subscription {field.replace('_', ' ')} can only be configured for "
+                "reliable topics",
+            )
+        settings = await self._broker.subscriptions.settings(name, subscription)
+        return name, subscription, settings
+
+
+def _bounded(answer: A, what: str) -> A:
+    """
+    Return *answer* if it is not longer than ``ANSWER_BYTES_MAX``.
+
+    Raises:
+        StatusError: The answer is longer; this protocol has no pages.
+    """
+    if answer.ByteSize() > ANSWER_BYTES_MAX:
+        raise StatusError(
+            StatusCode.RESOURCE_EXHAUSTED,
+            f"{what} do not fit into one answer of {ANSWER_BYTES_MAX} bytes; use "
+            "the HTTP API or the danube command",
+        )
+    return answer
+
+
+def _subscription_of(request: Any) -> tuple[TopicName, SubscriptionName]:
+    return TopicName.parse(request.topic), parse_subscription(request.subscription)
+
+
+def _schema_of(subject: str) -> TopicSchema | None:
+    return TopicSchema(subject=subject) if subject else None
+
+
+@contextmanager
+def _refused_as(what: str, reason: str = "") -> Iterator[None]:
+    """Raise errors with the status that the original's tools expect."""
+    try:
+        yield
+    except BrokerError as error:
+        if error.remedy is not Remedy.GIVE_UP:
+            raise
+        raise StatusError(
+            StatusCode.NOT_FOUND, f"{what} due to {reason}{error}"
+        ) from error
+
+
+def admin_services(
+    broker: Broker, *, broker_url: str, admin_url: str, metrics_address: str
+) -> list[Service]:
+    """
+    Return the services for the administrators of *broker*.
+
+    Args:
+        broker: The broker of this process.
+        broker_url: Its scheme, host and port for clients.
+        admin_url: The same for administrators.
+        metrics_address: The host and port of its metrics.
+    """
     # The original's tools expect that a broker id is a number.
     broker_id = str(stable_id(("broker", broker.broker_id)))
     services = pb.DESCRIPTOR.services_by_name
-    brokers = BrokerAdmin(broker, broker_id, addresses)
+    info = pb.BrokerInfo(
+        broker_id=broker_id,
+        broker_addr=broker_url,
+        broker_role="Cluster_Leader",
+        admin_addr=admin_url,
+        metrics_addr=metrics_address,
+    )
     return [
-        Service(services["BrokerAdmin"], brokers, unimplemented=NO_CLUSTER),
+        Service(
+            services["BrokerAdmin"],
+            BrokerAdmin(broker, info),
+            unimplemented=NO_CLUSTER,
+        ),
         Service(services["NamespaceAdmin"], NamespaceAdmin(broker)),
         Service(
             services["TopicAdmin"],

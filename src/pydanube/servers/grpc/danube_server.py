@@ -32,7 +32,6 @@ class DanubeServer:
     port: int
     addresses: Addresses
     services: Sequence[Service]
-    producers: Producers
     consumers: Consumers
 
 
@@ -93,7 +92,6 @@ async def open_danube_server(
                     port=listener.port,
                     addresses=addresses,
                     services=services,
-                    producers=producers,
                     consumers=consumers,
                 )
 

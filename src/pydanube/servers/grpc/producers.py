@@ -31,9 +31,9 @@ from pydanube.servers.grpc.services import OnAnswer, StatusError, refusing
 from pydanube.wire.grpc.connection import StatusCode
 from pydanube.wire.grpc.danube_api import (
     key_from_wire,
+    member_of,
     publish_time_from_wire,
 )
-from pydanube.wire.grpc.danube_enums import member_of
 from pydanube.wire.grpc.danube_schema_api import reference_from_wire
 from pydanube.wire.pb import danube_api_pb2 as pb
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -30,7 +29,7 @@ from pydanube.wire.grpc.http2_events import (
 from pydanube.wire.grpc.http2_frames import ErrorCode
 from pydanube.wire.grpc.http2_stream import STREAM_WINDOW
 
-_Request = tuple[str, Mapping[str, str], float | None]
+_Request = tuple[str, float | None]
 
 PREFIX_BYTES = 5
 STATUS_TEXT_MAX = 4096
@@ -102,8 +101,6 @@ class CallStarted:
     call: int
     method: str
     """``/package.Service/Method``"""
-    metadata: Mapping[str, str]
-    """The text headers of the request, by name in lower case."""
     timeout_s: float | None
     """The caller's deadline, from now."""
 
@@ -356,21 +353,12 @@ class GrpcConnection:
 
 
 def _request_of(headers: Headers) -> _Request | None:
-    """Return the method, metadata and timeout; None if this is not a gRPC call."""
-    method = kind = timeout = b""
-    metadata = {}
-    for name, value in headers:
-        if name == b":path":
-            method = value
-        elif name == b"content-type":
-            kind = value
-        elif name == b"grpc-timeout":
-            timeout = value
-        elif not name.startswith(b":") and not name.endswith(b"-bin"):
-            metadata[name.decode("latin-1")] = value.decode("latin-1")
-    if not kind.startswith(b"application/grpc"):
+    """Return the method and timeout; None if this is not a gRPC call."""
+    values = dict(headers)
+    if not values.get(b"content-type", b"").startswith(b"application/grpc"):
         return None
-    return method.decode("latin-1"), metadata, _timeout_s_of(timeout)
+    timeout_s = _timeout_s_of(values.get(b"grpc-timeout", b""))
+    return values.get(b":path", b"").decode("latin-1"), timeout_s
 
 
 def _encode_text(text: str) -> bytes:

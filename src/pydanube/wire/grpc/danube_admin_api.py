@@ -11,7 +11,6 @@ import json
 from dataclasses import asdict, fields, replace
 
 from pydanube.model.errors import InvalidRequest
-from pydanube.model.names import TopicName
 from pydanube.model.policy import (
     Backoff,
     DispatchLimits,
@@ -22,7 +21,7 @@ from pydanube.model.policy import (
     SubscriptionType,
     TopicPolicy,
 )
-from pydanube.wire.grpc.danube_enums import danube_name, member_of, number_of
+from pydanube.wire.grpc.danube_api import member_of, number_of
 from pydanube.wire.pb import danube_admin_pb2 as pb
 from pydanube.wire.pb.danube_api_pb2 import ConsumerRequest
 
@@ -42,16 +41,6 @@ def topic_policy(strategy: int) -> TopicPolicy:
     problem = "there is no dispatch strategy"
     mode = member_of(DispatchMode, pb.DispatchStrategy, strategy, problem)
     return TopicPolicy(dispatch=mode)
-
-
-def delivery(policy: TopicPolicy) -> str:
-    """Return the name of the dispatch mode in the original's lists."""
-    return danube_name(policy.dispatch)
-
-
-def bare_name(name: TopicName) -> str:
-    """Return *name* without the leading slash, as in one of the original's lists."""
-    return f"{name.namespace}/{name.topic}"
 
 
 # Namespaces.

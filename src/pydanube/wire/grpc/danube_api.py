@@ -1,16 +1,25 @@
-"""Conversions between messages of Danube's client services and types of the model."""
+"""
+Conversions between messages of Danube's client services and types of the model.
+
+Danube's names of the members of enums are ours, written as ``KeyShared`` for
+``KEY_SHARED``.
+"""
 
 from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from enum import Enum
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from pydanube.model.batch import Column, attributes_of
+from pydanube.model.errors import InvalidRequest
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.pb import danube_api_pb2 as pb
+
+E = TypeVar("E", bound=Enum)
 
 BINARY_KEY_ATTRIBUTE = "x-routing-key-base64"
 """
@@ -19,6 +28,30 @@ The attribute that holds a routing key that is not UTF-8.
 Our keys are bytes; Danube's are text.  Replacing invalid bytes would make different
 keys equal, so such a key is sent as an attribute.
 """
+
+
+def danube_name(member: Enum) -> str:
+    """Return Danube's name of *member*."""
+    return member.name.title().replace("_", "")
+
+
+def number_of(member: Enum, danube_enum: Any) -> Any:
+    """Return the number of *member* in *danube_enum*."""
+    return danube_enum.Value(danube_name(member))
+
+
+def member_of(enum: type[E], danube_enum: Any, number: int, problem: str) -> E:
+    """
+    Return the member of *enum* that has this number in *danube_enum*.
+
+    Raises:
+        InvalidRequest: There is none; the text is *problem* and the number.
+    """
+    members = {danube_name(member): member for member in enum}
+    try:
+        return members[danube_enum.Name(number)]
+    except ValueError:
+        raise InvalidRequest(f"{problem} {number}") from None
 
 
 def publish_time_from_wire(message: pb.StreamMessage, now_us: int) -> int:

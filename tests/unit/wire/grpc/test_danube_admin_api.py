@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pydanube.model.errors import InvalidRequest
-from pydanube.model.names import TopicName
 from pydanube.model.policy import (
     Backoff,
     DispatchLimits,
@@ -21,8 +20,6 @@ from pydanube.model.policy import (
     SubscriptionType,
 )
 from pydanube.wire.grpc.danube_admin_api import (
-    bare_name,
-    delivery,
     dispatch_limits_from_wire,
     dispatch_limits_to_wire,
     failure_policy_from_wire,
@@ -32,6 +29,7 @@ from pydanube.wire.grpc.danube_admin_api import (
     subscription_type_number,
     topic_policy,
 )
+from pydanube.wire.grpc.danube_api import danube_name
 from pydanube.wire.pb import danube_admin_pb2 as pb
 from pydanube.wire.pb import danube_api_pb2
 
@@ -135,8 +133,8 @@ def test_invalid_policy_document_is_refused(text):
 
 
 def test_strategies_and_lists_name_the_same_modes():
-    assert delivery(topic_policy(pb.Reliable)) == "Reliable"
-    assert delivery(topic_policy(pb.NonReliable)) == "NonReliable"
+    assert danube_name(topic_policy(pb.Reliable).dispatch) == "Reliable"
+    assert danube_name(topic_policy(pb.NonReliable).dispatch) == "NonReliable"
     assert topic_policy(pb.Reliable).dispatch is DispatchMode.RELIABLE
     with pytest.raises(InvalidRequest):
         topic_policy(2)
@@ -148,7 +146,3 @@ def test_subscription_types_have_the_numbers_of_the_client_interface():
         name = type_.value.title().replace("_", "")
         assert subscription_type_number(type_) == numbers.Value(name)
     assert subscription_type_number(None) == 0
-
-
-def test_a_bare_name_has_no_leading_slash():
-    assert bare_name(TopicName.parse("/default/orders")) == "default/orders"

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pydanube.model.batch import Column, batch_of
+from pydanube.model.errors import InvalidRequest
+from pydanube.model.policy import DispatchMode, ProducerAccess, SubscriptionType
 from pydanube.wire.batches import BatchHeader, encode, encode_payloads
 from pydanube.wire.grpc.danube_api import (
     BINARY_KEY_ATTRIBUTE,
     key_from_wire,
+    member_of,
     messages_to_wire,
+    number_of,
     publish_time_from_wire,
 )
 from pydanube.wire.pb import danube_api_pb2 as pb
@@ -135,3 +141,28 @@ def test_an_empty_key_is_a_key():
     assert key_from_wire(pb.StreamMessage()) is None
     assert key_from_wire(pb.StreamMessage(routing_key="")) == b""
     assert key_from_wire(pb.StreamMessage(routing_key="ключ")) == "ключ".encode()
+
+
+@pytest.mark.parametrize(
+    ("danube_enum", "members"),
+    [
+        (
+            pb.ConsumerRequest.SubscriptionType,
+            [
+                SubscriptionType.EXCLUSIVE,
+                SubscriptionType.SHARED,
+                SubscriptionType.FAILOVER,
+                SubscriptionType.KEY_SHARED,
+            ],
+        ),
+        (pb.DispatchStrategy, [DispatchMode.NON_RELIABLE, DispatchMode.RELIABLE]),
+        (pb.ProducerAccessMode, [ProducerAccess.SHARED, ProducerAccess.EXCLUSIVE]),
+    ],
+)
+def test_numbers_map_to_members(danube_enum, members):
+    enum = type(members[0])
+    numbers = range(len(members))
+    assert [member_of(enum, danube_enum, each, "") for each in numbers] == members
+    assert [number_of(each, danube_enum) for each in members] == list(numbers)
+    with pytest.raises(InvalidRequest, match="Unknown number: 99"):
+        member_of(enum, danube_enum, 99, "Unknown number:")

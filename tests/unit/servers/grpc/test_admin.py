@@ -14,7 +14,7 @@ from pydanube.model.errors import (
     JournalFailed,
     NamespaceNotFound,
 )
-from pydanube.servers.grpc.admin_topics import TopicAdmin
+from pydanube.servers.grpc.admin import TopicAdmin
 from pydanube.servers.grpc.services import StatusError
 from pydanube.wire.grpc.connection import StatusCode
 from pydanube.wire.pb import danube_admin_pb2 as pb
