@@ -63,7 +63,7 @@ class Cursor:
         return self.done.first_gap(base, end)
 
     def open_ranges(self, base: int, end: int) -> list[Range]:
-        """Return the ranges of ``base â¦ end`` that are not done, in order."""
+        """Return the ranges of ``base … end`` that are not done, in order."""
         return self.done.gaps(max(base, self.offset), end)
 
     def open_count(self, base: int, end: int) -> int:

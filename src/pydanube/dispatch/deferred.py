@@ -34,7 +34,7 @@ class DeferredMessages:
     as done at once.
     """
 
-    __slots__ = ("_cursor", "blocked", "parked", "policy", "waiting")
+    __slots__ = ("_all", "_cursor", "blocked", "parked", "policy", "waiting")
 
     def __init__(self, cursor: Cursor, policy: FailurePolicy) -> None:
         self._cursor = cursor
@@ -48,21 +48,21 @@ class DeferredMessages:
         Messages that are being copied to the dead-letter topic.  If copying failed,
         their time is that of the next attempt.
         """
+        self._all = (self.waiting, self.blocked, self.parked)
 
     @property
     def count(self) -> int:
         """The number of messages."""
-        return self.waiting.count + self.blocked.count + self.parked.count
+        return sum(spans.count for spans in self._all)
 
     def __len__(self) -> int:
         """Return the number of spans."""
-        return len(self.waiting) + len(self.blocked) + len(self.parked)
+        return sum(map(len, self._all))
 
     def has(self, offset: int) -> bool:
         """Return whether the message at *offset* waits, blocks or is parked."""
         return any(
-            spans.find_containing(offset, offset + 1) is not None
-            for spans in (self.waiting, self.blocked, self.parked)
+            spans.find_containing(offset, offset + 1) is not None for spans in self._all
         )
 
     # Changes.
@@ -99,14 +99,7 @@ class DeferredMessages:
 
     def mark(self, base: int, end: int) -> int:
         """Mark deferred messages of ``base … end`` as done; return their number."""
-        total = 0
-        for spans in (self.waiting, self.blocked, self.parked):
-            total += self._mark_in(spans, base, end)
-        return total
-
-    def mark_parked(self, base: int, end: int) -> int:
-        """Mark parked messages of ``base … end`` as done; return their number."""
-        return self._mark_in(self.parked, base, end)
+        return sum(spans.mark(base, end) for spans in self._all)
 
     def retry_parking(self, base: int, end: int, retry_at: float) -> None:
         """Copy parked messages of ``base … end`` again at *retry_at*."""
@@ -154,16 +147,13 @@ class DeferredMessages:
 
     def next_time(self) -> float | None:
         """Return the time at which to call take_due(), or None."""
-        waiting, parked = self.waiting.next_time(), self.parked.next_time()
-        if waiting is None or parked is None:
-            return parked if waiting is None else waiting
-        return min(waiting, parked)
+        times = (self.waiting.next_time(), self.parked.next_time())
+        return min((time for time in times if time is not None), default=None)
 
     def clear(self) -> None:
         """Remove all spans."""
-        self.waiting.clear()
-        self.blocked.clear()
-        self.parked.clear()
+        for spans in self._all:
+            spans.clear()
 
     # Steps.
 
@@ -207,16 +197,6 @@ class DeferredMessages:
         for base, end in self._cursor.open_ranges(span.base, span.end):
             self._cursor.mark(base, end)
             effects.append(Drop(base, end, span.reason, span.is_expired))
-
-    def _mark_in(self, spans: MessageSpans, base: int, end: int) -> int:
-        if not spans.count:
-            return 0
-        total = 0
-        for span in spans.overlapping(base, end):
-            count = self._cursor.mark(max(base, span.base), min(end, span.end))
-            spans.mark_done(span, count)
-            total += count
-        return total
 
 
 def redelivery_delay_s(

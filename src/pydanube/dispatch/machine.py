@@ -39,7 +39,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
 from pydanube.dispatch.cursor import Cursor
-from pydanube.dispatch.deadlines import Expiries
 from pydanube.dispatch.deferred import DeferredMessages
 from pydanube.dispatch.effects import Drop, Effect, SaveCursor
 from pydanube.dispatch.flow import Credit
@@ -49,6 +48,7 @@ from pydanube.dispatch.message_spans import (
     Batch,
     BatchKeys,
     DeliveryWindow,
+    Expiries,
     MessageSpan,
     MessageSpans,
 )
@@ -277,7 +277,7 @@ class SubscriptionMachine(ABC):
 
     def on_parked(self, base: int, end: int, now: float) -> list[Effect]:
         """Mark parked messages of ``base … end`` as done: their copies are stored."""
-        count = self.deferred.mark_parked(base, end)
+        count = self.deferred.parked.mark(base, end)
         if count:
             self._on_waiting_done(base, end)
         return self._complete([], now, has_cursor_moved=count > 0)

@@ -8,22 +8,21 @@ cursor.  All spans of a subscription, in whatever state, are disjoint.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from operator import attrgetter
 
 from pydanube.dispatch.cursor import Cursor
-from pydanube.dispatch.deadlines import Deadlines
+from pydanube.dispatch.offset_index import STALE_MAX, OffsetIndex
 from pydanube.model.ranges import Range, RangeSet
 
 NOBODY = -1
-_STALE_MAX = 64
 
 
 @dataclass(slots=True)
 class DeliveryWindow:
-    """The time in which the messages ``base â¦ end`` may be delivered."""
+    """The time in which the messages ``base … end`` may be delivered."""
 
     base: int
     end: int
@@ -120,28 +119,17 @@ by_base = attrgetter("base")
 """The sort key of spans."""
 
 
-class MessageSpans:
-    """
-    Spans by offset and by deadline.
+class MessageSpans(OffsetIndex[MessageSpan]):
+    """Spans by offset and by deadline."""
 
-    Every change takes a binary search.  Removed spans leave stale entries in the sorted
-    lists, which are rebuilt when most entries are stale; so removing from the front,
-    where most acks fall, moves nothing.
-    """
-
-    __slots__ = ("_bases", "_cursor", "_deadlines", "_spans", "_stale", "count")
+    __slots__ = ("_cursor", "_deadlines", "count")
 
     def __init__(self, cursor: Cursor) -> None:
+        super().__init__()
         self._cursor = cursor
-        self._spans: dict[int, MessageSpan] = {}
-        # Sorted; a superset of the keys of _spans.  No base of a removed span lies
-        # inside an existing one, so only the span at the highest base that is not
-        # above an offset can contain it.
-        self._bases: list[int] = []
-        # An entry is stale unless a span with this base has this time.
-        self._deadlines = Deadlines()
-        # The number of entries in either list that may be stale.
-        self._stale = 0
+        # A heap of times, each with the base of a span.  An entry is stale unless a
+        # span with this base has this time.
+        self._deadlines: list[tuple[float, int]] = []
         self.count = 0
         """The number of messages, without those that are done."""
 
@@ -151,18 +139,11 @@ class MessageSpans:
 
         Its ``open_count``, which must not be 0, is kept up to date from now on.
         """
-        bases, base = self._bases, span.base
         assert span.open_count > 0
-        if not bases or base > bases[-1]:
-            bases.append(base)
-        else:
-            first = bisect_left(bases, base)
-            last = bisect_left(bases, span.end, first)
-            bases[first:last] = [base]
-        self._spans[base] = span
+        self.insert(span)
         self.count += span.open_count
         if span.time is not None:
-            self._deadlines.add(span.time, base, span.end)
+            heappush(self._deadlines, (span.time, span.base))
 
     def mark_done(self, span: MessageSpan, count: int) -> None:
         """Note that *count* messages of *span* became done."""
@@ -172,18 +153,13 @@ class MessageSpans:
         if not span.open_count:
             self._remove(span)
 
-    def find_containing(self, base: int, end: int) -> MessageSpan | None:
-        """Return the span that contains all of ``base … end``, or None."""
-        at = bisect_right(self._bases, base) - 1
-        span = self._spans.get(self._bases[at]) if at >= 0 else None
-        return span if span is not None and end <= span.end else None
-
-    def overlapping(self, base: int, end: int) -> list[MessageSpan]:
-        """Return the spans that overlap ``base … end``, in order."""
-        first = max(0, bisect_right(self._bases, base) - 1)
-        last = bisect_left(self._bases, end, first)
-        found = map(self._spans.get, self._bases[first:last])
-        return [each for each in found if each is not None and base < each.end]
+    def mark(self, base: int, end: int) -> int:
+        """Mark the messages of ``base … end`` in spans as done; return their number."""
+        before = self.count
+        for span in self.overlapping(base, end):
+            count = self._cursor.mark(max(base, span.base), min(end, span.end))
+            self.mark_done(span, count)
+        return before - self.count
 
     def withdraw(self, base: int, end: int) -> list[MessageSpan]:
         """Remove and return the open messages of ``base … end``."""
@@ -217,7 +193,7 @@ class MessageSpans:
         """Remove and return the spans whose deadline has passed, earliest first."""
         due = []
         while (time := self.next_time()) is not None and time <= now:
-            span = self._spans[self._deadlines.pop()[1]]
+            span = self._by_base[heappop(self._deadlines)[1]]
             self.remove(span)
             due.append(span)
         return due
@@ -225,17 +201,17 @@ class MessageSpans:
     def next_time(self) -> float | None:
         """Return the earliest deadline, or None."""
         deadlines = self._deadlines
-        while (first := deadlines.first()) is not None:
-            time, base, _ = first
-            span = self._spans.get(base)
+        while deadlines:
+            time, base = deadlines[0]
+            span = self._by_base.get(base)
             if span is not None and span.time == time:
                 return time
-            deadlines.pop()
+            heappop(deadlines)
         return None
 
     def limit_times(self, latest: float | None) -> None:
         """Move later deadlines to *latest*; None removes all deadlines."""
-        for span in self._spans.values():
+        for span in self:
             if latest is None:
                 span.time = None
             elif span.time is None or span.time > latest:
@@ -259,32 +235,69 @@ class MessageSpans:
 
     def clear(self) -> None:
         """Remove all spans."""
-        self._spans.clear()
-        self._bases.clear()
+        super().clear()
         self._deadlines.clear()
-        self._stale = 0
         self.count = 0
 
-    def __iter__(self) -> Iterator[MessageSpan]:
-        """Yield all spans, in no particular order."""
-        return iter(self._spans.values())
-
-    def __len__(self) -> int:
-        """Return the number of spans."""
-        return len(self._spans)
-
     def _remove(self, span: MessageSpan) -> None:
-        spans = self._spans
-        del spans[span.base]
-        self._stale += 1
-        if self._stale > len(spans) + _STALE_MAX:
-            self._stale = 0
-            self._bases = [base for base in self._bases if base in spans]
+        self.delete(span)
+        if len(self._deadlines) > 2 * len(self._by_base) + STALE_MAX:
             self._rebuild_deadlines()
 
     def _rebuild_deadlines(self) -> None:
-        self._deadlines.replace(
-            (each.time, each.base, each.end)
-            for each in self._spans.values()
-            if each.time is not None
+        self._deadlines = sorted(
+            (each.time, each.base) for each in self if each.time is not None
         )
+
+
+class Expiries:
+    """
+    Ranges of messages by expiry time.
+
+    Done ranges are removed from time to time, so at most about half of the entries are
+    done.
+    """
+
+    __slots__ = ("_cursor", "_entries", "_entries_max")
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+        # A heap of times, each with a range.
+        self._entries: list[tuple[float, int, int]] = []
+        self._entries_max = STALE_MAX
+
+    def add(self, expires: float, base: int, end: int) -> None:
+        """Add ``base … end``, which expire at this time."""
+        heappush(self._entries, (expires, base, end))
+        if len(self._entries) > self._entries_max:
+            self._entries = sorted(
+                each for each in self._entries if self._is_open(each[1], each[2])
+            )
+            self._entries_max = 2 * len(self._entries) + STALE_MAX
+
+    def next_time(self) -> float | None:
+        """Return the earliest expiry time of an open range, or None."""
+        while self._entries:
+            expires, base, end = self._entries[0]
+            if self._is_open(base, end):
+                return expires
+            heappop(self._entries)
+        return None
+
+    def pop_expired(self, now: float) -> Range | None:
+        """Remove and return the first range that has expired, or return None."""
+        expires = self.next_time()
+        if expires is None or expires > now:
+            return None
+        _, base, end = heappop(self._entries)
+        return base, end
+
+    def clear(self) -> None:
+        """Remove all ranges."""
+        self._entries.clear()
+
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
+    def _is_open(self, base: int, end: int) -> bool:
+        return self._cursor.first_open(base, end) is not None

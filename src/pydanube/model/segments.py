@@ -32,7 +32,7 @@ class SegmentEntry:
     def __post_init__(self) -> None:
         if not 0 <= self.base < self.end or not 0 <= self.count <= self.end - self.base:
             raise ValueError(
-                f"no segment has {self.count} messages in {self.base} â¦ {self.end}"
+                f"no segment has {self.count} messages in {self.base} … {self.end}"
             )
 
     @property

@@ -88,7 +88,7 @@ def test_parking_skips_done_messages():
     assert (deferred.parked.count, len(deferred.parked)) == (5, 2)
 
 
-def test_mark_parked_affects_only_parked_messages():
+def test_mark_affects_only_messages_in_the_same_state():
     cursor, effects = Cursor(0), []
     deferred = deferred_with(
         cursor,
@@ -98,8 +98,8 @@ def test_mark_parked_affects_only_parked_messages():
     )
     deferred.fail(failed(0, 5, failures=2), 0.0, 0.0, effects)
     deferred.fail(failed(5, 10), 0.0, 0.0, effects)
-    assert deferred.mark_parked(3, 8) == 2
-    assert deferred.mark_parked(3, 8) == 0
+    assert deferred.parked.mark(3, 8) == 2
+    assert deferred.parked.mark(3, 8) == 0
     assert list(cursor.done) == [(3, 5)]
     assert (deferred.parked.count, deferred.waiting.count) == (3, 5)
 
@@ -193,7 +193,7 @@ def test_new_policy_does_not_stop_messages_being_parked():
     deferred.set_policy(dropping, 0.0, effects)
     # The policy applies only to messages whose parking had failed.
     assert effects == [Drop(2, 4, "bad")]
-    assert deferred.mark_parked(0, 2) == 2
+    assert deferred.parked.mark(0, 2) == 2
 
 
 def test_message_parked_for_a_failure_does_not_expire():

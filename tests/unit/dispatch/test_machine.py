@@ -307,7 +307,7 @@ def test_done_messages_with_an_expiry_take_no_memory(machine_of):
         week = [DeliveryWindow(base, base + 10, expires=6e5 + base)]
         machine.on_available(base, base + 10, 1, float(base), week)
         machine.on_ack([(base, base + 10)], float(base))
-    assert len(machine._expiries._deadlines) < 200
+    assert len(machine._expiries._entries) < 200
     assert machine.next_deadline() is None
 
 

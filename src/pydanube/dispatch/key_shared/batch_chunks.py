@@ -23,6 +23,7 @@ from functools import cache
 from typing import Protocol, TypeVar
 
 from pydanube.dispatch.message_spans import NOBODY, Batch, MessageSpan
+from pydanube.dispatch.offset_index import OffsetIndex
 from pydanube.model.range_blocks import lowest_bit, ranges_of_bits
 from pydanube.model.ranges import Range
 
@@ -34,7 +35,6 @@ _SPARSE_MIN = 16
 """Chunks with fewer keys are never thinned."""
 _SPARSE = 8
 """A chunk is thinned when at most one in this many of its messages is left."""
-_STALE_MAX = 64
 _TARGETS_MAX = 256
 
 
@@ -76,8 +76,6 @@ class Selection:
     """The value of ``BlockedKeys.block_count`` when its keys were last checked."""
     draining: int = 0
     """The bits whose keys now belong to another consumer."""
-    timer_count: int = 0
-    """The number of its entries in the queue of deadlines."""
 
     @property
     def first(self) -> int:
@@ -109,9 +107,9 @@ class BatchChunk:
     batch: Batch
     origin: int
     """The offset of bit 0."""
-    first: int
+    base: int
     end: int
-    """The messages of the chunk lie in ``first … end``."""
+    """The messages of the chunk lie in ``base … end``."""
     ready: dict[Selection, None] = field(default_factory=dict)
     in_flight: dict[Selection, None] = field(default_factory=dict)
     count: int = 0
@@ -129,14 +127,14 @@ class BatchChunk:
     _expiring: list[tuple[int, int, float]] = field(default_factory=list)
 
     @classmethod
-    def of_batch(cls, batch: Batch, origin: int, first: int, end: int) -> BatchChunk:
-        """Return a chunk of ``first … end`` of *batch*, whose bit 0 is *origin*."""
+    def of_batch(cls, batch: Batch, origin: int, base: int, end: int) -> BatchChunk:
+        """Return a chunk of ``base … end`` of *batch*, whose bit 0 is *origin*."""
         keys = batch.keys
         assert keys is not None
         at = origin - batch.base
         codes = keys.codes[at : at + CHUNK_MESSAGES_MAX]
         return cls(
-            batch, origin, first, end, charged=at, _unique=keys.unique, _codes=codes
+            batch, origin, base, end, charged=at, _unique=keys.unique, _codes=codes
         )
 
     @classmethod
@@ -210,7 +208,7 @@ class BatchChunk:
 
     def mask(self, base: int, end: int) -> int:
         """Return the bits of ``base … end``, whether or not they are selected."""
-        base, end = max(base, self.first), min(end, self.end)
+        base, end = max(base, self.base), min(end, self.end)
         return (1 << (end - base)) - 1 << (base - self.origin) if base < end else 0
 
     def charge(self, count: int) -> int:
@@ -285,37 +283,15 @@ class BatchChunk:
             base = cut_end
 
 
-class BatchChunks:
+class BatchChunks(OffsetIndex[BatchChunk]):
     """Chunks by offset; their messages do not overlap."""
 
-    __slots__ = ("_chunks", "_firsts")
-
-    def __init__(self) -> None:
-        self._chunks: dict[int, BatchChunk] = {}
-        # Sorted; a superset of the keys of _chunks.  None of a removed chunk lies
-        # inside an existing one.
-        self._firsts: list[int] = []
-
-    def add(self, chunk: BatchChunk) -> None:
-        """Add *chunk*."""
-        firsts, first = self._firsts, chunk.first
-        if not firsts or first > firsts[-1]:
-            firsts.append(first)
-        else:
-            at = bisect_left(firsts, first)
-            firsts[at : bisect_left(firsts, chunk.end, at)] = [first]
-        self._chunks[first] = chunk
-
-    def find(self, offset: int) -> BatchChunk | None:
-        """Return the chunk whose range contains *offset*, or None."""
-        at = bisect_right(self._firsts, offset) - 1
-        chunk = self._chunks.get(self._firsts[at]) if at >= 0 else None
-        return chunk if chunk is not None and offset < chunk.end else None
+    __slots__ = ()
 
     @property
     def last(self) -> BatchChunk | None:
         """The highest chunk that was added, or None if it has been removed."""
-        return self._chunks.get(self._firsts[-1]) if self._firsts else None
+        return self._by_base.get(self._bases[-1]) if self._bases else None
 
     def bits_of(self, ranges: Iterable[Range]) -> Iterator[tuple[BatchChunk, int]]:
         """
@@ -328,7 +304,7 @@ class BatchChunks:
         for base, end in ranges:
             if chunk is not None:
                 # Most lists are of one batch.
-                if chunk.first <= base < end <= chunk.end:
+                if chunk.base <= base < end <= chunk.end:
                     bits |= (1 << (end - base)) - 1 << (base - chunk.origin)
                     continue
                 yield chunk, bits
@@ -340,34 +316,13 @@ class BatchChunks:
         if chunk is not None:
             yield chunk, bits
 
-    def overlapping(self, base: int, end: int) -> list[BatchChunk]:
-        """Return the chunks whose range overlaps ``base … end``, in order."""
-        first = max(0, bisect_right(self._firsts, base) - 1)
-        last = bisect_left(self._firsts, end, first)
-        found = map(self._chunks.get, self._firsts[first:last])
-        return [each for each in found if each is not None and base < each.end]
-
     def shrink(self, chunk: BatchChunk, count: int) -> None:
         """Note that *count* messages of *chunk* have left their selections."""
         chunk.count -= count
         if chunk.count:
             chunk.thin()
-            return
-        del self._chunks[chunk.first]
-        if len(self._firsts) > 2 * len(self._chunks) + _STALE_MAX:
-            self._firsts = [each for each in self._firsts if each in self._chunks]
-
-    def clear(self) -> None:
-        """Remove all chunks."""
-        self._chunks.clear()
-        self._firsts.clear()
-
-    def __iter__(self) -> Iterator[BatchChunk]:
-        """Yield all chunks, in no particular order."""
-        return iter(self._chunks.values())
-
-    def __len__(self) -> int:
-        return len(self._chunks)
+        else:
+            self.delete(chunk)
 
 
 def lowest_bits(bits: int, count: int) -> int:

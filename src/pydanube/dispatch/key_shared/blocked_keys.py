@@ -11,13 +11,14 @@ A key is blocked
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from itertools import groupby
 
 from pydanube.dispatch.cursor import Cursor
 from pydanube.dispatch.key_shared.batch_chunks import Selection
+from pydanube.dispatch.offset_index import OffsetIndex
 from pydanube.dispatch.ready import OFFSET_MAX
 from pydanube.model.ranges import RangeSet
 
@@ -58,16 +59,23 @@ class BlockedKey:
         selection.queue = None
 
 
+@dataclass(slots=True)
+class _FailedRange:
+    """Messages ``base … end`` of one key, which failed."""
+
+    base: int
+    end: int
+    key: bytes
+
+
 class BlockedKeys:
     """The blocked keys of a subscription."""
 
-    __slots__ = ("_bases", "_blocked_keys", "_failed", "block_count")
+    __slots__ = ("_blocked_keys", "_failed", "block_count")
 
     def __init__(self) -> None:
         self._blocked_keys: dict[bytes, BlockedKey] = {}
-        # The failed ranges of all keys: the sorted bases, and the end and key of each.
-        self._bases: list[int] = []
-        self._failed: dict[int, tuple[int, bytes]] = {}
+        self._failed: OffsetIndex[_FailedRange] = OffsetIndex()
         self.block_count = 0
         """How often a key was blocked, or blocked for another reason."""
 
@@ -83,26 +91,27 @@ class BlockedKeys:
         for key, run in groupby(keys):
             end = base + len(list(run))
             self._block(key).failed.add(base, end)
-            self._add_range(base, end, key)
+            self._failed.insert(_FailedRange(base, end, key))
             base = end
 
     def remove_failed(self, base: int, end: int) -> list[BlockedKey]:
         """Forget that messages of ``base … end`` failed; return the keys affected."""
         affected: dict[BlockedKey, None] = {}
-        for failed, failed_end, key in self._remove(base, end):
-            blocked = self._blocked_keys[key]
-            blocked.failed.remove(max(base, failed), min(end, failed_end))
+        for failed in self._failed.overlapping(base, end):
+            self._failed.delete(failed)
+            blocked = self._blocked_keys[failed.key]
+            blocked.failed.remove(max(base, failed.base), min(end, failed.end))
             affected[blocked] = None
-            for kept, kept_end in ((failed, base), (end, failed_end)):
+            for kept, kept_end in ((failed.base, base), (end, failed.end)):
                 if kept < kept_end:
-                    self._add_range(kept, kept_end, key)
+                    self._failed.insert(_FailedRange(kept, kept_end, failed.key))
         return list(affected)
 
     def remove_done(self, base: int, end: int, cursor: Cursor) -> list[BlockedKey]:
         """Forget failed messages of ``base … end`` that are done; return their keys."""
         affected: dict[BlockedKey, None] = {}
-        for failed, failed_end, _ in self._overlapping(base, end):
-            at, stop = max(base, failed), min(end, failed_end)
+        for failed in self._failed.overlapping(base, end):
+            at, stop = max(base, failed.base), min(end, failed.end)
             for open_base, open_end in (*cursor.open_ranges(at, stop), (stop, stop)):
                 affected |= dict.fromkeys(self.remove_failed(at, open_base))
                 at = open_end
@@ -141,7 +150,6 @@ class BlockedKeys:
     def clear(self) -> None:
         """Remove all keys."""
         self._blocked_keys.clear()
-        self._bases.clear()
         self._failed.clear()
 
     def __len__(self) -> int:
@@ -153,28 +161,3 @@ class BlockedKeys:
         if blocked is None:
             blocked = self._blocked_keys[key] = BlockedKey(key)
         return blocked
-
-    def _add_range(self, base: int, end: int, key: bytes) -> None:
-        self._bases.insert(bisect_left(self._bases, base), base)
-        self._failed[base] = end, key
-
-    def _remove(self, base: int, end: int) -> list[tuple[int, int, bytes]]:
-        """Remove and return the failed ranges that overlap ``base … end``."""
-        taken = self._overlapping(base, end)
-        for failed, _, _ in taken:
-            del self._failed[failed]
-        if taken:
-            at = bisect_left(self._bases, taken[0][0])
-            del self._bases[at : at + len(taken)]
-        return taken
-
-    def _overlapping(self, base: int, end: int) -> list[tuple[int, int, bytes]]:
-        """Return the failed ranges that overlap ``base … end``, in order."""
-        bases = self._bases
-        first = max(0, bisect_right(bases, base) - 1)
-        found = []
-        for each in bases[first : bisect_left(bases, end, first)]:
-            failed_end, key = self._failed[each]
-            if base < failed_end:
-                found.append((each, failed_end, key))
-        return found

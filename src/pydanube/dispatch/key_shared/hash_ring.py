@@ -14,7 +14,7 @@ removing an owner takes the same time however many others there are.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Container, Iterator
 from itertools import chain
 from zlib import crc32
@@ -24,6 +24,7 @@ POINTS_PER_OWNER = 256
 ARC_POINTS_MAX = 512
 """The most points of an arc, on average; with more, the number of arcs doubles."""
 _HASH_BITS = 32
+_OWNER_BITS = 32
 
 
 class HashRing:
@@ -33,28 +34,23 @@ class HashRing:
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
-        self._shift = _HASH_BITS
-        # The hashes and the owners of the points of each arc, in order; of equal
-        # hashes, the lower owner comes first.
-        self._arcs = [_new_arc()]
+        self._shift = _HASH_BITS + _OWNER_BITS
+        # The points of each arc, in order.
+        self._arcs = [array("Q")]
 
     def add(self, owner: int, name: str) -> None:
-        """Add *owner*; *name* determines its points."""
+        """Add *owner*, a number of 32 bits; *name* determines its points."""
         assert owner not in self._names
         self._names[owner] = name
         self._resize()
-        for point in _points_of(name):
-            hashes, owners = self._arcs[point >> self._shift]
-            at = _position(hashes, owners, point, owner)
-            hashes.insert(at, point)
-            owners.insert(at, owner)
+        for point in _points_of(owner, name):
+            insort(self._arcs[point >> self._shift], point)
 
     def remove(self, owner: int) -> None:
         """Remove *owner*; others own its keys."""
-        for point in _points_of(self._names.pop(owner)):
-            hashes, owners = self._arcs[point >> self._shift]
-            at = _position(hashes, owners, point, owner)
-            del hashes[at], owners[at]
+        for point in _points_of(owner, self._names.pop(owner)):
+            arc = self._arcs[point >> self._shift]
+            del arc[bisect_left(arc, point)]
         self._resize()
 
     def owner_of(self, key: bytes, among: Container[int] | None = None) -> int | None:
@@ -66,21 +62,19 @@ class HashRing:
         """
         if not self._names:
             return None
-        for owner in self._owners_from(hash_of(key)):
+        for point in self._points_from(hash_of(key) << _OWNER_BITS):
+            owner = point & (1 << _OWNER_BITS) - 1
             if among is None or owner in among:
                 return owner
         return None
 
-    def _owners_from(self, point: int) -> Iterator[int]:
-        """Yield the owners of all points of the ring, starting at *point*."""
-        arcs = self._arcs
-        first = point >> self._shift
-        hashes, owners = arcs[first]
-        at = bisect_left(hashes, point)
-        yield from owners[at:]
-        for _, behind in chain(arcs[first + 1 :], arcs[:first]):
-            yield from behind
-        yield from owners[:at]
+    def _points_from(self, begin: int) -> Iterator[int]:
+        """Yield all points of the ring, starting at *begin*."""
+        arcs, first = self._arcs, begin >> self._shift
+        at = bisect_left(arcs[first], begin)
+        yield from arcs[first][at:]
+        yield from chain.from_iterable(chain(arcs[first + 1 :], arcs[:first]))
+        yield from arcs[first][:at]
 
     def _resize(self) -> None:
         """Adapt the number of arcs to the number of owners."""
@@ -91,30 +85,17 @@ class HashRing:
             count //= 2
         else:
             return
-        arcs = [_new_arc() for _ in range(count)]
-        shift = _HASH_BITS - (count.bit_length() - 1)
-        for hashes, owners in self._arcs:
-            for point, owner in zip(hashes, owners, strict=True):
-                to_hashes, to_owners = arcs[point >> shift]
-                to_hashes.append(point)
-                to_owners.append(owner)
+        arcs = [array("Q") for _ in range(count)]
+        shift = _HASH_BITS + _OWNER_BITS - (count.bit_length() - 1)
+        for point in chain.from_iterable(self._arcs):
+            arcs[point >> shift].append(point)
         self._arcs, self._shift = arcs, shift
 
 
-def _new_arc() -> tuple[array[int], array[int]]:
-    return array("I"), array("q")
-
-
-def _points_of(name: str) -> Iterator[int]:
-    return (hash_of(f"{name}-{number}".encode()) for number in range(POINTS_PER_OWNER))
-
-
-def _position(hashes: array[int], owners: array[int], point: int, owner: int) -> int:
-    """Return the index at which *point* of *owner* is, or belongs, in its arc."""
-    at = bisect_left(hashes, point)
-    while at < len(hashes) and hashes[at] == point and owners[at] < owner:
-        at += 1
-    return at
+def _points_of(owner: int, name: str) -> Iterator[int]:
+    """Yield the points of *owner*: the hash of each, and then the owner."""
+    for number in range(POINTS_PER_OWNER):
+        yield hash_of(f"{name}-{number}".encode()) << _OWNER_BITS | owner
 
 
 def hash_of(text: bytes) -> int:

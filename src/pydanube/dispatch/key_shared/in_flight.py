@@ -7,8 +7,7 @@ from itertools import count
 
 from pydanube.dispatch.key_shared.batch_chunks import BatchChunks, Selection
 from pydanube.dispatch.message_spans import MessageSpan, by_base
-
-_STALE_MAX = 64
+from pydanube.dispatch.offset_index import STALE_MAX
 
 
 class InFlightSelections:
@@ -19,16 +18,16 @@ class InFlightSelections:
     in several deliveries; but every delivery has its own deadline.
     """
 
-    __slots__ = ("_chunks", "_serial", "_stale_count", "_timers", "count")
+    __slots__ = ("_chunks", "_serial", "_timers", "_timers_max", "count")
 
     def __init__(self, chunks: BatchChunks) -> None:
         self._chunks = chunks
         # A heap of deadlines, each with a selection and the bits that it applies to.
-        # Bits that the selection no longer has are ignored.
+        # Bits that the selection no longer has are ignored.  Entries without any other
+        # bits are removed when the number of entries has doubled.
         self._timers: list[tuple[float, int, Selection, int]] = []
         self._serial = count()
-        # The number of timers for selections that are empty.
-        self._stale_count = 0
+        self._timers_max = STALE_MAX
         self.count = 0
         """The number of messages in flight, without those that are done."""
 
@@ -45,8 +44,11 @@ class InFlightSelections:
             existing.consumer = consumer
             in_flight[existing] = None
         if time is not None:
-            existing.timer_count += 1
             heappush(self._timers, (time, next(self._serial), existing, bits))
+            if len(self._timers) > self._timers_max:
+                self._timers = [each for each in self._timers if each[2].bits & each[3]]
+                heapify(self._timers)
+                self._timers_max = 2 * len(self._timers) + STALE_MAX
 
     def remove(self, selection: Selection, bits: int) -> int:
         """Remove *bits* from *selection*; return their number."""
@@ -55,11 +57,6 @@ class InFlightSelections:
         selection.bits ^= bits
         if not selection.bits:
             del selection.chunk.in_flight[selection]
-            self._stale_count += selection.timer_count
-            if 2 * self._stale_count > len(self._timers) + _STALE_MAX:
-                self._timers = [each for each in self._timers if each[2].bits]
-                heapify(self._timers)
-                self._stale_count = 0
         return count
 
     def withdraw(self, base: int, end: int) -> list[MessageSpan]:
@@ -90,7 +87,6 @@ class InFlightSelections:
         taken: list[MessageSpan] = []
         while (time := self.next_time()) is not None and time <= now:
             _, _, selection, bits = heappop(self._timers)
-            selection.timer_count -= 1
             taken += self._withdraw(selection, selection.bits & bits)
         return taken
 
@@ -102,10 +98,6 @@ class InFlightSelections:
             if selection.bits & bits:
                 return time
             heappop(timers)
-            if selection.bits:
-                selection.timer_count -= 1
-            else:
-                self._stale_count -= 1
         return None
 
     def limit_times(self, latest: float | None) -> None:
@@ -118,19 +110,15 @@ class InFlightSelections:
                 timed[selection] = timed.get(selection, 0) | bits
         for chunk in self._chunks:
             for selection in chunk.in_flight:
-                selection.timer_count = 0
                 untimed = selection.bits & ~timed.get(selection, 0)
                 if untimed and latest is not None:
                     timers.append((latest, next(self._serial), selection, untimed))
-        for _, _, selection, _ in timers:
-            selection.timer_count += 1
         heapify(timers)
-        self._timers, self._stale_count = timers, 0
+        self._timers = timers
 
     def clear(self) -> None:
         """Remove all messages."""
         self._timers.clear()
-        self._stale_count = 0
         self.count = 0
 
     def _withdraw(self, selection: Selection, bits: int) -> list[MessageSpan]:

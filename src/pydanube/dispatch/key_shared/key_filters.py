@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from fnmatch import translate
 
 from pydanube.model.errors import InvalidRequest
 
@@ -56,14 +57,5 @@ def _compiled(key_filter: str) -> re.Pattern[str]:
             f"the key filter {key_filter[:20]}… has {len(key_filter)} characters; at "
             f"most {KEY_FILTER_LENGTH_MAX} are allowed"
         )
-    first, *rest = ["".join(map(_of_character, part)) for part in key_filter.split("*")]
-    if not rest:
-        return re.compile(first, re.DOTALL)
-    # Each part matches at the first possible place; atomic groups prevent exponential
-    # backtracking, which could not find other matches anyway.
-    middle = "".join(f"(?>.*?{part})" for part in rest[:-1] if part)
-    return re.compile(f"{first}{middle}.*{rest[-1]}", re.DOTALL)
-
-
-def _of_character(character: str) -> str:
-    return "." if character == "?" else re.escape(character)
+    # A bracket stands for itself, not for a set of characters.
+    return re.compile(translate(key_filter.replace("[", "[[]")))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Sequence
 
 from pydanube.dispatch.key_shared.hash_ring import HashRing
@@ -46,13 +45,12 @@ class KeyOwners:
     consumer accepts belongs to NOBODY.
     """
 
-    __slots__ = ("_groups", "_order", "_owners", "_priorities")
+    __slots__ = ("_groups", "_owners", "_priorities")
 
     def __init__(self) -> None:
         self._priorities: dict[int, int] = {}
+        # By priority, lowest first.
         self._groups: dict[int, _PriorityGroup] = {}
-        # The priorities of the groups, lowest first.
-        self._order: list[int] = []
         # A cache; joining and leaving consumers clear it.
         self._owners: dict[bytes, int] = {}
 
@@ -69,8 +67,8 @@ class KeyOwners:
         """
         group = self._groups.get(priority)
         if group is None:
-            group = self._groups[priority] = _PriorityGroup()
-            insort(self._order, priority)
+            group = _PriorityGroup()
+            self._groups = dict(sorted([*self._groups.items(), (priority, group)]))
         group.ring.add(consumer, name or str(consumer))
         if filters:
             group.filtering[consumer] = filters
@@ -88,15 +86,14 @@ class KeyOwners:
         group.accepting.discard(consumer)
         if not group.filtering and not group.accepting:
             del self._groups[priority]
-            self._order.remove(priority)
         self._owners.clear()
 
     @property
     def priority_max(self) -> int | None:
         """The highest priority value whose consumers may own a key; None: no limit."""
-        for priority in self._order:
+        for priority, group in self._groups.items():
             # These accept every key, so higher priority values get none.
-            if self._groups[priority].accepting:
+            if group.accepting:
                 return priority
         return None
 
@@ -115,8 +112,7 @@ class KeyOwners:
         return found  # type: ignore[return-value]
 
     def _find(self, key: bytes) -> int:
-        for priority in self._order:
-            group = self._groups[priority]
+        for group in self._groups.values():
             owner = group.find(key)
             if owner is not None:
                 return owner

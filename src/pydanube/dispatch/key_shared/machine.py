@@ -28,11 +28,10 @@ from pydanube.dispatch.key_shared.batch_chunks import (
     bits_below,
     lowest_bits,
 )
-from pydanube.dispatch.key_shared.consumer_queue import ConsumerQueue
 from pydanube.dispatch.key_shared.in_flight import InFlightSelections
 from pydanube.dispatch.key_shared.key_filters import KeyFilters
 from pydanube.dispatch.key_shared.key_owners import KeyOwners
-from pydanube.dispatch.key_shared.ready import ReadySelections
+from pydanube.dispatch.key_shared.ready import ConsumerQueue, ReadySelections
 from pydanube.dispatch.machine import UNLIMITED, SubscriptionMachine
 from pydanube.dispatch.message_spans import Batch, MessageSpan
 from pydanube.dispatch.ready import OFFSET_MAX

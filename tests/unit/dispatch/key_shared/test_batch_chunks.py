@@ -80,7 +80,7 @@ def test_chunk_drops_keys_when_few_messages_are_left():
     keys = [b"%d" % number for number in range(100)]
     chunk, selection = chunk_of(keys)
     chunks = BatchChunks()
-    chunks.add(chunk)
+    chunks.insert(chunk)
     selection.bits = bits(3, 50, 99)
     chunks.shrink(chunk, 97)
     assert sorted(chunk.known_keys) == sorted([b"3", b"50", b"99"])
@@ -97,7 +97,7 @@ def test_chunk_drops_keys_when_few_messages_are_left():
 def test_chunk_keeps_keys_while_many_messages_are_left():
     chunk, selection = chunk_of([b"%d" % number for number in range(100)])
     chunks = BatchChunks()
-    chunks.add(chunk)
+    chunks.insert(chunk)
     selection.bits = (1 << 20) - 1
     chunks.shrink(chunk, 80)
     assert len(list(chunk.known_keys)) == 100
@@ -160,14 +160,17 @@ def test_chunks_are_found_by_offset():
     second, _ = chunk_of([b"a"] * 10, base=10)
     third, _ = chunk_of([b"a"] * 10, base=30)
     for each in (first, third, second):
-        chunks.add(each)
+        chunks.insert(each)
     assert chunks.last is third
-    found = [chunks.find(offset) for offset in (0, 9, 10, 20, 30, 39, 40)]
+    found = [
+        chunks.find_containing(offset, offset + 1)
+        for offset in (0, 9, 10, 20, 30, 39, 40)
+    ]
     assert found == [first, first, second, None, third, third, None]
     assert chunks.overlapping(5, 31) == [first, second, third]
     assert chunks.overlapping(20, 30) == []
     chunks.shrink(second, 10)
-    assert chunks.find(10) is None
+    assert chunks.find_containing(10, 11) is None
     assert chunks.overlapping(0, 100) == [first, third]
     assert len(chunks) == 2
 
@@ -176,8 +179,8 @@ def test_ranges_become_bits_of_chunks():
     chunks = BatchChunks()
     first, _ = chunk_of([b"a"] * 10, base=0)
     second, _ = chunk_of([b"a"] * 10, base=10)
-    chunks.add(first)
-    chunks.add(second)
+    chunks.insert(first)
+    chunks.insert(second)
     ranges = [(1, 3), (4, 5), (8, 12), (11, 14), (3, 4), (40, 50), (5, 5), (0, 99)]
     found = {0: set(), 10: set()}
     for chunk, its in chunks.bits_of(ranges):
@@ -191,14 +194,14 @@ def test_removed_chunk_may_be_replaced_by_smaller_ones():
     """They hold messages that are returned when all others are done."""
     chunks = BatchChunks()
     chunk, _ = chunk_of([b"a"] * 10, base=0)
-    chunks.add(chunk)
+    chunks.insert(chunk)
     chunks.shrink(chunk, 10)
     batch = BatchSlice(0, 10, 100, first=3, slice_keys=(b"a", b"b"))
     part = BatchChunk.of_slice(batch, 3, 5)
     part.add_keys(3, batch.keys_of(3, 5))
-    chunks.add(part)
-    assert chunks.find(4) is part
-    assert chunks.find(2) is None
+    chunks.insert(part)
+    assert chunks.find_containing(4, 5) is part
+    assert chunks.find_containing(2, 2 + 1) is None
     assert part.keys_of(part.mask(0, 10)) == [b"a", b"b"]
 
 

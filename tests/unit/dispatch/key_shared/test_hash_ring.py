@@ -26,7 +26,7 @@ def owners_in(ring, **options):
 @pytest.mark.parametrize(
     "prefix", ["", "a", "consumer", "10.0.0.1:5000", "ß", "0" * 50]
 )
-@pytest.mark.parametrize("first", [0, 1, 90, 100_000, 2**52])
+@pytest.mark.parametrize("first", [0, 1, 90, 100_000, 2**31])
 def test_no_owner_has_more_than_twice_the_mean(prefix, first):
     owners = range(first, first + 8)
     shares = list(owners_in(ring_of(*owners, prefix=prefix)).values())

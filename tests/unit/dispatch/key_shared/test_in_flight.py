@@ -20,7 +20,7 @@ def chunk():
 @pytest.fixture
 def in_flight(chunk):
     chunks = BatchChunks()
-    chunks.add(chunk)
+    chunks.insert(chunk)
     return InFlightSelections(chunks)
 
 

@@ -10,7 +10,7 @@ from pydanube.dispatch.key_shared.batch_chunks import (
     lowest_bits,
     positions,
 )
-from pydanube.dispatch.key_shared.consumer_queue import ConsumerQueue
+from pydanube.dispatch.key_shared.ready import ConsumerQueue
 from pydanube.dispatch.message_spans import Batch
 from pydanube.model.range_blocks import lowest_bit
 
