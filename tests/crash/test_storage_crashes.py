@@ -21,11 +21,11 @@ from pydanube.model.policy import Durability, TopicPolicy
 from pydanube.storage.config import JournalConfig, StorageConfig
 from pydanube.storage.objects import MemoryObjects
 from pydanube.storage.storage import open_storage
-from pydanube.wire.files.journal_format import CursorState
+from pydanube.wire.files.journal_format import CursorSaved, CursorState
 from support.batches import frame_of, offsets_of, payloads_of
 from support.manifests import MemoryManifest
 from support.recording_files import RecordingFiles
-from support.storages import until
+from support.storages import seal, until
 
 CONFIG = StorageConfig(
     journal=JournalConfig(file_bytes_max=2048), seal_interval_s=3600.0
@@ -92,14 +92,15 @@ class Scribe:
             if error is None:
                 self.promises.confirmed.append((self.now, topic, offset))
 
-        self.storage.save_cursor(topic, "billing", CursorState(offset), done)
+        cursor = CursorSaved(topic, "billing", CursorState(offset))
+        self.storage.save(cursor, done)
 
     async def sync(self) -> None:
         await self.storage.journal.sync()
         self.note_manifest()
 
     async def seal(self, topic: int) -> None:
-        await self.storage.seal(topic)
+        await seal(self.storage, topic)
         self.note_manifest()
 
     def note_manifest(self) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydanube.storage.segments import FRAME_OFFSETS_MAX
 from pydanube.wire.batches import runs_of
 from support.compacted import compact, offer
-from support.storages import World, open_topic, publish
+from support.storages import World, open_topic, publish, seal
 
 batches = st.lists(st.integers(1, 5), min_size=1, max_size=4)
 
@@ -47,7 +47,7 @@ async def fill(storage, segments, tail):
             )
             offset += count
         if is_sealed:
-            await storage.seal(1)
+            await seal(storage, 1)
     return log
 
 

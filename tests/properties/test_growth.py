@@ -11,6 +11,7 @@ from pydanube.servers.config import ListenConfig
 from pydanube.testing import memory_broker
 from pydanube.wire.native.frames import batch_bytes_max
 from support.running import received
+from support.storages import seal
 
 FRAME_BYTES_MAX = 64 * 1024
 LIMIT = batch_bytes_max(FRAME_BYTES_MAX)
@@ -67,7 +68,7 @@ async def _publish_and_follow(*, size, key, attributes, name, compression, reaso
                     assert letter == payload
         for topic in (TOPIC, LETTERS):
             found = await broker.broker.topics.get(TopicName.parse(topic))
-            await broker.broker.storage.seal(found.topic_id)
+            await seal(broker.broker.storage, found.topic_id)
             payloads = [
                 payload
                 async for batch in client.read(topic)

@@ -10,6 +10,7 @@ from pydanube.broker.message_batcher import SingleMessage
 from pydanube.model.batch import attributes_of
 from support.batches import A_TIME
 from support.brokers import A_TOPIC, RELIABLE, BrokerWorld, Outcome
+from support.storages import seal
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=5)
 TIMES = st.integers(A_TIME, A_TIME + 3)
@@ -84,7 +85,7 @@ async def test_messages_come_out_as_they_went_in(turns, is_sealed):
         offsets = [await outcome.offset() for _, outcome in sent]
         assert sorted(offsets) == list(range(len(sent)))
         if is_sealed:
-            await broker.storage.seal(topic.topic_id)
+            await seal(broker.storage, topic.topic_id)
     async with world.broker() as broker:
         log = (await broker.topics.get(A_TOPIC)).log
         stored = []

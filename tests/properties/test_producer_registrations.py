@@ -4,7 +4,10 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pydanube.broker.producer_registrations import AccessRequest, ProducerRegistrations
+from pydanube.broker.producer_registrations import (
+    ProducerRegistration,
+    ProducerRegistrations,
+)
 from pydanube.model.errors import ProducerBusy, QuotaExceeded
 from pydanube.model.names import TopicName
 from pydanube.model.policy import ProducerAccess
@@ -27,7 +30,7 @@ class Producers(RuleBasedStateMachine):
         is_joining=st.booleans(),
     )
     def register(self, name, access, is_joining):
-        request = AccessRequest(
+        request = ProducerRegistration(
             name=name,
             access=access,
             is_joining=is_joining,

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 
 from pydanube.model.names import TopicName
 from pydanube.storage.objects import MemoryObjects
+from support.storages import seal
 
 if TYPE_CHECKING:
     from pydanube.testing import MemoryBroker
@@ -56,7 +57,7 @@ async def seal_and_damage(broker: MemoryBroker, topic: str) -> str:
     """Seal the tail of *topic*, damage its newest segment, and return its name."""
     storage = broker.broker.storage
     found = broker.broker.topics.opened[TopicName.parse(topic)]
-    await storage.seal(found.topic_id)
+    await seal(storage, found.topic_id)
     name = found.segments[-1].object_name
     objects = storage.cache._objects
     objects._objects[name] = damaged(objects._objects[name])

@@ -6,7 +6,7 @@ from support.recording_files import RecordingFiles
 
 
 class SmallDisk:
-    """A ``DiskSpace`` and files that share it; writes to a full disk raise ENOSPC."""
+    """A ``ReserveFile`` and files that share it; writes to a full disk raise ENOSPC."""
 
     is_blocking = False
 

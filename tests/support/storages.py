@@ -123,6 +123,16 @@ async def publish(log, *payloads, **fields):
     return base
 
 
+async def seal(storage, topic_id):
+    """Seal all messages of a topic that are committed now."""
+    log = storage.logs[topic_id]
+    end = log.end_offset
+    while log.sealed_offset < end:
+        if log.refusal is not None:
+            raise log.refusal
+        await storage.sealer._seal_one(log)
+
+
 async def read_all(log, base=None, bytes_max=1 << 20):
     """All frames from *base* on, as a reader without a subscription reads them."""
     at, frames = log.base_offset if base is None else base, []

@@ -24,7 +24,7 @@ from pydanube.model.errors import BrokerError, SubscriptionNotFound
 from pydanube.model.ids import TopicId
 from pydanube.model.names import SubscriptionName
 from pydanube.storage.storage import Storage
-from pydanube.wire.files.journal_format import CursorState
+from pydanube.wire.files.journal_format import CursorSaved, CursorState
 
 _Key = tuple[TopicId, SubscriptionName]
 
@@ -134,7 +134,7 @@ class CursorSaver:
             self._pauses[key] = self._loop.time() + byte_count / CURSOR_BYTES_PER_S
             self._linger()
         done = partial(_notify, moved.waiting) if moved.waiting else None
-        self._storage.save_cursor(*key, state, done)
+        self._storage.save(CursorSaved(*key, state), done)
 
 
 def _notify(waiting: list[Done], error: BrokerError | None) -> None:

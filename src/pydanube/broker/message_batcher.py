@@ -79,20 +79,14 @@ class _Group:
 
     def reject(self, bad: Sequence[BadPayload]) -> BatchFrame | None:
         """Reject the invalid messages; return the frame of the others."""
-        reasons = dict(bad)
-        kept: list[tuple[SingleMessage, OnPublished]] = []
-        rejected: list[tuple[OnPublished, str]] = []
-        for at, pair in enumerate(zip(self.messages, self.callbacks, strict=True)):
-            if at in reasons:
-                rejected.append((pair[1], reasons[at]))
-            else:
-                kept.append(pair)
+        reasons, callbacks = dict(bad), list(self.callbacks)
+        kept = [at for at in range(len(callbacks)) if at not in reasons]
         # In place: the callback of the batch has a reference to this list.
-        self.messages[:] = [message for message, _ in kept]
-        self.callbacks[:] = [done for _, done in kept]
-        for done, why in rejected:
+        self.messages[:] = [self.messages[at] for at in kept]
+        self.callbacks[:] = [callbacks[at] for at in kept]
+        for at, why in reasons.items():
             error = InvalidPayload(f"the message does not match its schema: {why}")
-            _notify([done], 0, error)
+            _notify([callbacks[at]], 0, error)
         return frame_of(self.messages) if kept else None
 
 

@@ -36,40 +36,25 @@ OnAdmitted = Callable[[BrokerError | None], None]
 """Called with None when a queued producer is registered, or with the error."""
 
 
-@dataclass(slots=True, kw_only=True)
-class AccessRequest:
-    """A producer's request to publish to a topic."""
+@dataclass(slots=True, kw_only=True, eq=False)
+class ProducerRegistration:
+    """
+    A producer's permission to publish to a topic; compared by identity.
+
+    Until ``ProducerRegistrations`` accepts it, it is the producer's request for that.
+    """
 
     name: str
     access: ProducerAccess = ProducerAccess.SHARED
     on_fenced: OnFenced | None = None
     is_joining: bool = False
-    """Whether the producer shares a joinable registration of the same name."""
+    """Whether the producer shares a registration of the same name that also joins."""
     schema: ProducerSchema | None = None
     """The schema that the producer has declared."""
-
-
-class ProducerRegistration:
-    """A producer's permission to publish to a topic; compared by identity."""
-
-    __slots__ = (
-        "is_joinable",
-        "is_remembered",
-        "name",
-        "on_fenced",
-        "refusal",
-        "schema",
-    )
-
-    def __init__(self, request: AccessRequest) -> None:
-        self.name = request.name
-        self.on_fenced = request.on_fenced
-        self.is_joinable = request.is_joining
-        self.schema = request.schema
-        self.refusal: BrokerError | None = None
-        """Why the producer may not publish any more; None while it may."""
-        self.is_remembered = False
-        """Whether the producer counts as idle after it leaves."""
+    refusal: BrokerError | None = None
+    """Why the producer may not publish any more; None while it may."""
+    is_remembered: bool = False
+    """Whether the producer counts as idle after it leaves."""
 
     @property
     def is_valid(self) -> bool:
@@ -87,7 +72,7 @@ class ProducerRegistration:
 class QueuedProducer:
     """A producer that waits for exclusive access."""
 
-    request: AccessRequest
+    request: ProducerRegistration
     on_admitted: OnAdmitted
     registration: ProducerRegistration | None = None
     """Its registration, once it was admitted."""
@@ -108,7 +93,7 @@ class ProducerRegistrations:
     # Events.
 
     def register(
-        self, request: AccessRequest, producers_max: int
+        self, request: ProducerRegistration, producers_max: int
     ) -> ProducerRegistration | None:
         """
         Register a producer, or return None if it must be put into the ``queue``.
@@ -142,7 +127,9 @@ class ProducerRegistrations:
         _notify(fenced)
         return registration
 
-    def queue(self, request: AccessRequest, on_admitted: OnAdmitted) -> QueuedProducer:
+    def queue(
+        self, request: ProducerRegistration, on_admitted: OnAdmitted
+    ) -> QueuedProducer:
         """
         Queue a producer for exclusive access.
 
@@ -263,19 +250,18 @@ class ProducerRegistrations:
         return others
 
     def _add(
-        self, request: AccessRequest, fenced: list[ProducerRegistration]
+        self, request: ProducerRegistration, fenced: list[ProducerRegistration]
     ) -> ProducerRegistration:
         """Return the registration; append the one that it replaces to *fenced*."""
         registration = self._registered.get(request.name)
-        if registration is not None and registration.is_joinable and request.is_joining:
+        if registration is not None and registration.is_joining and request.is_joining:
             registration.on_fenced = request.on_fenced
             registration.schema = request.schema
         else:
             if registration is not None:
                 self._remove(registration, _fenced_by_same_name(request.name))
                 fenced.append(registration)
-            registration = ProducerRegistration(request)
-            self._registered[request.name] = registration
+            registration = self._registered[request.name] = request
         if self._idle and request.name in self._idle:
             del self._idle[request.name]
             registration.is_remembered = True

@@ -9,33 +9,23 @@ journal has the state on which they rest.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pydanube.broker.producer_registrations import ProducerRegistration
 from pydanube.model.errors import BrokerError, OutOfSequence, ProducerFenced
+from pydanube.model.ids import Epoch, ProducerId
+from pydanube.storage.state import ProducerState
 from pydanube.wire.batches import BatchHeader
-
-RUNS_MAX = 512
-"""The number of earlier batches in which repeated ones are recognised."""
 
 OnPublished = Callable[[int, "BrokerError | None"], None]
 """Called with the base offset when a batch is stored, or with the error."""
 
-Run = tuple[int, int, int]
-"""Consecutive messages: first sequence number, first offset, count."""
-
 
 @dataclass(slots=True)
-class ProducerSession:
-    """The state of a named producer of one topic."""
+class ProducerSession(ProducerState):
+    """The state of a named producer of one topic, with batches not committed yet."""
 
-    name: str
-    producer_id: int
-    epoch: int
-    next_sequence: int = 0
-    runs: deque[Run] = field(default_factory=deque)
     registration: ProducerRegistration | None = None
     """Its registration while it is open; None if it is idle."""
 
@@ -65,18 +55,6 @@ class ProducerSession:
             )
         return known
 
-    def record(self, base_sequence: int, base_offset: int, count: int) -> None:
-        """Record the offset of a stored batch."""
-        self.next_sequence = base_sequence + count
-        if self.runs:
-            sequence, offset, length = self.runs[-1]
-            if (sequence + length, offset + length) == (base_sequence, base_offset):
-                self.runs[-1] = (sequence, offset, length + count)
-                return
-        self.runs.append((base_sequence, base_offset, count))
-        if len(self.runs) > RUNS_MAX:
-            self.runs.popleft()
-
     def _find(self, base_sequence: int, count: int) -> int | None:
         for sequence, offset, length in reversed(self.runs):
             at = base_sequence - sequence
@@ -87,10 +65,10 @@ class ProducerSession:
 
 def open_session(
     name: str,
-    before: ProducerSession | None,
+    before: ProducerState | None,
     *,
     resume: tuple[int, int],
-    new_id: int,
+    new_id: ProducerId,
     registration: ProducerRegistration | None = None,
 ) -> ProducerSession:
     """
@@ -101,13 +79,13 @@ def open_session(
     session.  In both cases the sequence numbers continue, so that none repeats.
     """
     if before is None:
-        return ProducerSession(name, new_id, epoch=1, registration=registration)
+        return ProducerSession(name, new_id, Epoch(1), registration=registration)
     is_continued = resume == (before.producer_id, before.epoch)
     return ProducerSession(
         name,
         before.producer_id,
-        before.epoch if is_continued else before.epoch + 1,
+        before.epoch if is_continued else Epoch(before.epoch + 1),
         before.next_sequence,
-        before.runs,
+        before.runs.copy(),
         registration,
     )

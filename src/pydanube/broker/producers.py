@@ -5,26 +5,24 @@ The producers of a broker's topics: opening and closing them, forgetting idle on
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from pydanube.aio.futures import complete_future
+from pydanube.aio.futures import complete_future, completion
 from pydanube.broker.catalog import Catalog
-from pydanube.broker.producer_registrations import (
-    AccessRequest,
-    OnFenced,
-    ProducerRegistration,
-)
+from pydanube.broker.producer_registrations import OnFenced, ProducerRegistration
 from pydanube.broker.producer_session import ProducerSession, open_session
 from pydanube.broker.topic import ReliableTopic, Topic
 from pydanube.broker.topic_schemas import TopicSchemas
 from pydanube.broker.topics import Topics
 from pydanube.model.errors import AlreadyExists, TopicNotFound
+from pydanube.model.ids import ProducerId
 from pydanube.model.names import TopicName
 from pydanube.model.policy import ProducerAccess, TopicPolicy
 from pydanube.model.schemas import SchemaReference
+from pydanube.storage.state import ProducerState
 from pydanube.storage.storage import Storage
+from pydanube.wire.files.journal_format import ProducerDeleted, ProducerOpened
 
 IDLE_PRODUCERS_MAX = 1000
 """The number of disconnected producers of one topic whose sessions are kept."""
@@ -145,7 +143,7 @@ class Producers:
         server removes it; a producer that is attached again under the same name
         meanwhile gets the same registration, if *is_joining*.  Otherwise as ``open``.
         """
-        request = AccessRequest(
+        request = ProducerRegistration(
             name=producer, access=access, on_fenced=on_fenced, is_joining=is_joining
         )
         self._topics.check_not_draining()
@@ -190,7 +188,7 @@ class Producers:
         return stored.value.policy
 
     async def _register(
-        self, topic: Topic, request: AccessRequest
+        self, topic: Topic, request: ProducerRegistration
     ) -> ProducerRegistration:
         """
         Register a producer, at once or when it is admitted from the queue.
@@ -219,16 +217,17 @@ class Producers:
         self, topic: Topic, registration: ProducerRegistration, resume: tuple[int, int]
     ) -> ProducerSession:
         producer = registration.name
-        before = topic.sessions.pop(producer, None)
+        before: ProducerState | None = topic.sessions.pop(producer, None)
         if before is None:
-            before = self._restore(topic, producer)
+            state = self._storage.find_state(topic.topic_id)
+            before = None if state is None else state.producers.get(producer)
         if before is None:
             topic.last_producer_id += 1
         session = open_session(
             producer,
             before,
             resume=resume,
-            new_id=topic.last_producer_id,
+            new_id=ProducerId(topic.last_producer_id),
             registration=registration,
         )
         topic.registrations.remember(producer)
@@ -236,34 +235,15 @@ class Producers:
         topic.sessions[producer] = session
         is_new = before is None or before.epoch != session.epoch
         if is_new and isinstance(topic, ReliableTopic):
-            await self._save(topic, session)
+            opened = ProducerOpened(
+                topic_id=topic.topic_id,
+                name=producer,
+                producer_id=session.producer_id,
+                epoch=session.epoch,
+            )
+            await completion(partial(self._storage.save, opened))
         self._forget_idle(topic)
         return session
-
-    def _restore(self, topic: Topic, producer: str) -> ProducerSession | None:
-        """Return the producer's session from the journal, if there is one."""
-        state = self._storage.find_state(topic.topic_id)
-        known = None if state is None else state.producers.get(producer)
-        if known is None:
-            return None
-        return ProducerSession(
-            producer,
-            known.producer_id,
-            known.epoch,
-            known.next_sequence,
-            deque(known.runs),
-        )
-
-    async def _save(self, topic: ReliableTopic, session: ProducerSession) -> None:
-        saved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._storage.save_producer(
-            topic.topic_id,
-            session.name,
-            session.producer_id,
-            session.epoch,
-            partial(complete_future, saved),
-        )
-        await saved
 
     def _forget_idle(self, topic: Topic) -> None:
         """Forget the longest idle producers if there are too many."""
@@ -280,4 +260,4 @@ class Producers:
         topic.sessions.pop(name, None)
         topic.registrations.forget(name)
         if isinstance(topic, ReliableTopic):
-            self._storage.delete_producer(topic.topic_id, name)
+            self._storage.save(ProducerDeleted(topic.topic_id, name))

@@ -26,12 +26,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from pydanube.broker.producer_registrations import AccessRequest, ProducerRegistration
+import msgspec
+
+from pydanube.broker.producer_registrations import ProducerRegistration
 from pydanube.broker.staged_parts import Part, producer_of
-from pydanube.broker.staged_queries import Queries
 from pydanube.broker.topic import ReliableTopic
 from pydanube.broker.topics import Topics
-from pydanube.metadata.records import StagedTopicRecord, StagingDecision
+from pydanube.metadata import keys
+from pydanube.metadata.records import QueryRecord, StagedTopicRecord, StagingDecision
+from pydanube.metadata.store import ABSENT, MetadataStore, Stored
 from pydanube.model.errors import (
     BrokerError,
     CorruptStage,
@@ -45,6 +48,7 @@ from pydanube.model.names import TopicName
 from pydanube.storage.staging import PartReader, StagedFiles
 from pydanube.storage.storage import Storage
 from pydanube.wire.batches import BatchFrame, decode, restamp_producer
+from pydanube.wire.files.journal_format import ProducerDeleted
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +87,108 @@ class Commit:
         for topic, registration in self.registrations.values():
             topic.registrations.leave(registration)
         self.registrations.clear()
+
+
+class Queries:
+    """The progress of all queries, in the metadata store."""
+
+    def __init__(self, store: MetadataStore, wall_clock_us: Callable[[], int]) -> None:
+        self._store = store
+        self._wall_clock_us = wall_clock_us
+        self._records: dict[str, Stored[QueryRecord]] = {}
+
+    async def load(self) -> None:
+        """Load all queries; must be called first."""
+        for path, stored in await self._store.scan(keys.QUERIES):
+            self._records[keys.QUERIES.name_of(path)] = stored
+
+    def of(self, query: str) -> QueryRecord:
+        """Return the record of *query*; an empty one if it has not committed yet."""
+        stored = self._records.get(query)
+        return QueryRecord() if stored is None else stored.value
+
+    def decided_version(self, query: str) -> int | None:
+        """Return the last decided version of *query*, carried out or not."""
+        record = self.of(query)
+        return record.version if record.decision is None else record.decision.version
+
+    def new_commit_id(self, query: str) -> int:
+        """Return an id that no commit of *query* has had."""
+        # The time makes ids unique even if the query was forgotten.
+        return max(self._wall_clock_us(), self.of(query).commit_id + 1)
+
+    def decision_of(self, query: str) -> StagingDecision | None:
+        """Return the decision of *query* that is not carried out yet."""
+        return self.of(query).decision
+
+    async def reload(self, query: str) -> StagingDecision | None:
+        """Return the same after reading it from the store again."""
+        stored = await self._store.get(keys.QUERIES.key(query))
+        if stored is None:
+            self._records.pop(query, None)
+        else:
+            self._records[query] = stored
+        return self.decision_of(query)
+
+    def pending(self) -> dict[str, StagingDecision]:
+        """Return all decisions that are not carried out yet, by query."""
+        return {
+            query: stored.value.decision
+            for query, stored in self._records.items()
+            if stored.value.decision is not None
+        }
+
+    async def decide(self, query: str, decision: StagingDecision) -> None:
+        """
+        Store a decision; one without parts counts as carried out.
+
+        Durability: On return it is on disk.
+        """
+        if not decision.parts:
+            await self.mark_done(query, decision)
+            return
+        record = msgspec.structs.replace(self.of(query), decision=decision)
+        await self._put(query, record)
+
+    async def mark_done(self, query: str, decision: StagingDecision) -> None:
+        """Record that a decision was carried out."""
+        record = QueryRecord(
+            version=decision.version,
+            message_count=count_of(decision),
+            committed_at=self._wall_clock_us(),
+            commit_id=decision.commit_id,
+        )
+        await self._put(query, record)
+
+    def old(self, memory_s: float, count_max: int) -> list[str]:
+        """Return queries to forget, oldest first: idle for *memory_s*, or too many."""
+        begin = self._wall_clock_us() - int(memory_s * 1_000_000)
+        idle = sorted(
+            (stored.value.committed_at, query)
+            for query, stored in self._records.items()
+            if stored.value.decision is None
+        )
+        excess = len(self._records) - count_max
+        return [
+            query
+            for at, (committed_at, query) in enumerate(idle)
+            if committed_at < begin or at < excess
+        ]
+
+    async def forget(self, query: str) -> None:
+        """Delete a query's record, unless it has a pending decision."""
+        stored = self._records.get(query)
+        if stored is not None and stored.value.decision is None:
+            await self._store.delete(keys.QUERIES.key(query), expected=stored.revision)
+            del self._records[query]
+
+    async def _put(self, query: str, record: QueryRecord) -> None:
+        stored = self._records.get(query)
+        expected = ABSENT if stored is None else stored.revision
+        revision = await self._store.put(
+            keys.QUERIES.key(query), record, expected=expected
+        )
+        self._records[query] = Stored(record, revision)
 
 
 class Committer:
@@ -188,8 +294,8 @@ class Committer:
         await self._queries.mark_done(query, decision)
         for record in decision.topics:
             if targets[record.topic_id].topic is not None:
-                self._storage.delete_producer(
-                    TopicId(record.topic_id), producer_of(query)
+                self._storage.save(
+                    ProducerDeleted(TopicId(record.topic_id), producer_of(query))
                 )
         commit.leave()
 
@@ -311,6 +417,11 @@ class _Appends:
         await self._all_ended.wait()
 
 
+def count_of(decision: StagingDecision) -> int:
+    """Return the number of messages of a decision."""
+    return sum(topic.message_count for topic in decision.topics)
+
+
 def check_complete(parts: Sequence[Part]) -> None:
     """
     Raise if one of the parts cannot be committed.
@@ -328,7 +439,7 @@ def check_complete(parts: Sequence[Part]) -> None:
 
 
 def _register(topic: ReliableTopic, query: str, count_max: int) -> ProducerRegistration:
-    request = AccessRequest(name=producer_of(query), is_joining=True)
+    request = ProducerRegistration(name=producer_of(query), is_joining=True)
     registration = topic.registrations.register(request, count_max)
     # Only exclusive producers may be queued.
     assert registration is not None

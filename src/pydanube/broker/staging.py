@@ -16,10 +16,11 @@ from weakref import WeakValueDictionary
 from pydanube.broker.staged_commits import (
     Commit,
     Committer,
+    Queries,
     check_complete,
+    count_of,
 )
 from pydanube.broker.staged_parts import Part, Stage, StagedParts, StagePort
-from pydanube.broker.staged_queries import Queries, count_of
 from pydanube.broker.topic_schemas import TopicSchemas
 from pydanube.broker.topics import Topics
 from pydanube.metadata.store import MetadataStore
@@ -183,9 +184,8 @@ class Staging:
         async with self._lock(query):
             await self._finish(query)
             record = self._queries.of(query)
-            done = None if record is None else record.version
-            if record is not None and done is not None and version <= done:
-                count = record.message_count if version == done else 0
+            if record.version is not None and version <= record.version:
+                count = record.message_count if version == record.version else 0
                 return StagedCommit(message_count=count, is_repeat=True)
             commit = await self._decide(query, version, named)
             await self._finish(query)

@@ -1,17 +1,10 @@
-"""The settings of subscriptions: their valid ranges, and where they are stored."""
+"""The valid settings of subscriptions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from pydanube.broker.limits import LIMIT_MAX
-from pydanube.metadata import keys
-from pydanube.metadata.records import SettingsRecord
-from pydanube.metadata.store import MetadataStore
-from pydanube.model.descriptions import DEFAULT_SETTINGS
 from pydanube.model.errors import InvalidRequest
-from pydanube.model.ids import TopicId
-from pydanube.model.names import SubscriptionName, TopicName
+from pydanube.model.names import TopicName
 from pydanube.model.policy import (
     DispatchLimits,
     FailurePolicy,
@@ -95,42 +88,3 @@ def _check_limits(limits: DispatchLimits) -> None:
         value = getattr(limits, name)
         if value is not None:
             _check_range(name, value, 1, LIMIT_MAX, ", or None")
-
-
-class SettingsStore:
-    """The settings of all subscriptions, in the metadata store."""
-
-    def __init__(self, store: MetadataStore, wall_clock_us: Callable[[], int]) -> None:
-        self._store = store
-        self._wall_clock_us = wall_clock_us
-
-    async def get(
-        self, topic_id: TopicId, subscription: SubscriptionName
-    ) -> SubscriptionSettings:
-        """Return the settings of a subscription, or the defaults."""
-        stored = await self._store.get(keys.SETTINGS.key(topic_id, subscription))
-        return DEFAULT_SETTINGS if stored is None else stored.value.settings
-
-    async def all_of(
-        self, topic_id: TopicId
-    ) -> dict[SubscriptionName, SubscriptionSettings]:
-        """Return the settings that differ from the defaults, by subscription."""
-        prefix = keys.SETTINGS.within(topic_id)
-        return {
-            SubscriptionName(prefix.name_of(path)): stored.value.settings
-            for path, stored in await self._store.scan(prefix)
-        }
-
-    async def put(
-        self,
-        topic_id: TopicId,
-        subscription: SubscriptionName,
-        settings: SubscriptionSettings,
-    ) -> None:
-        """Store settings; the defaults are not stored."""
-        key = keys.SETTINGS.key(topic_id, subscription)
-        if settings == DEFAULT_SETTINGS:
-            await self._store.delete(key)
-        else:
-            record = SettingsRecord(settings=settings, changed_at=self._wall_clock_us())
-            await self._store.put(key, record)

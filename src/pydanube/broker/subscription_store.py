@@ -11,22 +11,22 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from pydanube.aio.futures import complete_future
+from pydanube.aio.futures import completion
 from pydanube.broker.counts import Counts
 from pydanube.broker.cursors import CursorSaver, state_of
 from pydanube.broker.dead_letters import DeadLetters
 from pydanube.broker.direct_subscription import DirectSubscription
 from pydanube.broker.reliable_subscription import ReliableSubscription
 from pydanube.broker.subscription import Subscription
-from pydanube.broker.subscription_settings import SettingsStore
 from pydanube.broker.topic import ReliableTopic, Topic
 from pydanube.dispatch import MACHINES
 from pydanube.dispatch.cursor import Cursor
 from pydanube.dispatch.machine import DEFAULT_POLICY, NO_LIMITS
 from pydanube.metadata import keys
-from pydanube.metadata.records import SubscriptionRecord
+from pydanube.metadata.records import SettingsRecord, SubscriptionRecord
 from pydanube.metadata.store import Delete, MetadataStore
 from pydanube.model.descriptions import DEFAULT_SETTINGS
+from pydanube.model.ids import TopicId
 from pydanube.model.names import SubscriptionName
 from pydanube.model.policy import (
     FailurePolicy,
@@ -35,6 +35,7 @@ from pydanube.model.policy import (
     SubscriptionType,
 )
 from pydanube.storage.storage import Storage
+from pydanube.wire.files.journal_format import CursorSaved, SubscriptionDeleted
 
 # Messages are done when they are sent, so none is redelivered.
 _DIRECT_POLICY = FailurePolicy(ack_timeout_s=None)
@@ -65,7 +66,6 @@ class SubscriptionStore:
         self._wall_clock_us = wall_clock_us
         self._loop = asyncio.get_running_loop()
         self.cursors = CursorSaver(storage, self._loop)
-        self.settings = SettingsStore(store, wall_clock_us)
 
     # Loading, creating, deleting.
 
@@ -75,7 +75,11 @@ class SubscriptionStore:
         stored = await self._store.scan(prefix)
         if not stored:
             return
-        settings = await self.settings.all_of(topic.topic_id)
+        all_settings = keys.SETTINGS.within(topic.topic_id)
+        settings = {
+            all_settings.name_of(path): each.value.settings
+            for path, each in await self._store.scan(all_settings)
+        }
         state = self._storage.find_state(topic.topic_id)
         for path, record in stored:
             name = SubscriptionName(prefix.name_of(path))
@@ -132,14 +136,11 @@ class SubscriptionStore:
     ) -> ReliableSubscription:
         cursor = Cursor(await topic.locate(start))
         # The cursor is written first: a subscription's record must not lack a cursor.
-        saved = self._loop.create_future()
-        self._storage.save_cursor(
-            topic.topic_id, name, state_of(cursor), partial(complete_future, saved)
-        )
-        await saved
+        saved = CursorSaved(topic.topic_id, name, state_of(cursor))
+        await completion(partial(self._storage.save, saved))
         record = SubscriptionRecord(type=type_, created_at=self._wall_clock_us())
         await self._store.put(keys.SUBSCRIPTIONS.key(topic.topic_id, name), record)
-        settings = await self.settings.get(topic.topic_id, name)
+        settings = await self.settings_of(topic.topic_id, name)
         return self._reliable(topic, name, type_, cursor, settings)
 
     async def delete(self, topic: Topic, name: SubscriptionName) -> None:
@@ -155,16 +156,28 @@ class SubscriptionStore:
                 Delete(keys.SETTINGS.key(topic.topic_id, name)),
             ],
         )
-        self._storage.delete_cursor(topic.topic_id, name)
+        self._storage.save(SubscriptionDeleted(topic.topic_id, name))
         await self._storage.journal.sync()
 
-    # Cursors.
+    # Settings.
 
-    async def save(self, subscription: Subscription) -> None:
-        """Write the subscription's cursor to disk."""
-        saved = self._loop.create_future()
-        subscription.save_cursor_now(partial(complete_future, saved))
-        await saved
+    async def settings_of(
+        self, topic_id: TopicId, name: SubscriptionName
+    ) -> SubscriptionSettings:
+        """Return the settings of a subscription, or the defaults."""
+        stored = await self._store.get(keys.SETTINGS.key(topic_id, name))
+        return DEFAULT_SETTINGS if stored is None else stored.value.settings
+
+    async def save_settings(
+        self, topic_id: TopicId, name: SubscriptionName, settings: SubscriptionSettings
+    ) -> None:
+        """Store settings; the defaults are not stored."""
+        key = keys.SETTINGS.key(topic_id, name)
+        if settings == DEFAULT_SETTINGS:
+            await self._store.delete(key)
+        else:
+            record = SettingsRecord(settings=settings, changed_at=self._wall_clock_us())
+            await self._store.put(key, record)
 
     # Construction.
 

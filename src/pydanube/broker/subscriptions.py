@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from pydanube.aio.futures import completion
 from pydanube.broker.catalog import Catalog
 from pydanube.broker.namespaces import Namespaces
 from pydanube.broker.reliable_subscription import ReliableSubscription
@@ -103,15 +104,6 @@ class Subscriptions:
                 found.set_ack_timeout(ack_timeout_s)
             return topic, found
 
-    async def names(self, name: TopicName) -> list[SubscriptionName]:
-        """
-        Return the names of a topic's subscriptions, sorted.
-
-        Raises:
-            TopicNotFound: There is no such topic.
-        """
-        return sorted((await self._topics.get(name)).subscriptions)
-
     async def delete(
         self, name: TopicName, subscription: SubscriptionName, *, force: bool = False
     ) -> None:
@@ -160,7 +152,7 @@ class Subscriptions:
         subscription.hold()
         try:
             subscription.seek(max(offset, topic.log.base_offset))
-            await self._store.save(subscription)
+            await completion(subscription.save_cursor_now)
         finally:
             # The caller is answered before messages from the new position arrive.
             asyncio.get_running_loop().call_soon(subscription.release)
@@ -181,7 +173,7 @@ class Subscriptions:
             raise InvalidRequest(f"the number of messages to skip is negative: {count}")
         found = await self._find_reliable(name, subscription)
         await found.skip(count)
-        await self._store.save(found)
+        await completion(found.save_cursor_now)
 
     async def mark_done(
         self, name: TopicName, subscription: SubscriptionName, ranges: Sequence[Range]
@@ -197,7 +189,7 @@ class Subscriptions:
         """
         found = await self._find_reliable(name, subscription)
         found.ack(ranges, 0)
-        await self._store.save(found)
+        await completion(found.save_cursor_now)
 
     async def report_progress(
         self, name: TopicName, subscription: SubscriptionName, offset: int
@@ -233,7 +225,7 @@ class Subscriptions:
             TopicNotFound: There is no such topic.
         """
         topic = await self._topics.get(name)
-        return await self._store.settings.get(topic.topic_id, subscription)
+        return await self._store.settings_of(topic.topic_id, subscription)
 
     async def change_settings(
         self, name: TopicName, subscription: SubscriptionName, **changes: Any
@@ -260,12 +252,11 @@ class Subscriptions:
                     "subscription failure policy can only be configured for reliable "
                     "topics"
                 )
-            stored = self._store.settings
-            before = await stored.get(topic.topic_id, subscription)
+            before = await self._store.settings_of(topic.topic_id, subscription)
             settings = replace(before, **changes)
             check_settings(settings, name)
             await self._check_dead_letter_topic(dead_letter_topic_of(settings))
-            await stored.put(topic.topic_id, subscription, settings)
+            await self._store.save_settings(topic.topic_id, subscription, settings)
             found = topic.subscriptions.get(subscription)
             if isinstance(found, ReliableSubscription):
                 found.apply(settings)

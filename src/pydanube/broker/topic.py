@@ -488,8 +488,8 @@ class ReliableTopic(Topic):
             epoch=topic_log.epoch,
             base_offset=base_offset,
             sealed_offset=topic_log.sealed_offset,
-            tail_bytes=topic_log.tail_bytes,
-            segment_bytes=sum(each.byte_count for each in segments),
+            tail_bytes=topic_log.tail.byte_count,
+            segment_bytes=topic_log.segment_bytes,
             segment_count=len(segments),
             message_count=description.end_offset - base_offset - missing,
         )

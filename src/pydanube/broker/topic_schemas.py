@@ -63,15 +63,6 @@ class TopicSchemas:
 
     # Topics.
 
-    async def get(self, name: TopicName) -> TopicSchema | None:
-        """
-        Return the schema of a topic, or of all partitions of a base name.
-
-        Raises:
-            TopicNotFound: There is no such topic.
-        """
-        return (await self._catalog.get(name)).schema
-
     async def bind(self, name: TopicName, schema: TopicSchema | None) -> None:
         """
         Bind a topic to a schema; None removes the binding.

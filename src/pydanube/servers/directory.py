@@ -9,7 +9,6 @@ import os
 import stat
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydanube.aio.tasks import task_scope
@@ -23,43 +22,25 @@ CHECK_INTERVAL_S = 1.0
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-@dataclass(frozen=True, slots=True)
 class DataDirectory:
     """The paths of a broker's files."""
 
-    path: Path
-    identity: tuple[int, int] | None = None
-    """Device and inode of the locked directory; None if it is not locked."""
-
-    @property
-    def journal(self) -> Path:
+    def __init__(self, path: Path, identity: tuple[int, int]) -> None:
+        """*identity* is the device and inode of the locked directory."""
+        self.path = path
+        self.journal = path / "journal"
         """The directory of the journal."""
-        return self.path / "journal"
-
-    @property
-    def staging(self) -> Path:
+        self.staging = path / "staging"
         """The directory of staged parts, which are invisible until their commit."""
-        return self.path / "staging"
-
-    @property
-    def objects(self) -> Path:
+        self.objects = path / "objects"
         """The object store, if it is a local directory."""
-        return self.path / "objects"
-
-    @property
-    def metadata(self) -> Path:
+        self.metadata = path / "metadata.sqlite"
         """The metadata store's file."""
-        return self.path / "metadata.sqlite"
-
-    @property
-    def reserve(self) -> Path:
+        self.reserve = path / "reserve"
         """A file that reserves disk space for cleaning up a full disk."""
-        return self.path / "reserve"
-
-    @property
-    def lock(self) -> Path:
+        self.lock = path / "LOCK"
         """A file with the process id of the broker that holds the lock."""
-        return self.path / "LOCK"
+        self._identity = identity
 
     def check_in_place(self) -> None:
         """
@@ -75,7 +56,7 @@ class DataDirectory:
                 f"the data directory {self.path} is gone: {error.strerror}; the broker "
                 "stops, because new files would be written elsewhere"
             ) from error
-        if (found.st_dev, found.st_ino) != self.identity:
+        if (found.st_dev, found.st_ino) != self._identity:
             raise DirectoryReplaced(
                 f"the data directory {self.path} was replaced by another directory; "
                 "the broker stops, because new files would be written there"

@@ -121,7 +121,7 @@ def _of_storage(broker: Broker) -> Iterator[Sample]:
     storage = broker.storage
     journal, memory, sealer = storage.journal, storage.memory, storage.sealer
     logs = storage.logs.values()
-    tail_bytes = sum(each.tail_bytes for each in memory.unsealed.values())
+    tail_bytes = sum(each.tail.byte_count for each in memory.unsealed.values())
     yield metrics.TAIL_BYTES, (), tail_bytes
     yield metrics.TAIL_MEMORY_BYTES, (), memory.byte_count
     yield metrics.JOURNAL_BYTES, (), journal.byte_count

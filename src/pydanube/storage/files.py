@@ -76,7 +76,7 @@ class Files(Protocol):
         """Return when the list of files is on disk."""
 
 
-class DirectoryFiles:
+class DirectoryFiles(Files):
     """
     The files of a real directory, which is created if it does not exist.
 
@@ -97,20 +97,16 @@ class DirectoryFiles:
         self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def names(self) -> list[str]:
-        """See Files."""
         return sorted(each.name for each in self._path.iterdir() if each.is_file())
 
     def create(self, name: str) -> AppendFile:
-        """See Files."""
         flags = os.O_CREAT | os.O_EXCL
         return _DescriptorFile(self._path / name, flags, self._reserve_bytes)
 
     def append(self, name: str) -> AppendFile:
-        """See Files."""
         return _DescriptorFile(self._path / name, 0, self._reserve_bytes)
 
     def map(self, name: str) -> memoryview:
-        """See Files."""
         with (self._path / name).open("rb") as file:
             if os.fstat(file.fileno()).st_size == 0:
                 return memoryview(b"")
@@ -124,11 +120,9 @@ class DirectoryFiles:
             )
 
     def remove(self, name: str) -> None:
-        """See Files."""
         (self._path / name).unlink()
 
     def sync_directory(self) -> None:
-        """See Files."""
         sync_directory(self._path)
 
 
@@ -209,7 +203,7 @@ class _DescriptorFile:
 _fdatasync = getattr(os, "fdatasync", os.fsync)
 
 
-class MemoryFiles:
+class MemoryFiles(Files):
     """Files in the memory of the process, for tests and brokers inside them."""
 
     is_blocking = False
@@ -218,31 +212,27 @@ class MemoryFiles:
         self._contents: dict[str, bytearray] = {}
 
     def names(self) -> list[str]:
-        """See Files."""
         return sorted(self._contents)
 
     def create(self, name: str) -> AppendFile:
-        """See Files."""
         if name in self._contents:
             raise FileExistsError(name)
         self._contents[name] = bytearray()
         return _MemoryFile(self._contents[name])
 
     def append(self, name: str) -> AppendFile:
-        """See Files."""
         return _MemoryFile(self._find(name))
 
     def map(self, name: str) -> memoryview:
-        """See Files; this is a copy, because a growing bytearray cannot be shared."""
+        # A copy, because a growing bytearray cannot be shared.
         return memoryview(bytes(self._find(name)))
 
     def remove(self, name: str) -> None:
-        """See Files."""
         self._find(name)
         del self._contents[name]
 
     def sync_directory(self) -> None:
-        """See Files."""
+        pass
 
     def _find(self, name: str) -> bytearray:
         with suppress(KeyError):

@@ -34,13 +34,14 @@ from contextlib import (
     AbstractContextManager,
     asynccontextmanager,
     contextmanager,
+    nullcontext,
     suppress,
 )
 from functools import partial
 from queue import SimpleQueue
 from time import perf_counter
 
-from pydanube.aio.futures import Done, complete_future
+from pydanube.aio.futures import Done, completion, watch
 from pydanube.aio.lock_sharing import LockSharing
 from pydanube.model.errors import BrokerError, Closed, DiskFull, JournalFailed
 from pydanube.model.ids import Offset, TopicId
@@ -108,7 +109,8 @@ class Journal:
         self._submitted_at = 0.0
         self._is_scheduled = False
         self._is_roll_wanted = False
-        self._room_waiters: list[asyncio.Future[None]] = []
+        # Set when those who wait for room are to check again.
+        self._room_check = asyncio.Event()
         self._failure_watchers: dict[object, Callable[[], None]] = {}
 
     def append(
@@ -146,9 +148,7 @@ class Journal:
         Raises:
             DiskFull, JournalFailed, Closed: It is not, or may not be.
         """
-        synced: asyncio.Future[None] = self._loop.create_future()
-        self.append(None, partial(complete_future, synced))
-        await synced
+        await completion(partial(self.append, None))
 
     @property
     def has_room(self) -> bool:
@@ -158,9 +158,8 @@ class Journal:
     async def wait_for_room(self) -> None:
         """Return when ``has_room``, or when the journal has failed."""
         while not self.has_room and self.failure is None:
-            waiter: asyncio.Future[None] = self._loop.create_future()
-            self._room_waiters.append(waiter)
-            await waiter
+            self._room_check.clear()
+            await self._room_check.wait()
 
     def watch_failures(self, callback: Callable[[], None]) -> Callable[[], None]:
         """
@@ -169,13 +168,7 @@ class Journal:
         At this moment every entry that is not committed fails.  Returns a function that
         ends the watch.
         """
-        key = object()
-        self._failure_watchers[key] = callback
-
-        def unwatch() -> None:
-            self._failure_watchers.pop(key, None)
-
-        return unwatch
+        return watch(self._failure_watchers, callback)
 
     @property
     def byte_count(self) -> int:
@@ -331,11 +324,10 @@ class Journal:
         return group
 
     def _wake_room(self) -> None:
-        if self._room_waiters and (self.has_room or self.failure is not None):
-            waiting, self._room_waiters = self._room_waiters, []
-            for waiter in waiting:
-                if not waiter.done():
-                    waiter.set_result(None)
+        if not self._room_check.is_set() and (
+            self.has_room or self.failure is not None
+        ):
+            self._room_check.set()
 
 
 def _random_id() -> bytes:
@@ -401,22 +393,12 @@ async def open_journal(
     """
     loop = asyncio.get_running_loop()
     reserve = reserve or Reserve()
-    if not files.is_blocking:
-        recovery, writer = open_files(files, new_id, check, reserve, clock)
-        journal = Journal(
-            config,
-            recovery,
-            writer,
-            lambda group: journal.on_written(group, writer.commit(group)),
-            reserve,
-        )
-        async with _closing(journal, writer):
-            yield journal
-        return
-    with ThreadPoolExecutor(1, thread_name_prefix="journal-open") as opener:
-        recovery, writer = await loop.run_in_executor(
-            opener, open_files, files, new_id, check, reserve, clock
-        )
+    open_all = partial(open_files, files, new_id, check, reserve, clock)
+    if files.is_blocking:
+        with ThreadPoolExecutor(1, thread_name_prefix="journal-open") as opener:
+            recovery, writer = await loop.run_in_executor(opener, open_all)
+    else:
+        recovery, writer = open_all()
 
     def commit(group: Group) -> None:
         outcome = writer.commit(group)
@@ -424,33 +406,25 @@ async def open_journal(
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(journal.on_written, group, outcome)
 
+    def submit(group: Group) -> None:
+        if thread is None:
+            journal.on_written(group, writer.commit(group))
+        else:
+            thread(partial(commit, group))
+
     try:
-        with new_thread() as do:
-            journal = Journal(
-                config,
-                recovery,
-                writer,
-                lambda group: do(partial(commit, group)),
-                reserve,
-            )
-            async with _closing(journal, writer):
+        with new_thread() if files.is_blocking else nullcontext() as thread:
+            journal = Journal(config, recovery, writer, submit, reserve)
+            try:
                 yield journal
+            finally:
+                try:
+                    with suppress(BrokerError):
+                        await journal.sync()
+                finally:
+                    journal.close()
     finally:
         writer.close()
-
-
-@asynccontextmanager
-async def _closing(journal: Journal, writer: JournalWriter) -> AsyncIterator[None]:
-    try:
-        yield
-    finally:
-        try:
-            with suppress(BrokerError):
-                await journal.sync()
-        finally:
-            journal.close()
-            if not writer.is_blocking:
-                writer.close()
 
 
 def _notify(group: Group, error: BrokerError | None) -> None:

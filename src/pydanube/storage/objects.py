@@ -68,7 +68,7 @@ class Objects(Protocol):
         """Return the URL at which other programs can read the object."""
 
 
-class DirectoryObjects:
+class DirectoryObjects(Objects):
     """
     Objects as files below a directory, which is created if it does not exist.
 
@@ -86,30 +86,24 @@ class DirectoryObjects:
             part.unlink(missing_ok=True)
 
     async def put(self, name: str, data: Buffer | pa.Buffer) -> None:
-        """See Objects."""
         await self._in_thread(self._put, name, data)
 
     def open(self, name: str) -> Any:
-        """See Objects."""
         # Not mapped: a disk error would be a signal that ends the process.
         return pa.OSFile(str(self._path_of(name)))
 
     async def delete(self, name: str) -> None:
-        """See Objects."""
         await self._in_thread(self._delete, name)
 
     async def names(self, prefix: str) -> list[str]:
-        """See Objects."""
         found: list[str] = await self._in_thread(self._names, prefix)
         return found
 
     async def modified_at(self, name: str) -> int:
-        """See Objects."""
         found: int = await self._in_thread(self._modified_at, name)
         return found
 
     def url(self, name: str) -> str:
-        """See Objects."""
         return self._path_of(name).as_uri()
 
     async def _in_thread(self, call: Any, *args: Any) -> Any:
@@ -182,7 +176,7 @@ def wall_clock_us() -> int:
     return time.time_ns() // 1000
 
 
-class MemoryObjects:
+class MemoryObjects(Objects):
     """Objects in the memory of the process."""
 
     def __init__(self, wall_clock_us: Callable[[], int] = wall_clock_us) -> None:
@@ -191,31 +185,25 @@ class MemoryObjects:
         self._wall_clock_us = wall_clock_us
 
     async def put(self, name: str, data: Buffer | pa.Buffer) -> None:
-        """See Objects."""
         self._objects[name] = pa.py_buffer(bytes(data))
         self._modified_at[name] = self._wall_clock_us()
 
     def open(self, name: str) -> Any:
-        """See Objects."""
         found = self._objects.get(name)
         if found is None:
             raise FileNotFoundError(name)
         return pa.BufferReader(found)
 
     async def delete(self, name: str) -> None:
-        """See Objects."""
         self._objects.pop(name, None)
 
     async def names(self, prefix: str) -> list[str]:
-        """See Objects."""
         return sorted(name for name in self._objects if name.startswith(prefix))
 
     async def modified_at(self, name: str) -> int:
-        """See Objects."""
         if name not in self._objects:
             raise ObjectsUnavailable(f"there is no object {name}")
         return self._modified_at[name]
 
     def url(self, name: str) -> str:
-        """See Objects."""
         return f"memory:///{name}"

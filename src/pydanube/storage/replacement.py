@@ -10,7 +10,7 @@ names it.  ``verify_replacement`` reads one object and waits for the disk;
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -51,14 +51,13 @@ class Replacement:
 class VerifiedReplacement:
     """The verified content of a replacement."""
 
-    replacement: Replacement
-    footer: SegmentFooter
+    entry: SegmentEntry
+    """Its entry for the manifest, with 0 for ``sealed_at``."""
+    topic_id: int
     last_offset: int | None
     """The offset of the last message; None if there is no message."""
-    times: tuple[int, int] | None
-    """The earliest and the latest publish time."""
-    part_checksums: bytes
-    """See ``wire.files.segment_checksums``."""
+    has_times: bool
+    """Whether the publish times of the entry are known; otherwise they are 0."""
 
 
 def verify_replacement(
@@ -89,8 +88,8 @@ def verify_replacement(
                     f"the object {name} is not a segment of this version"
                 )
             times = publish_times_of_metadata(parquet.metadata)
+            entry = _entry(replacement, footer, times or (0, 0), part_checksums)
             # The reader compares the footer's offsets with those of the row groups.
-            entry = _entry(replacement, footer, 0, times or (0, 0), part_checksums)
             reader = SegmentReader(entry, source, frame_bytes=1)
             for index in range(parquet.num_row_groups):
                 _check_offsets(parquet.read_row_group(index, ["offset"]), name)
@@ -101,11 +100,10 @@ def verify_replacement(
     except (*UNREADABLE, CorruptSegment) as error:
         raise InvalidRequest(f"the object {name} cannot be read: {error}") from error
     return VerifiedReplacement(
-        replacement=replacement,
-        footer=footer,
+        entry=entry,
+        topic_id=footer.topic_id,
         last_offset=reader.last_offset,
-        times=times,
-        part_checksums=part_checksums,
+        has_times=times is not None,
     )
 
 
@@ -146,7 +144,7 @@ def plan_replacement(
             f"{topic} does not have all the segments that are to be replaced any more; "
             "run the maintenance again"
         )
-    borders = [(each.footer.base, each.footer.end) for each in new]
+    borders = [(each.entry.base, each.entry.end) for each in new]
     chain = [old[0].base, *(end for _, end in borders)]
     if chain != [*(base for base, _ in borders), old[-1].end] or any(
         base >= end for base, end in borders
@@ -156,13 +154,13 @@ def plan_replacement(
             f"each other from {old[0].base} to {old[-1].end}"
         )
     for each in new:
-        _check_name(each, names, object_prefix(root, topic), epoch)
-        if each.footer.topic_id != topic_id:
+        _check_name(each.entry, names, object_prefix(root, topic), epoch)
+        if each.topic_id != topic_id:
             raise InvalidRequest(
-                f"the object {each.replacement.object_name} is of topic "
-                f"{each.footer.topic_id}, not of {topic_id}"
+                f"the object {each.entry.object_name} is of topic {each.topic_id}, not "
+                f"of {topic_id}"
             )
-    before, after = sum(e.count for e in old), sum(e.footer.count for e in new)
+    before, after = sum(e.count for e in old), sum(e.entry.count for e in new)
     if after > before:
         raise InvalidRequest(f"{after} messages cannot take the place of {before}")
     if at + len(old) == len(segments) and new[-1].last_offset != old[-1].end - 1:
@@ -170,43 +168,40 @@ def plan_replacement(
             f"the newest message of {topic} that is in a segment, {old[-1].end - 1}, "
             "has to stay"
         )
-    times = (
-        min(each.first_publish_time for each in old),
-        max(each.last_publish_time for each in old),
+    first = min(each.first_publish_time for each in old)
+    last = max(each.last_publish_time for each in old)
+    entries = [replace(each.entry, sealed_at=now) for each in new]
+    return old, tuple(
+        entry
+        if each.has_times
+        else replace(entry, first_publish_time=first, last_publish_time=last)
+        for each, entry in zip(new, entries, strict=True)
     )
-    entries = tuple(
-        _entry(
-            each.replacement, each.footer, now, each.times or times, each.part_checksums
-        )
-        for each in new
-    )
-    return old, entries
 
 
 def _check_name(
-    verified: VerifiedReplacement, present: Sequence[str], prefix: str, epoch: int
+    entry: SegmentEntry, present: Sequence[str], prefix: str, epoch: int
 ) -> None:
-    name = verified.replacement.object_name
+    name = entry.object_name
     parsed = parse_object_name(name)
     named = None if parsed is None else (parsed.base, parsed.end)
     if (
         parsed is None
         or parsed.run is None
         or parsed.epoch > epoch
-        or named != (verified.footer.base, verified.footer.end)
+        or named != (entry.base, entry.end)
         or name.rpartition("/")[0] + "/" != prefix
         or name in present
     ):
         raise InvalidRequest(
             f"{name} cannot be the name of a new segment with "
-            f"{verified.footer.base} … {verified.footer.end} below {prefix}"
+            f"{entry.base} … {entry.end} below {prefix}"
         )
 
 
 def _entry(
     replacement: Replacement,
     footer: SegmentFooter,
-    now: int,
     times: tuple[int, int],
     part_checksums: bytes,
 ) -> SegmentEntry:
@@ -220,7 +215,7 @@ def _entry(
         object_name=replacement.object_name,
         first_publish_time=times[0],
         last_publish_time=times[1],
-        sealed_at=now,
+        sealed_at=0,
         checksum=replacement.checksum,
         part_checksums=part_checksums,
     )

@@ -15,34 +15,11 @@ import os
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
 log = logging.getLogger(__name__)
 
 START_BYTES_MIN = 1024 * 1024
 """A broker that starts with less free space than this releases its reserve."""
-
-
-class DiskSpace(Protocol):
-    """The disk space that the reserve allocates and frees."""
-
-    @property
-    def is_blocking(self) -> bool:
-        """Whether calls may wait for a disk and must be made in a thread."""
-
-    def free_bytes(self) -> int:
-        """Return the free space of the disk, without the allocated space."""
-
-    def allocate(self, byte_count: int) -> None:
-        """
-        Allocate *byte_count* bytes in total.
-
-        Raises:
-            OSError: The disk does not have the space; nothing is allocated now.
-        """
-
-    def free(self) -> None:
-        """Free the allocated space."""
 
 
 class Reserve:
@@ -52,7 +29,7 @@ class Reserve:
     Threads: ``release`` and ``refill`` may be called by any thread.
     """
 
-    def __init__(self, space: DiskSpace | None = None, byte_count: int = 0) -> None:
+    def __init__(self, space: ReserveFile | None = None, byte_count: int = 0) -> None:
         """Reserve *byte_count* of *space*; nothing if it is None or 0."""
         self.is_released = False
         """Whether the disk is full, so that nothing is published or staged."""
@@ -142,17 +119,23 @@ class ReserveFile:
     """A file that reserves space on its disk."""
 
     is_blocking = True
+    """Whether calls may wait for a disk and must be made in a thread."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def free_bytes(self) -> int:
-        """See DiskSpace."""
+        """Return the free space of the disk, without the allocated space."""
         found = os.statvfs(self._path.parent)
         return found.f_bavail * found.f_frsize
 
     def allocate(self, byte_count: int) -> None:
-        """See DiskSpace."""
+        """
+        Allocate *byte_count* bytes in total.
+
+        Raises:
+            OSError: The disk does not have the space; nothing is allocated now.
+        """
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
         descriptor = os.open(self._path, flags, 0o600)
         try:
@@ -165,5 +148,5 @@ class ReserveFile:
             os.close(descriptor)
 
     def free(self) -> None:
-        """See DiskSpace."""
+        """Free the allocated space."""
         self._path.unlink(missing_ok=True)

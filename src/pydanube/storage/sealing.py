@@ -29,7 +29,7 @@ from heapq import heappop, heappush
 import pyarrow as pa
 from crc32c import crc32c
 
-from pydanube.aio.futures import complete_future
+from pydanube.aio.futures import completion
 from pydanube.model.errors import BrokerError, TopicFenced
 from pydanube.model.ids import Offset, TopicId
 from pydanube.model.policy import Durability
@@ -195,7 +195,8 @@ class Sealer:
         self._searches: list[tuple[float, TopicId]] = []
         # Sorted by time.
         self._delayed_deletions: deque[_DelayedDeletion] = deque()
-        self._room_waiters: list[asyncio.Future[None]] = []
+        # Set when those who wait for room are to check again.
+        self._room_check = asyncio.Event()
         self._removal = asyncio.Lock()
         self._retention_applied_at = clock()
 
@@ -227,9 +228,8 @@ class Sealer:
     async def wait_for_room(self) -> None:
         """Return when all tails together are below their limit."""
         while not self._memory.has_room:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._room_waiters.append(waiter)
-            await waiter
+            self._room_check.clear()
+            await self._room_check.wait()
 
     @property
     def failing(self) -> list[SealingFailure]:
@@ -246,6 +246,27 @@ class Sealer:
         self._opened.append(topic_log)
         self._memory.due.set()
 
+    async def change_manifest(
+        self,
+        topic_log: TopicLog,
+        *,
+        removed: Sequence[SegmentEntry] = (),
+        added: Sequence[SegmentEntry] = (),
+    ) -> None:
+        """
+        Change the list of a topic's segments; see ``Manifest.change``.
+
+        Raises:
+            TopicFenced: Another broker writes this log now; it accepts no more batches.
+        """
+        try:
+            await self._manifest.change(
+                topic_log.topic_id, topic_log.epoch, removed=removed, added=added
+            )
+        except TopicFenced as error:
+            topic_log.refusal = error
+            raise
+
     def delete_later(self, topic_log: TopicLog, names: Iterable[str]) -> None:
         """
         Delete these objects after ``replaced_keep_s``; readers may have them open.
@@ -258,27 +279,7 @@ class Sealer:
     def on_memory_freed(self) -> None:
         """Wake the callers of wait_for_room(), if there is room."""
         if self._memory.has_room:
-            waiting, self._room_waiters = self._room_waiters, []
-            for waiter in waiting:
-                if not waiter.done():
-                    waiter.set_result(None)
-
-    async def seal(self, topic_log: TopicLog) -> None:
-        """
-        Seal all messages that are in the tail now.
-
-        Durability: On return they are in the object store and in the manifest.
-
-        Raises:
-            TopicFenced: Another broker writes this log now.
-            TopicNotFound: The topic was deleted.
-            ObjectsUnavailable, MetadataUnavailable: Try again.
-        """
-        end = topic_log.end_offset
-        while topic_log.sealed_offset < end:
-            if topic_log.refusal is not None:
-                raise topic_log.refusal
-            await self._seal_one(topic_log)
+            self._room_check.set()
 
     # The parts of run().
 
@@ -360,7 +361,7 @@ class Sealer:
     def _candidates(self, now: float) -> Iterable[SealCandidate]:
         oldest = self._journal.oldest_ends()
         for topic_id, topic_log in self._memory.unsealed.items():
-            time = topic_log.tail_time
+            time = topic_log.tail.oldest_time
             if time is None or topic_log.refusal is not None:
                 continue
             failures = self._failures.get(topic_id)
@@ -368,7 +369,7 @@ class Sealer:
                 continue
             yield SealCandidate(
                 topic_id,
-                topic_log.tail_memory_bytes,
+                topic_log.tail.memory_bytes,
                 time,
                 oldest.get(topic_id, 0) > topic_log.sealed_offset,
             )
@@ -424,14 +425,11 @@ class Sealer:
 
     async def _seal_one(self, topic_log: TopicLog) -> None:
         async with topic_log.maintenance:
-            frames = topic_log.unsealed(self._config.seal_bytes)
+            tail = topic_log.tail
+            frames = tail.frames_from(tail.base, self._config.seal_bytes)
             if not frames:
                 return
-            try:
-                segment = await self._store(topic_log, frames)
-            except TopicFenced as error:
-                topic_log.refuse(error)
-                raise
+            segment = await self._store(topic_log, frames)
             topic_log.on_sealed(segment)
             topic_log.on_seal_recovered()
         self.sealed_count += 1
@@ -456,17 +454,13 @@ class Sealer:
             # twice.
             await self._journal.sync()
         await self._objects.put(segment.object_name, data)
-        await self._manifest.change(
-            topic_log.topic_id, topic_log.epoch, added=[segment]
-        )
+        await self.change_manifest(topic_log, added=[segment])
         return segment
 
     async def _append_sealed(self, topic_log: TopicLog, segment: SegmentEntry) -> None:
-        noted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = TopicSealed(topic_log.topic_id, Offset(segment.end))
         try:
-            self._journal.append(entry, partial(complete_future, noted))
-            await noted
+            await completion(partial(self._journal.append, entry))
         except BrokerError as error:
             # Go on and delete old files, which matters on a full disk.  Recovery reads
             # the manifest, so it does not need the entry.
@@ -517,18 +511,12 @@ class Sealer:
             drops = plan_drops(
                 topic_log.segments,
                 topic_log.policy.retention,
-                tail_bytes=topic_log.tail_bytes,
+                tail_bytes=topic_log.tail.byte_count,
                 now=self._wall_clock(),
             )
             if not drops:
                 return
-            try:
-                await self._manifest.change(
-                    topic_log.topic_id, topic_log.epoch, removed=drops
-                )
-            except TopicFenced as error:
-                topic_log.refuse(error)
-                raise
+            await self.change_manifest(topic_log, removed=drops)
             topic_log.on_dropped(len(drops))
             for segment in drops:
                 await self._objects.delete(segment.object_name)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pydanube.model.batch import ATTRIBUTES_TYPE, TIME_TYPE, Column, schema_of
+from pydanube.model.batch import FIELDS, TIME_TYPE, Column, schema_of
 from pydanube.model.errors import CorruptSegment
 from pydanube.model.segments import SegmentEntry
 from pydanube.wire.batches import (
@@ -56,14 +57,6 @@ The most messages in a row group.
 
 Even an empty message takes about a hundred bytes there, and its producer's name.
 """
-
-_NULLABLE = {
-    Column.KEY: "key",
-    Column.ATTRIBUTES: "attributes",
-    Column.PRODUCER: "producer",
-    Column.DELIVER_AT: "deliver_at",
-    Column.EXPIRES_AT: "expires_at",
-}
 
 
 def encode_segment(
@@ -104,19 +97,19 @@ def publish_times_of(data: pa.Buffer) -> tuple[int, int]:
 def publish_times_of_metadata(metadata: pq.FileMetaData) -> tuple[int, int] | None:
     """Return the earliest and latest publish time, if there is a message."""
     extremes = [
-        _publish_times(metadata.row_group(at)) for at in range(metadata.num_row_groups)
+        _statistics(metadata.row_group(at), "publish_time")
+        for at in range(metadata.num_row_groups)
     ]
     known = [each for each in extremes if each is not None]
     if not known:
         return None
-    return min(low for low, _ in known), max(high for _, high in known)
+    return min(each.min_raw for each in known), max(each.max_raw for each in known)
 
 
-def _publish_times(group: pq.RowGroupMetaData) -> tuple[int, int] | None:
-    statistics = group.column(SCHEMA.get_field_index("publish_time")).statistics
-    if statistics is None or not statistics.has_min_max:
-        return None
-    return statistics.min_raw, statistics.max_raw
+def _statistics(group: pq.RowGroupMetaData, column: str) -> pq.Statistics | None:
+    """Return the statistics of a column, if they have the extremes."""
+    found = group.column(SCHEMA.get_field_index(column)).statistics
+    return found if found is not None and found.has_min_max else None
 
 
 def tables_of(frames: Sequence[BatchFrame], row_group_bytes: int) -> Iterator[pa.Table]:
@@ -170,31 +163,25 @@ def _table_of(pieces: list[_Piece]) -> pa.Table:
         encoded = pa.RunEndEncodedArray.from_arrays(runs, pa.array(values, type_))
         return pc.run_end_decode(encoded)
 
-    def column(name: str, mask: Column, otherwise: Callable[[], pa.Array]) -> Any:
-        return _column(headers, bodies, name, mask, otherwise)
+    def column(
+        which: Column, otherwise: Callable[[], pa.Array] | None = None
+    ) -> pa.Array:
+        nulls = partial(pa.nulls, end, FIELDS[which].type)
+        return _column(headers, bodies, which, otherwise or nulls)
 
-    def times(name: str, mask: Column) -> Any:
-        return column(name, mask, lambda: pa.nulls(end, TIME_TYPE))
-
+    first_times = [each.first_publish_time for each in headers]
+    producers = [each.producer or None for each in headers]
     arrays = [
         _count_from(pieces[0].base, end),
-        column(
-            "publish_time",
-            Column.PUBLISH_TIME,
-            lambda: spread([each.first_publish_time for each in headers], TIME_TYPE),
-        ),
-        column("key", Column.KEY, lambda: pa.nulls(end, pa.binary())),
-        column("payload", Column.PAYLOAD, lambda: pa.nulls(end, pa.binary())),
-        column("attributes", Column.ATTRIBUTES, lambda: pa.nulls(end, ATTRIBUTES_TYPE)),
-        column(
-            "producer",
-            Column.PRODUCER,
-            lambda: spread([each.producer or None for each in headers], pa.string()),
-        ),
+        column(Column.PUBLISH_TIME, lambda: spread(first_times, TIME_TYPE)),
+        column(Column.KEY),
+        column(Column.PAYLOAD),
+        column(Column.ATTRIBUTES),
+        column(Column.PRODUCER, lambda: spread(producers, pa.string())),
         spread([each.schema_id for each in headers], pa.int64()),
         spread([each.schema_version for each in headers], pa.int32()),
-        times("deliver_at", Column.DELIVER_AT),
-        times("expires_at", Column.EXPIRES_AT),
+        column(Column.DELIVER_AT),
+        column(Column.EXPIRES_AT),
     ]
     return pa.Table.from_arrays(arrays, schema=SCHEMA)
 
@@ -202,8 +189,7 @@ def _table_of(pieces: list[_Piece]) -> pa.Table:
 def _column(
     headers: list[BatchHeader],
     bodies: list[pa.RecordBatch],
-    name: str,
-    mask: Column,
+    which: Column,
     otherwise: Callable[[], pa.Array],
 ) -> pa.Array:
     """
@@ -211,7 +197,8 @@ def _column(
 
     *otherwise* returns the column for batches that do not have it.
     """
-    has = [bool(header.columns & mask) for header in headers]
+    name = FIELDS[which].name
+    has = [bool(header.columns & which) for header in headers]
     if not any(has):
         return otherwise()
     if all(has):
@@ -275,9 +262,9 @@ class SegmentReader:
         entry, metadata = self.entry, self._metadata
         groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
         if entry.has_gaps:
-            limits = [_offsets_of(group) for group in groups]
-            bases = [base for base, _ in limits]
-            ends = [last + 1 for _, last in limits]
+            limits = [_statistics(group, "offset") for group in groups]
+            bases = [-1 if each is None else each.min for each in limits]
+            ends = [0 if each is None else each.max + 1 for each in limits]
         else:
             counts = [group.num_rows for group in groups]
             bases = list(accumulate(counts, initial=entry.base))
@@ -348,8 +335,8 @@ class SegmentReader:
             CorruptSegment: The object is damaged or gone.
         """
         for index in range(self.row_group_count):
-            times = _publish_times(self._metadata.row_group(index))
-            if times is not None and times[1] < publish_time:
+            times = _statistics(self._metadata.row_group(index), "publish_time")
+            if times is not None and times.max_raw < publish_time:
                 continue
             with self._reading(index) as file:
                 rows = file.read_row_group(
@@ -387,14 +374,6 @@ class SegmentReader:
             offsets=(base, end),
             is_damaged=not is_refused_by_system(error),
         )
-
-
-def _offsets_of(group: pq.RowGroupMetaData) -> tuple[int, int]:
-    """Return the first and last offset of a row group; -1 without statistics."""
-    statistics = group.column(SCHEMA.get_field_index("offset")).statistics
-    if statistics is None or not statistics.has_min_max:
-        return -1, -1
-    return statistics.min, statistics.max
 
 
 def topic_id_of(source: Callable[[], Any]) -> int | None:
@@ -458,10 +437,10 @@ def _envelope(table: pa.Table, *, with_offsets: bool) -> pa.RecordBatch:
     columns = Column.PUBLISH_TIME | Column.PAYLOAD
     if with_offsets:
         columns |= Column.OFFSET
-    for column, name in _NULLABLE.items():
-        if name not in table.schema.names:
+    for column, field in FIELDS.items():
+        if not field.nullable or field.name not in table.schema.names:
             continue
-        if table.column(name).null_count < table.num_rows:
+        if table.column(field.name).null_count < table.num_rows:
             columns |= column
     schema = schema_of(columns)
     arrays = [_together(table.column(name).chunks) for name in schema.names]

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 from pydanube.model.errors import CorruptJournal
 from pydanube.model.ids import Epoch, Offset, ProducerId, Sequence, TopicId
-from pydanube.wire.batches import BatchHeader
 from pydanube.wire.files.journal_format import (
     RUNS_MAX,
     Batch,
@@ -26,6 +25,7 @@ from pydanube.wire.files.journal_format import (
     ProducerOpened,
     ProducerSaved,
     Run,
+    SnapshotEnd,
     SubscriptionDeleted,
     TopicDeleted,
     TopicOpened,
@@ -37,7 +37,7 @@ _FIRST = Sequence(0)
 
 @dataclass(slots=True)
 class ProducerState:
-    """A topic's state of a named producer, used to drop duplicate batches."""
+    """The messages of a named producer, to recognise repeated batches."""
 
     name: str
     producer_id: ProducerId
@@ -47,27 +47,15 @@ class ProducerState:
     runs: deque[Run] = field(default_factory=lambda: deque(maxlen=RUNS_MAX))
     """The offsets of its last messages; adjacent runs are merged."""
 
-    def on_batch(self, header: BatchHeader) -> None:
-        """Add a batch of the producer."""
-        if header.producer_id != self.producer_id:
-            self.producer_id = ProducerId(header.producer_id)
-            self.runs.clear()
-        self.epoch = Epoch(max(self.epoch, header.producer_epoch))
-        sequence, offset, count = (
-            header.base_sequence,
-            header.base_offset,
-            header.count,
-        )
-        self.next_sequence = Sequence(sequence + count)
+    def record(self, base_sequence: int, base_offset: int, count: int) -> None:
+        """Record the offset of a stored batch."""
+        self.next_sequence = Sequence(base_sequence + count)
         if self.runs:
-            last_sequence, last_offset, last_count = self.runs[-1]
-            if (
-                last_sequence + last_count == sequence
-                and last_offset + last_count == offset
-            ):
-                self.runs[-1] = (last_sequence, last_offset, last_count + count)
+            sequence, offset, length = self.runs[-1]
+            if (sequence + length, offset + length) == (base_sequence, base_offset):
+                self.runs[-1] = (sequence, offset, length + count)
                 return
-        self.runs.append((sequence, offset, count))
+        self.runs.append((base_sequence, base_offset, count))
 
 
 @dataclass(slots=True)
@@ -111,21 +99,14 @@ class JournalState:
                 self._apply_opened(entry)
             case TopicDeleted(topic_id):
                 self.topics.pop(topic_id, None)
-            case (
-                CursorSaved()
-                | SubscriptionDeleted()
-                | ProducerOpened()
-                | ProducerSaved()
-                | ProducerDeleted()
-                | TopicSealed()
-            ):
+            case MetadataRevision(revision):
+                self.metadata_revision = max(self.metadata_revision, revision)
+            case SnapshotEnd():
+                pass
+            case _:
                 topic = self.topics.get(entry.topic_id)
                 if topic is not None:
                     _apply_to_topic(topic, entry)
-            case MetadataRevision(revision):
-                self.metadata_revision = max(self.metadata_revision, revision)
-            case _:
-                pass  # The end of a snapshot changes nothing.
 
     def _apply_batch(self, entry: Batch) -> None:
         topic = self.topics.get(entry.topic_id)
@@ -147,20 +128,22 @@ class JournalState:
                     Epoch(header.producer_epoch),
                 )
                 topic.producers[header.producer] = producer
-            producer.on_batch(header)
+            if producer.producer_id != header.producer_id:
+                producer.producer_id = ProducerId(header.producer_id)
+                producer.runs.clear()
+            producer.epoch = Epoch(max(producer.epoch, header.producer_epoch))
+            producer.record(header.base_sequence, header.base_offset, header.count)
 
     def _apply_opened(self, entry: TopicOpened) -> None:
-        topic = self.topics.get(entry.topic_id)
-        if topic is None:
-            topic = TopicState(
-                entry.name, entry.epoch, entry.end_offset, entry.sealed_offset
-            )
-            self.topics[entry.topic_id] = topic
-            return
-        topic.name = entry.name
-        topic.epoch = entry.epoch
-        topic.end_offset = entry.end_offset
-        topic.sealed_offset = entry.sealed_offset
+        before = self.topics.get(entry.topic_id)
+        self.topics[entry.topic_id] = TopicState(
+            entry.name,
+            entry.epoch,
+            entry.end_offset,
+            entry.sealed_offset,
+            {} if before is None else before.cursors,
+            {} if before is None else before.producers,
+        )
 
     def positions(self) -> dict[TopicId, tuple[object, ...]]:
         """
@@ -204,15 +187,7 @@ class JournalState:
                 )
 
 
-def _apply_to_topic(
-    topic: TopicState,
-    entry: CursorSaved
-    | SubscriptionDeleted
-    | ProducerOpened
-    | ProducerSaved
-    | ProducerDeleted
-    | TopicSealed,
-) -> None:
+def _apply_to_topic(topic: TopicState, entry: Entry) -> None:
     match entry:
         case CursorSaved():
             topic.cursors[entry.subscription] = entry.cursor

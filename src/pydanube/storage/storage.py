@@ -5,23 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 
-from pydanube.aio.futures import Done, complete_future
+from pydanube.aio.futures import Done, completion
 from pydanube.aio.tasks import task_scope
 from pydanube.model.errors import (
     BrokerError,
     CorruptJournal,
     DiskFull,
     InconsistentDirectory,
-    TopicFenced,
     TopicHeld,
     TopicNotFound,
 )
-from pydanube.model.ids import Epoch, Offset, ProducerId, TopicId
+from pydanube.model.ids import Epoch, Offset, TopicId
 from pydanube.model.policy import TopicPolicy
 from pydanube.model.segments import SegmentEntry
 from pydanube.storage.config import StorageConfig
@@ -44,7 +43,6 @@ from pydanube.storage.topic_log import TailMemory, TopicLog
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.files.journal_format import (
     CursorSaved,
-    CursorState,
     Entry,
     MetadataRevision,
     ProducerDeleted,
@@ -71,15 +69,14 @@ class Storage:
 
     def __init__(
         self,
-        journal: Journal,
-        sealer: Sealer,
-        cache: SegmentCache,
-        memory: TailMemory,
-        logs: dict[TopicId, TopicLog],
-        *,
         config: StorageConfig,
+        files: Files,
+        journal: Journal,
         objects: Objects,
         manifest: Manifest,
+        *,
+        seal_thread: Executor,
+        read_threads: Executor,
         clock: Callable[[], float],
         wall_clock: Callable[[], int],
     ) -> None:
@@ -88,11 +85,31 @@ class Storage:
         ]
         """The topics in the journal at the start, with their names."""
         self.journal = journal
-        self.sealer = sealer
-        self.cache = cache
-        self.memory = memory
-        self.logs = logs
+        self.logs: dict[TopicId, TopicLog] = {}
         """The logs of the open topics."""
+        self.memory = TailMemory(
+            config.seal_bytes,
+            pressure_bytes(config.tail_bytes_max),
+            config.tail_bytes_max,
+        )
+        self.cache = SegmentCache(
+            objects,
+            read_threads,
+            frame_bytes=config.frame_bytes,
+            bytes_max=config.cache_bytes_max,
+        )
+        self.sealer = Sealer(
+            config,
+            self.logs,
+            self.memory,
+            files=files,
+            journal=journal,
+            objects=objects,
+            manifest=manifest,
+            executor=seal_thread,
+            clock=clock,
+            wall_clock=wall_clock,
+        )
         self._config = config
         self._objects = objects
         self._manifest = manifest
@@ -213,7 +230,7 @@ class Storage:
         if topic_log is None:
             await self._delete_history(topic_id)
             return
-        topic_log.refuse(TopicNotFound(f"the topic {topic_log.name} is deleted"))
+        topic_log.refusal = TopicNotFound(f"the topic {topic_log.name} is deleted")
         async with topic_log.maintenance:
             await self._delete_history(topic_id)
             self.logs.pop(topic_id, None)
@@ -277,67 +294,31 @@ class Storage:
         """Return the URL at which other programs can read the segment."""
         return self._objects.url(segment.object_name)
 
-    def save_cursor(
+    def save(
         self,
-        topic_id: TopicId,
-        subscription: str,
-        cursor: CursorState,
+        entry: CursorSaved | SubscriptionDeleted | ProducerOpened | ProducerDeleted,
         done: Done | None = None,
     ) -> None:
         """
-        Save the cursor of a subscription.
+        Save a change of the cursors or producers of a topic.
+
+        A producer that is opened again keeps the state that it had under the same id.
 
         Durability: With *done* it is on disk when *done* gets None.  Without, the next
             sync of the journal covers it.
         """
-        self._save(topic_id, CursorSaved(topic_id, subscription, cursor), done)
-
-    def delete_cursor(
-        self, topic_id: TopicId, subscription: str, done: Done | None = None
-    ) -> None:
-        """Delete a subscription's cursor; see save_cursor()."""
-        self._save(topic_id, SubscriptionDeleted(topic_id, subscription), done)
-
-    def save_producer(
-        self,
-        topic_id: TopicId,
-        name: str,
-        producer_id: ProducerId | int,
-        epoch: Epoch | int,
-        done: Done | None = None,
-    ) -> None:
-        """
-        Save that a producer was opened; see save_cursor().
-
-        The state of an earlier one with the same name and id is kept.
-        """
-        opened = ProducerOpened(
-            topic_id=topic_id,
-            name=name,
-            producer_id=ProducerId(producer_id),
-            epoch=Epoch(epoch),
-        )
-        self._save(topic_id, opened, done)
-
-    def delete_producer(
-        self, topic_id: TopicId, name: str, done: Done | None = None
-    ) -> None:
-        """Delete the state of a producer; see save_cursor()."""
-        self._save(topic_id, ProducerDeleted(topic_id, name), done)
-
-    async def seal(self, topic_id: TopicId) -> None:
-        """
-        Seal all messages of a topic that are committed now.
-
-        Raises:
-            TopicNotFound: The topic is not open.
-            TopicFenced: Another broker writes this log now.
-            ObjectsUnavailable, MetadataUnavailable: Try again.
-        """
-        topic_log = self.logs.get(topic_id)
-        if topic_log is None:
-            raise TopicNotFound(f"topic {topic_id} is not open here")
-        await self.sealer.seal(topic_log)
+        error: BrokerError
+        if entry.topic_id not in self.journal.state.topics:
+            error = TopicNotFound(f"topic {entry.topic_id} is not stored here")
+        else:
+            try:
+                self.journal.append(entry, done, sync=done is not None)
+            except BrokerError as failure:
+                error = failure
+            else:
+                return
+        if done is not None:
+            self._loop.call_soon(done, error)
 
     async def replace_segments(
         self,
@@ -391,13 +372,7 @@ class Storage:
                 root=self._config.root,
                 now=self._wall_clock(),
             )
-            try:
-                await self._manifest.change(
-                    topic_id, topic_log.epoch, removed=old, added=new
-                )
-            except TopicFenced as error:
-                topic_log.refuse(error)
-                raise
+            await self.sealer.change_manifest(topic_log, removed=old, added=new)
             topic_log.on_replaced(old, new)
             self.sealer.delete_later(topic_log, [each.object_name for each in old])
         return new
@@ -465,24 +440,8 @@ class Storage:
             for segment in each.segments
         )
 
-    def _save(self, topic_id: TopicId, entry: Entry, done: Done | None) -> None:
-        error: BrokerError
-        if topic_id not in self.journal.state.topics:
-            error = TopicNotFound(f"topic {topic_id} is not stored here")
-        else:
-            try:
-                self.journal.append(entry, done, sync=done is not None)
-            except BrokerError as failure:
-                error = failure
-            else:
-                return
-        if done is not None:
-            self._loop.call_soon(done, error)
-
     async def _append(self, entry: Entry) -> None:
-        committed: asyncio.Future[None] = self._loop.create_future()
-        self.journal.append(entry, partial(complete_future, committed))
-        await committed
+        await completion(partial(self.journal.append, entry))
 
 
 def check_not_held(topic_log: TopicLog, advice: str) -> None:
@@ -533,47 +492,26 @@ async def open_storage(
         CorruptJournal: There is damage that a crash cannot explain.
         OSError: The files cannot be read or written.
     """
-    logs: dict[TopicId, TopicLog] = {}
-    memory = TailMemory(
-        config.seal_bytes, pressure_bytes(config.tail_bytes_max), config.tail_bytes_max
-    )
     with (
         ThreadPoolExecutor(1, thread_name_prefix="seal") as seal_thread,
-        ThreadPoolExecutor(_READ_THREADS, thread_name_prefix="segments") as readers,
+        ThreadPoolExecutor(
+            _READ_THREADS, thread_name_prefix="segments"
+        ) as read_threads,
     ):
         async with new_journal(
             files, config.journal, reserve=reserve, clock=clock
         ) as journal:
-            sealer = Sealer(
-                config,
-                logs,
-                memory,
-                files=files,
-                journal=journal,
-                objects=objects,
-                manifest=manifest,
-                executor=seal_thread,
-                clock=clock,
-                wall_clock=wall_clock,
-            )
-            cache = SegmentCache(
-                objects,
-                readers,
-                frame_bytes=config.frame_bytes,
-                bytes_max=config.cache_bytes_max,
-            )
             storage = Storage(
+                config,
+                files,
                 journal,
-                sealer,
-                cache,
-                memory,
-                logs,
-                config=config,
-                objects=objects,
-                manifest=manifest,
+                objects,
+                manifest,
+                seal_thread=seal_thread,
+                read_threads=read_threads,
                 clock=clock,
                 wall_clock=wall_clock,
             )
             async with task_scope() as tasks:
-                tasks.run(sealer.run(), "seal topics")
+                tasks.run(storage.sealer.run(), "seal topics")
                 yield storage

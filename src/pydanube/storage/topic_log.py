@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from pydanube.aio.futures import Done
+from pydanube.aio.futures import Done, watch
 from pydanube.model.errors import BrokerError, CorruptSegment, OffsetDropped, Overloaded
 from pydanube.model.ids import Epoch, Offset, TopicId
 from pydanube.model.policy import Durability, TopicPolicy
@@ -141,7 +141,9 @@ class TopicLog:
         self.next_offset = sealed_offset
         """The offset of the next batch."""
         self.refusal: BrokerError | None = None
-        """The error for all further batches, if the log accepts none."""
+        """The error for all further batches, if it accepts none; reading goes on."""
+        self.tail = Tail(sealed_offset)
+        """The newest messages, which are not in a segment; to be read only."""
         self.maintenance = asyncio.Lock()
         """Held while segments are added, replaced or dropped."""
         self._journal = journal
@@ -149,7 +151,6 @@ class TopicLog:
         self._memory = memory
         self._seal_failure: str | None = None
         self._clock = clock
-        self._tail = Tail(sealed_offset)
         self._sync = policy.durability is Durability.DURABLE
         self._awaiting: deque[tuple[BatchFrame, Done]] = deque()
         self._failing: deque[tuple[BatchFrame, Done]] = deque()
@@ -200,7 +201,7 @@ class TopicLog:
             done(error)
             return
         frame, done = self._awaiting.popleft()
-        tail = self._tail
+        tail = self.tail
         if not tail.byte_count:
             self._memory.unsealed[self.topic_id] = self
         size = tail.append(frame, self._clock())
@@ -226,22 +227,7 @@ class TopicLog:
     @property
     def base_offset(self) -> Offset:
         """The first offset that can be read; the end if the log is empty."""
-        return Offset(self.segments[0].base if self.segments else self._tail.base)
-
-    @property
-    def tail_bytes(self) -> int:
-        """The length of the frames in the tail."""
-        return self._tail.byte_count
-
-    @property
-    def tail_memory_bytes(self) -> int:
-        """The memory that their messages take when decoded."""
-        return self._tail.memory_bytes
-
-    @property
-    def tail_time(self) -> float | None:
-        """When the oldest batch of the tail was appended; None if there is none."""
-        return self._tail.oldest_time
+        return Offset(self.segments[0].base if self.segments else self.tail.base)
 
     @property
     def segment_bytes(self) -> int:
@@ -257,9 +243,9 @@ class TopicLog:
         """
         if offset >= self.end_offset:
             return []
-        if offset < self._tail.base:
+        if offset < self.tail.base:
             return None
-        return self._tail.frames_from(offset, bytes_max)
+        return self.tail.frames_from(offset, bytes_max)
 
     async def read(self, offset: int, *, bytes_max: int) -> list[BatchFrame]:
         """
@@ -314,7 +300,7 @@ class TopicLog:
                 None,
             )
             if segment is None:
-                found = self._tail.find_time(publish_time)
+                found = self.tail.find_time(publish_time)
                 return self.end_offset if found is None else found
             try:
                 found = await self._cache.find_time(segment, publish_time)
@@ -336,7 +322,7 @@ class TopicLog:
 
     def estimate_bytes(self, offset: int) -> int:
         """Estimate the stored bytes from *offset* on, without reading."""
-        byte_count = float(self._tail.bytes_from(offset))
+        byte_count = float(self.tail.bytes_from(offset))
         for segment in reversed(self.segments):
             if segment.end <= offset:
                 break
@@ -350,7 +336,7 @@ class TopicLog:
         The result is exact for whole segments; inside one, gaps are assumed to be
         spread evenly.
         """
-        missing, later = 0.0, int(self._tail.base)
+        missing, later = 0.0, int(self.tail.base)
         for segment in reversed(self.segments):
             missing += max(0, later - max(segment.end, offset))
             later = segment.base
@@ -368,7 +354,7 @@ class TopicLog:
         In the tail, this is the time of its batch; in a segment, it is interpolated
         between the first and the last time.
         """
-        frame = self._tail.find(offset)
+        frame = self.tail.find(offset)
         if frame is not None:
             return frame.header.first_publish_time
         segment = self._segment_of(offset)
@@ -385,10 +371,10 @@ class TopicLog:
 
     def next_kept(self, offset: int) -> Offset:
         """Return the first readable offset from *offset* on; the end if none is."""
-        if offset >= self._tail.base or self._segment_of(offset) is not None:
+        if offset >= self.tail.base or self._segment_of(offset) is not None:
             return Offset(offset)
         later = (segment.base for segment in self.segments if segment.base > offset)
-        return Offset(next(later, self._tail.base))
+        return Offset(next(later, self.tail.base))
 
     def _dropped(self, offset: int) -> OffsetDropped:
         return OffsetDropped(
@@ -398,13 +384,7 @@ class TopicLog:
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call *callback* when end_offset rises; return a function that ends this."""
-        key = object()
-        self._watchers[key] = callback
-
-        def unwatch() -> None:
-            self._watchers.pop(key, None)
-
-        return unwatch
+        return watch(self._watchers, callback)
 
     # Methods for storage.
 
@@ -414,14 +394,10 @@ class TopicLog:
         if not frames:
             return
         self._memory.unsealed[self.topic_id] = self
-        self._tail.end = frames[0].base
+        self.tail.end = frames[0].base
         for frame in frames:
-            self._on_grown(self._tail.append(frame, now))
-        self.end_offset = self.next_offset = Offset(self._tail.end)
-
-    def unsealed(self, bytes_max: int) -> list[BatchFrame]:
-        """Return the oldest unsealed committed frames, of about *bytes_max*."""
-        return self._tail.frames_from(self._tail.base, bytes_max)
+            self._on_grown(self.tail.append(frame, now))
+        self.end_offset = self.next_offset = Offset(self.tail.end)
 
     def on_sealed(self, segment: SegmentEntry) -> None:
         """Add *segment* and drop its messages from the tail."""
@@ -436,13 +412,13 @@ class TopicLog:
         This lasts until ``on_seal_recovered``; its memory is counted separately.
         """
         if self._seal_failure is None:
-            self._memory.unsealable_bytes += self._tail.memory_bytes
+            self._memory.unsealable_bytes += self.tail.memory_bytes
         self._seal_failure = str(error)
 
     def on_seal_recovered(self) -> None:
         """Lift the limit of ``on_seal_failed``."""
         if self._seal_failure is not None:
-            self._memory.unsealable_bytes -= self._tail.memory_bytes
+            self._memory.unsealable_bytes -= self.tail.memory_bytes
             self._seal_failure = None
 
     def on_replaced(
@@ -460,31 +436,27 @@ class TopicLog:
         self._cache.discard(self.segments[:count])
         self.segments = self.segments[count:]
 
-    def refuse(self, error: BrokerError) -> None:
-        """Raise *error* for all further batches; reading goes on."""
-        self.refusal = error
-
     def discard(self) -> None:
         """Release all memory; the log must not be used any more."""
-        self._drop_tail(self._tail.end)
+        self._drop_tail(self.tail.end)
         self._cache.discard(self.segments)
         self._unwatch_failures()
 
     def _on_grown(self, size: int) -> None:
         if self._seal_failure is not None:
             self._memory.unsealable_bytes += size
-        self._memory.on_grown(self._tail.memory_bytes, size)
+        self._memory.on_grown(self.tail.memory_bytes, size)
 
     def _drop_tail(self, offset: int) -> None:
-        size = self._tail.drop_below(offset)
+        size = self.tail.drop_below(offset)
         self._memory.byte_count -= size
         if self._seal_failure is not None:
             self._memory.unsealable_bytes -= size
-        if not self._tail.byte_count:
+        if not self.tail.byte_count:
             self._memory.unsealed.pop(self.topic_id, None)
 
     def _refuse_if_unsealable(self) -> None:
-        memory_bytes = self._tail.memory_bytes
+        memory_bytes = self.tail.memory_bytes
         if self._memory.is_unsealable_full(memory_bytes):
             raise Overloaded(
                 f"{self.name} accepts no more messages: its unsealed ones take "

@@ -13,6 +13,7 @@ from pydanube.testing import memory_broker
 from support.batches import frame_of, payloads_of
 from support.brokers import A_TOPIC, RELIABLE, Outcome
 from support.running import TOPIC, published
+from support.storages import seal
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ async def test_closed_anonymous_producer_leaves_no_session(memory, client):
 async def test_fully_sealed_topic_continues_at_its_end_offset(memory, client):
     await published(client, b"a", b"b")
     topic = await memory.broker.topics.get(TopicName.parse(TOPIC))
-    await memory.broker.storage.seal(topic.topic_id)
+    await seal(memory.broker.storage, topic.topic_id)
     facts = await client.describe_topic(TOPIC)
     assert (facts.sealed_offset, facts.segment_count) == (2, 1)
     assert facts.tail_bytes == 0
@@ -83,7 +84,7 @@ async def test_subscription_overtaken_by_retention_fails_once_and_continues(
     storage = memory.broker.storage
     for payload in (b"a", b"b", b"c"):
         await published(client, payload)
-        await storage.seal(topic.topic_id)
+        await seal(storage, topic.topic_id)
     await storage.sealer.apply_retention(storage.logs[topic.topic_id])
     assert (await client.describe_topic(TOPIC)).base_offset == 2
     with pytest.raises(pydanube.OffsetDropped, match="next offset that exists is 2"):
@@ -111,7 +112,7 @@ async def test_topic_opens_after_an_opening_that_failed_half_way(world, broker):
     topic = await broker.topics.get(A_TOPIC)
     topic.publish_unchecked(frame_of([b"x"]), outcome := Outcome())
     assert await outcome.offset() == 0
-    await broker.storage.seal(topic.topic_id)
+    await seal(broker.storage, topic.topic_id)
     await broker.topics.delete(A_TOPIC)
 
 

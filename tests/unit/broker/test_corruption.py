@@ -12,7 +12,7 @@ from support.brokers import A_TOPIC, BrokerWorld
 from support.corrupt_objects import CorruptibleObjects, forget_segments, retry_reads_now
 from support.readers import S, a_while, attach, publish, subscribe
 from support.running import using
-from support.storages import until
+from support.storages import seal, until
 
 SKIPPING = TopicPolicy(on_corruption=CorruptionPolicy.SKIP)
 NO_DELAY = FailurePolicy(redelivery_delay_s=0.0)
@@ -36,7 +36,7 @@ async def subscription(broker, topic):
     for at in range(5):
         await publish(topic, b"%d" % at)
         if at in (1, 3):
-            await broker.storage.seal(topic.topic_id)
+            await seal(broker.storage, topic.topic_id)
     subscription = await subscribe(broker)
     await broker.subscriptions.change_settings(A_TOPIC, S, failure_policy=NO_DELAY)
     return subscription

@@ -58,8 +58,9 @@ class Saved:
         self.loop = loop
         self.entries = []
 
-    def save_cursor(self, topic, subscription, state, done=None):
-        self.entries.append((self.loop.now, topic, subscription, state))
+    def save(self, entry, done=None):
+        saved = entry.topic_id, entry.subscription, entry.cursor
+        self.entries.append((self.loop.now, *saved))
         if done is not None:
             self.loop.call_soon(done, None)
 

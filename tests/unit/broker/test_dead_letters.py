@@ -32,7 +32,7 @@ from support.brokers import (
 from support.corrupt_objects import forget_segments
 from support.readers import S, a_while, attach, publish, stored, subscribe
 from support.running import using
-from support.storages import until
+from support.storages import seal, until
 
 DEAD = TopicName.parse("/default/dead")
 POLICY = FailurePolicy(
@@ -389,7 +389,7 @@ async def test_parked_messages_dropped_by_retention_are_acknowledged(
     await broker.topics.create(DEAD, NON_RELIABLE)
     for payload in (b"a", b"b"):
         await publish(topic, payload)
-        await broker.storage.seal(topic.topic_id)
+        await seal(broker.storage, topic.topic_id)
     await fail(subscription, reader, 2)
     while not subscription.counts.dead_letter_failures:
         await a_while()
@@ -404,7 +404,7 @@ async def test_unreadable_message_does_not_block_other_copies(
     world, broker, topic, subscription, reader
 ):
     await publish(topic, b"damaged")
-    await broker.storage.seal(topic.topic_id)
+    await seal(broker.storage, topic.topic_id)
     await publish(topic, b"whole")
     await reader.first(2)
     [segment] = topic.log.segments

@@ -30,7 +30,7 @@ from support.brokers import (
     Port,
 )
 from support.running import using
-from support.storages import until
+from support.storages import seal, until
 
 
 def message(payload=b"x", producer="p", **fields):
@@ -232,7 +232,7 @@ async def test_failing_callback_does_not_stop_other_callbacks(broker, topic, cap
 
 
 async def test_all_callbacks_get_the_error_of_a_rejected_batch(broker, topic):
-    topic.log.refuse(TopicFenced("another broker has it"))
+    topic.log.refusal = TopicFenced("another broker has it")
     outcomes = publish(broker, topic, message(b"a"), message(b"b"))
     assert [type(await each.error()) for each in outcomes] == [TopicFenced] * 2
 
@@ -299,7 +299,7 @@ async def test_messages_without_a_session_add_no_producer_to_the_journal():
             assert payloads_of(frames) == [b"1", b"2", b"3", b"4"]
             assert producers_of(frames) == ["p", "p", "q", "p"]
             if not is_sealed:
-                await broker.storage.seal(topic.topic_id)
+                await seal(broker.storage, topic.topic_id)
 
 
 def producers_of(frames):

@@ -33,7 +33,7 @@ from support.brokers import (
     BrokerWorld,
     Outcome,
 )
-from support.storages import FlakyObjects
+from support.storages import FlakyObjects, seal
 
 FOR_A_DAY = TopicPolicy(retention=Retention(age_s=86_400.0))
 NEW = PartitionedTopicRecord(partitions=0, policy=RELIABLE, created_at=7)
@@ -393,7 +393,7 @@ async def filled(broker):
             topic.publish_unchecked(frame_of([b"x"]), outcome := Outcome())
             await outcome.offset()
             if topic.end_offset == 1:
-                await broker.storage.seal(topic.topic_id)
+                await seal(broker.storage, topic.topic_id)
 
 
 async def assert_nothing_is_left(world, broker):

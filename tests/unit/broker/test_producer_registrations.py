@@ -1,7 +1,10 @@
 import pytest
 
 from pydanube.broker import producer_registrations
-from pydanube.broker.producer_registrations import AccessRequest, ProducerRegistrations
+from pydanube.broker.producer_registrations import (
+    ProducerRegistration,
+    ProducerRegistrations,
+)
 from pydanube.model.errors import (
     Closed,
     ProducerBusy,
@@ -31,7 +34,7 @@ class Topic:
         def fenced(error):
             self.notified.append((name, "fenced", type(error)))
 
-        return AccessRequest(
+        return ProducerRegistration(
             name=name, access=access, on_fenced=fenced, is_joining=is_joining
         )
 
@@ -291,10 +294,10 @@ def test_traceback_of_repeatedly_raised_error_does_not_grow(topic):
 def test_remembered_producer_is_idle_while_not_registered():
     registrations = ProducerRegistrations(TOPIC)
     registrations.remember("a")
-    registration = registrations.register(AccessRequest(name="b"), 0)
+    registration = registrations.register(ProducerRegistration(name="b"), 0)
     registrations.remember("b")
     assert registrations.longest_idle(9) == ["a"]
-    again = registrations.register(AccessRequest(name="a"), 0)
+    again = registrations.register(ProducerRegistration(name="a"), 0)
     assert registrations.idle_count == 0
     registrations.leave(registration)
     registrations.leave(again)

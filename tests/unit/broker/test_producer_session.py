@@ -2,9 +2,10 @@ from collections import deque
 
 import pytest
 
-from pydanube.broker.producer_session import RUNS_MAX, ProducerSession, open_session
+from pydanube.broker.producer_session import ProducerSession, open_session
 from pydanube.model.errors import OutOfSequence, ProducerFenced
 from pydanube.wire.batches import BatchHeader
+from pydanube.wire.files.journal_format import RUNS_MAX
 
 
 def header(base_sequence, count, *, producer_id=7, epoch=1):
@@ -20,7 +21,7 @@ def header(base_sequence, count, *, producer_id=7, epoch=1):
 
 
 def session(next_sequence=0, runs=()):
-    return ProducerSession("web-1", 7, 1, next_sequence, deque(runs))
+    return ProducerSession("web-1", 7, 1, next_sequence, deque(runs, RUNS_MAX))
 
 
 def test_batch_that_continues_the_sequence_is_stored():

@@ -28,7 +28,7 @@ from support.brokers import (
 from support.compacted import compact
 from support.readers import S, a_while, attach, forget_frame, publish, stored, subscribe
 from support.running import using
-from support.storages import until
+from support.storages import seal, until
 
 SKIPPING = TopicPolicy(on_corruption=CorruptionPolicy.SKIP)
 NO_DELAY = FailurePolicy(redelivery_delay_s=0.0)
@@ -71,7 +71,7 @@ async def test_delayed_message_is_delivered_at_its_time_and_blocks_no_other(
 async def test_delay_applies_to_sealed_messages(broker, topic, subscription):
     await publish(topic, b"a", deliver_at=[in_ms(60)])
     await publish(topic, b"b")
-    await broker.storage.seal(topic.topic_id)
+    await seal(broker.storage, topic.topic_id)
     reader, _ = attach(subscription)
     assert await reader.offsets(2) == [1, 0]
 
@@ -109,7 +109,7 @@ async def test_topic_ttl_applies_to_all_messages(broker, topic, subscription, se
     await publish(topic, b"old", b"young", publish_times=[old, young])
     await publish(topic, b"young", time=young)
     if sealed:
-        await broker.storage.seal(topic.topic_id)
+        await seal(broker.storage, topic.topic_id)
     reader, _ = attach(subscription)
     assert await reader.offsets(2) == [3, 4]
     assert subscription.describe(5).counts.expired == 3
@@ -211,16 +211,16 @@ async def test_flow_of_is_in_flight_count_and_credit(topic, subscription):
 async def test_description_has_backlog_size_and_age(broker, topic, subscription):
     for second in range(4):
         await publish(topic, bytes(1000), time=A_NOW_US + second)
-    await broker.storage.seal(topic.topic_id)
+    await seal(broker.storage, topic.topic_id)
     for second in range(4, 8):
         await publish(topic, bytes(1000), time=A_NOW_US + second)
     whole = subscription.describe(8)
     assert whole.backlog == 8
-    assert whole.backlog_bytes == topic.log.segment_bytes + topic.log.tail_bytes
+    assert whole.backlog_bytes == topic.log.segment_bytes + topic.log.tail.byte_count
     assert whole.oldest_publish_time == A_NOW_US
     subscription.ack([(0, 6), (7, 8)], 0)
     less = subscription.describe(8)
-    assert (less.backlog, less.backlog_bytes) == (1, topic.log.tail_bytes // 4)
+    assert (less.backlog, less.backlog_bytes) == (1, topic.log.tail.byte_count // 4)
     assert less.oldest_publish_time == A_NOW_US + 6
     subscription.ack([(6, 7)], 0)
     nothing = subscription.describe(8)
@@ -233,7 +233,7 @@ async def test_description_works_after_retention_passed_the_cursor(
 ):
     for at in range(3):
         await publish(topic, bytes(1000), time=A_NOW_US + at)
-        await broker.storage.seal(topic.topic_id)
+        await seal(broker.storage, topic.topic_id)
     topic.log.on_dropped(2)
     facts = subscription.describe(3)
     assert (facts.cursor, facts.backlog) == (0, 3)
@@ -247,7 +247,7 @@ async def test_description_works_after_retention_passed_the_cursor(
 async def test_messages_around_dropped_ones_are_delivered(broker, topic, subscription):
     for at in range(3):
         await publish(topic, b"%d" % at)
-        await broker.storage.seal(topic.topic_id)
+        await seal(broker.storage, topic.topic_id)
     topic.log.segments = (topic.log.segments[0], topic.log.segments[2])
     assert subscription.describe(3).backlog == 2
     reader, _ = attach(subscription)
@@ -315,7 +315,7 @@ async def test_messages_of_a_key_go_to_one_consumer_in_few_batches(
     keys = [b"k%d" % (at % 20) for at in range(1000)]
     await publish(topic, *[b"%d" % at for at in range(1000)], keys=keys, codec=codec)
     if sealed:
-        await broker.storage.seal(topic.topic_id)
+        await seal(broker.storage, topic.topic_id)
     readers = [attach(subscription, name)[0] for name in ("one", "two", "three")]
     await until(lambda: sum(len(each.got) for each in readers) == 1000)
     seen = [{keys[got.offset] for got in each.got} for each in readers]
@@ -392,7 +392,7 @@ async def gappy_subscription(world, broker, topic, type_, compacted):
     payloads = [b"%d" % at for at in range(compacted.count)]
     keys = [b"k%d" % (at % 3) for at in range(compacted.count)]
     await publish(topic, *payloads, keys=keys)
-    await broker.storage.seal(topic.topic_id)
+    await seal(broker.storage, topic.topic_id)
     subscription = await subscribe(broker, type_=type_)
     await compact(
         broker.storage,
@@ -438,7 +438,7 @@ async def test_failed_message_that_is_compacted_away_is_acknowledged(
 ):
     topic = await broker.topics.create(A_TOPIC, RELIABLE)
     await publish(topic, b"a", b"b", b"c", keys=[b"k"] * 3)
-    await broker.storage.seal(topic.topic_id)
+    await seal(broker.storage, topic.topic_id)
     subscription = await subscribe(broker, type_=type_)
     await broker.subscriptions.change_settings(A_TOPIC, S, failure_policy=NO_DELAY)
     reader, consumer = attach(subscription)
@@ -455,7 +455,7 @@ async def test_failed_message_that_is_compacted_away_is_acknowledged(
 async def test_all_failed_messages_may_be_compacted_away(world, broker):
     topic = await broker.topics.create(A_TOPIC, RELIABLE)
     await publish(topic, b"a", b"b", b"c")
-    await broker.storage.seal(topic.topic_id)
+    await seal(broker.storage, topic.topic_id)
     subscription = await subscribe(broker)
     await broker.subscriptions.change_settings(A_TOPIC, S, failure_policy=NO_DELAY)
     reader, consumer = attach(subscription, messages=2)
@@ -478,7 +478,7 @@ async def test_parked_message_that_is_compacted_away_is_acknowledged(world, brok
     )
     topic = await broker.topics.create(A_TOPIC, RELIABLE)
     await publish(topic, b"a", b"b", b"c")
-    await broker.storage.seal(topic.topic_id)
+    await seal(broker.storage, topic.topic_id)
     subscription = await subscribe(broker)
     await broker.subscriptions.change_settings(A_TOPIC, S, failure_policy=policy)
     reader, _ = attach(subscription)
@@ -518,7 +518,7 @@ async def test_delivery_times_apply_to_the_remaining_messages(world, broker):
     topic = await broker.topics.create(A_TOPIC, RELIABLE)
     times = [in_ms(60), None, in_ms(60), in_ms(-5), None, None]
     await publish(topic, *[b"x"] * 6, deliver_at=times)
-    await broker.storage.seal(topic.topic_id)
+    await seal(broker.storage, topic.topic_id)
     subscription = await subscribe(broker)
     await compact(broker.storage, world.objects, topic.log, lambda at: at != 1)
     reader, _ = attach(subscription)

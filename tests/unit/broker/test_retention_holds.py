@@ -12,6 +12,7 @@ from support.brokers import (
 )
 from support.compacted import offer
 from support.readers import publish
+from support.storages import seal
 
 
 async def test_held_topic_is_deleted_only_with_force(broker):
@@ -58,7 +59,7 @@ async def test_segments_are_replaced_only_if_topic_id_matches(world):
         topic = await broker.topics.create(A_TOPIC, RELIABLE)
         for _ in range(2):
             await publish(topic, b"a", b"b")
-            await broker.storage.seal(topic.topic_id)
+            await seal(broker.storage, topic.topic_id)
         offered = await offer(
             world.objects, topic.log, topic.segments, lambda at: at != 1
         )

@@ -137,7 +137,7 @@ async def test_declared_schema_binds_the_topic(broker, part):
     other = PartMaker(broker, 0, "1")
     stage = await other.open(A, SchemaReference(subject="orders"))
     assert (stage.schema.version, part.stages[A].schema) == (1, None)
-    assert (await broker.schemas.get(TopicName.parse(A))).subject == "orders"
+    assert (await broker.catalog.get(TopicName.parse(A))).schema.subject == "orders"
 
 
 async def test_part_is_finished_only_with_matching_counts(broker, part):

@@ -438,7 +438,7 @@ async def test_number_of_stored_queries_is_bounded(broker):
     for query in ("one", "two", "three"):
         await broker.staging.commit(query, 0, [])
 
-    await until(lambda: len(broker.staging._queries) == 2)
+    await until(lambda: len(broker.staging._queries._records) == 2)
     one, two = [await broker.staging.describe(each) for each in ("one", "two")]
     assert {one.committed_version, two.committed_version} == {0, None}
 

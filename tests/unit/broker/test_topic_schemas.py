@@ -37,12 +37,14 @@ async def test_topic_can_be_rebound_and_unbound(broker):
     await registered(broker)
     await registered(broker, "users")
     topic = await broker.topics.create(A_TOPIC, RELIABLE, strict())
-    assert await broker.schemas.get(A_TOPIC) == strict() == topic.schema
+    assert (await broker.catalog.get(A_TOPIC)).schema == strict() == topic.schema
     users = TopicSchema(subject="users", validates_payload=True)
     await broker.schemas.bind(A_TOPIC, users)
-    assert await broker.schemas.get(A_TOPIC) == users == topic.describe().schema
+    assert (
+        (await broker.catalog.get(A_TOPIC)).schema == users == topic.describe().schema
+    )
     await broker.schemas.bind(A_TOPIC, None)
-    assert await broker.schemas.get(A_TOPIC) is None
+    assert (await broker.catalog.get(A_TOPIC)).schema is None
     assert topic.schema_validation is None
 
 
@@ -51,7 +53,7 @@ async def test_partitions_share_one_schema(broker):
     await broker.topics.create_partitioned(BASE, 2, RELIABLE)
     await broker.schemas.bind(BASE.partition(1), strict())
     for name in (BASE, BASE.partition(0), BASE.partition(1)):
-        assert await broker.schemas.get(name) == strict()
+        assert (await broker.catalog.get(name)).schema == strict()
     # Later partitions and open ones are bound, too.
     opened = await broker.topics.get(BASE.partition(0))
     await broker.topics.add_partitions(BASE, 3)
@@ -60,23 +62,23 @@ async def test_partitions_share_one_schema(broker):
     assert (await broker.topics.get(BASE.partition(3))).schema == strict()
     await broker.schemas.bind(BASE, None)
     assert opened.schema_validation is None
-    assert await broker.schemas.get(BASE.partition(3)) is None
+    assert (await broker.catalog.get(BASE.partition(3))).schema is None
 
 
 async def test_partitions_are_created_with_a_schema(broker):
     await registered(broker)
     await broker.topics.create_partitioned(BASE, 2, RELIABLE, strict())
-    assert await broker.schemas.get(BASE) == strict()
+    assert (await broker.catalog.get(BASE)).schema == strict()
     other = TopicName.parse("/default/others")
     await broker.topics.create(other.partition(0), RELIABLE, strict())
-    assert await broker.schemas.get(other) == strict()
+    assert (await broker.catalog.get(other)).schema == strict()
 
 
 async def test_missing_topics_and_subjects_cannot_be_bound(broker):
     with pytest.raises(TopicNotFound):
         await broker.schemas.bind(A_TOPIC, None)
     with pytest.raises(TopicNotFound):
-        await broker.schemas.get(A_TOPIC)
+        await broker.catalog.get(A_TOPIC)
     with pytest.raises(SchemaNotFound, match="subject 'orders' not found in registry"):
         await broker.topics.create(A_TOPIC, RELIABLE, strict())
     assert await broker.catalog.names() == []
@@ -89,7 +91,7 @@ async def test_missing_topics_and_subjects_cannot_be_bound(broker):
     ):
         with pytest.raises(SchemaNotFound, match="not found in registry"):
             await broker.schemas.bind(A_TOPIC, schema)
-    assert await broker.schemas.get(A_TOPIC) is None
+    assert (await broker.catalog.get(A_TOPIC)).schema is None
 
 
 async def test_existing_topic_must_have_the_requested_schema(broker):
@@ -126,7 +128,7 @@ async def test_binding_survives_a_restart(world, policy):
         )
         topic.publish(session, frame, outcome)
         assert "not JSON" in str(await outcome.error())
-        first = await broker.schemas.get(BASE)
+        first = (await broker.catalog.get(BASE)).schema
         assert first == TopicSchema(subject="orders")
 
 
@@ -138,7 +140,7 @@ async def test_first_producer_binds_the_topic_with_policy_warn(broker):
     topic, session = await open_producer(broker, LATEST)
     assert topic.schema == TopicSchema(subject="orders")
     assert topic.schema.policy is SchemaPolicy.WARN
-    assert await broker.schemas.get(A_TOPIC) == topic.schema
+    assert (await broker.catalog.get(A_TOPIC)).schema == topic.schema
     chosen = session.registration.schema
     assert (chosen.schema_id, chosen.version) == (schema_id, 2)
     _, without = await open_producer(broker, name="q")
@@ -149,7 +151,7 @@ async def test_producer_of_a_partition_binds_all_partitions(broker):
     await registered(broker)
     await broker.topics.create_partitioned(BASE, 2, RELIABLE)
     await open_producer(broker, LATEST, topic=BASE.partition(0))
-    assert await broker.schemas.get(BASE) == TopicSchema(subject="orders")
+    assert (await broker.catalog.get(BASE)).schema == TopicSchema(subject="orders")
     await open_producer(broker, LATEST, topic=BASE.partition(1))
     await registered(broker, "users")
     users = SchemaReference(subject="users")
@@ -262,7 +264,7 @@ async def test_concurrent_subject_deletion_prevents_binding(world, broker):
     world.store.concurrent_actions = [lambda: broker.schemas.delete("orders")]
     with pytest.raises(SchemaNotFound):
         await broker.schemas.bind(A_TOPIC, strict())
-    assert await broker.schemas.get(A_TOPIC) is None
+    assert (await broker.catalog.get(A_TOPIC)).schema is None
 
 
 async def test_concurrent_binding_by_another_producer_is_refused(broker):

@@ -8,8 +8,8 @@ from pydanube.model.errors import CorruptJournal, CorruptSegment
 from pydanube.storage.files import DirectoryFiles
 from pydanube.storage.inspect import describe_segment, inspect_journal
 from pydanube.storage.objects import DirectoryObjects
-from pydanube.wire.files.journal_format import CursorState
-from support.storages import World, open_topic, publish
+from pydanube.wire.files.journal_format import CursorSaved, CursorState
+from support.storages import World, open_topic, publish, seal
 
 
 @pytest.fixture
@@ -24,8 +24,8 @@ def data(tmp_path):
         async with world.storage() as storage:
             log = await open_topic(storage)
             await publish(log, b"a", b"b", producer="p", producer_id=1)
-            storage.save_cursor(1, "billing", CursorState(1))
-            await storage.seal(1)
+            storage.save(CursorSaved(1, "billing", CursorState(1)))
+            await seal(storage, 1)
             await publish(log, b"c")
 
     asyncio.run(run())

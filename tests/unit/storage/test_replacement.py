@@ -25,6 +25,7 @@ from support.storages import (
     open_topic,
     publish,
     read_all,
+    seal,
     search_orphans,
     until,
     wake,
@@ -47,7 +48,7 @@ async def filled(storage, policy=None):
             *[b"%d" % n for n in range(at, at + 4)],
             keys=[b"k%d" % (n % 3) for n in range(at, at + 4)],
         )
-        await storage.seal(1)
+        await seal(storage, 1)
     await publish(log, b"12", b"13")
     return log
 
@@ -362,7 +363,7 @@ async def test_an_object_that_is_no_parquet_is_refused(world, storage, log):
 
 async def test_sealing_continues_after_replaced_segments(world, storage, log):
     await compact(storage, world.objects, log, even)
-    await storage.seal(1)
+    await seal(storage, 1)
     await publish(log, b"14")
     assert [(e.base, e.end, e.count) for e in log.segments] == [
         (0, 12, 7),

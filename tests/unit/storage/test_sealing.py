@@ -14,6 +14,7 @@ from support.storages import (
     open_topic,
     publish,
     read_all,
+    seal,
     search_orphans,
     until,
     wake,
@@ -72,7 +73,7 @@ async def test_a_large_tail_is_sealed_by_itself(storage):
     log = await open_topic(storage)
     for at in range(20):
         await publish(log, b"%d" % at * 100)
-    await until(lambda: log.tail_bytes < 2000)
+    await until(lambda: log.tail.byte_count < 2000)
     assert len(log.segments) > 1
     assert payloads_of(await read_all(log)) == [b"%d" % at * 100 for at in range(20)]
 
@@ -111,7 +112,7 @@ async def test_journal_files_are_removed_when_all_is_sealed(world, storage):
         await publish(log, b"x" * 500)
     before = storage.journal.file_count
     assert before > 5
-    await storage.seal(1)
+    await seal(storage, 1)
     assert storage.journal.file_count == 1
     assert len(world.files.names()) == 1
 
@@ -183,14 +184,14 @@ async def test_unsealable_topic_gets_a_share_of_memory(world, storage):
         await publish_often(sick)
     assert storage.has_room
     # The share is a quarter of tail_bytes_max, and one batch more.
-    assert 25_000 <= sick.tail_memory_bytes <= 27_000
+    assert 25_000 <= sick.tail.memory_bytes <= 27_000
     healthy = await open_topic(storage, 2)
     for _ in range(200):
         await publish(healthy, b"x" * 1000)
         await storage.wait_for_room()
     assert storage.memory.byte_count <= 100_000 + 2000
     assert healthy.sealed_offset > 0
-    assert sick.end_offset * 1000 <= sick.tail_memory_bytes
+    assert sick.end_offset * 1000 <= sick.tail.memory_bytes
 
     world.objects.failing.clear()
     world.now += 100
@@ -255,13 +256,13 @@ async def test_fenced_topic_accepts_no_batches(world, storage):
     await publish(log, b"a")
     world.manifest.epochs[1] = 2
     with pytest.raises(TopicFenced):
-        await storage.seal(1)
+        await seal(storage, 1)
     with pytest.raises(TopicFenced):
         log.append_nowait(frame_of([b"b"]), lambda error: None)
     assert payloads_of(log.read_tail(0, bytes_max=1)) == [b"a"]
     assert log.segments == ()
     with pytest.raises(TopicFenced):
-        await storage.seal(1)
+        await seal(storage, 1)
 
 
 async def test_manual_sealing_raises_the_error(world, storage):
@@ -269,9 +270,9 @@ async def test_manual_sealing_raises_the_error(world, storage):
     await publish(log, b"a")
     world.objects.failing.add("t1")
     with pytest.raises(ObjectsUnavailable):
-        await storage.seal(1)
+        await seal(storage, 1)
     world.objects.failing.clear()
-    await storage.seal(1)
+    await seal(storage, 1)
     assert log.sealed_offset == 1
     (entry,) = log.segments
     assert (entry.base, entry.end, entry.count, entry.epoch) == (0, 1, 1, 1)
@@ -287,7 +288,7 @@ async def test_a_long_tail_becomes_several_segments(world, storage):
         await publish(log, b"x" * 1000)
     await until(lambda: storage.sealer.failure_count)
     world.objects.failing.clear()
-    await storage.seal(1)
+    await seal(storage, 1)
     assert len(log.segments) == 5
     assert [s.base for s in log.segments[1:]] == [s.end for s in log.segments[:-1]]
 
@@ -299,7 +300,7 @@ async def test_orphans_are_deleted_when_the_topic_is_opened(world, storage):
     newer = "default/t1/00000000000000000000-00000000000000000009-3.parquet"
     other = "default/t11/00000000000000000000-00000000000000000009-1.parquet"
     await publish(log, b"a")
-    await storage.seal(1)
+    await seal(storage, 1)
     for name in (orphan, newer, other, "default/t1/notes.txt"):
         await world.objects.put(name, b"x")
     search_orphans(storage, log)
@@ -337,7 +338,7 @@ async def test_retention_drops_whole_segments(world, storage):
     log = await open_topic(storage, policy=policy)
     for at in range(3):
         await publish(log, b"a", time=A_NOW_US + at * 60_000_000)
-        await storage.seal(1)
+        await seal(storage, 1)
     await storage.sealer.apply_retention(storage.logs[1])
     assert log.base_offset == 0
     world.wall = A_NOW_US + 121_000_000
@@ -352,7 +353,7 @@ async def test_retention_is_applied_periodically(world, storage):
     log = await open_topic(storage, policy=policy)
     for _ in range(3):
         await publish(log, b"a")
-        await storage.seal(1)
+        await seal(storage, 1)
     world.now = 61.0
     wake(storage)
     await until(lambda: log.base_offset == 2)

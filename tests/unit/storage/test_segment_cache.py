@@ -1,7 +1,7 @@
 import asyncio
 
 from support.batches import offsets_of
-from support.storages import World, open_topic, publish, read_all
+from support.storages import World, open_topic, publish, read_all, seal
 
 
 async def test_several_readers_of_one_row_group_decode_it_once():
@@ -9,7 +9,7 @@ async def test_several_readers_of_one_row_group_decode_it_once():
     async with world.storage() as storage:
         log = await open_topic(storage)
         await publish(log, *[b"x"] * 100)
-        await storage.seal(1)
+        await seal(storage, 1)
         async with asyncio.TaskGroup() as tasks:
             reads = [tasks.create_task(log.read(at, bytes_max=1)) for at in range(20)]
         assert all(offsets_of(read.result())[0] == 0 for read in reads)
@@ -21,7 +21,7 @@ async def test_cancelled_reader_does_not_affect_others():
     async with World().storage() as storage:
         log = await open_topic(storage)
         await publish(log, b"x")
-        await storage.seal(1)
+        await seal(storage, 1)
         async with asyncio.TaskGroup() as tasks:
             one = tasks.create_task(log.read(0, bytes_max=1))
             other = tasks.create_task(log.read(0, bytes_max=1))
@@ -35,7 +35,7 @@ async def test_cache_size_is_bounded():
         log = await open_topic(storage)
         for _ in range(30):
             await publish(log, b"x" * 1000)
-        await storage.seal(1)
+        await seal(storage, 1)
         for _ in range(2):
             frames = await read_all(log)
             assert offsets_of(frames) == list(range(30))
@@ -46,7 +46,7 @@ async def test_cache_may_be_empty():
     async with World().storage(cache_bytes_max=0) as storage:
         log = await open_topic(storage)
         await publish(log, b"x")
-        await storage.seal(1)
+        await seal(storage, 1)
         assert offsets_of(await log.read(0, bytes_max=1)) == [0]
         assert storage.cache.byte_count == 0
 
@@ -55,7 +55,7 @@ async def test_the_segments_of_a_deleted_topic_leave_the_cache():
     async with World().storage() as storage:
         log = await open_topic(storage)
         await publish(log, b"x" * 1000)
-        await storage.seal(1)
+        await seal(storage, 1)
         await log.read(0, bytes_max=1)
         assert storage.cache.byte_count > 0
         await storage.delete_topic(1)

@@ -13,10 +13,20 @@ from pydanube.model.errors import (
 from pydanube.model.ranges import RangeSet
 from pydanube.storage.config import MIB, JournalConfig
 from pydanube.storage.reserve import Reserve
-from pydanube.wire.files.journal_format import CursorState
+from pydanube.wire.files.journal_format import (
+    CursorSaved,
+    CursorState,
+    ProducerDeleted,
+    ProducerOpened,
+    SubscriptionDeleted,
+)
 from support.batches import frame_of, payloads_of
 from support.small_disk import SmallDisk
-from support.storages import World, open_topic, publish, read_all, until
+from support.storages import World, open_topic, publish, read_all, seal, until
+
+
+def opened(name, producer_id):
+    return ProducerOpened(topic_id=1, name=name, producer_id=producer_id, epoch=1)
 
 
 async def test_reopened_log_continues_at_its_end():
@@ -24,7 +34,7 @@ async def test_reopened_log_continues_at_its_end():
     async with world.storage() as storage:
         log = await open_topic(storage)
         await publish(log, b"a", b"b")
-        await storage.seal(1)
+        await seal(storage, 1)
         await publish(log, b"c")
     async with world.storage() as storage:
         assert storage.recovered == [(1, "/default/t1")]
@@ -40,15 +50,14 @@ async def test_cursors_and_producers_are_remembered():
     async with world.storage() as storage:
         log = await open_topic(storage)
         told = []
-        storage.save_producer(1, "p", 7, 1, told.append)
-        storage.save_cursor(
-            1, "billing", CursorState(1, RangeSet([(3, 5)])), told.append
-        )
-        storage.save_cursor(1, "audit", CursorState(9))
-        storage.save_producer(1, "q", 8, 1)
+        storage.save(opened("p", 7), told.append)
+        cursor = CursorState(1, RangeSet([(3, 5)]))
+        storage.save(CursorSaved(1, "billing", cursor), told.append)
+        storage.save(CursorSaved(1, "audit", CursorState(9)))
+        storage.save(opened("q", 8))
         await publish(log, b"a", b"b", producer="p", producer_id=7)
-        storage.delete_cursor(1, "audit")
-        storage.delete_producer(1, "q")
+        storage.save(SubscriptionDeleted(1, "audit"))
+        storage.save(ProducerDeleted(1, "q"))
         assert told == [None, None]
     async with world.storage() as storage:
         state = storage.find_state(1)
@@ -60,7 +69,7 @@ async def test_cursors_and_producers_are_remembered():
 async def test_a_cursor_of_an_unknown_topic_is_refused():
     async with World().storage() as storage:
         told = []
-        storage.save_cursor(1, "billing", CursorState(1), told.append)
+        storage.save(CursorSaved(1, "billing", CursorState(1)), told.append)
         assert told == []
         await storage.journal.sync()
         assert [type(error) for error in told] == [TopicNotFound]
@@ -72,15 +81,14 @@ async def test_a_deleted_topic_leaves_nothing():
         log = await open_topic(storage)
         await open_topic(storage, 2)
         await publish(log, b"a")
-        await storage.seal(1)
+        await seal(storage, 1)
         await publish(log, b"b")
         await storage.delete_topic(1)
         assert storage.find_state(1) is None
         assert await world.manifest.load(1) == ()
         assert await world.objects.names("") == []
         assert not storage.memory.unsealed
-        with pytest.raises(TopicNotFound):
-            await storage.seal(1)
+        assert 1 not in storage.logs
     async with world.storage() as storage:
         assert storage.recovered == [(2, "/default/t2")]
 
@@ -90,14 +98,14 @@ async def test_a_recovered_topic_can_be_deleted_without_being_opened():
     async with world.storage() as storage:
         log = await open_topic(storage)
         await publish(log, b"a")
-        await storage.seal(1)
+        await seal(storage, 1)
         await publish(log, b"b")
     # Its metadata is deleted already, so only the files name their topic.
     world.manifest.segments.clear()
     async with world.storage() as storage:
         again = await open_topic(storage, 5, name="/default/t1")
         await publish(again, b"new")
-        await storage.seal(5)
+        await seal(storage, 5)
         await storage.delete_topic(1)
         assert payloads_of(await read_all(again)) == [b"new"]
         assert await world.objects.names("") == [again.segments[0].object_name]
@@ -110,7 +118,7 @@ async def test_a_topic_is_deleted_again_if_that_failed():
     async with world.storage() as storage:
         log = await open_topic(storage)
         await publish(log, b"a")
-        await storage.seal(1)
+        await seal(storage, 1)
         world.objects.failing.add("t1")
         with pytest.raises(ObjectsUnavailable):
             await storage.delete_topic(1)
@@ -128,7 +136,7 @@ async def test_a_topic_of_another_broker_is_not_deleted():
     async with world.storage() as storage:
         log = await open_topic(storage)
         await publish(log, b"a")
-        await storage.seal(1)
+        await seal(storage, 1)
         world.manifest.epochs[1] = 2
         with pytest.raises(TopicFenced):
             await storage.delete_topic(1)
@@ -142,12 +150,12 @@ async def test_manifest_decides_what_is_sealed():
         await publish(log, b"a")
         await publish(log, b"b")
         before = world.copy()
-        await storage.seal(1)
+        await seal(storage, 1)
     # The crash came between the manifest and the journal.
     world.files = before.files
     async with world.storage() as storage:
         log = await open_topic(storage, epoch=2)
-        assert (log.sealed_offset, log.end_offset, log.tail_bytes) == (2, 2, 0)
+        assert (log.sealed_offset, log.end_offset, log.tail.byte_count) == (2, 2, 0)
         assert payloads_of(await read_all(log)) == [b"a", b"b"]
         assert await publish(log, b"c") == 2
 
@@ -164,7 +172,7 @@ async def test_topic_of_another_broker_continues_after_its_segments():
         log = await open_topic(storage, epoch=2)
         for payload in (b"x", b"y", b"z"):
             await publish(log, payload)
-        await storage.seal(1)
+        await seal(storage, 1)
     world.files = state
     async with world.storage() as storage:
         log = await open_topic(storage, epoch=3)
@@ -199,8 +207,8 @@ async def test_statistics_of_storage_follow_its_topics():
         log = await open_topic(storage)
         await publish(log, b"a", b"b")
         assert storage.memory.unsealed == {1: log}
-        assert log.tail_bytes > 0
-        await storage.seal(1)
+        assert log.tail.byte_count > 0
+        await seal(storage, 1)
         assert storage.logs == {1: log}
         assert not storage.memory.unsealed
         assert storage.sealer.sealed_count == 1
@@ -216,7 +224,7 @@ async def test_a_topic_with_later_messages_in_the_object_store_is_refused():
     async with world.storage() as storage:
         log = await open_topic(storage, epoch=2)
         await publish(log, b"b")
-        await storage.seal(1)
+        await seal(storage, 1)
     older.objects = world.objects
     async with older.storage() as storage:
         with pytest.raises(InconsistentDirectory, match="up to offset 2"):
@@ -272,7 +280,7 @@ async def test_a_full_disk_can_be_emptied_by_deleting_topics(is_pinned):
                 await publish(log, b"refused")
         told = []
         for offset in range(20):
-            storage.save_cursor(2, "s", CursorState(offset), told.append)
+            storage.save(CursorSaved(2, "s", CursorState(offset)), told.append)
             await storage.journal.sync()
         assert told == [None] * 20
         await storage.delete_topic(1)

@@ -13,7 +13,7 @@ from pydanube.model.policy import Durability, TopicPolicy
 from support.batches import frame_of, offsets_of, payloads_of
 from support.corrupt_objects import retry_reads_now
 from support.recording_files import RecordingFiles
-from support.storages import World, open_topic, publish, read_all
+from support.storages import World, open_topic, publish, read_all, seal
 
 
 async def test_a_batch_gets_its_offset_at_once_and_is_seen_when_committed(storage, log):
@@ -69,7 +69,7 @@ async def test_topic_with_written_durability_does_not_sync():
 async def test_messages_are_read_from_segment_and_tail(storage, log):
     for at in range(10):
         await publish(log, b"%d" % at, b"x")
-    await storage.seal(1)
+    await seal(storage, 1)
     await publish(log, b"10", b"x")
     assert log.sealed_offset == 20
     assert log.read_tail(19, bytes_max=1) is None
@@ -127,14 +127,14 @@ async def test_a_failed_journal_refuses_batches_and_reading_goes_on():
         assert isinstance(storage.journal.failure, JournalFailed)
         assert (log.next_offset, log.end_offset) == (1, 1)
         assert payloads_of(log.read_tail(0, bytes_max=1)) == [b"a"]
-        await storage.seal(1)
+        await seal(storage, 1)
         assert payloads_of(await log.read(0, bytes_max=1)) == [b"a"]
 
 
 async def test_read_of_a_dropped_offset_names_the_next_one(storage, log):
     for at in range(3):
         await publish(log, b"%d" % at)
-        await storage.seal(1)
+        await seal(storage, 1)
     log.on_dropped(2)
     assert log.base_offset == 2
     with pytest.raises(OffsetDropped, match="the next offset that exists is 2"):
@@ -147,7 +147,7 @@ async def test_a_missing_object_is_reported():
     async with world.storage() as storage:
         log = await open_topic(storage)
         await publish(log, b"a")
-        await storage.seal(1)
+        await seal(storage, 1)
         await world.objects.delete(log.segments[0].object_name)
         with pytest.raises(
             CorruptSegment, match="offsets 0 to 1: the object is missing"
@@ -165,7 +165,7 @@ async def test_a_time_leads_to_the_first_message_that_is_not_older(storage, log)
     for at in range(0, 40, 10):
         await publish(log, b"a", b"b", b"c", publish_times=[at, at + 4, at + 8])
         if at != 30:
-            await storage.seal(1)
+            await seal(storage, 1)
     found = [await log.find_time(time) for time in (-5, 0, 1, 9, 24, 30, 35, 38)]
     assert found == [0, 0, 1, 3, 7, 9, 11, 11]
     assert await log.find_time(39) == log.end_offset == 12
@@ -173,7 +173,7 @@ async def test_a_time_leads_to_the_first_message_that_is_not_older(storage, log)
 
 async def test_a_time_leads_to_the_lowest_offset_when_producers_disagree(storage, log):
     await publish(log, b"a", b"late", b"c", publish_times=[1, 90, 2])
-    await storage.seal(1)
+    await seal(storage, 1)
     await publish(log, b"d", b"e", publish_times=[50, 3])
     await publish(log, b"f", time=50)
     assert [await log.find_time(time) for time in (2, 50, 51, 91)] == [1, 1, 1, 6]
@@ -191,7 +191,7 @@ async def test_a_search_for_a_time_reads_one_column_of_one_row_group():
         log = await open_topic(storage)
         for at in range(20):
             await publish(log, bytes(1000), time=at)
-        await storage.seal(1)
+        await seal(storage, 1)
         world.objects.open_count = 0
         assert await log.find_time(13) == 13
         # The footer, and the row group that its statistics point to.
@@ -204,9 +204,9 @@ async def test_a_search_for_a_time_survives_that_the_segment_is_dropped():
     async with world.storage() as storage:
         log = await open_topic(storage)
         await publish(log, b"a", time=1)
-        await storage.seal(1)
+        await seal(storage, 1)
         await publish(log, b"b", time=2)
-        await storage.seal(1)
+        await seal(storage, 1)
         await world.objects.delete(log.segments[0].object_name)
         with pytest.raises(CorruptSegment):
             await log.find_time(1)
@@ -223,9 +223,9 @@ async def test_what_is_left_to_read_is_estimated_without_reading():
         log = await open_topic(storage)
         for at in range(10):
             await publish(log, bytes(100), time=1000 + at)
-        await storage.seal(1)
+        await seal(storage, 1)
         await publish(log, bytes(100), bytes(100), time=2000)
-        sealed, tail = log.segment_bytes, log.tail_bytes
+        sealed, tail = log.segment_bytes, log.tail.byte_count
         world.objects.open_count = 0
         assert log.estimate_bytes(0) == sealed + tail
         assert log.estimate_bytes(5) == sealed // 2 + tail
@@ -239,7 +239,7 @@ async def test_what_is_left_to_read_is_estimated_without_reading():
 async def test_missing_offsets_between_segments_are_reported_and_counted(storage, log):
     for at in range(4):
         await publish(log, b"%d" % at)
-        await storage.seal(1)
+        await seal(storage, 1)
     log.segments = (log.segments[0], log.segments[3])
     assert payloads_of(await log.read(0, bytes_max=10**6)) == [b"0"]
     for offset in (1, 2):

@@ -212,7 +212,7 @@ class TopicAdmin:
         topic = await self._broker.topics.get(name)
         described = pb.DescribeTopicResponse(
             name=request.name,
-            subscriptions=await self._broker.subscriptions.names(name),
+            subscriptions=sorted(topic.subscriptions),
             broker_id=self._broker_id,
             delivery=danube_name(topic.policy.dispatch),
         )
@@ -234,7 +234,8 @@ class TopicAdmin:
         self, request: pb.TopicRequest
     ) -> pb.SubscriptionListResponse:
         """List the subscriptions of a topic."""
-        names = await self._broker.subscriptions.names(TopicName.parse(request.name))
+        topic = await self._broker.topics.get(TopicName.parse(request.name))
+        names = sorted(topic.subscriptions)
         return _bounded(
             pb.SubscriptionListResponse(subscriptions=names),
             f"{len(names)} subscriptions",

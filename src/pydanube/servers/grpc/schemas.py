@@ -152,7 +152,7 @@ class SchemaRegistryService:
         """Bind a topic to a subject, keeping pinned versions of the same subject."""
         policy = SchemaPolicy.parse(request.validation_policy)
         name, subject = TopicName.parse(request.topic_name), request.schema_subject
-        known = await self._broker.schemas.get(name)
+        known = (await self._broker.catalog.get(name)).schema
         if known is None or known.subject != subject:
             known = TopicSchema(subject=subject)
         await self._bind(name, known, policy, request.enable_payload_validation)
@@ -168,7 +168,7 @@ class SchemaRegistryService:
         """Set the validation policy of a topic that is bound to a subject."""
         policy = SchemaPolicy.parse(request.validation_policy)
         name = TopicName.parse(request.topic_name)
-        known = await self._broker.schemas.get(name)
+        known = (await self._broker.catalog.get(name)).schema
         if known is None:
             raise StatusError(
                 StatusCode.FAILED_PRECONDITION,
@@ -184,7 +184,8 @@ class SchemaRegistryService:
         self, request: pb.GetTopicSchemaConfigRequest
     ) -> pb.GetTopicSchemaConfigResponse:
         """Return the subject of a topic; empty if it is not bound."""
-        schema = await self._broker.schemas.get(TopicName.parse(request.topic_name))
+        name = TopicName.parse(request.topic_name)
+        schema = (await self._broker.catalog.get(name)).schema
         if schema is None:
             return pb.GetTopicSchemaConfigResponse(
                 validation_policy=SchemaPolicy.NONE.value

@@ -145,7 +145,7 @@ async def schema_by_id(call: Call[None]) -> SchemaVersion:
 @SCHEMAS.add("GET", f"{TOPIC}/schema", Kind.GET_TOPIC_SCHEMA)
 async def topic_schema(call: Call[None]) -> dict[str, TopicSchema | None]:
     """Return the schema settings of a topic; null without a subject."""
-    return {"schema": await call.broker.schemas.get(call.topic)}
+    return {"schema": (await call.broker.catalog.get(call.topic)).schema}
 
 
 @SCHEMAS.add("PUT", f"{TOPIC}/schema", Kind.BIND_SCHEMA, body=TopicSchema)

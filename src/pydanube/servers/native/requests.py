@@ -446,5 +446,5 @@ async def _bind_schema(broker: Broker, m: pb.BindSchema) -> None:
 
 @REQUESTS.handler(pb.GetTopicSchema)
 async def _topic_schema(broker: Broker, m: pb.GetTopicSchema) -> pb.TopicSchemaAnswer:
-    schema = await broker.schemas.get(TopicName.parse(m.topic))
+    schema = (await broker.catalog.get(TopicName.parse(m.topic))).schema
     return pb.TopicSchemaAnswer(schema=to_wire(pb.TopicSchema, schema))
