@@ -7,6 +7,7 @@ by the next one, which spreads the same rows over other tasks.
 
 import threading
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -14,11 +15,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pydanube.model.errors import Unavailable
-from pydanube.sinks.clickhouse import ClickHouseOptions, ClickHouseSink
+from pydanube.sinks.clickhouse import ClickHouseSink
 from pydanube.sinks.lance_database import Database
-from pydanube.sinks.lance_options import LanceOptions
 from pydanube.sinks.lancedb import LanceSink
-from pydanube.sinks.postgres import PostgresOptions, PostgresSink
+from pydanube.sinks.postgres import PostgresSink
 from pydanube.spark.sink import BatchKey, TaskKey
 from support.clickhouse import PASSWORD, ClickHouseProcess
 from support.http_server import Broken, LocalServer
@@ -59,8 +59,7 @@ def postgres():
 
 def postgres_sink(server, table, **options):
     options = {"uri": server.uri, "table": table, "retryIntervalMs": "20"} | options
-    wanted = PostgresOptions.parse({"createTable": "true"} | options)
-    return PostgresSink(wanted, wanted.plan(SCHEMA))
+    return PostgresSink.parse({"createTable": "true"} | options, SCHEMA)
 
 
 def staged_in(server):
@@ -119,16 +118,16 @@ def test_latest_row_wins_and_replay_is_idempotent(postgres):
     rows = pa.record_batch(
         {"id": [1, 2, 1, 2], "text": ["a", "b", "c", "d"], "at": [5, 5, 4, None]}
     )
-    wanted = PostgresOptions.parse(
+    sink = PostgresSink.parse(
         {
             "uri": postgres.uri,
             "table": "keyed",
             "createTable": "true",
             "keyColumns": "id",
             "orderColumns": "at",
-        }
+        },
+        rows.schema,
     )
-    sink = PostgresSink(wanted, wanted.plan(rows.schema))
     for cut in (2, 3, 1):
         pieces = [
             sink.write(TaskKey(key(0), task, task), iter([part]))
@@ -155,10 +154,9 @@ def test_clickhouse_commit_can_be_interrupted_anywhere(
 ):
     with LocalServer(clickhouse.forward) as proxy:
         options = {"url": proxy.url, "password": PASSWORD, "table": "cut"}
-        wanted = ClickHouseOptions.parse(
-            options | {"createTable": "true", "retries": "0"}
+        sink = ClickHouseSink.parse(
+            options | {"createTable": "true", "retries": "0"}, SCHEMA
         )
-        sink = ClickHouseSink(wanted, wanted.plan(SCHEMA))
         number, is_cut = 0, True
         while is_cut:
             pieces = stage(sink, number, 2)
@@ -188,9 +186,9 @@ class Killed(BaseException):
 class DyingDatabase(Database):
     """A database whose driver is killed at a certain operation."""
 
-    def __init__(self, options, at):
+    def __init__(self, uri, storage, at):
         self.left = at
-        super().__init__(options)
+        super().__init__(uri, storage)
 
     @contextmanager
     def translated_errors(self):
@@ -206,22 +204,22 @@ def test_lancedb_commit_can_be_interrupted_anywhere(tmp_path, keys):
     at = 1
     while True:
         options = {"uri": str(tmp_path / str(at)), "table": "t", "createTable": "true"}
-        wanted = LanceOptions.parse(options | ({"keyColumns": keys} if keys else {}))
-        sink = LanceSink(wanted, SCHEMA)
+        options |= {"keyColumns": keys} if keys else {}
+        sink = LanceSink.parse(options, SCHEMA)
         pieces = stage(sink, 0, 2)
         dying = []
 
-        def connect(options, at=at, dying=dying):
-            dying.append(DyingDatabase(options, at))
+        def connect(uri, storage, at=at, dying=dying):
+            dying.append(DyingDatabase(uri, storage, at))
             return dying[-1]
 
         with suppress(Killed):
-            LanceSink(wanted, SCHEMA, connect).commit(key(0), pieces)
+            replace(sink, connect=connect).commit(key(0), pieces)
         write(sink, 0, task_count=3)
-        table = Database(wanted).open("t")
+        table = Database(options["uri"], {}).open("t")
         found = sorted(table.to_arrow()["id"].to_pylist())
         assert found == list(ROWS), at
-        assert Database(wanted).names("_danube_") == []
+        assert Database(options["uri"], {}).names("_danube_") == []
         if dying and dying[0].left > 0:
             break
         at += 1

@@ -108,7 +108,7 @@ def test_check_reports_problems(spark, options):
     assert check_sink(FORMAT, options, rows) == []
     other = spark.sql("SELECT map(1, 2) id, array(1.0F) v, 1 x").schema
     assert check_sink(FORMAT, options | {"dimension": "3"}, other) == [
-        "the table 'notes' has no column 'x'; it has id, v, _batch",
+        "'notes' has no column 'x'; it has id, v, _batch",
         "the column 'id' is map<int32, int32> and cannot be cast to int64",
         "dimension: 'v' has 1 numbers in the table",
     ]

@@ -9,6 +9,9 @@ EXTRAS = {
     "schemas": ("fastavro", "grpc_tools", "jsonschema_rs", "msgspec"),
     "cli": ("rich", "typer", "yaml"),
     "broker": ("prometheus_client", "starlette", "structlog", "uvicorn"),
+    "postgres": ("adbc_driver_postgresql",),
+    "lancedb": ("lancedb",),
+    "http": ("httpx",),
 }
 """The packages that must be importable, by the name of the extra."""
 

@@ -1,5 +1,5 @@
 """
-Division of rows into chunks that fit one request.
+Chunks of rows that fit one request, and Arrow streams of them.
 
 With *sizes* the chunks depend on the rows alone and not on their batches: the same rows
 in the same order make the same chunks.
@@ -7,13 +7,11 @@ in the same order make the same chunks.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 
 def split_rows(
@@ -57,3 +55,12 @@ def split_rows(
 
 def _mean_sizes(batch: pa.RecordBatch) -> Any:
     return np.full(batch.num_rows, -(-batch.nbytes // max(batch.num_rows, 1)))
+
+
+def arrow_stream(table: pa.Table) -> bytes:
+    """Return the rows of *table* as an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    found: bytes = sink.getvalue().to_pybytes()
+    return found

@@ -11,31 +11,31 @@ instead of its own: a repeated batch may distribute its rows over other tasks.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from pydanube.model.errors import InvalidConfig
-from pydanube.spark.sink import digest
+from pydanube.sinks.staging import (
+    COMMITS,
+    RESERVED,
+    STAGING_AGE_MAX_DAYS,
+    column_problems,
+    reserved_columns,
+    unsupported_columns,
+)
+from pydanube.spark.sink import BatchKey
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from pydanube.spark.sink import BatchKey
-
-COMMITS = "danube_commits"
-RESERVED = "_danube_"
 ROW = RESERVED + "row"
 """The column of a staging table that orders its rows."""
 
 DEDUPLICATION_WINDOW = 10_000
 """The number of recent inserts that a created table deduplicates."""
 
-MOVING, DONE = 0, 1
+_WINDOW = f" SETTINGS non_replicated_deduplication_window = {DEDUPLICATION_WINDOW}"
 
-STAGING_AGE_MAX_DAYS = 7
-"""The age at which the staging tables of abandoned queries are dropped."""
+MOVING, DONE = 0, 1
 
 _SIMPLE = {
     pa.bool_(): "Bool",
@@ -76,18 +76,8 @@ class Plan:
 
     def problems(self) -> list[str]:
         """Return what is wrong with the DataFrame, whatever the table."""
-        found = [
-            f"the column {field.name!r} has the type {field.type}, which "
-            "danube-clickhouse does not support; cast it, for example to a string"
-            for field in self.schema
-            if column_type(field.type) is None
-        ]
-        found += [
-            f"the name of the column {name!r} begins with {RESERVED}, which is reserved"
-            for name in self.schema.names
-            if name.startswith(RESERVED)
-        ]
-        return found
+        found = unsupported_columns(self.schema, "danube-clickhouse", column_type)
+        return found + reserved_columns(self.schema)
 
     def problems_with(self, kinds: Mapping[str, str]) -> list[str]:
         """
@@ -95,14 +85,10 @@ class Plan:
 
         *kinds* has the kind of each column's default, such as ``MATERIALIZED``.
         """
-        found = []
-        for name in self.schema.names:
-            if name not in kinds:
-                there = ", ".join(kinds)
-                found.append(f"{self.target} has no column {name!r}; it has {there}")
-            elif kinds[name] in ("MATERIALIZED", "ALIAS"):
-                found.append(f"{self.target}: the column {name!r} cannot be written")
-        return found
+        there = {
+            name: kind not in ("MATERIALIZED", "ALIAS") for name, kind in kinds.items()
+        }
+        return column_problems(self.target, self.schema.names, there)
 
     @property
     def target(self) -> str:
@@ -124,7 +110,7 @@ class Plan:
         is_own = not self.engine.startswith(("Replicated", "Shared"))
         return (
             f"CREATE TABLE IF NOT EXISTS {self.target} ({columns}) "
-            f"ENGINE = {self.engine} ORDER BY ({order})" + (_window() if is_own else "")
+            f"ENGINE = {self.engine} ORDER BY ({order})" + (_WINDOW if is_own else "")
         )
 
     def create_staging(self, staging: str) -> str:
@@ -136,7 +122,7 @@ class Plan:
         return (
             f"CREATE TABLE IF NOT EXISTS {self.qualified(staging)} "
             f"({ROW} UInt64, {columns}) "
-            f"ENGINE = MergeTree ORDER BY {ROW}{_window()}"
+            f"ENGINE = MergeTree ORDER BY {ROW}{_WINDOW}"
         )
 
     def insert(self, staging: str) -> str:
@@ -170,18 +156,11 @@ class Plan:
 
     def insert_commit(self, key: BatchKey, stagings: Sequence[str], state: int) -> str:
         """Return the statement that records *stagings*, or that the batch is done."""
-        values = ", ".join(
-            (
-                literal(key.app),
-                literal(self.table),
-                str(_step(key.number, state)),
-                literal(key.query),
-                f"[{', '.join(map(literal, stagings))}]",
-            )
-        )
+        names = ", ".join(map(literal, (key.app, self.table, key.query)))
+        tables = ", ".join(map(literal, stagings))
         return (
-            f"INSERT INTO {self.qualified(COMMITS)} "
-            f"(app, target, step, query, stagings) VALUES ({values})"
+            f"INSERT INTO {self.qualified(COMMITS)} (app, target, query, step, "
+            f"stagings) VALUES ({names}, {key.number * 2 + state}, [{tables}])"
         )
 
     def select_commit(self, key: BatchKey) -> str:
@@ -192,6 +171,11 @@ class Plan:
             f"target = {literal(self.table)} ORDER BY step DESC LIMIT 1"
         )
 
+    def find_database(self) -> str:
+        """Return the query for the name of the database, if it exists."""
+        name = literal(self.database)
+        return f"SELECT name FROM system.databases WHERE name = {name}"
+
     def describe(self) -> str:
         """Return the query for the table's columns and the kinds of their defaults."""
         return (
@@ -199,10 +183,6 @@ class Plan:
             f"database = {literal(self.database)} AND table = {literal(self.table)} "
             "ORDER BY position"
         )
-
-    def staging_name(self, key: BatchKey, suffix: str) -> str:
-        """Return the name of a staging table; *suffix* makes it unique."""
-        return f"{self._prefix(key)}{key.number}_{suffix}"
 
     def staging_names(self) -> str:
         """
@@ -218,20 +198,6 @@ class Plan:
             f"startsWith(name, {literal(RESERVED)})"
         )
 
-    def stale_tables(self, key: BatchKey, rows: Iterable[Sequence[str]]) -> list[str]:
-        """Return the tables among the result of ``staging_names`` to be dropped."""
-        start = self._prefix(key)
-        found = []
-        for name, is_expired in rows:
-            number = name.removeprefix(start).partition("_")[0]
-            is_ours = name.startswith(start) and number.isdecimal()
-            if is_expired == "1" or (is_ours and int(number) <= key.number):
-                found.append(name)
-        return found
-
-    def _prefix(self, key: BatchKey) -> str:
-        return f"{RESERVED}{digest(key.app, self.table)}_"
-
 
 MOVE_SETTINGS = {
     # One thread reads in order and divides blocks by row count alone, so a repetition
@@ -243,11 +209,6 @@ MOVE_SETTINGS = {
     "min_insert_block_size_bytes": "0",
     "insert_deduplicate": "1",
 }
-
-
-def move_token(key: BatchKey, index: int) -> str:
-    """Return the deduplication token of staging table *index* of a batch."""
-    return f"{key}:{index}"
 
 
 def parse_commit_record(rows: Sequence[Sequence[str]]) -> CommitRecord | None:
@@ -312,11 +273,3 @@ def quote_identifier(name: str) -> str:
 def literal(text: str) -> str:
     """Return *text* as an SQL string literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def _window() -> str:
-    return f" SETTINGS non_replicated_deduplication_window = {DEDUPLICATION_WINDOW}"
-
-
-def _step(number: int, state: int) -> int:
-    return number * 2 + state

@@ -8,45 +8,32 @@ once, however often Spark repeats the task.
 from __future__ import annotations
 
 import logging
-import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.types import StructType
 
-from pydanube.model.errors import BrokerError, InvalidConfig, InvalidRequest
+from pydanube.model.errors import InvalidConfig, InvalidRequest
 from pydanube.model.names import TopicName
 from pydanube.model.retry import RetryPolicy
 from pydanube.reader.catalog import process_client
 from pydanube.reader.option_parsing import Option
 from pydanube.reader.read_options import URL_DEFAULT
 from pydanube.sinks import secrets
-from pydanube.sinks.http_bodies import Format, format_named, idempotency_key
+from pydanube.sinks.http_bodies import FORMATS, Format, idempotency_key
 from pydanube.sinks.requests import Requests, summarize
-from pydanube.sinks.retrying import parse_retry_policy
+from pydanube.sinks.retrying import RETRY_OPTIONS, parse_retry_policy
 from pydanube.spark.dataframe_columns import arrow_schema
-from pydanube.spark.sink import BatchIdentity
+from pydanube.spark.sink import BatchIdentity, BatchKey, TaskKey
 from pydanube.spark.sink_data_source import SinkDataSource
-from pydanube.spark.sink_options import (
-    APP_ID,
-    BATCH_ID,
-    RETRIES,
-    RETRY_INTERVAL,
-    parse_sink_options,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from pyspark.sql.types import StructType
-
-    from pydanube.spark.sink import BatchKey, TaskKey
-    from pydanube.sync import Client
+from pydanube.spark.sink_options import APP_ID, BATCH_ID, parse_sink_options
 
 log = logging.getLogger(__name__)
 
 METHODS = ("POST", "PUT", "PATCH")
-FORMATS = ("json", "ndjson", "arrow")
 
 OPTIONS = (
     Option("url", "", "The URL of the requests.", is_required=True),
@@ -69,8 +56,7 @@ OPTIONS = (
         "The maximum size of a request in bytes; a larger row is sent alone.",
     ),
     Option("timeoutS", "30", "The timeout of a request in seconds."),
-    RETRIES,
-    RETRY_INTERVAL,
+    *RETRY_OPTIONS,
     Option(
         "deadLetterTopic",
         "",
@@ -85,13 +71,47 @@ ADDRESS_STATUSES = frozenset({401, 403, 404, 405, 407})
 """Statuses that concern the credentials or the URL: all rows would be rejected."""
 
 
+class HttpDataSource(SinkDataSource):
+    """``format("danube-http")``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "danube-http"
+
+    def sink(self, schema: StructType) -> tuple[HttpSink, BatchIdentity]:
+        sink = HttpSink.parse(dict(self.options), arrow_schema(schema))
+        return sink, sink.identity
+
+
+def check(options: Mapping[str, str], schema: StructType) -> list[str]:
+    """Return what would prevent sending rows of *schema*; empty if nothing."""
+    sink = HttpSink.parse(options, arrow_schema(schema))
+    no_retries = RetryPolicy(0, 0, retries_max=0)
+    with closing(Requests(timeout_s=sink.timeout_s, retries=no_retries)) as requests:
+        # Only a request with rows could tell whether the server accepts rows.
+        requests.send(
+            "OPTIONS", sink.url, headers=sink.headers, is_retryable=lambda _: False
+        )
+    if sink.dead_letter_topic is not None:
+        process_client(sink.dead_letter_url).describe_broker()
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class SentRows:
+    """The result of one task."""
+
+    row_count: int
+    dead_letter_count: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HttpOptions:
-    """The options of a sink."""
+class HttpSink:
+    """Sends batches to a server."""
 
     url: str = field(repr=False)
     method: str
-    format: str
+    format: Format
     headers: Mapping[str, str] = field(repr=False)
     rows_max: int
     bytes_max: int
@@ -102,12 +122,13 @@ class HttpOptions:
     identity: BatchIdentity
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> HttpOptions:
+    def parse(cls, options: Mapping[str, str], schema: pa.Schema) -> HttpSink:
         """
-        Parse *options*.
+        Return the sink with *options* for rows of *schema*.
 
         Raises:
-            InvalidConfig: An option is unknown, malformed or contradicts another.
+            InvalidConfig: An option is unknown or malformed, or contradicts another, or
+                the format does not support a type.
             InvalidName: The name of the dead-letter topic is invalid.
         """
         given = parse_sink_options(options, OPTIONS)
@@ -121,10 +142,14 @@ class HttpOptions:
         topic = given.text("deadLetterTopic")
         if "deadLetterUrl" in given and not topic:
             raise InvalidConfig("deadLetterUrl: only with deadLetterTopic")
+        format = FORMATS[given.choice("format", list(FORMATS), "json")]  # noqa: A001
+        wrong = format.problems(schema)
+        if wrong:
+            raise InvalidConfig("; ".join(wrong))
         return cls(
             url=url,
             method=given.choice("method", METHODS, "POST"),
-            format=given.choice("format", FORMATS, "json"),
+            format=format,
             headers=headers,
             rows_max=given.count("batchRows", 1000),
             bytes_max=given.count("batchBytes", 1024 * 1024),
@@ -134,65 +159,6 @@ class HttpOptions:
             dead_letter_url=given.text("deadLetterUrl", URL_DEFAULT),
             identity=BatchIdentity.parse(given),
         )
-
-
-class HttpDataSource(SinkDataSource):
-    """``format("danube-http")``."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "danube-http"
-
-    def sink(self, schema: StructType) -> tuple[HttpSink, BatchIdentity]:
-        options = HttpOptions.parse(dict(self.options))
-        wrong = format_named(options.format).problems(arrow_schema(schema))
-        if wrong:
-            raise InvalidConfig("; ".join(wrong))
-        return HttpSink(options), options.identity
-
-
-def check(options: Mapping[str, str], schema: StructType) -> list[str]:
-    """Return what would prevent writing rows of *schema*; empty if nothing."""
-    try:
-        wanted = HttpOptions.parse(options)
-        found = format_named(wanted.format).problems(arrow_schema(schema))
-        with Requests(
-            timeout_s=wanted.timeout_s, retries=RetryPolicy(0, 0, retries_max=0)
-        ) as requests:
-            # Only a request with rows could tell whether the server accepts rows.
-            requests.send(
-                "OPTIONS",
-                wanted.url,
-                headers=wanted.headers,
-                is_retryable=lambda _: False,
-            )
-        if wanted.dead_letter_topic is not None:
-            process_client(wanted.dead_letter_url).describe_broker()
-    except BrokerError as error:
-        return [str(error)]
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class SentRows:
-    """The result of one task."""
-
-    row_count: int
-    dead_letter_count: int
-
-
-class HttpSink:
-    """Sends batches to a server."""
-
-    def __init__(
-        self,
-        options: HttpOptions,
-        wait: Callable[[float], None] = time.sleep,
-        connect: Callable[[str], Client] = process_client,
-    ) -> None:
-        self._options = options
-        self._wait = wait
-        self._connect = connect
 
     def write(self, key: TaskKey, batches: Iterator[pa.RecordBatch]) -> SentRows:
         """
@@ -209,29 +175,24 @@ class HttpSink:
             Unavailable: The server cannot be reached, or was busy at every attempt.
             InvalidRequest: The server rejects the rows.
         """
-        options = self._options
-        format = format_named(options.format)  # noqa: A001
-        with Requests(
-            timeout_s=options.timeout_s, retries=options.retries, wait=self._wait
+        chunks = self.format.chunks(batches, self.rows_max, self.bytes_max)
+        with closing(
+            Requests(timeout_s=self.timeout_s, retries=self.retries)
         ) as requests:
-            task = _Task(options, key, format, requests, self._connect)
-            for number, chunk in enumerate(
-                format.chunks(batches, options.rows_max, options.bytes_max)
-            ):
+            task = _Task(self, key, requests)
+            for number, chunk in enumerate(chunks):
                 task.send(number, chunk)
         return SentRows(task.row_count, task.dead_letter_count)
 
     def commit(self, key: BatchKey, outputs: Sequence[SentRows]) -> None:
         dead = sum(each.dead_letter_count for each in outputs)
         if dead:
-            count = sum(each.row_count for each in outputs)
-            topic = self._options.dead_letter_topic
             log.warning(
                 "batch %s: of %d rows %d are dead letters in %s",
                 key,
-                count,
+                sum(each.row_count for each in outputs),
                 dead,
-                topic,
+                self.dead_letter_topic,
             )
 
     def abort(self, key: BatchKey, outputs: Sequence[SentRows]) -> None:
@@ -239,35 +200,27 @@ class HttpSink:
         log.warning("batch %s is aborted, but %d of its rows are sent", key, count)
 
 
+@dataclass(slots=True)
 class _Task:
     """The requests of one task."""
 
-    def __init__(
-        self,
-        options: HttpOptions,
-        key: TaskKey,
-        format: Format,  # noqa: A002
-        requests: Requests,
-        connect: Callable[[str], Client],
-    ) -> None:
-        self.row_count = 0
-        self.dead_letter_count = 0
-        self._options = options
-        self._key = key
-        self._format = format
-        self._requests = requests
-        self._connect = connect
+    sink: HttpSink
+    key: TaskKey
+    requests: Requests
+    row_count: int = 0
+    dead_letter_count: int = 0
 
     def send(self, number: int, chunk: pa.Table) -> None:
         """Send *chunk* as request *number*, divided if the server rejects rows."""
-        body = self._format.body(chunk)
-        idempotency = idempotency_key(self._key, number, body)
-        response = self._requests.send(
-            self._options.method,
-            self._options.url,
+        sink = self.sink
+        body = sink.format.body(chunk)
+        idempotency = idempotency_key(self.key, number, body)
+        response = self.requests.send(
+            sink.method,
+            sink.url,
             headers={
-                "content-type": self._format.content_type,
-                **self._options.headers,
+                "content-type": sink.format.content_type,
+                **sink.headers,
                 "idempotency-key": idempotency,
             },
             content=body,
@@ -278,8 +231,8 @@ class _Task:
         is_about_rows = response.is_client_error and (
             response.status_code not in ADDRESS_STATUSES
         )
-        if not is_about_rows or self._options.dead_letter_topic is None:
-            where = f"{self._options.method} {secrets.url_origin(self._options.url)}"
+        if not is_about_rows or sink.dead_letter_topic is None:
+            where = f"{sink.method} {secrets.url_origin(sink.url)}"
             raise InvalidRequest(self._redacted(f"{where}: {summarize(response)}"))
         if chunk.num_rows == 1:
             self._dead_letter(chunk, response, idempotency)
@@ -290,23 +243,23 @@ class _Task:
         self.send(number, chunk.slice(half))
 
     def _dead_letter(self, chunk: pa.Table, response: Any, idempotency: str) -> None:
-        topic = self._options.dead_letter_topic
+        topic = self.sink.dead_letter_topic
         assert topic is not None
         attributes = {
             "reason": self._redacted(summarize(response)),
             "status": str(response.status_code),
-            "url": secrets.url_origin(self._options.url),
+            "url": secrets.url_origin(self.sink.url),
             "idempotency_key": idempotency,
         }
         batch = pa.record_batch(
             {
-                "payload": self._format.rows(chunk),
+                "payload": self.sink.format.rows(chunk),
                 "attributes": pa.array(
                     [list(attributes.items())], pa.map_(pa.string(), pa.string())
                 ),
             }
         )
-        client = self._connect(self._options.dead_letter_url)
+        client = process_client(self.sink.dead_letter_url)
         with client.producer(topic, reliable=True) as producer:
             producer.send_batch(batch)
         self.row_count += 1
@@ -314,5 +267,5 @@ class _Task:
 
     def _redacted(self, text: str) -> str:
         """Return *text* without the values of headers, which some servers echo."""
-        values = [v for v in self._options.headers.values() if len(v) > 3]
-        return secrets.redact(text, [*values, *secrets.in_url(self._options.url)])
+        values = [v for v in self.sink.headers.values() if len(v) > 3]
+        return secrets.redact(text, [*values, *secrets.in_url(self.sink.url)])

@@ -7,19 +7,17 @@ The body of a request depends on its rows alone.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pydanube.model.errors import InvalidConfig
 from pydanube.sinks import json_text
-from pydanube.sinks.chunks import split_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from pydanube.spark.sink import TaskKey
+from pydanube.sinks.chunks import arrow_stream, split_rows
+from pydanube.sinks.staging import unsupported_columns
+from pydanube.spark.sink import TaskKey
 
 _TEXT = "text"
 
@@ -34,12 +32,7 @@ class JsonFormat:
 
     def problems(self, schema: pa.Schema) -> list[str]:
         """Return the problems with columns that the format does not support."""
-        return [
-            f"the column {field.name!r} has the type {field.type}, which JSON does not "
-            "support; cast it, for example to a string"
-            for field in schema
-            if not json_text.is_writable(field.type)
-        ]
+        return unsupported_columns(schema, "JSON", json_text.is_writable)
 
     def chunks(
         self, batches: Iterable[pa.RecordBatch], rows_max: int, bytes_max: int
@@ -69,7 +62,7 @@ class JsonFormat:
 
     def rows(self, chunk: pa.Table) -> Any:
         """Return each row of *chunk* by itself, as a binary array."""
-        return _single(chunk.column(_TEXT))
+        return pa.concat_arrays(chunk.column(_TEXT).chunks)
 
 
 class ArrowFormat:
@@ -86,12 +79,8 @@ class ArrowFormat:
         return split_rows(batches, rows_max=rows_max, bytes_max=bytes_max)
 
     def body(self, chunk: pa.Table) -> bytes:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, chunk.schema) as stream:
-            # Always one batch, so that the body depends on the rows alone.
-            stream.write_table(chunk.combine_chunks())
-        found: bytes = sink.getvalue().to_pybytes()
-        return found
+        # Always one batch, so that the body depends on the rows alone.
+        return arrow_stream(chunk.combine_chunks())
 
     def rows(self, chunk: pa.Table) -> Any:
         return pa.array(
@@ -102,12 +91,12 @@ class ArrowFormat:
 Format = JsonFormat | ArrowFormat
 """A format of request bodies."""
 
-
-def format_named(name: str) -> Format:
-    """Return the format ``json``, ``ndjson`` or ``arrow``."""
-    if name == "arrow":
-        return ArrowFormat()
-    return JsonFormat(is_lines=name == "ndjson")
+FORMATS: Mapping[str, Format] = {
+    "json": JsonFormat(is_lines=False),
+    "ndjson": JsonFormat(is_lines=True),
+    "arrow": ArrowFormat(),
+}
+"""The formats by name."""
 
 
 def idempotency_key(key: TaskKey, number: int, body: bytes) -> str:
@@ -128,10 +117,3 @@ def idempotency_key(key: TaskKey, number: int, body: bytes) -> str:
         )
     content = hashlib.sha256(body).hexdigest()[:16]
     return f"{app}:{key.batch.number}:{key.partition}:{number}:{content}"
-
-
-def _single(column: Any) -> Any:
-    combined = column.combine_chunks()
-    if isinstance(combined, pa.ChunkedArray):
-        return pa.concat_arrays(combined.chunks)
-    return combined

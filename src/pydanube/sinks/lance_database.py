@@ -5,53 +5,38 @@ A LanceDB database, with its errors translated.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pydanube.model.errors import (
-    BrokerError,
-    InvalidConfig,
-    InvalidRequest,
-    Unavailable,
-)
+import pyarrow as pa
+
+from pydanube.model.errors import BrokerError, InvalidRequest, Unavailable
+from pydanube.model.extras import require
 from pydanube.sinks import secrets
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pyarrow as pa
-
-    from pydanube.sinks.lance_options import LanceOptions
-    from pydanube.spark.sink import StagedRows
+from pydanube.sinks.staging import STAGING_AGE_MAX_DAYS
+from pydanube.spark.sink import StagedRows
 
 READ_ROWS = 4096
-
-STAGING_AGE_MAX_S = 7 * 24 * 3600
-"""The age at which the staging tables of abandoned queries are dropped."""
 
 
 class Database:
     """A LanceDB database."""
 
-    def __init__(self, options: LanceOptions) -> None:
+    def __init__(self, uri: str, storage: Mapping[str, str]) -> None:
         """
         Connect.
 
         Raises:
-            InvalidConfig: LanceDB is not installed.
+            MissingExtra: LanceDB is not installed.
             Unavailable: The database cannot be opened.
         """
-        try:
-            import lancedb  # noqa: PLC0415  # An extra.
-        except ImportError as error:
-            raise InvalidConfig(
-                "danube-lancedb needs LanceDB: pip install 'pydanube[lancedb]'"
-            ) from error
-        self._secrets = [*options.storage.values(), *secrets.in_url(options.uri)]
+        require("lancedb", "danube-lancedb")
+        import lancedb  # noqa: PLC0415  # An extra.
+
+        self._secrets = [*storage.values(), *secrets.in_url(uri)]
         with self.translated_errors():
-            self._database = lancedb.connect(
-                options.uri, storage_options=dict(options.storage) or None
-            )
+            self._database = lancedb.connect(uri, storage_options=dict(storage) or None)
 
     def names(self, start: str) -> list[str]:
         """Return the names of the tables that begin with *start*."""
@@ -81,9 +66,10 @@ class Database:
 
     def create(
         self, name: str, schema: pa.Schema, rows: pa.RecordBatchReader | None = None
-    ) -> None:
+    ) -> Any:
+        """Create the table, and return it."""
         with self.translated_errors():
-            self._database.create_table(name, data=rows, schema=schema)
+            return self._database.create_table(name, data=rows, schema=schema)
 
     def count(self, table: Any, condition: str | None = None) -> int:
         with self.translated_errors():
@@ -123,7 +109,7 @@ class Database:
             return False
         with self.translated_errors():
             made_s: float = table.list_versions()[0]["timestamp"].timestamp()
-        return time.time_ns() / 1e9 - made_s > STAGING_AGE_MAX_S
+        return time.time_ns() / 1e9 - made_s > STAGING_AGE_MAX_DAYS * 86_400
 
     def drop(self, name: str) -> None:
         with self.translated_errors():

@@ -11,35 +11,104 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql.types import StructType
 
 from pydanube.model.errors import (
     BrokerError,
     InvalidConfig,
     InvalidPayload,
     InvalidRequest,
-    NotFound,
 )
+from pydanube.reader.option_parsing import Option
 from pydanube.sinks.lance_database import Database
-from pydanube.sinks.lance_options import RESERVED, LanceOptions
-from pydanube.sinks.latest import latest_rows
-from pydanube.sinks.vectors import to_vectors, vector_type
-from pydanube.spark.dataframe_columns import arrow_schema
-from pydanube.spark.sink import StagedRows, digest
+from pydanube.sinks.lance_rows import (
+    is_numbers,
+    latest_rows,
+    to_vectors,
+    vector_type,
+)
+from pydanube.sinks.staging import (
+    ORDER_COLUMNS,
+    RESERVED,
+    cast_problem,
+    check_keys,
+    column_problems,
+    is_stale,
+    literal,
+    reserved_columns,
+    staging_prefix,
+)
+from pydanube.spark.dataframe_columns import arrow_schema, missing_columns
+from pydanube.spark.sink import BatchIdentity, BatchKey, StagedRows, TaskKey
 from pydanube.spark.sink_data_source import SinkDataSource
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from pyspark.sql.types import StructType
-
-    from pydanube.spark.sink import BatchIdentity, BatchKey, TaskKey
+from pydanube.spark.sink_options import APP_ID, BATCH_ID, parse_sink_options
 
 log = logging.getLogger(__name__)
+
+OPTIONS = (
+    Option(
+        "uri",
+        "",
+        "The database: a directory that all machines of the cluster share, or an "
+        "object store such as `s3://bucket/path`.",
+        is_required=True,
+    ),
+    Option("table", "", "The table.", is_required=True),
+    Option(
+        "keyColumns",
+        "",
+        "Replace the row that has the same values in these columns, or insert it. "
+        "Without this option all rows are inserted.",
+    ),
+    ORDER_COLUMNS,
+    Option(
+        "batchColumn",
+        "_batch",
+        "Without `keyColumns`: the column of the table that names the batch of a row. "
+        "With `none` there is no such column, and a batch may be added twice.",
+    ),
+    Option(
+        "vectorColumn",
+        "",
+        "The vector column: arrays of numbers, all of the same length.",
+    ),
+    Option(
+        "dimension",
+        "the table's",
+        "The number of values in a vector; required if the table is created.",
+    ),
+    Option("createTable", "false", "Create the table if it does not exist."),
+    Option(
+        "index",
+        "none",
+        "The vector index, created as soon as there are enough rows: `IvfFlat`, "
+        "`IvfPq`, `IvfSq`, `HnswSq` or `HnswPq`.",
+    ),
+    Option("indexMinRows", "10000", "The number of rows required for an index."),
+    Option("metric", "l2", "The distance metric: `l2`, `cosine` or `dot`."),
+    Option(
+        "optimizeEvery",
+        "100",
+        "Merge small files and index new rows after this many batches; 0: never.",
+    ),
+    Option(
+        "storage.*",
+        "",
+        "Options of the object store, such as `storage.region`; never shown.",
+    ),
+    APP_ID,
+    BATCH_ID,
+)
+
+INDICES = ("none", "IvfFlat", "IvfPq", "IvfSq", "HnswSq", "HnswPq")
+METRICS = ("l2", "cosine", "dot")
 
 _ROW = RESERVED + "row"
 
@@ -52,44 +121,127 @@ class LanceDataSource(SinkDataSource):
         return "danube-lancedb"
 
     def sink(self, schema: StructType) -> tuple[LanceSink, BatchIdentity]:
-        options = LanceOptions.parse(dict(self.options))
-        rows = arrow_schema(schema)
-        wrong = options.column_problems(rows)
-        if wrong:
-            raise InvalidConfig("; ".join(wrong))
-        return LanceSink(options, rows), options.identity
+        sink = LanceSink.parse(dict(self.options), arrow_schema(schema))
+        return sink, sink.identity
 
 
 def check(options: Mapping[str, str], schema: StructType) -> list[str]:
     """Return what would prevent writing rows of *schema*; empty if nothing."""
-    try:
-        wanted = LanceOptions.parse(options)
-        rows = arrow_schema(schema)
-        found = wanted.column_problems(rows)
-        table = Database(wanted).find(wanted.table)
-        if table is not None:
-            return found + wanted.problems_with(rows, table.schema)
-        if not wanted.create:
-            found.append(
-                f"there is no table {wanted.table!r}; createTable=true creates it"
-            )
-    except BrokerError as error:
-        return [str(error)]
-    return found
+    return LanceSink.parse(options, arrow_schema(schema)).problems()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LanceSink:
     """Writes batches into a table."""
 
-    def __init__(
-        self,
-        options: LanceOptions,
-        schema: pa.Schema,
-        connect: Callable[[LanceOptions], Database] = Database,
-    ) -> None:
-        self._options = options
-        self._schema = schema
-        self._connect = connect
+    uri: str
+    table: str
+    schema: pa.Schema
+    """The schema of the DataFrame."""
+    keys: tuple[str, ...]
+    order: tuple[str, ...]
+    batch_column: str | None
+    vector: str | None
+    dimension: int | None
+    may_create: bool
+    index: str
+    index_rows_min: int
+    metric: str
+    optimize_every: int
+    storage: Mapping[str, str] = field(repr=False)
+    identity: BatchIdentity
+    connect: Callable[[str, Mapping[str, str]], Database] = Database
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], schema: pa.Schema) -> LanceSink:
+        """
+        Return the sink with *options* for rows of *schema*.
+
+        Raises:
+            InvalidConfig: An option is unknown or malformed, contradicts another or
+                does not fit the columns, or the name of a column is reserved.
+        """
+        given = parse_sink_options(options, OPTIONS)
+        keys = given.names("keyColumns")
+        if given.text("orderColumns") and not keys:
+            raise InvalidConfig("orderColumns: only with keyColumns")
+        if "batchColumn" in given and keys:
+            raise InvalidConfig("batchColumn: only without keyColumns")
+        vector = given.text("vectorColumn") or None
+        for name in ("dimension", "index"):
+            if name in given and vector is None:
+                raise InvalidConfig(f"{name}: only with vectorColumn")
+        batch_column = given.text("batchColumn", "_batch")
+        sink = cls(
+            uri=given.text("uri"),
+            table=given.text("table"),
+            schema=schema,
+            keys=keys,
+            order=given.names("orderColumns"),
+            batch_column=None if keys or batch_column == "none" else batch_column,
+            vector=vector,
+            dimension=given.count("dimension", 1) if "dimension" in given else None,
+            may_create=given.boolean("createTable"),
+            index=given.choice("index", INDICES, "none"),
+            index_rows_min=given.count("indexMinRows", 10_000, smallest=1),
+            metric=given.choice("metric", METRICS, "l2"),
+            optimize_every=given.count("optimizeEvery", 100, smallest=0),
+            storage=given.family("storage."),
+            identity=BatchIdentity.parse(given),
+        )
+        wrong = sink.dataframe_problems()
+        if wrong:
+            raise InvalidConfig("; ".join(wrong))
+        return sink
+
+    def dataframe_problems(self) -> list[str]:
+        """Return what is wrong with the DataFrame, whatever the table."""
+        schema = self.schema
+        found = [
+            *missing_columns("keyColumns", self.keys, schema),
+            *missing_columns("orderColumns", self.order, schema),
+            *missing_columns("vectorColumn", filter(None, [self.vector]), schema),
+            *reserved_columns(schema),
+        ]
+        if self.vector in schema.names:
+            kind = schema.field(self.vector).type
+            if not is_numbers(kind):
+                found.append(
+                    f"vectorColumn: {self.vector!r} is {kind}, not an array of numbers"
+                )
+            elif self.may_create and self.dimension is None:
+                found.append("dimension: is required with createTable=true")
+        if self.batch_column in schema.names:
+            found.append(f"the name of the column {self.batch_column!r} is reserved")
+        return found
+
+    def problems(self) -> list[str]:
+        """Return what prevents writing to the table; empty if nothing."""
+        table = self._connect().find(self.table)
+        if table is None and self.may_create:
+            return []
+        return self.problems_with(pa.schema([]) if table is None else table.schema)
+
+    def problems_with(self, there: pa.Schema) -> list[str]:
+        """Return what prevents writing to a table with the columns *there*."""
+        names = self.schema.names
+        found = column_problems(
+            repr(self.table),
+            [*names, *filter(None, [self.batch_column])],
+            dict.fromkeys(there.names, True),
+        )
+        for name in (name for name in names if name in there.names):
+            has, to = self.schema.field(name).type, there.field(name).type
+            if name == self.vector:
+                if not pa.types.is_fixed_size_list(to):
+                    found.append(f"vectorColumn: {name!r} is {to} in the table")
+                elif self.dimension not in (None, to.list_size):
+                    found.append(
+                        f"dimension: {name!r} has {to.list_size} numbers in the table"
+                    )
+            elif not _can_become(has, to):
+                found.append(cast_problem(name, has, to))
+        return found
 
     def write(self, key: TaskKey, batches: Iterator[pa.RecordBatch]) -> StagedRows:
         """
@@ -99,8 +251,9 @@ class LanceSink:
             InvalidPayload: A vector has another length, or a key is null.
             Unavailable: The store cannot be reached.
         """
-        database = self._connect(self._options)
-        staging = f"{self._prefix(key.batch)}{key.batch.number}_{uuid.uuid4().hex[:8]}"
+        database = self._connect()
+        prefix = staging_prefix(key.batch, self.table)
+        staging = f"{prefix}{key.batch.number}_{uuid.uuid4().hex[:8]}"
         staged = self._staged_schema(database)
         rows = _TrackedBatches(self._numbered(batches, staged))
         with database.dropped_on_error(staging), rows.reraising():
@@ -119,48 +272,45 @@ class LanceSink:
             Unavailable: The store cannot be reached.
             InvalidRequest: The rows do not fit the table, or staged ones are missing.
         """
-        options, database = self._options, self._connect(self._options)
+        database = self._connect()
         table = self._target(database)
-        if options.keys:
+        if self.keys:
             self._merge(database, table, outputs)
-        elif options.batch_column is None:
+        elif self.batch_column is None:
             self._add(database, table, outputs, None)
+        elif database.count(table, f"{self.batch_column} = {literal(str(key))}"):
+            log.info("batch %s is in %s already", key, self.table)
         else:
-            mark = f"{options.batch_column} = {_literal(str(key))}"
-            if database.count(table, mark):
-                log.info("batch %s is in %s already", key, options.table)
-            else:
-                self._add(database, table, outputs, str(key))
-        self._drop_stale_tables(database, key)
+            self._add(database, table, outputs, str(key))
+        # The staging tables, also those of attempts that were killed.
+        for name in database.names(RESERVED):
+            if is_stale(name, key, self.table) or database.is_expired(name):
+                database.drop(name)
         try:
             self._maintain(database, table, key)
         except BrokerError as error:
             # The rows are committed; the next batch indexes again.
-            log.warning("indexing or optimizing %s failed: %s", options.table, error)
+            log.warning("indexing or optimizing %s failed: %s", self.table, error)
 
     def abort(self, key: BatchKey, outputs: Sequence[StagedRows]) -> None:
         with suppress(BrokerError):
-            database = self._connect(self._options)
+            database = self._connect()
             for each in outputs:
                 database.drop(each.staging)
 
+    def _connect(self) -> Database:
+        return self.connect(self.uri, self.storage)
+
     def _staged_schema(self, database: Database) -> pa.Schema:
-        fields = {field.name: field.type for field in self._schema}
-        vector = self._options.vector
-        if vector is not None:
-            fields[vector] = vector_type(self._dimension(database, vector))
+        fields = {field.name: field.type for field in self.schema}
+        if self.vector is not None:
+            fields[self.vector] = vector_type(self._dimension(database))
         return pa.schema({**fields, _ROW: pa.int64()})
 
-    def _dimension(self, database: Database, vector: str) -> int:
-        if self._options.dimension is not None:
-            return self._options.dimension
-        table = database.find(self._options.table)
-        if table is None:
-            raise NotFound(
-                f"there is no table {self._options.table!r}; createTable=true with a "
-                "dimension creates it"
-            )
-        size: int = table.schema.field(vector).type.list_size
+    def _dimension(self, database: Database) -> int:
+        if self.dimension is not None:
+            return self.dimension
+        size: int = self._target(database).schema.field(self.vector).type.list_size
         return size
 
     def _numbered(
@@ -169,41 +319,25 @@ class LanceSink:
         """Yield *batches* as they are staged, with the number of each row."""
         base = 0
         for batch in batches:
-            end = base + batch.num_rows
-            yield self._prepared(batch, pa.array(np.arange(base, end)), staged)
-            base = end
-
-    def _prepared(
-        self, batch: pa.RecordBatch, numbers: Any, staged: pa.Schema
-    ) -> pa.RecordBatch:
-        for name in self._options.keys:
-            if batch.column(name).null_count:
-                raise InvalidPayload(
-                    f"the key column {name!r} is null in a row; filter such rows out, "
-                    "or replace the null"
-                )
-        columns = list(batch.columns)
-        if self._options.vector is not None:
-            at = batch.schema.get_field_index(self._options.vector)
-            size = staged.field(at).type.list_size
-            columns[at] = to_vectors(columns[at], size, self._options.vector)
-        return pa.RecordBatch.from_arrays([*columns, numbers], schema=staged)
+            check_keys(batch, self.keys)
+            columns = list(batch.columns)
+            if self.vector is not None:
+                at = batch.schema.get_field_index(self.vector)
+                size = staged.field(at).type.list_size
+                columns[at] = to_vectors(columns[at], size, self.vector)
+            columns.append(pa.array(np.arange(base, base + batch.num_rows)))
+            yield pa.RecordBatch.from_arrays(columns, schema=staged)
+            base += batch.num_rows
 
     def _target(self, database: Database) -> Any:
-        options = self._options
-        table = database.find(options.table)
-        if table is None and not options.create:
-            raise NotFound(
-                f"there is no table {options.table!r}; createTable=true creates it"
-            )
-        if table is None:
+        table = database.find(self.table)
+        if table is None and self.may_create:
             schema = self._staged_schema(database)
             schema = schema.remove(schema.get_field_index(_ROW))
-            if options.batch_column is not None:
-                schema = schema.append(pa.field(options.batch_column, pa.string()))
-            database.create(options.table, schema)
-            table = database.open(options.table)
-        wrong = options.problems_with(self._schema, table.schema)
+            if self.batch_column is not None:
+                schema = schema.append(pa.field(self.batch_column, pa.string()))
+            table = database.create(self.table, schema)
+        wrong = self.problems_with(pa.schema([]) if table is None else table.schema)
         if wrong:
             raise InvalidRequest("; ".join(wrong))
         return table
@@ -211,18 +345,17 @@ class LanceSink:
     def _merge(
         self, database: Database, table: Any, outputs: Sequence[StagedRows]
     ) -> None:
-        keys, order = self._options.keys, self._options.order
-        found = [
-            database.read(each, [*dict.fromkeys([*keys, *order]), _ROW])
+        columns = [*dict.fromkeys([*self.keys, *self.order]), _ROW]
+        # The store returns rows in any order.
+        sorted_keys = [
+            pa.Table.from_batches(database.read(each, columns)).sort_by(_ROW)
             for each in outputs
         ]
-        # The store returns rows in any order.
-        sorted_keys = [pa.Table.from_batches(rows).sort_by(_ROW) for rows in found]
-        masks = latest_rows(sorted_keys, keys, order)
-        schema = self._row_schema(table, None)
-        rows = _TrackedBatches(self._rows(database, outputs, masks, None, schema))
+        masks = latest_rows(sorted_keys, self.keys, self.order)
+        schema = pa.schema([table.schema.field(name) for name in self.schema.names])
+        rows = _TrackedBatches(self._rows(database, outputs, schema, masks=masks))
         with rows.reraising(), database.translated_errors():
-            merge = table.merge_insert(list(keys))
+            merge = table.merge_insert(list(self.keys))
             merge.when_matched_update_all().when_not_matched_insert_all().execute(
                 rows.reader(schema)
             )
@@ -234,28 +367,23 @@ class LanceSink:
         outputs: Sequence[StagedRows],
         mark: str | None,
     ) -> None:
-        schema = self._row_schema(table, mark)
-        rows = _TrackedBatches(self._rows(database, outputs, None, mark, schema))
+        names = [*self.schema.names, *filter(None, [mark and self.batch_column])]
+        schema = pa.schema([table.schema.field(name) for name in names])
+        rows = _TrackedBatches(self._rows(database, outputs, schema, mark=mark))
         with rows.reraising(), database.translated_errors():
             table.add(rows.reader(schema))
-
-    def _row_schema(self, table: Any, mark: str | None) -> pa.Schema:
-        names = list(self._schema.names)
-        if mark is not None:
-            assert self._options.batch_column is not None
-            names.append(self._options.batch_column)
-        return pa.schema([table.schema.field(name) for name in names])
 
     def _rows(
         self,
         database: Database,
         outputs: Sequence[StagedRows],
-        masks: Sequence[Any] | None,
-        mark: str | None,
         schema: pa.Schema,
+        *,
+        masks: Sequence[Any] | None = None,
+        mark: str | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the staged rows as rows of the table: those of *masks*, or all."""
-        names = list(self._schema.names)
+        names = list(self.schema.names)
         for index, output in enumerate(outputs):
             for staged in database.read(output, [*names, _ROW]):
                 batch = staged
@@ -270,29 +398,16 @@ class LanceSink:
                 except pa.ArrowInvalid as error:
                     raise InvalidPayload(
                         f"a row does not fit the table: {error}"
-                    ) from (error)
-
-    def _drop_stale_tables(self, database: Database, key: BatchKey) -> None:
-        """Drop the staging tables, also those of attempts that were killed."""
-        start = self._prefix(key)
-        for name in database.names(RESERVED):
-            number = name.removeprefix(start).partition("_")[0]
-            is_ours = name.startswith(start) and number.isdecimal()
-            if (is_ours and int(number) <= key.number) or database.is_expired(name):
-                database.drop(name)
+                    ) from error
 
     def _maintain(self, database: Database, table: Any, key: BatchKey) -> None:
-        options = self._options
-        if options.index != "none" and database.count(table) >= options.index_rows_min:
-            assert options.vector is not None
-            database.index(table, options.vector, options.index, options.metric)
-        every = options.optimize_every
+        if self.index != "none" and database.count(table) >= self.index_rows_min:
+            assert self.vector is not None
+            database.index(table, self.vector, self.index, self.metric)
+        every = self.optimize_every
         if every and key.number % every == every - 1:
             with database.translated_errors():
                 table.optimize()
-
-    def _prefix(self, key: BatchKey) -> str:
-        return f"{RESERVED}{digest(key.app, self._options.table)}_"
 
 
 class _TrackedBatches:
@@ -326,5 +441,9 @@ class _TrackedBatches:
             raise
 
 
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+def _can_become(has: pa.DataType, to: pa.DataType) -> bool:
+    try:
+        pa.array([], has).cast(to)
+    except pa.ArrowNotImplementedError:
+        return False
+    return True

@@ -8,46 +8,39 @@ describes the commit protocol.
 from __future__ import annotations
 
 import logging
-import time
 import uuid
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.types import StructType
 
 from pydanube.model.errors import (
     BrokerError,
-    Conflict,
     InvalidConfig,
-    InvalidPayload,
     InvalidRequest,
-    NotFound,
     Unavailable,
 )
 from pydanube.model.retry import RetryPolicy
 from pydanube.reader.option_parsing import Option
 from pydanube.sinks import json_text, postgres_sql
-from pydanube.sinks.postgres_database import Database, connect, open_connection
+from pydanube.sinks.postgres_database import Database, connect
 from pydanube.sinks.postgres_sql import Plan, TableName, Target
-from pydanube.sinks.retrying import Failed, parse_retry_policy, persist
-from pydanube.spark.dataframe_columns import arrow_schema, missing_columns
-from pydanube.spark.sink import BatchIdentity, StagedRows
-from pydanube.spark.sink_data_source import SinkDataSource
-from pydanube.spark.sink_options import (
-    APP_ID,
-    BATCH_ID,
-    RETRIES,
-    RETRY_INTERVAL,
-    parse_sink_options,
+from pydanube.sinks.retrying import RETRY_OPTIONS, parse_retry_policy, persist
+from pydanube.sinks.staging import (
+    COMMITS,
+    ORDER_COLUMNS,
+    check_keys,
+    check_same_query,
+    is_stale,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from pyspark.sql.types import StructType
-
-    from pydanube.spark.sink import BatchKey, TaskKey
+from pydanube.spark.dataframe_columns import arrow_schema, missing_columns
+from pydanube.spark.sink import BatchIdentity, BatchKey, StagedRows, TaskKey
+from pydanube.spark.sink_data_source import SinkDataSource
+from pydanube.spark.sink_options import APP_ID, BATCH_ID, parse_sink_options
 
 log = logging.getLogger(__name__)
 
@@ -71,12 +64,7 @@ OPTIONS = (
         "Update the row that has the same values in these columns, or insert it; they "
         "need a unique index. Without this option all rows are inserted.",
     ),
-    Option(
-        "orderColumns",
-        "",
-        "The latest row of a key in a batch is the one with the greatest values in "
-        "these columns, then the last one in the highest partition.",
-    ),
+    ORDER_COLUMNS,
     Option(
         "deleteColumn",
         "",
@@ -88,147 +76,98 @@ OPTIONS = (
         "false",
         "Create the table if it does not exist, with `keyColumns` as its primary key.",
     ),
-    RETRIES,
-    RETRY_INTERVAL,
+    *RETRY_OPTIONS,
     APP_ID,
     BATCH_ID,
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PostgresOptions:
-    """The options of a sink."""
-
-    uri: str = field(repr=False)
-    table: TableName
-    keys: tuple[str, ...]
-    order: tuple[str, ...]
-    delete: str | None
-    create: bool
-    retries: RetryPolicy
-    identity: BatchIdentity
-
-    @classmethod
-    def parse(cls, options: Mapping[str, str]) -> PostgresOptions:
-        """
-        Parse *options*.
-
-        Raises:
-            InvalidConfig: An option is unknown, malformed or contradicts another.
-        """
-        given = parse_sink_options(options, OPTIONS)
-        keys = given.names("keyColumns")
-        for name in ("orderColumns", "deleteColumn"):
-            if given.text(name) and not keys:
-                raise InvalidConfig(f"{name}: only with keyColumns")
-        delete = given.text("deleteColumn") or None
-        if delete in keys:
-            raise InvalidConfig("deleteColumn: cannot be a key column")
-        return cls(
-            uri=given.text("uri"),
-            table=TableName.parse(given.text("table")),
-            keys=keys,
-            order=given.names("orderColumns"),
-            delete=delete,
-            create=given.boolean("createTable"),
-            retries=parse_retry_policy(given),
-            identity=BatchIdentity.parse(given),
-        )
-
-    def plan(self, schema: pa.Schema) -> Plan:
-        """
-        Return the plan for writing rows of *schema*.
-
-        Raises:
-            InvalidConfig: An option names a missing column, or PostgreSQL does not
-                support a type.
-        """
-        wrong = [
-            *missing_columns("keyColumns", self.keys, schema),
-            *missing_columns("orderColumns", self.order, schema),
-            *missing_columns("deleteColumn", filter(None, [self.delete]), schema),
-        ]
-        plan = Plan(
-            table=self.table,
-            schema=schema,
-            keys=self.keys,
-            order=self.order,
-            delete=self.delete,
-        )
-        wrong += plan.problems()
-        if wrong:
-            raise InvalidConfig("; ".join(wrong))
-        return plan
-
-
 class PostgresDataSource(SinkDataSource):
     """``format("danube-postgres")``."""
-
-    def overwriting(self, sink: Any) -> PostgresSink:
-        assert isinstance(sink, PostgresSink)
-        return sink.overwriting()
 
     @classmethod
     def name(cls) -> str:
         return "danube-postgres"
 
     def sink(self, schema: StructType) -> tuple[PostgresSink, BatchIdentity]:
-        options = PostgresOptions.parse(dict(self.options))
-        return PostgresSink(options, options.plan(arrow_schema(schema))), (
-            options.identity
-        )
+        sink = PostgresSink.parse(dict(self.options), arrow_schema(schema))
+        return sink, sink.identity
+
+    def overwriting(self, sink: Any) -> PostgresSink:
+        assert isinstance(sink, PostgresSink)
+        return replace(sink, plan=replace(sink.plan, is_overwrite=True))
 
 
 def check(options: Mapping[str, str], schema: StructType) -> list[str]:
     """Return what would prevent writing rows of *schema*; empty if nothing."""
-    try:
-        wanted = PostgresOptions.parse(options)
-        plan = wanted.plan(arrow_schema(schema))
-        with open_connection(wanted.uri) as database:
-            return _problems(database, plan, may_create=wanted.create)
-    except BrokerError as error:
-        return [str(error)]
-
-
-def _problems(database: Database, plan: Plan, *, may_create: bool) -> list[str]:
-    target = database.describe(plan.table)
-    if target is None:
-        if may_create:
-            return []
-        return [f"there is no table {plan.table}; createTable=true creates it"]
-    found = plan.problems_with(target)
-    if not found and database.query(postgres_sql.describe_privileges(plan.table)) != [
-        (True,)
-    ]:
-        found.append(f"the user of the uri may not write to {plan.table}")
-    types = {column.name: column.type for column in target.columns}
-    for name in plan.written:
-        if name in types:
-            found += database.cast_problems(plan, name, types[name])
-    return found
+    return PostgresSink.parse(options, arrow_schema(schema)).problems()
 
 
 class _StagedRowsLost(Exception):
     """The staged rows are lost, so that retrying the commit cannot succeed."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresSink:
     """Writes batches into a table."""
 
-    def __init__(
-        self,
-        options: PostgresOptions,
-        plan: Plan,
-        wait: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._options = options
-        self._plan = plan
-        self._wait = wait
+    uri: str = field(repr=False)
+    plan: Plan
+    may_create: bool
+    retries: RetryPolicy
+    identity: BatchIdentity
 
-    def overwriting(self) -> PostgresSink:
-        """Return the same sink for batches that each replace all rows."""
-        plan = replace(self._plan, is_overwrite=True)
-        return PostgresSink(self._options, plan, self._wait)
+    @classmethod
+    def parse(cls, options: Mapping[str, str], schema: pa.Schema) -> PostgresSink:
+        """
+        Return the sink with *options* for rows of *schema*.
+
+        Raises:
+            InvalidConfig: An option is unknown or malformed, contradicts another or
+                names a missing column, or PostgreSQL does not support a type.
+        """
+        given = parse_sink_options(options, OPTIONS)
+        keys, order = given.names("keyColumns"), given.names("orderColumns")
+        for name in ("orderColumns", "deleteColumn"):
+            if given.text(name) and not keys:
+                raise InvalidConfig(f"{name}: only with keyColumns")
+        delete = given.text("deleteColumn") or None
+        if delete in keys:
+            raise InvalidConfig("deleteColumn: cannot be a key column")
+        table = TableName.parse(given.text("table"))
+        plan = Plan(table=table, schema=schema, keys=keys, order=order, delete=delete)
+        wrong = [
+            *missing_columns("keyColumns", keys, schema),
+            *missing_columns("orderColumns", order, schema),
+            *missing_columns("deleteColumn", filter(None, [delete]), schema),
+            *plan.problems(),
+        ]
+        if wrong:
+            raise InvalidConfig("; ".join(wrong))
+        return cls(
+            uri=given.text("uri"),
+            plan=plan,
+            may_create=given.boolean("createTable"),
+            retries=parse_retry_policy(given),
+            identity=BatchIdentity.parse(given),
+        )
+
+    def problems(self) -> list[str]:
+        """Return what prevents writing to the table; empty if nothing."""
+        plan = self.plan
+        with closing(connect(self.uri)) as database:
+            target = database.describe(plan.table)
+            if self.may_create and not target.columns:
+                return []
+            found = plan.problems_with(target)
+            privileges = postgres_sql.describe_privileges(plan.table)
+            if not found and database.query(privileges) != [(True,)]:
+                found.append(f"the user of the uri may not write to {plan.table}")
+            types = {column.name: column.type for column in target.columns}
+            for name in plan.written:
+                if name in types:
+                    found += database.cast_problems(plan, name, types[name])
+            return found
 
     def write(self, key: TaskKey, batches: Iterator[pa.RecordBatch]) -> StagedRows:
         """
@@ -241,14 +180,15 @@ class PostgresSink:
             InvalidPayload: A key is null.
             InvalidRequest: The server refuses the rows.
         """
-        count = 0
+        plan, count = self.plan, 0
+        connection = persist(partial(connect, self.uri), self.retries)
         # One transaction: if it fails, the staging table does not exist either.
-        with self._connected() as database, database.transaction():
+        with closing(connection) as database, database.transaction():
             [(hour,)] = database.query(postgres_sql.HOUR)
-            staging = self._plan.staging_name(key.batch, hour, uuid.uuid4().hex[:8])
-            database.execute(self._plan.create_staging(staging))
+            staging = plan.staging_name(key.batch, hour, uuid.uuid4().hex[:8])
+            database.execute(plan.create_staging(staging))
             for batch in batches:
-                database.copy(self._plan.table.sibling(staging), self._staged(batch))
+                database.copy(plan.table.sibling(staging), self._staged(batch))
                 count += batch.num_rows
         return StagedRows(staging, count)
 
@@ -265,63 +205,45 @@ class PostgresSink:
             InvalidRequest: The server refuses the rows.
         """
         try:
-            persist(
-                lambda: self._try_commit(key, outputs),
-                self._options.retries,
-                self._wait,
-            )
+            persist(partial(self._move, key, outputs), self.retries)
         except _StagedRowsLost as lost:
             raise Unavailable(
                 f"{lost}: the server has lost the staged rows, probably in a crash; "
                 "nothing is written, and the batch can be repeated"
             ) from None
-        with suppress(BrokerError), open_connection(self._options.uri) as database:
+        with suppress(BrokerError), closing(connect(self.uri)) as database:
             self._drop_stale_tables(database, key)
 
     def abort(self, key: BatchKey, outputs: Sequence[StagedRows]) -> None:
-        with suppress(BrokerError), open_connection(self._options.uri) as database:
-            database.drop([self._plan.table.sibling(each.staging) for each in outputs])
+        with suppress(BrokerError), closing(connect(self.uri)) as database:
+            database.drop([self.plan.table.sibling(each.staging) for each in outputs])
             self._drop_stale_tables(database, key)
 
-    def _try_commit(
-        self, key: BatchKey, outputs: Sequence[StagedRows]
-    ) -> Failed | None:
-        try:
-            with open_connection(self._options.uri) as database, database.transaction():
-                self._move(database, key, outputs)
-        except Unavailable as error:
-            return Failed(error)
-        return None
-
-    def _move(
-        self, database: Database, key: BatchKey, outputs: Sequence[StagedRows]
-    ) -> None:
-        plan = self._plan
-        database.create_table(
-            plan.create_commits(), plan.table.sibling(postgres_sql.COMMITS)
-        )
-        if database.query(plan.insert_commit(key)):
-            target = self._target(database)
-            wanted = {each.staging: each.row_count for each in outputs}
-            self._require_all(database, wanted)
-            if plan.is_overwrite:
-                database.execute(plan.delete_all())
-            if wanted:
-                database.execute(plan.move(list(wanted), target))
-        else:
-            self._require_same_query(database, key)
-        for each in outputs:
-            database.execute(f"DROP TABLE IF EXISTS {plan.table.sibling(each.staging)}")
+    def _move(self, key: BatchKey, outputs: Sequence[StagedRows]) -> None:
+        plan = self.plan
+        with closing(connect(self.uri)) as database, database.transaction():
+            database.create_table(plan.create_commits(), plan.table.sibling(COMMITS))
+            if database.query(plan.insert_commit(key)):
+                target = self._target(database)
+                wanted = {each.staging: each.row_count for each in outputs}
+                self._require_all(database, wanted)
+                if plan.is_overwrite:
+                    database.execute(plan.delete_all())
+                if wanted:
+                    database.execute(plan.move(list(wanted), target))
+            else:
+                [(number, query)] = database.query(plan.select_commit(key))
+                check_same_query(key, number, query)
+                log.info("batch %s is in %s already", key, plan.table)
+            for each in outputs:
+                staging = plan.table.sibling(each.staging)
+                database.execute(f"DROP TABLE IF EXISTS {staging}")
 
     def _target(self, database: Database) -> Target:
-        if self._options.create:
-            database.create_table(self._plan.create_target(), self._plan.table)
-        target = database.describe(self._plan.table)
-        if target is None:
-            raise NotFound(
-                f"there is no table {self._plan.table}; createTable=true creates it"
-            )
-        wrong = self._plan.problems_with(target)
+        if self.may_create:
+            database.create_table(self.plan.create_target(), self.plan.table)
+        target = database.describe(self.plan.table)
+        wrong = self.plan.problems_with(target)
         if wrong:
             raise InvalidRequest("; ".join(wrong))
         return target
@@ -329,57 +251,30 @@ class PostgresSink:
     def _require_all(self, database: Database, wanted: Mapping[str, int]) -> None:
         if not wanted:
             return
-        [there] = database.query(self._plan.find_staged(list(wanted)))
+        [there] = database.query(self.plan.find_staged(list(wanted)))
         lost = [name for name, oid in zip(wanted, there, strict=True) if oid is None]
         if not lost:
-            [found] = database.query(self._plan.count_staged(list(wanted)))
-            lost = postgres_sql.lost_rows(wanted, found)
+            [found] = database.query(self.plan.count_staged(list(wanted)))
+            counts = zip(wanted.items(), found, strict=True)
+            lost = [name for (name, count), there in counts if count != there]
         if lost:
             raise _StagedRowsLost(", ".join(lost))
 
-    def _require_same_query(self, database: Database, key: BatchKey) -> None:
-        [(number, query)] = database.query(self._plan.select_commit(key))
-        if query != key.query:
-            raise Conflict(
-                f"appId {key.app!r} was used by another query up to batch {number}, so "
-                f"batch {key.number} counts as already written: use a new appId for a "
-                "query with a new checkpoint"
-            )
-        log.info("batch %s is in %s already", key, self._plan.table)
-
     def _drop_stale_tables(self, database: Database, key: BatchKey) -> None:
         """Drop the staging tables of attempts that were killed."""
-        plan = self._plan
-        names = [name for (name,) in database.query(plan.staging_names())]
+        table = self.plan.table
+        names = [name for (name,) in database.query(self.plan.staging_names())]
         [(hour,)] = database.query(postgres_sql.HOUR)
+        stale = [name for name in names if is_stale(name, key, table.name)]
+        expired = [name for name in names if postgres_sql.is_expired(name, hour)]
         # Separately: the user may lack the right to drop tables of other queries.
-        for left in (plan.stale_tables(key, names), plan.expired(names, hour)):
-            if left:
-                database.drop([plan.table.sibling(name) for name in left])
+        for left in filter(None, (stale, expired)):
+            database.drop([table.sibling(name) for name in left])
 
     def _staged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        for name in self._plan.keys:
-            if batch.column(name).null_count:
-                raise InvalidPayload(
-                    f"the key column {name!r} is null in a row; filter such rows out, "
-                    "or replace the null"
-                )
+        check_keys(batch, self.plan.keys)
         columns = [
             json_text.texts(column) if postgres_sql.is_json(column.type) else column
             for column in batch.columns
         ]
         return pa.RecordBatch.from_arrays(columns, batch.schema.names)
-
-    @contextmanager
-    def _connected(self) -> Iterator[Database]:
-        def attempt() -> Database | Failed:
-            try:
-                return connect(self._options.uri)
-            except Unavailable as error:
-                return Failed(error)
-
-        database = persist(attempt, self._options.retries, self._wait)
-        try:
-            yield database
-        finally:
-            database.close()

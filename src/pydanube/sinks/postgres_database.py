@@ -4,24 +4,17 @@ A connection to PostgreSQL, with its errors translated.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pydanube.model.errors import (
-    BrokerError,
-    InvalidConfig,
-    InvalidRequest,
-    Unavailable,
-)
+import pyarrow as pa
+
+from pydanube.model.errors import BrokerError, InvalidRequest, Unavailable
+from pydanube.model.extras import require
 from pydanube.sinks import postgres_sql, secrets
-from pydanube.sinks.postgres_sql import Column, Target
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    import pyarrow as pa
-
-    from pydanube.sinks.postgres_sql import Plan, TableName
+from pydanube.sinks.postgres_sql import Column, Plan, TableName, Target
+from pydanube.sinks.staging import cast_problem, literal
 
 CONNECT_TIMEOUT_S = 10
 LOCK_TIMEOUT = "1s"
@@ -41,26 +34,13 @@ def connect(uri: str) -> Database:
     Raises:
         Unavailable: The server does not answer.
         InvalidRequest: The server refuses the connection.
-        InvalidConfig: The driver is not installed.
+        MissingExtra: The driver is not installed.
     """
-    try:
-        from adbc_driver_postgresql import dbapi  # noqa: PLC0415  # An extra.
-    except ImportError as error:
-        raise InvalidConfig(
-            "danube-postgres needs its driver: pip install 'pydanube[postgres]'"
-        ) from error
+    require("postgres", "danube-postgres")
+    from adbc_driver_postgresql import dbapi  # noqa: PLC0415  # An extra.
+
     with _translated_errors(uri):
         return Database(dbapi.connect(_with_connect_timeout(uri)), uri)
-
-
-@contextmanager
-def open_connection(uri: str) -> Iterator[Database]:
-    """Connect, and close the connection at the end."""
-    database = connect(uri)
-    try:
-        yield database
-    finally:
-        database.close()
 
 
 class Database:
@@ -98,7 +78,7 @@ class Database:
 
         A lock serializes concurrent creations, which fail even with IF NOT EXISTS.
         """
-        name = postgres_sql.literal(str(creates))
+        name = literal(str(creates))
         if self.query(f"SELECT to_regclass({name}) IS NULL") == [(True,)]:
             self.execute(f"SELECT pg_advisory_xact_lock(hashtext({name}))")
             self.execute(statement)
@@ -110,11 +90,9 @@ class Database:
                 table.name, batch, mode="append", db_schema_name=table.schema
             )
 
-    def describe(self, table: TableName) -> Target | None:
-        """Return the columns and unique indexes of *table*; None if it is missing."""
+    def describe(self, table: TableName) -> Target:
+        """Return the columns and unique indexes of *table*; none if it is missing."""
         columns = self.query(postgres_sql.describe_columns(table))
-        if not columns:
-            return None
         unique = self.query(postgres_sql.describe_unique(table))
         return Target(
             tuple(Column(*row) for row in columns),
@@ -129,7 +107,7 @@ class Database:
         except InvalidRequest:
             self._roll_back()
             has = postgres_sql.column_type(kind)
-            return [f"the column {name!r} is {has} and cannot be cast to {to}"]
+            return [cast_problem(name, has, to)]
         return []
 
     def drop(self, tables: Sequence[TableName]) -> None:

@@ -10,37 +10,33 @@ DataFrame and are cast to those of the target's columns when they move.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from pydanube.model.errors import InvalidConfig
 from pydanube.sinks.json_text import is_writable
-from pydanube.spark.sink import digest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from pydanube.spark.sink import BatchKey
-
-COMMITS = "danube_commits"
-RESERVED = "_danube_"
-"""The prefix of staging tables, and of the columns that only they have."""
+from pydanube.sinks.staging import (
+    COMMITS,
+    RESERVED,
+    STAGING_AGE_MAX_DAYS,
+    column_problems,
+    literal,
+    reserved_columns,
+    staging_prefix,
+    unsupported_columns,
+)
+from pydanube.spark.sink import BatchKey
 
 _ROW = RESERVED + "row"
 _PIECE = RESERVED + "piece"
 _GONE = RESERVED + "gone"
 
-STAGING_AGE_MAX_HOURS = 7 * 24
-"""The age at which the staging tables of abandoned queries are dropped."""
-
 HOUR = "SELECT floor(extract(epoch FROM now()) / 3600)::bigint"
 """The query for the current hour by the server's clock."""
 
-_STAGING = re.compile(
-    rf"{RESERVED}[0-9a-f]+_(?P<number>[0-9]+)_(?P<hour>[0-9]+)_[0-9a-f]+"
-)
+_STAGING = re.compile(rf"{RESERVED}[0-9a-f]+_[0-9]+_(?P<hour>[0-9]+)_[0-9a-f]+")
 _PART = r'"(?:[^"]|"")+"|[^".\s]+'
 _TABLE = re.compile(rf"^(?:({_PART})\.)?({_PART})$")
 
@@ -135,17 +131,8 @@ class Plan:
 
     def problems(self) -> list[str]:
         """Return what is wrong with the DataFrame, whatever the table."""
-        found = [
-            f"the column {field.name!r} has the type {field.type}, which "
-            "danube-postgres does not support; cast it, for example to a string"
-            for field in self.schema
-            if column_type(field.type) is None
-        ]
-        found += [
-            f"the name of the column {name!r} begins with {RESERVED}, which is reserved"
-            for name in self.schema.names
-            if name.startswith(RESERVED)
-        ]
+        found = unsupported_columns(self.schema, "danube-postgres", column_type)
+        found += reserved_columns(self.schema)
         if self.delete in self.schema.names and (
             self.schema.field(self.delete).type != pa.bool_()
         ):
@@ -154,14 +141,10 @@ class Plan:
 
     def problems_with(self, target: Target) -> list[str]:
         """Return what prevents writing such rows to *target*."""
-        by_name = {column.name: column for column in target.columns}
-        found = []
-        for name in self.written:
-            if name not in by_name:
-                there = ", ".join(by_name)
-                found.append(f"{self.table} has no column {name!r}; it has {there}")
-            elif by_name[name].is_computed:
-                found.append(f"{self.table}: the column {name!r} cannot be written")
+        there = {column.name: not column.is_computed for column in target.columns}
+        found = column_problems(self.table, self.written, there)
+        if not there:
+            return found
         found += [
             f"{self.table}: the column {column.name!r} must have a value, and the "
             "DataFrame has no such column"
@@ -169,10 +152,9 @@ class Plan:
             if column.is_required and column.name not in self.written
         ]
         if self.keys and frozenset(self.keys) not in target.unique:
-            names = ", ".join(map(quote_identifier, self.keys))
             found.append(
                 f"keyColumns: {self.table} has no unique index on exactly these "
-                f"columns; CREATE UNIQUE INDEX ON {self.table} ({names})"
+                f"columns; CREATE UNIQUE INDEX ON {self.table} ({_list(self.keys)})"
             )
         return found
 
@@ -237,49 +219,38 @@ class Plan:
         return self._upsert(rows, cast, names)
 
     def _upsert(self, rows: str, cast: str, names: str) -> str:
-        keys = _list(self.keys)
+        keys, on = _list(self.keys), _list(self.keys, "k.")
         # Orders by the staged values, which compare as they do in Spark.
         order = ", ".join(
             [
-                *(f"k.{quote_identifier(name)}" for name in self.keys),
+                on,
                 *(f"s.{quote_identifier(name)} DESC NULLS LAST" for name in self.order),
                 f"s.{_PIECE} DESC",
                 f"s.{_ROW} DESC",
             ]
         )
-        on = ", ".join(f"k.{quote_identifier(name)}" for name in self.keys)
-        chosen = ", ".join(f"k.{quote_identifier(name)}" for name in self.written)
-        deleted = (
-            ""
-            if self.delete is None
-            else f", s.{quote_identifier(self.delete)} AS {_GONE}"
-        )
-        latest = (
-            f"latest AS MATERIALIZED (SELECT DISTINCT ON ({on}) {chosen}{deleted} "
-            f"FROM ({rows}) AS s, LATERAL (SELECT {cast}) AS k ORDER BY {order})"
-        )
+        chosen = _list(self.written, "k.")
         updates = ", ".join(
             f"{quote_identifier(name)} = EXCLUDED.{quote_identifier(name)}"
             for name in self.written
             if name not in self.keys
         )
         action = f"DO UPDATE SET {updates}" if updates else "DO NOTHING"
-        upsert = (
-            f"INSERT INTO {self.table} ({names}) SELECT {names} FROM latest"
-            f"{'' if self.delete is None else f' WHERE {_GONE} IS NOT TRUE'} "
+        deleted = gone = condition = ""
+        if self.delete is not None:
+            deleted = f", s.{quote_identifier(self.delete)} AS {_GONE}"
+            theirs, ours = _list(self.keys, "t."), _list(self.keys, "latest.")
+            gone = (
+                f", gone AS (DELETE FROM {self.table} AS t USING latest WHERE "
+                f"latest.{_GONE} AND ({theirs}) = ({ours}))"
+            )
+            condition = f" WHERE {_GONE} IS NOT TRUE"
+        return (
+            f"WITH latest AS MATERIALIZED (SELECT DISTINCT ON ({on}) {chosen}{deleted} "
+            f"FROM ({rows}) AS s, LATERAL (SELECT {cast}) AS k ORDER BY {order}){gone} "
+            f"INSERT INTO {self.table} ({names}) SELECT {names} FROM latest{condition} "
             f"ON CONFLICT ({keys}) {action}"
         )
-        if self.delete is None:
-            return f"WITH {latest} {upsert}"
-        same = " AND ".join(
-            f"t.{quote_identifier(name)} = latest.{quote_identifier(name)}"
-            for name in self.keys
-        )
-        gone = (
-            f"gone AS (DELETE FROM {self.table} AS t USING latest "
-            f"WHERE latest.{_GONE} AND {same})"
-        )
-        return f"WITH {latest}, {gone} {upsert}"
 
     def create_commits(self) -> str:
         """Return the statement that creates the table of commit records."""
@@ -291,56 +262,24 @@ class Plan:
 
     def insert_commit(self, key: BatchKey) -> str:
         """Return the statement that records the batch; no row if it was recorded."""
-        values = ", ".join(
-            (
-                literal(key.app),
-                literal(self.target),
-                str(key.number),
-                literal(key.query),
-            )
-        )
+        names = ", ".join(map(literal, (key.app, self.table.name, key.query)))
         return (
-            f"INSERT INTO {self.table.sibling(COMMITS)} AS c (app, target, batch, "
-            f"query) VALUES ({values}) ON CONFLICT (app, target) DO UPDATE SET batch = "
-            "EXCLUDED.batch, query = EXCLUDED.query, committed_at = now() WHERE "
-            "c.batch < EXCLUDED.batch RETURNING 1"
+            f"INSERT INTO {self.table.sibling(COMMITS)} AS c (app, target, query, "
+            f"batch) VALUES ({names}, {key.number}) ON CONFLICT (app, target) DO "
+            "UPDATE SET batch = EXCLUDED.batch, query = EXCLUDED.query, committed_at = "
+            "now() WHERE c.batch < EXCLUDED.batch RETURNING 1"
         )
 
     def select_commit(self, key: BatchKey) -> str:
         """Return the query for the last recorded batch and the query that wrote it."""
         return (
             f"SELECT batch, query FROM {self.table.sibling(COMMITS)} WHERE app = "
-            f"{literal(key.app)} AND target = {literal(self.target)}"
+            f"{literal(key.app)} AND target = {literal(self.table.name)}"
         )
-
-    @property
-    def target(self) -> str:
-        """Return the name of the table in commit records."""
-        return self.table.name
 
     def staging_name(self, key: BatchKey, hour: int, suffix: str) -> str:
         """Return the name of a staging table; *suffix* makes it unique."""
-        return f"{self._staging_prefix(key)}{key.number}_{hour}_{suffix}"
-
-    def stale_tables(self, key: BatchKey, names: Iterable[str]) -> list[str]:
-        """Return those of *names* that are this query's, up to this batch."""
-        start = self._staging_prefix(key)
-        return [
-            name
-            for name in names
-            if (found := _STAGING.match(name))
-            and name.startswith(start)
-            and int(found["number"]) <= key.number
-        ]
-
-    def expired(self, names: Iterable[str], hour: int) -> list[str]:
-        """Return those of *names* that belong to abandoned queries."""
-        return [
-            name
-            for name in names
-            if (found := _STAGING.match(name))
-            and int(found["hour"]) < hour - STAGING_AGE_MAX_HOURS
-        ]
+        return f"{staging_prefix(key, self.table.name)}{key.number}_{hour}_{suffix}"
 
     def staging_names(self) -> str:
         """Return the query for the names of all staging tables of all queries."""
@@ -352,8 +291,11 @@ class Plan:
             f"starts_with(c.relname::text, {literal(RESERVED)})"
         )
 
-    def _staging_prefix(self, key: BatchKey) -> str:
-        return f"{RESERVED}{digest(key.app, self.target)}_"
+
+def is_expired(name: str, hour: int) -> bool:
+    """Return whether the staging table *name* belongs to an abandoned query."""
+    found = _STAGING.match(name)
+    return found is not None and int(found["hour"]) < hour - 24 * STAGING_AGE_MAX_DAYS
 
 
 def column_type(kind: pa.DataType) -> str | None:
@@ -418,27 +360,13 @@ def unique_columns(rows: Iterable[tuple[int, str]]) -> tuple[frozenset[str], ...
     return tuple(frozenset(names) for names in by_index.values())
 
 
-def lost_rows(expected: Mapping[str, int], found: Sequence[int]) -> list[str]:
-    """Return the staging tables that have lost rows."""
-    return [
-        name
-        for (name, count), there in zip(expected.items(), found, strict=True)
-        if count != there
-    ]
-
-
 def quote_identifier(name: str) -> str:
     """Return *name* as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
-def literal(text: str) -> str:
-    """Return *text* as an SQL string literal."""
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _list(names: Iterable[str]) -> str:
-    return ", ".join(map(quote_identifier, names))
+def _list(names: Iterable[str], prefix: str = "") -> str:
+    return ", ".join(prefix + quote_identifier(name) for name in names)
 
 
 def _oid(table: TableName) -> str:

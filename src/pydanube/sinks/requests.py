@@ -7,18 +7,19 @@ Messages contain only the origin of a request's URL, never its path or headers.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from pydanube.model.errors import InvalidConfig, Unavailable
+from pydanube.model.extras import require
+from pydanube.model.retry import RetryPolicy
 from pydanube.sinks import secrets
-from pydanube.sinks.retrying import Failed, parse_retry_after, persist
+from pydanube.sinks.retrying import RetryLater, persist
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    import httpx
-
-    from pydanube.model.retry import RetryPolicy
+    import httpx  # An extra.
 
 RETRYABLE_STATUSES = frozenset({408, 425, 429})
 """Statuses below 500 after which the same request may succeed."""
@@ -40,24 +41,18 @@ class Requests:
         Create the client; it does not connect yet.
 
         Raises:
-            InvalidConfig: The HTTP client library is not installed.
+            MissingExtra: The HTTP client library is not installed.
         """
-        try:
-            import httpx  # noqa: PLC0415  # An extra.
-        except ImportError as error:
-            raise InvalidConfig(
-                "sinks over HTTP need httpx: pip install 'pydanube[http]'"
-            ) from error
+        require("http", "a sink over HTTP")
+        import httpx  # noqa: PLC0415
+
         self._errors = httpx.TransportError
         self._wrong_address = (httpx.UnsupportedProtocol, httpx.InvalidURL)
         self._client = httpx.Client(timeout=timeout_s)
         self._retries = retries
         self._wait = wait
 
-    def __enter__(self) -> Requests:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._client.close()
 
     def send(
@@ -83,7 +78,7 @@ class Requests:
         shown = f"{method} {secrets.url_origin(url)}"
         is_retryable = is_retryable or is_retryable_status
 
-        def attempt() -> httpx.Response | Failed:
+        def attempt() -> httpx.Response:
             try:
                 response = self._client.request(
                     method, url, params=params, headers=headers, content=content
@@ -93,12 +88,12 @@ class Requests:
             except self._errors as error:
                 what = type(error).__name__
                 reason = secrets.redact(str(error), secrets.in_url(url))
-                return Failed(Unavailable(f"{shown}: {what}: {reason or 'no answer'}"))
+                message = f"{shown}: {what}: {reason or 'no answer'}"
+                raise Unavailable(message) from None
             if is_retryable(response):
-                after_s = parse_retry_after(
-                    response.headers.get("retry-after"), response.headers.get("date")
-                )
-                return Failed(Unavailable(f"{shown}: {summarize(response)}"), after_s)
+                found = response.headers
+                delay_s = requested_delay_s(found.get("retry-after"), found.get("date"))
+                raise RetryLater(f"{shown}: {summarize(response)}", delay_s)
             return response
 
         return persist(attempt, self._retries, self._wait)
@@ -115,3 +110,24 @@ def summarize(response: Any) -> str:
     if len(text) > SHOWN_CHARACTERS_MAX:
         text = text[:SHOWN_CHARACTERS_MAX] + " …"
     return f"{response.status_code} {response.reason_phrase}: {text or 'no body'}"
+
+
+def requested_delay_s(text: str | None, date: str | None) -> float:
+    """
+    Return the seconds in the HTTP header ``Retry-After``; 0 if it is malformed.
+
+    A date is compared with the header ``Date`` of the same response, because the clock
+    of the server may differ.
+    """
+    if text is not None and text.strip().isdecimal():
+        return float(text)
+    at, now = _instant(text), _instant(date)
+    return 0.0 if at is None or now is None else max(0.0, (at - now).total_seconds())
+
+
+def _instant(text: str | None) -> datetime | None:
+    try:
+        found = parsedate_to_datetime(text or "")
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, TypeVar
+import time
+from collections.abc import Callable
+from typing import TypeVar
 
+from pydanube.model.errors import Unavailable
 from pydanube.model.retry import RetryPolicy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-
-    from pydanube.model.errors import Unavailable
-    from pydanube.reader.option_parsing import ParsedOptions
+from pydanube.reader.option_parsing import Option, ParsedOptions
 
 T = TypeVar("T")
+
+RETRY_OPTIONS = (
+    Option("retries", "5", "How often a temporary failure is retried."),
+    Option(
+        "retryIntervalMs",
+        "500",
+        "The delay before the first retry; it doubles with each further retry, up to "
+        "30 s.",
+    ),
+)
 
 DELAY_MAX_S = 30.0
 """The longest delay, unless the server requests a longer one."""
@@ -38,21 +43,23 @@ def parse_retry_policy(given: ParsedOptions) -> RetryPolicy:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """An attempt that failed for a temporary reason."""
+class RetryLater(Unavailable):
+    """The server requests a delay before the next attempt."""
 
-    error: Unavailable
-    retry_after_s: float | None = None
+    code = "retry_later"
+
+    def __init__(self, message: str, delay_s: float) -> None:
+        super().__init__(message)
+        self.delay_s = delay_s
 
 
 def persist(
-    attempt: Callable[[], T | Failed],
+    attempt: Callable[[], T],
     policy: RetryPolicy,
-    wait: Callable[[float], None],
+    wait: Callable[[float], None] = time.sleep,
 ) -> T:
     """
-    Return the result of *attempt*, which is repeated while it fails.
+    Return the result of *attempt*, which is repeated while it raises ``Unavailable``.
 
     Delays are never shorter than the server requests.
 
@@ -61,36 +68,11 @@ def persist(
     """
     failures = 0
     while True:
-        outcome = attempt()
-        if not isinstance(outcome, Failed):
-            return outcome
-        failures += 1
-        requested_s = outcome.retry_after_s or 0.0
-        if not policy.allows(failures) or requested_s > REQUESTED_DELAY_MAX_S:
-            raise outcome.error
+        try:
+            return attempt()
+        except Unavailable as error:
+            failures += 1
+            requested_s = error.delay_s if isinstance(error, RetryLater) else 0.0
+            if not policy.allows(failures) or requested_s > REQUESTED_DELAY_MAX_S:
+                raise
         wait(max(policy.delay_s(failures), requested_s))
-
-
-def parse_retry_after(text: str | None, date: str | None) -> float | None:
-    """
-    Return the seconds in the HTTP header ``Retry-After``; None if it is malformed.
-
-    A date is compared with the header ``Date`` of the same response, because the clock
-    of the server may differ.
-    """
-    if text is None:
-        return None
-    if text.strip().isdecimal():
-        return float(text)
-    at, now = _instant(text), _instant(date)
-    if at is None or now is None:
-        return None
-    return max(0.0, (at - now).total_seconds())
-
-
-def _instant(text: str | None) -> datetime | None:
-    try:
-        found = parsedate_to_datetime(text or "")
-    except ValueError:
-        return None
-    return found if found.tzinfo is not None else None

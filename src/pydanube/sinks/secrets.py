@@ -5,13 +5,10 @@ The redaction of secrets in messages and logs.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from pydanube.model.redaction import MASK, mask
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _PASSWORD = re.compile(r"(password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)", re.IGNORECASE)
 

@@ -2,7 +2,8 @@
 The sink formats of this package, for ``df.write.format(…)``.
 
 The module of each format has a Spark data source and a function ``check``, which
-validates options and columns before a query starts.
+validates options and columns before a query starts: it returns all problems, or raises
+the first one.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+from pydanube.model.errors import BrokerError
+from pydanube.model.extras import MissingExtra
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -36,5 +40,8 @@ def check_sink(name: str, options: Mapping[str, str], schema: StructType) -> lis
     module = SINKS.get(name)
     if module is None:
         return []
-    found: list[str] = import_module(module).check(options, schema)
+    try:
+        found: list[str] = import_module(module).check(options, schema)
+    except (BrokerError, MissingExtra, OSError) as error:
+        return [str(error)]
     return found

@@ -21,12 +21,6 @@ BATCH_ID = Option(
     "The number of the batch, for a batch write in `foreachBatch`; needs `appId`. "
     "Streams number their batches themselves.",
 )
-RETRIES = Option("retries", "5", "How often a temporary failure is retried.")
-RETRY_INTERVAL = Option(
-    "retryIntervalMs",
-    "500",
-    "The delay before the first retry; it doubles with each further retry, up to 30 s.",
-)
 
 
 def parse_sink_options(

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter
 from pyspark.sql.types import StructType
 
-from pydanube.model.errors import BrokerError, InvalidConfig
+from pydanube.model.errors import InvalidConfig
 from pydanube.model.schemas import SchemaReference
 from pydanube.model.staging import StagedPart
 from pydanube.reader.catalog import process_client
@@ -40,14 +40,11 @@ def check(options: Mapping[str, str], schema: StructType) -> list[str]:
 
     If all rows are for one topic, the check asks the broker about it.
     """
-    try:
-        parsed = parse_write_options(options)
-        columns = arrow_schema(schema)
-        found = check_columns(columns, parsed)
-        if not found and parsed.topic is not None:
-            check_topic(process_client(parsed.url), parsed, columns)
-    except BrokerError as error:
-        return [str(error)]
+    parsed = parse_write_options(options)
+    columns = arrow_schema(schema)
+    found = check_columns(columns, parsed)
+    if not found and parsed.topic is not None:
+        check_topic(process_client(parsed.url), parsed, columns)
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from pydanube.model.errors import BrokerError, InvalidRequest
+from pydanube.model.errors import InvalidRequest
 from pydanube.spark.dataframe_columns import columns_of
 from pydanube.spark.sink_data_source import SinkDataSource
 from pydanube.tables.table_sink import LakeSink
@@ -39,12 +39,9 @@ class LakeDataSource(SinkDataSource):
 
     @classmethod
     def check(cls, options: Mapping[str, str], schema: StructType) -> list[str]:
-        """Return what would prevent writing rows of *schema*; empty if nothing."""
-        try:
-            table, write, _ = cls.parse_options(options)
-            table.check(columns_of(schema), write)
-        except BrokerError as error:
-            return [str(error)]
+        """Raise if rows of *schema* cannot be written."""
+        table, write, _ = cls.parse_options(options)
+        table.check(columns_of(schema), write)
         return []
 
     def schema(self) -> str:

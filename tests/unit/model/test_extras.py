@@ -10,6 +10,7 @@ from pydanube.model.extras import EXTRAS, MissingExtra, require
 from support.project import ROOT
 
 DISTRIBUTIONS = {
+    "adbc_driver_postgresql": "adbc-driver-postgresql",
     "grpc_tools": "grpcio-tools",
     "jsonschema_rs": "jsonschema-rs",
     "prometheus_client": "prometheus-client",

@@ -12,13 +12,13 @@ from pydanube.model.errors import (
     PermissionDenied,
     Unavailable,
 )
-from pydanube.sinks.clickhouse import ClickHouseOptions, translate
+from pydanube.sinks.clickhouse import ClickHouseSink, translate
 
 SCHEMA = pa.schema({"id": pa.int64()})
 
 
-def options(**given):
-    return ClickHouseOptions.parse({"table": "t"} | given)
+def sink(**given):
+    return ClickHouseSink.parse({"table": "t"} | given, SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -33,16 +33,16 @@ def options(**given):
 )
 def test_invalid_options_are_refused(given, message):
     with pytest.raises(InvalidConfig, match=message):
-        options(**given)
+        sink(**given)
 
 
 def test_missing_option_columns_are_refused():
     with pytest.raises(InvalidConfig, match="orderBy: the DataFrame has no column"):
-        options(createTable="true", orderBy="no").plan(SCHEMA)
+        sink(createTable="true", orderBy="no")
 
 
 def test_password_is_not_shown():
-    assert "sesame" not in repr(options(password="sesame"))
+    assert "sesame" not in repr(sink(password="sesame"))
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,10 @@ from pydanube.sinks.clickhouse_sql import (
     check_engine,
     column_type,
     literal,
-    move_token,
     parse_commit_record,
     quote_identifier,
 )
-from pydanube.spark.sink import BatchKey
 
-KEY = BatchKey("app", 7, "query")
 SCHEMA = pa.schema({"id": pa.int64(), "text": pa.string()})
 
 
@@ -78,18 +75,6 @@ def test_commit_record_is_parsed():
     assert parse_commit_record([[str(7 * 2 + MOVING), "q", "a,b"]]) == begun
     done = CommitRecord(7, is_done=True, query="q", stagings=())
     assert parse_commit_record([[str(7 * 2 + DONE), "q", ""]]) == done
-
-
-def test_each_staging_table_has_its_own_token():
-    assert move_token(KEY, 3) == "app:7:3"
-
-
-def test_stale_staging_tables_are_found():
-    this, other = plan(), plan(table="other")
-    names = [this.staging_name(BatchKey("app", n, ""), "0123abcd") for n in (6, 7, 8)]
-    strange = other.staging_name(KEY, "0123abcd")
-    rows = [*([name, "0"] for name in names), [strange, "0"], ["_danube_old", "1"]]
-    assert this.stale_tables(KEY, rows) == [*names[:2], "_danube_old"]
 
 
 def test_identifiers_and_literals_are_escaped():

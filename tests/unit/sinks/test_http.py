@@ -1,15 +1,18 @@
 """Tests of the sink danube-http without a server."""
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
 
 from pydanube.model.errors import InvalidConfig
-from pydanube.sinks.http import HttpOptions
+from pydanube.sinks.http import HttpSink
+
+SCHEMA = pa.schema({"id": pa.int64()})
 
 
-def options(**given):
-    return HttpOptions.parse({"url": "https://host/x"} | given)
+def sink(**given):
+    return HttpSink.parse({"url": "https://host/x"} | given, SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -24,10 +27,10 @@ def options(**given):
 )
 def test_invalid_options_are_refused(given, message):
     with pytest.raises(InvalidConfig, match=message):
-        options(**given)
+        sink(**given)
 
 
 def test_headers_and_url_are_not_shown():
-    found = options(url="https://h/hooks/sesame", **{"header.Authorization": "sesame"})
+    found = sink(url="https://h/hooks/sesame", **{"header.Authorization": "sesame"})
     assert "sesame" not in repr(found)
     assert found.headers == {"authorization": "sesame"}

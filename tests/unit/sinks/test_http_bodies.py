@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pydanube.model.errors import InvalidConfig
-from pydanube.sinks.http_bodies import format_named, idempotency_key
+from pydanube.sinks.http_bodies import FORMATS, idempotency_key
 from pydanube.spark.sink import BatchKey, TaskKey
 
 ROWS = pa.record_batch({"id": [1, 2, 3], "text": ["a", None, "b\n"]})
@@ -21,7 +21,7 @@ PIECE = TaskKey(BatchKey("app", 7, "query"), 3, 99)
 
 
 def bodies(name, rows_max=1000, bytes_max=1000):
-    found = format_named(name)
+    found = FORMATS[name]
     chunks = list(found.chunks([ROWS.slice(0, 1), ROWS.slice(1)], rows_max, bytes_max))
     return [found.body(chunk) for chunk in chunks]
 
@@ -44,7 +44,7 @@ def test_arrow_is_a_stream():
 
 @pytest.mark.parametrize("name", ["json", "ndjson", "arrow"])
 def test_single_row_has_no_enclosing_array(name):
-    found = format_named(name)
+    found = FORMATS[name]
     [chunk] = found.chunks([ROWS], 10, 1000)
     row = found.rows(chunk.slice(1, 1))[0].as_py()
     if name == "arrow":
@@ -56,7 +56,7 @@ def test_single_row_has_no_enclosing_array(name):
 @settings(deadline=None)
 @given(st.lists(st.text(max_size=20), min_size=1), st.integers(1, 200))
 def test_body_fills_its_size_limit(texts, bytes_max):
-    found = format_named("ndjson")
+    found = FORMATS["ndjson"]
     rows = pa.record_batch({"t": pa.array(texts, pa.string())})
     sent = [found.body(chunk) for chunk in found.chunks([rows], 1000, bytes_max)]
     assert [
@@ -68,8 +68,8 @@ def test_body_fills_its_size_limit(texts, bytes_max):
 
 def test_unsupported_type_is_reported_for_json_only():
     schema = pa.schema({"x": pa.duration("us")})
-    assert len(format_named("json").problems(schema)) == 1
-    assert format_named("arrow").problems(schema) == []
+    assert len(FORMATS["json"].problems(schema)) == 1
+    assert FORMATS["arrow"].problems(schema) == []
 
 
 def test_idempotency_key_depends_on_position_and_content():

@@ -6,13 +6,14 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pydanube.model.errors import InvalidConfig
-from pydanube.sinks.postgres import PostgresOptions
+from pydanube.sinks.postgres import PostgresSink
 
 SCHEMA = pa.schema({"id": pa.int64(), "gone": pa.bool_()})
 
 
-def options(**given):
-    return PostgresOptions.parse({"uri": "postgresql://h/d", "table": "t"} | given)
+def sink(**given):
+    options = {"uri": "postgresql://h/d", "table": "t"} | given
+    return PostgresSink.parse(options, SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -27,15 +28,15 @@ def options(**given):
 )
 def test_invalid_options_are_refused(given, message):
     with pytest.raises(InvalidConfig, match=message):
-        options(**given)
+        sink(**given)
 
 
 def test_missing_option_columns_are_refused():
     with pytest.raises(InvalidConfig, match="no column 'Id'; did you mean 'id'"):
-        options(keyColumns="Id").plan(SCHEMA)
-    found = options(keyColumns="id", deleteColumn="gone").plan(SCHEMA)
-    assert found.written == ["id"]
+        sink(keyColumns="Id")
+    found = sink(keyColumns="id", deleteColumn="gone")
+    assert found.plan.written == ["id"]
 
 
 def test_uri_is_not_shown():
-    assert "sesame" not in repr(options(uri="postgresql://ada:sesame@host/db"))
+    assert "sesame" not in repr(sink(uri="postgresql://ada:sesame@host/db"))

@@ -5,18 +5,17 @@ import pytest
 
 from pydanube.model.errors import InvalidConfig
 from pydanube.sinks.postgres_sql import (
-    STAGING_AGE_MAX_HOURS,
     Column,
     Plan,
     TableName,
     Target,
     column_type,
-    literal,
-    lost_rows,
+    is_expired,
     quote_identifier,
     staged_type,
     unique_columns,
 )
+from pydanube.sinks.staging import STAGING_AGE_MAX_DAYS
 from pydanube.spark.sink import BatchKey
 
 KEY = BatchKey("app", 7, "query")
@@ -113,27 +112,14 @@ def test_incompatible_target_is_reported():
     assert plan(keys=("at",)).problems_with(target)[-1].startswith('"shop"')
 
 
-def test_stale_staging_tables_are_found():
-    this, other = plan(), plan(table="other")
-    names = {
-        number: this.staging_name(BatchKey("app", number, ""), 1000, "0123abcd")
-        for number in (6, 7, 8)
-    }
-    strange = [other.staging_name(KEY, 1000, "0123abcd"), "_danube_user", "x"]
-    everything = [*names.values(), *strange]
-    assert this.stale_tables(KEY, everything) == [names[6], names[7]]
-    assert this.expired(everything, 1000 + STAGING_AGE_MAX_HOURS) == []
-    assert this.expired(everything, 1001 + STAGING_AGE_MAX_HOURS) == [
-        *names.values(),
-        strange[0],
-    ]
-    assert max(map(len, everything)) <= 63
+def test_expired_staging_tables_are_found():
+    name = plan().staging_name(KEY, 1000, "0123abcd")
+    hours_max = 24 * STAGING_AGE_MAX_DAYS
+    assert not is_expired(name, 1000 + hours_max)
+    assert is_expired(name, 1001 + hours_max)
+    assert not is_expired("_danube_user", 1001 + hours_max)
+    assert len(name) <= 63
 
 
-def test_staging_tables_with_lost_rows_are_found():
-    assert lost_rows({"a": 3, "b": 2}, [3, 0]) == ["b"]
-
-
-def test_identifiers_and_literals_are_escaped():
+def test_identifiers_are_escaped():
     assert quote_identifier('a"b') == '"a""b"'
-    assert literal("a'b") == "'a''b'"

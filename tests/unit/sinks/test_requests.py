@@ -1,13 +1,17 @@
 """Tests of HTTP requests with retries."""
 
+from contextlib import closing
+
 import pytest
 
 pytest.importorskip("httpx")
 
 from pydanube.model.errors import InvalidConfig, Unavailable
 from pydanube.model.retry import RetryPolicy
-from pydanube.sinks.requests import Requests
+from pydanube.sinks.requests import Requests, requested_delay_s
 from support.http_server import Answer, Broken, LocalServer
+
+DATE = "Sat, 21 Nov 2026 12:00:00 GMT"
 
 
 @pytest.fixture
@@ -18,8 +22,8 @@ def pauses():
 @pytest.fixture
 def requests(pauses):
     retries = RetryPolicy(1.0, 30.0, retries_max=2)
-    with Requests(timeout_s=5.0, retries=retries, wait=pauses.append) as requests:
-        yield requests
+    with closing(Requests(timeout_s=5.0, retries=retries, wait=pauses.append)) as made:
+        yield made
 
 
 @pytest.fixture
@@ -58,3 +62,21 @@ def test_malformed_url_is_not_retried(requests, pauses):
     with pytest.raises(InvalidConfig, match="url"):
         requests.send("POST", "http://[::1")
     assert pauses == []
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("120", 120.0),
+        ("Sat, 21 Nov 2026 12:00:30 GMT", 30.0),
+        ("Sat, 21 Nov 2026 11:00:00 GMT", 0.0),
+        ("soon", 0.0),
+        (None, 0.0),
+    ],
+)
+def test_retry_after_is_a_number_or_a_time_of_the_servers_clock(text, wanted):
+    assert requested_delay_s(text, DATE) == wanted
+
+
+def test_retry_after_time_needs_a_date_header():
+    assert requested_delay_s(DATE, None) == 0.0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pydanube.sinks import clickhouse, http, lance_options, postgres
+from pydanube.sinks import clickhouse, http, lancedb, postgres
 from pydanube.spark.sink_options import APP_ID, parse_sink_options
 from support.option_tables import options_table
 from support.project import ROOT
@@ -15,7 +15,7 @@ def test_options_of_spark_itself_are_ignored():
 
 @pytest.mark.parametrize(
     "declared",
-    [postgres.OPTIONS, clickhouse.OPTIONS, lance_options.OPTIONS, http.OPTIONS],
+    [postgres.OPTIONS, clickhouse.OPTIONS, lancedb.OPTIONS, http.OPTIONS],
 )
 def test_guide_has_the_table_of_each_sink(declared):
     guide = ROOT / "docs/guide/sinks.md"

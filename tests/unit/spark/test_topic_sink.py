@@ -171,13 +171,15 @@ def test_spark_finds_the_sink_by_its_name():
 
 
 def test_check_lists_all_problems(client):
-    from pydanube.spark.topic_sink import check, check_topic
+    from pydanube.spark.formats import check_sink
+    from pydanube.spark.topic_sink import check_topic
 
-    assert "did you mean 'topic'" in check({"topc": TOPIC}, MESSAGES)[0]
+    [problem] = check_sink("danube", {"topc": TOPIC}, MESSAGES)
+    assert "did you mean 'topic'" in problem
     text = StructType([StructField("text", StringType())])
-    assert len(check({"topic": TOPIC}, text)) == 2
+    assert len(check_sink("danube", {"topic": TOPIC}, text)) == 2
     interval = StructType([StructField("value", CalendarIntervalType())])
-    assert "Arrow" in check({"topic": TOPIC}, interval)[0]
+    assert "Arrow" in check_sink("danube", {"topic": TOPIC}, interval)[0]
     options = parse_write_options({"topic": TOPIC})
     check_topic(client, options, pa.schema({"payload": pa.binary()}))
     client.schemas.register("orders", Schema.of(int))

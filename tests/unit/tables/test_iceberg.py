@@ -5,7 +5,8 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from pydanube.model.errors import InvalidRequest
-from pydanube.tables.iceberg import IcebergDataSource, check
+from pydanube.spark.formats import check_sink
+from pydanube.tables.iceberg import IcebergDataSource
 from support.lake_tables import catalog_of, options, table_in
 
 pytestmark = pytest.mark.slow
@@ -20,15 +21,17 @@ def given(tmp_path):
 
 
 def test_missing_table_accepts_any_schema(tmp_path):
-    assert check(given(tmp_path), ROWS) == []
+    assert check_sink("danube-iceberg", given(tmp_path), ROWS) == []
     assert table_in(tmp_path, "iceberg").schema() is None
 
 
 def test_incompatible_columns_are_reported(tmp_path):
     table_in(tmp_path, "iceberg").prepare(pa.schema([("n", pa.int64())]), options())
-    [problem] = check(given(tmp_path), OTHERS)
+    [problem] = check_sink("danube-iceberg", given(tmp_path), OTHERS)
     assert "no columns m" in problem
-    [problem] = check(given(tmp_path) | {"partitionBy": "day(n)"}, ROWS)
+    [problem] = check_sink(
+        "danube-iceberg", given(tmp_path) | {"partitionBy": "day(n)"}, ROWS
+    )
     assert "the column n is int64" in problem
 
 

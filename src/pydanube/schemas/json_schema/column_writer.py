@@ -44,7 +44,7 @@ def check_writable(actual: pa.DataType, path: str = "value") -> None:
                 "JSON object are text; cast them to string"
             )
         check_writable(actual.item_type, f"{path}{{}}")
-    elif _scalar_schema(actual) is None:
+    elif scalar_schema(actual) is None:
         raise InvalidRequest(
             f"{path} is {actual}, which JSON cannot represent; cast it to string"
         )
@@ -76,12 +76,12 @@ def write_texts(
         values = _additional_of(schema, document)
         inner, written = write_texts(array.items, values, document)
         entries = pc.binary_join_element_wise(
-            _quoted(array.keys), pc.fill_null(inner, "null"), ":"
+            quote(array.keys), pc.fill_null(inner, "null"), ":"
         )
         texts = _joined(array, entries, "{", "}")
         written = {"type": "object", "additionalProperties": written}
     else:
-        texts, written = _scalar_texts(array), _scalar_schema(actual)
+        texts, written = scalar_texts(array), scalar_schema(actual)
     if array.null_count > ignored_nulls and not types.is_null(actual):
         written = {"anyOf": [written, {"type": "null"}]}
     return texts, written
@@ -110,7 +110,7 @@ def _write_objects(array: pa.Array, schema: Any, document: Any) -> tuple[pa.Arra
             text = pc.fill_null(text, "null")
         if is_required or column.null_count == nulls:
             always.append(field.name)
-        name = "," + _quoted(pa.array([field.name]))[0].as_py() + ":"
+        name = "," + quote(pa.array([field.name]))[0].as_py() + ":"
         part = pc.binary_join_element_wise(name, text, "")
         parts.append(pc.fill_null(part, ""))
     if parts:
@@ -126,10 +126,11 @@ def _write_objects(array: pa.Array, schema: Any, document: Any) -> tuple[pa.Arra
     }
 
 
-def _scalar_texts(array: pa.Array) -> pa.Array:
+def scalar_texts(array: pa.Array) -> pa.Array:
+    """Return the JSON text of each value; nulls stay null."""
     actual = array.type
     if types.is_string(actual):
-        return _quoted(array)
+        return quote(array)
     if types.is_binary(actual):
         encoded = [
             None if each is None else base64.b64encode(each).decode()
@@ -152,7 +153,7 @@ def _scalar_texts(array: pa.Array) -> pa.Array:
     return array.cast(pa.string())
 
 
-def _scalar_schema(actual: pa.DataType) -> Any:
+def scalar_schema(actual: pa.DataType) -> Any:
     """Return the schema of texts of *actual*; None if JSON cannot represent it."""
     if types.is_null(actual):
         return {"type": "null"}
@@ -189,7 +190,8 @@ def _additional_of(schema: Any, document: Any) -> Any:
     return found.get("additionalProperties") if name == "object" else None
 
 
-def _quoted(texts: pa.Array) -> pa.Array:
+def quote(texts: pa.Array) -> pa.Array:
+    """Return *texts* as JSON strings; nulls stay null."""
     if pc.any(pc.match_substring_regex(texts, _UNUSUAL)).as_py():
         for raw, escaped in _ESCAPES:
             texts = pc.replace_substring(texts, raw, escaped)
