@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 
 from pydanube.model.dead_letters import ORIGINAL_OFFSET, ORIGINAL_TOPIC, REASON
 from pydanube.model.errors import BrokerError
@@ -20,22 +22,10 @@ from pydanube.pipelines.functions import NoSuchFunction, load_function
 from pydanube.pipelines.loading import Pipeline
 from pydanube.pipelines.options import resolve, sink_options, source_options
 from pydanube.pipelines.problems import Path as SpecPath
-from pydanube.pipelines.problems import Problems
+from pydanube.pipelines.problems import Problems, option_path
 from pydanube.pipelines.rules import DEAD_LETTERS
-from pydanube.pipelines.spark_errors import (
-    SPARK_ERRORS,
-    condition_of,
-    error_message,
-    location_in,
-    parameters_of,
-)
+from pydanube.pipelines.spark_errors import SPARK_ERRORS, error_message, location_in
 from pydanube.pipelines.spec import Sink, Source, Step, Trigger, Watermark
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-
-P = TypeVar("P", Source, Step)
 
 _ERROR = "_error"
 _VALUE = "value"
@@ -98,37 +88,38 @@ class Builder:
         spec = self._pipeline.spec
         for name, source in spec.sources.items():
             if name not in self._failed:
-                self._build(name, ("sources", name), source, self._source)
+                path: SpecPath = ("sources", name)
+                with self._collecting(path):
+                    self._define(path, source, self._source(source, path))
         for name, step in spec.steps.items():
-            self._build(name, ("steps", name), step, self._step)
+            path = ("steps", name)
+            with self._collecting(path):
+                self._define(path, step, self._step(step, path))
         for name, sink in spec.sinks.items():
-            if sink.input not in self._failed:
-                frame = self._tables[sink.input]
-                self._add(name, ("sinks", name), frame, sink)
+            path = ("sinks", name)
+            if sink.input in self._tables:
+                with self._collecting(path):
+                    self._add(name, path, self._tables[sink.input], sink)
         # Dead letters start first, so that they have what the other queries skip.
         return sorted(self._queries, key=lambda query: "." not in query.name)
 
-    def _build(
-        self,
-        name: str,
-        path: SpecPath,
-        part: P,
-        build: Callable[[P, SpecPath], DataFrame],
-    ) -> None:
+    @contextmanager
+    def _collecting(self, path: SpecPath) -> Iterator[None]:
+        """Report an error of the body, and skip everything that depends on it."""
         try:
-            frame = build(part, path)
-            if part.watermark is not None:
-                frame = _watermarked(frame, part.watermark, (*path, "watermark"))
-        except _Failed as error:
+            yield
+        except (_Failed, BrokerError) as error:
             if str(error):
-                self._problems.add(error.path, str(error))
-            self._failed.add(name)
-        except BrokerError as error:
-            self._problems.add(path, str(error))
-            self._failed.add(name)
-        else:
-            self._tables[name] = frame
-            frame.createOrReplaceTempView(name)
+                place = error.path if isinstance(error, _Failed) else path
+                self._problems.add(place, str(error))
+            self._failed.add(str(path[-1]))
+
+    def _define(self, path: SpecPath, part: Source | Step, frame: DataFrame) -> None:
+        if part.watermark is not None:
+            frame = _watermarked(frame, part.watermark, (*path, "watermark"))
+        name = str(path[-1])
+        self._tables[name] = frame
+        frame.createOrReplaceTempView(name)
 
     def _source(self, source: Source, path: SpecPath) -> DataFrame:
         frame = self._load(source, path, source.schema)
@@ -152,7 +143,7 @@ class Builder:
         if schema is not None:
             if source.dead_letters is not None and _ERROR not in schema:
                 schema += f", {_ERROR} string"
-            with _spark_errors_at((*path, "schema")):
+            with _failing_at((*path, "schema")):
                 reader = reader.schema(schema)
         try:
             if source.files is not None:
@@ -188,39 +179,30 @@ class Builder:
         return f"there is no table {missing}; the sources and steps so far are: {known}"
 
     def _call(self, text: str, step: Step, path: SpecPath) -> DataFrame:
-        from pyspark.sql import DataFrame  # noqa: PLC0415  # It takes a while.
-
         inputs = step.inputs or []
         path = (*path, "python")
         if self._failed & set(inputs):
             raise _Failed(path)
-        function = self._function(text, path)
+        with _failing_at(path):
+            function = load_function(text, self._pipeline.directory)
         try:
             frame = function(*(self._tables[each] for each in inputs), **step.arguments)
             if isinstance(frame, DataFrame):
                 return _analysed(frame)
         except Exception as error:  # User code.
             file = self._pipeline.directory / text.rpartition(":")[0]
-            kind = "" if condition_of(error) else f"{type(error).__name__}: "
-            found = f"{kind}{error_message(error)}{_where(error, file)}"
+            is_sparks = isinstance(error, PySparkException)
+            kind = "" if is_sparks else f"{type(error).__name__}: "
+            found = f"{kind}{error_message(error)}{location_in(error, file.resolve())}"
             raise _Failed(path, found) from error
         found = type(frame).__name__
         raise _Failed(path, f"must return a DataFrame, and returned a {found}")
 
-    def _function(self, text: str, path: SpecPath) -> Callable[..., Any]:
-        try:
-            return load_function(text, self._pipeline.directory)
-        except NoSuchFunction as error:
-            raise _Failed(path, str(error)) from error
-
     def _add(self, name: str, path: SpecPath, frame: DataFrame, sink: Sink) -> None:
         function = None
         if sink.python is not None:
-            try:
-                function = self._function(sink.python, (*path, "python"))
-            except _Failed as error:
-                self._problems.add(error.path, str(error))
-                return
+            with _failing_at((*path, "python")):
+                function = load_function(sink.python, self._pipeline.directory)
         self._queries.append(
             Query(
                 name=name,
@@ -243,10 +225,10 @@ def _analysed(frame: DataFrame) -> DataFrame:
 
 
 @contextmanager
-def _spark_errors_at(path: SpecPath) -> Iterator[None]:
+def _failing_at(path: SpecPath) -> Iterator[None]:
     try:
         yield
-    except SPARK_ERRORS as error:
+    except (NoSuchFunction, *SPARK_ERRORS) as error:
         raise _Failed(path, error_message(error)) from error
 
 
@@ -255,19 +237,14 @@ def _watermarked(frame: DataFrame, watermark: Watermark, path: SpecPath) -> Data
         known = ", ".join(frame.columns)
         found = f"there is no column {watermark.column}; there are: {known}"
         raise _Failed((*path, "column"), found)
-    with _spark_errors_at(path):
+    with _failing_at(path):
         return _analysed(frame.withWatermark(watermark.column, watermark.delay))
 
 
 def _locate(source: Source, path: SpecPath, text: str) -> SpecPath:
     """Return the path of the option or field that Spark's message is about."""
-    for option in source.options:
-        if option.lower() in text.lower():
-            return (*path, "options", option)
-    for word in ("files", "jdbc", "format"):
-        if getattr(source, word):
-            return (*path, word)
-    return path
+    words = [word for word in ("files", "jdbc", "format") if getattr(source, word)]
+    return option_path(path, source.options, text) or (*path, *words[:1])
 
 
 def _decoded(frame: DataFrame) -> DataFrame:
@@ -298,17 +275,15 @@ def _undecodable(frame: DataFrame, *, for_topic: bool) -> DataFrame:
 
 def _missing_table(error: Exception) -> str:
     """Return the table that *error* reports as missing; empty for other errors."""
-    if condition_of(error) != "TABLE_OR_VIEW_NOT_FOUND":
+    if not isinstance(error, PySparkException) or (
+        error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND"
+    ):
         return ""
-    return parameters_of(error).get("relationName", "").strip("`")
+    parameters = error.getMessageParameters() or {}
+    return str(parameters.get("relationName", "")).strip("`")
 
 
 def _location_in_sql(error: Exception) -> str:
     found: list[Any] = getattr(error, "getQueryContext", list)() or []
     fragments = [each.fragment() for each in found if each.fragment()]
     return f" (near {fragments[0]!r})" if fragments else ""
-
-
-def _where(error: Exception, file: Path) -> str:
-    location = location_in(error, file.resolve())
-    return f" ({location})" if location else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, TextIO
 
@@ -32,25 +31,7 @@ COLUMNS = (
 )
 
 
-class Display(ABC):
-    """Shows the messages and the progress of a run."""
-
-    def begin(self) -> None:  # noqa: B027  # Most displays need neither.
-        """Start the display."""
-
-    def end(self) -> None:  # noqa: B027
-        """End the display."""
-
-    @abstractmethod
-    def say(self, text: str) -> None:
-        """Show a message."""
-
-    @abstractmethod
-    def show(self, queries: Sequence[QueryProgress]) -> None:
-        """Show the current progress of the queries."""
-
-
-class LiveTable(Display):
+class LiveTable:
     """A table on a terminal that is redrawn with each change."""
 
     def __init__(self, console: Console | None = None) -> None:
@@ -76,12 +57,18 @@ class LiveTable(Display):
         self._live.update(table, refresh=True)
 
 
-class LineDisplay(Display):
+class LineDisplay:
     """One line of text for each change, for output that is not a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._shown: dict[str, str] = {}
+
+    def begin(self) -> None:
+        """Do nothing: only a table has a beginning and an end."""
+
+    def end(self) -> None:
+        """Do nothing."""
 
     def say(self, text: str) -> None:
         self._write(text)
@@ -94,7 +81,19 @@ class LineDisplay(Display):
                 self._write(line)
 
     def _line_of(self, query: QueryProgress) -> str:
-        return line_of(query)
+        parts = [query.state.value]
+        if query.batch is not None:
+            parts.append(f"batch {query.batch}")
+            parts.append(f"{_number(query.rows)} rows")
+            parts.append(f"{_number(query.processing_rate)} rows/s")
+            if query.input_rate is not None:
+                parts.append(f"{_number(query.input_rate)} rows/s in")
+            if query.lag is not None:
+                parts.append(f"lag {_number(query.lag)}")
+            parts.append(f"took {query.duration_s or 0:.2f} s")
+        if query.error is not None:
+            parts.append(f"last error: {query.error}")
+        return f"{query.name}: {', '.join(parts)}"
 
     def _write(self, line: str) -> None:
         self._stream.write(line + "\n")
@@ -127,21 +126,8 @@ def cells_of(query: QueryProgress) -> tuple[str, ...]:
     )
 
 
-def line_of(query: QueryProgress) -> str:
-    """Return *query* as a line of text."""
-    parts = [query.state.value]
-    if query.batch is not None:
-        parts.append(f"batch {query.batch}")
-        parts.append(f"{_number(query.rows)} rows")
-        parts.append(f"{_number(query.processing_rate)} rows/s")
-        if query.input_rate is not None:
-            parts.append(f"{_number(query.input_rate)} rows/s in")
-        if query.lag is not None:
-            parts.append(f"lag {_number(query.lag)}")
-        parts.append(f"took {query.duration_s or 0:.2f} s")
-    if query.error is not None:
-        parts.append(f"last error: {query.error}")
-    return f"{query.name}: {', '.join(parts)}"
+Display = LiveTable | LineDisplay
+"""Shows the messages and the progress of a run."""
 
 
 def display_for(kind: str, stream: TextIO) -> Display:

@@ -12,7 +12,6 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -94,23 +93,16 @@ def _import(module_path: str, directory: Path) -> Any:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    with _importable(path.parent):
-        sys.modules[name] = module
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[name]
-            raise
-    return module
-
-
-@contextmanager
-def _importable(directory: Path) -> Iterator[None]:
-    sys.path.insert(0, str(directory))
+    sys.modules[name] = module
+    sys.path.insert(0, str(path.parent))
     try:
-        yield
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
     finally:
-        sys.path.remove(str(directory))
+        sys.path.remove(str(path.parent))
+    return module
 
 
 def _send_by_value(directory: Path, before: set[str]) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from msgspec import structs
 
-from pydanube.pipelines.parameters import Secrets, Substitution
+from pydanube.pipelines.parameters import Substitution
 from pydanube.pipelines.problems import InvalidPipeline, Problem, Problems
 from pydanube.pipelines.reading import Document, read_document
 from pydanube.pipelines.rules import Rules
@@ -28,7 +28,8 @@ class Pipeline:
     spec: Spec
     broker: str
     """The broker of sources and sinks that do not set their own."""
-    secrets: Secrets
+    redact: Callable[[str], str]
+    """Replaces secrets in a text."""
     document: Document
     trigger: Trigger
 
@@ -78,13 +79,13 @@ def load(
     tree = substitution.substitute(document.tree)
     spec = parse_spec(tree, problems)
     if spec is None:
-        problems.refuse(file, substitution.secrets.redact)
+        problems.refuse(file, substitution.redact)
     assert spec is not None
     broker = spec.broker or environment.get(BROKER_VARIABLE) or URL_DEFAULT
     Rules(spec, broker, file.parent, problems).check()
-    problems.refuse(file, substitution.secrets.redact)
+    problems.refuse(file, substitution.redact)
     trigger = parse_trigger(spec.trigger)
-    return Pipeline(file, spec, broker, substitution.secrets, document, trigger)
+    return Pipeline(file, spec, broker, substitution.redact, document, trigger)
 
 
 def locate(
@@ -110,7 +111,7 @@ def locate(
     if not isinstance(name, str) or not name:
         problems.add(("name",), "is missing")
     if any("${" in str(each) for each in (tree.get("name"), own)) or not name:
-        problems.refuse(file, substitution.secrets.redact)
+        problems.refuse(file, substitution.redact)
     return str(name), _state_of(file, str(name), path)
 
 

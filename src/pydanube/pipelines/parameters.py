@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from string import ascii_letters, digits
 from typing import Any
+from urllib.parse import quote
 
+from pydanube.model.errors import InvalidRequest
 from pydanube.model.redaction import mask
 from pydanube.model.suggestions import did_you_mean
 from pydanube.pipelines.problems import Path, Problems
@@ -24,26 +24,7 @@ PARAMETERS = "parameters"
 
 _PLACEHOLDER = re.compile(r"\$\$\{|\$\{([^{}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_PLAIN_IN_URLS = frozenset(ascii_letters + digits + "-._~")
 _WORDS = {"true": True, "false": False}
-
-
-@dataclass(frozen=True, slots=True)
-class Secrets:
-    """Secrets to redact in messages and files."""
-
-    values: frozenset[str] = frozenset()
-
-    def redact(self, text: str) -> str:
-        """Replace secrets in *text*, also in URLs and in JSON, with ``***``."""
-        return mask(text, self._forms())
-
-    def _forms(self) -> set[str]:
-        return {
-            form
-            for value in self.values
-            for form in (value, _in_url(value), json.dumps(value)[1:-1])
-        }
 
 
 class Substitution:
@@ -61,10 +42,14 @@ class Substitution:
         self._secrets: set[str] = set()
         self._values = self._parameters(tree.get(PARAMETERS), given)
 
-    @property
-    def secrets(self) -> Secrets:
-        """Return the secrets that have been used so far."""
-        return Secrets(frozenset(self._secrets))
+    def redact(self, text: str) -> str:
+        """Return *text* with the secrets used so far masked, also in URLs and JSON."""
+        forms = [
+            form
+            for value in self._secrets
+            for form in (value, quote(value, safe=""), json.dumps(value)[1:-1])
+        ]
+        return mask(text, forms)
 
     def substitute(self, value: Any, path: Path = ()) -> Any:
         """Return *value*, which is at *path*, with all substitutions."""
@@ -178,23 +163,15 @@ def parse_set(texts: Iterable[str]) -> dict[str, str]:
     Parse texts of the form ``name=value``.
 
     Raises:
-        ValueError: The ``=`` or the name is missing.
+        InvalidRequest: The ``=`` or the name is missing.
     """
     given = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            raise ValueError(f"--set must be NAME=VALUE, not {text!r}")
+            raise InvalidRequest(f"--set must be NAME=VALUE, not {text!r}")
         given[name.strip()] = value
     return given
-
-
-def _in_url(text: str) -> str:
-    """Return *text* percent-encoded."""
-    return "".join(
-        chr(byte) if chr(byte) in _PLAIN_IN_URLS else f"%{byte:02X}"
-        for byte in text.encode()
-    )
 
 
 def _expand(text: str, value_of: Callable[[str], Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
@@ -81,16 +82,19 @@ class Problems:
 
 def dotted(path: Path) -> str:
     """Return *path* as text, such as ``sources.orders.topics[0]``."""
-    text = ""
-    for part in path:
-        if isinstance(part, int):
-            text += f"[{part}]"
-        else:
-            text += f".{part}" if text else part
-    return text
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return "".join(parts).removeprefix(".")
 
 
 def listed(names: Iterable[str]) -> str:
     """Return *names* as ``a, b and c``."""
     *first, last = names or ("nothing",)
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def option_path(path: Path, options: Iterable[str], text: str) -> Path | None:
+    """Return the path of that option of the part at *path* which *text* names."""
+    for name in sorted(options, key=len, reverse=True):
+        if re.search(rf"\b{re.escape(name)}\b", text, re.IGNORECASE):
+            return (*path, "options", name)
+    return None

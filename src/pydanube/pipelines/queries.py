@@ -16,9 +16,9 @@ from typing import Any
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
 
-from pydanube.model.retry import RetryPolicy
 from pydanube.pipelines import formats
 from pydanube.pipelines.building import Query
+from pydanube.pipelines.loading import Pipeline
 from pydanube.pipelines.progress import QueryProgress, QueryState, key_of, unseen
 from pydanube.pipelines.spark_errors import SPARK_ERRORS, error_message
 from pydanube.pipelines.spec import TriggerKind
@@ -27,20 +27,13 @@ from pydanube.pipelines.spec import TriggerKind
 class StreamQuery:
     """A streaming query, with its retries."""
 
-    def __init__(
-        self,
-        query: Query,
-        name: str,
-        checkpoint: Path,
-        retries: RetryPolicy,
-        redact: Callable[[str], str],
-    ) -> None:
+    def __init__(self, query: Query, pipeline: Pipeline) -> None:
         self.progress = QueryProgress(name=query.name, writes_to=query.writes_to)
         self._query = query
-        self._name = name
-        self._checkpoint = checkpoint
-        self._retries = retries
-        self._redact = redact
+        self._name = f"{pipeline.name}.{query.name}"
+        self._checkpoint = pipeline.state.checkpoints / query.name
+        self._retries = pipeline.spec.retries.policy
+        self._redact = pipeline.redact
         self._handle: Any = None
         self._last_report: tuple[str, int, str] | None = None
         self._failures_in_a_row = 0
@@ -158,10 +151,10 @@ class StreamQuery:
 class TableWrite:
     """A write of bounded rows, in its own thread."""
 
-    def __init__(self, query: Query, redact: Callable[[str], str]) -> None:
+    def __init__(self, query: Query, pipeline: Pipeline) -> None:
         self.progress = QueryProgress(name=query.name, writes_to=query.writes_to)
         self._query = query
-        self._redact = redact
+        self._redact = pipeline.redact
         self._error: BaseException | None = None
         self._observed = Observation(f"{query.name}-rows")
         self._thread = threading.Thread(target=self._write, name=query.name)

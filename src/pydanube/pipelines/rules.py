@@ -19,7 +19,7 @@ from pydanube.pipelines import formats
 from pydanube.pipelines.functions import check_function
 from pydanube.pipelines.options import sink_options, topic_options
 from pydanube.pipelines.problems import Path as SpecPath
-from pydanube.pipelines.problems import Problems, listed
+from pydanube.pipelines.problems import Problems, listed, option_path
 from pydanube.pipelines.spec import (
     Mode,
     Sink,
@@ -32,8 +32,8 @@ from pydanube.pipelines.spec import (
 
 DEAD_LETTERS = "dead_letters"
 
-_VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+_VIEW = r"[A-Za-z_][A-Za-z0-9_]*", "an SQL view: use letters, digits and _"
+_DIRECTORY = r"[A-Za-z0-9_][A-Za-z0-9_-]*", "a directory: use letters, digits, _ and -"
 _ONLY_TOPICS = ("broker", "start", "decode", "dead_letters")
 
 
@@ -51,24 +51,24 @@ class Rules:
     def check(self) -> None:
         """Run all checks."""
         spec = self._spec
-        self._check_name(spec.name, ("name",))
+        self._check_name(spec.name, ("name",), _DIRECTORY)
         self._catch(parse_trigger, spec.trigger, ("trigger",))
         self._check_settings()
         for part in ("sources", "sinks"):
             if not getattr(spec, part) and not self._problems.under((part,)):
                 self._problems.add((part,), "there must be at least one")
         for name, source in spec.sources.items():
-            self._check_view(name, ("sources", name))
+            self._check_name(name, ("sources", name), _VIEW)
             self._check_source(source, ("sources", name))
         known = list(spec.sources)
         for name, step in spec.steps.items():
-            self._check_view(name, ("steps", name))
+            self._check_name(name, ("steps", name), _VIEW)
             if name in spec.sources:
                 self._problems.add(("steps", name), "a source has this name already")
             self._check_step(step, ("steps", name), known)
             known.append(name)
         for name, sink in spec.sinks.items():
-            self._check_name(name, ("sinks", name))
+            self._check_name(name, ("sinks", name), _DIRECTORY)
             self._check_input(sink.input, ("sinks", name, "input"), known)
             self._check_sink(sink, ("sinks", name))
 
@@ -116,18 +116,12 @@ class Rules:
         try:
             topic_options(source, self._broker)
         except BrokerError as error:
-            self._problems.add(self._locate(source, path, str(error)), str(error))
-
-    def _locate(self, source: Source, path: SpecPath, message: str) -> SpecPath:
-        """Return the path of the field or option that *message* is about."""
-        for name in sorted(source.options, key=len, reverse=True):
-            if name.lower() in message.lower():
-                return (*path, "options", name)
-        words = {"subscribePattern": "pattern", "startingOffsets": "start"}
-        for option, word in words.items():
-            if message.startswith(option):
-                return (*path, word)
-        return path
+            message = str(error)
+            fields = {"subscribePattern": "pattern", "startingOffsets": "start"}
+            field = fields.get(message.partition(":")[0])
+            place = path if field is None else (*path, field)
+            found = option_path(path, source.options, message)
+            self._problems.add(found or place, message)
 
     def _check_dead_letters(self, source: Source, path: SpecPath) -> None:
         sink = source.dead_letters
@@ -258,15 +252,10 @@ class Rules:
                 "files can only be appended; danube-delta, for example, can update",
             )
 
-    def _check_view(self, name: str, path: SpecPath) -> None:
-        if not _VIEW.fullmatch(name):
-            reason = "is the name of an SQL view: use letters, digits and _"
-            self._problems.add(path, reason)
-
-    def _check_name(self, name: str, path: SpecPath) -> None:
-        if not _FILE_NAME.fullmatch(name):
-            reason = "is the name of a directory: use letters, digits, _ and -"
-            self._problems.add(path, reason)
+    def _check_name(self, name: str, path: SpecPath, rule: tuple[str, str]) -> None:
+        pattern, what = rule
+        if not re.fullmatch(pattern, name):
+            self._problems.add(path, f"is the name of {what}")
 
     def _refuse_fields(
         self, part: object, names: Iterable[str], reason: str, path: SpecPath

@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from pydanube.model.errors import Conflict
-from pydanube.pipelines.building import Query
 from pydanube.pipelines.display import Display
 from pydanube.pipelines.loading import Pipeline
 from pydanube.pipelines.progress import QueryState, RunState, RunStatus
@@ -30,10 +31,6 @@ from pydanube.pipelines.starting_offsets import (
 )
 from pydanube.pipelines.state import StateDirectory, is_alive, process_start_time
 from pydanube.pipelines.validation import validate
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 POLL_INTERVAL_S = 0.25
 LEFTOVER_WAIT_S = 30.0
@@ -69,7 +66,6 @@ class PipelineRun:
         display: Display,
         *,
         stop_request: StopRequest | None = None,
-        clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
         """Prepare the run; the caller holds the lock of the state directory."""
@@ -78,7 +74,6 @@ class PipelineRun:
         self._state = pipeline.state
         self._display = display
         self._stop_request = stop_request or StopRequest()
-        self._clock = clock
         self._wait = wait
         self._queries: list[RunningQuery] = []
         self._is_stopping = False
@@ -99,10 +94,15 @@ class PipelineRun:
             self._save_status(RunState.STARTING)
             known = read_starting_offsets(state.checkpoints)
             queries = validate(self._spark, self._pipeline, known)
-            starts = fix_latest_offsets(self._pipeline, state.checkpoints)
+            starts = fix_latest_offsets(self._pipeline)
             if starts != known:
                 queries = validate(self._spark, self._pipeline, starts)
-            self._queries = [self._running(query) for query in queries]
+            self._queries = [
+                StreamQuery(query, self._pipeline)
+                if query.is_stream
+                else TableWrite(query, self._pipeline)
+                for query in queries
+            ]
             self._display.begin()
             try:
                 return self._watch()
@@ -112,10 +112,8 @@ class PipelineRun:
                 self._display.end()
         except BaseException as error:
             if not self._status.state.is_over:
-                message = self._pipeline.secrets.redact(
-                    str(error) or type(error).__name__
-                )
-                self._status.error = message
+                text = str(error) or type(error).__name__
+                self._status.error = self._pipeline.redact(text)
                 self._save_status(RunState.FAILED)
             raise
 
@@ -123,7 +121,7 @@ class PipelineRun:
         for query in self._queries:
             query.start()
         while True:
-            now = self._clock()
+            now = time.monotonic()
             self._poll_stop_requests()
             for query in self._queries:
                 query.poll(now)
@@ -170,18 +168,6 @@ class PipelineRun:
             state = RunState.DONE
         self._save_status(state)
         return state
-
-    def _running(self, query: Query) -> RunningQuery:
-        redact = self._pipeline.secrets.redact
-        if not query.is_stream:
-            return TableWrite(query, redact)
-        return StreamQuery(
-            query,
-            f"{self._pipeline.name}.{query.name}",
-            self._state.checkpoints / query.name,
-            self._pipeline.spec.retries.policy,
-            redact,
-        )
 
     def _save_status(self, state: RunState) -> None:
         self._status.state = state

@@ -37,23 +37,11 @@ def error_message(error: BaseException) -> str:
 
 
 def location_in(error: BaseException, file: Path) -> str:
-    """Return ``line 12 of functions.py`` if *error* arose in that file, or ``""``."""
+    """Return " (line 12 of functions.py)" if *error* arose in *file*, or nothing."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if Path(frame.filename) == file:
-            return f"line {frame.lineno} of {file.name}"
+            return f" (line {frame.lineno} of {file.name})"
     return ""
-
-
-def condition_of(error: BaseException) -> str:
-    """Return Spark's error condition, such as ``TABLE_OR_VIEW_NOT_FOUND``."""
-    find = getattr(error, "getCondition", None)
-    return str((find() if callable(find) else None) or "")
-
-
-def parameters_of(error: BaseException) -> dict[str, str]:
-    """Return the message parameters of *error*, such as columns and tables."""
-    find = getattr(error, "getMessageParameters", None)
-    return dict((find() if callable(find) else None) or {})
 
 
 def _raised_in_python(text: str) -> str | None:

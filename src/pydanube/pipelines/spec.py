@@ -14,6 +14,7 @@ from typing import Any, TypeVar, get_args, get_origin
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from pydanube.model.errors import InvalidConfig
 from pydanube.model.quantities import DURATION_UNITS, parse_quantity
 from pydanube.model.retry import RetryPolicy
 from pydanube.model.suggestions import did_you_mean
@@ -221,15 +222,14 @@ def parse_trigger(value: object) -> Trigger:
     Parse a trigger of a file or an option.
 
     Raises:
-        ValueError: *value* is not a trigger.
+        InvalidConfig: *value* is not a trigger.
     """
     if isinstance(value, dict) and set(value) == {"every"}:
         return Trigger(TriggerKind.EVERY, parse_duration(str(value["every"])))
-    if value == TriggerKind.AVAILABLE_NOW.value:
-        return Trigger(TriggerKind.AVAILABLE_NOW)
-    if value == TriggerKind.CONTINUOUS.value:
-        return Trigger(TriggerKind.CONTINUOUS)
-    raise ValueError(
+    for kind in (TriggerKind.AVAILABLE_NOW, TriggerKind.CONTINUOUS):
+        if value == kind.value:
+            return Trigger(kind)
+    raise InvalidConfig(
         f"a trigger is available-now, continuous, or {{every: 10s}}, not {value!r}"
     )
 
@@ -239,11 +239,11 @@ def parse_duration(text: str) -> float:
     Return the seconds in a duration such as ``500ms``, ``10s``, ``5m`` or ``1h``.
 
     Raises:
-        ValueError: *text* is no duration, or is 0.
+        InvalidConfig: *text* is no duration, or is 0.
     """
     seconds = parse_quantity(text, DURATION_UNITS)
     if not seconds:
-        raise ValueError(f"{text!r} is not a duration such as 10s, 5m or 1h")
+        raise InvalidConfig(f"{text!r} is not a duration such as 10s, 5m or 1h")
     return seconds
 
 
@@ -316,15 +316,10 @@ def _struct_in(kind: Any) -> type[Any] | None:
 def _message(error: Exception, value: object, kind: Any) -> str:
     for each in (kind, *get_args(kind)):
         if isinstance(each, type) and issubclass(each, Enum):
-            return _choice(value, each)
+            names = [str(choice.value) for choice in each]
+            near = did_you_mean(str(value), names)
+            return f"must be {' or '.join(names)}, not {value!r}{near}"
     return str(error).replace("`", "'").replace(" - at '$", " - at '")
-
-
-def _choice(value: object, kind: type[Enum]) -> str:
-    names = [str(each.value) for each in kind]
-    return (
-        f"must be {' or '.join(names)}, not {value!r}{did_you_mean(str(value), names)}"
-    )
 
 
 def _type_name(value: object) -> str:

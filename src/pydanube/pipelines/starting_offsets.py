@@ -13,9 +13,10 @@ from pathlib import Path
 
 import msgspec
 
-from pydanube.model.names import TopicName
 from pydanube.pipelines.loading import Pipeline
 from pydanube.pipelines.options import source_options, topic_options
+from pydanube.pipelines.state import replace_file
+from pydanube.reader.bounds import split_name
 from pydanube.reader.catalog import process_client
 from pydanube.sync import Client
 
@@ -34,13 +35,14 @@ def read_starting_offsets(checkpoints: Path) -> dict[str, str]:
         return {}
 
 
-def fix_latest_offsets(pipeline: Pipeline, checkpoints: Path) -> dict[str, str]:
+def fix_latest_offsets(pipeline: Pipeline) -> dict[str, str]:
     """
     Store the offsets of new sources that start at ``latest``; return all offsets.
 
     Raises:
         BrokerError: A broker cannot be reached, or refuses the request.
     """
+    checkpoints = pipeline.state.checkpoints
     starts = read_starting_offsets(checkpoints)
     found = {
         name: msgspec.json.encode(_ends(options.url, options.topics, options.pattern))
@@ -53,9 +55,7 @@ def fix_latest_offsets(pipeline: Pipeline, checkpoints: Path) -> dict[str, str]:
         return starts
     starts |= {name: offsets.decode() for name, offsets in found.items()}
     checkpoints.mkdir(parents=True, exist_ok=True)
-    new = checkpoints / f".{FILE}.new"
-    new.write_bytes(msgspec.json.encode(starts))
-    new.replace(checkpoints / FILE)
+    replace_file(checkpoints / FILE, msgspec.json.encode(starts))
     return starts
 
 
@@ -68,11 +68,7 @@ def _ends(url: str, topics: tuple[str, ...], pattern: str | None) -> Offsets:
 
 def _end(client: Client, topic: str) -> int | dict[str, int]:
     names = client.partitions(topic)
+    ends = {name: client.describe_topic(name).end_offset for name in names}
     if names == [topic]:
-        return client.describe_topic(topic).end_offset
-    ends = {}
-    for name in names:
-        split = TopicName.parse(name).split_partition()
-        assert split is not None
-        ends[str(split[1])] = client.describe_topic(name).end_offset
-    return ends
+        return ends[topic]
+    return {str(split_name(name)[1]): end for name, end in ends.items()}

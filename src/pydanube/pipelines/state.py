@@ -69,7 +69,7 @@ class StateDirectory:
 
     def write_status(self, status: RunStatus) -> None:
         """Replace the stored status atomically."""
-        self._replace("status.json", msgspec.json.encode(status))
+        replace_file(self.path / "status.json", msgspec.json.encode(status))
 
     def read_status(self) -> RunStatus | None:
         """Return the status of the current or last run; None if there was none."""
@@ -82,7 +82,7 @@ class StateDirectory:
 
     def request_stop(self) -> None:
         """Request that the current run stops."""
-        self._replace("stop", b"")
+        replace_file(self.path / "stop", b"")
 
     def is_stop_requested(self) -> bool:
         return (self.path / "stop").exists()
@@ -104,10 +104,12 @@ class StateDirectory:
             f"{status.host} since {status.since}; 'danube pipeline stop' stops it"
         )
 
-    def _replace(self, name: str, content: bytes) -> None:
-        new = self.path / f".{name}.{os.getpid()}"
-        new.write_bytes(content)
-        new.replace(self.path / name)
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write *content* to *path* atomically."""
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    new.write_bytes(content)
+    new.replace(path)
 
 
 def process_start_time(pid: int) -> str | None:

@@ -11,7 +11,9 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from pydanube.model.errors import BrokerError, ConnectionLost
 from pydanube.model.suggestions import did_you_mean
@@ -19,14 +21,11 @@ from pydanube.pipelines import formats
 from pydanube.pipelines.building import Builder, Query
 from pydanube.pipelines.loading import Pipeline
 from pydanube.pipelines.options import topic_options
-from pydanube.pipelines.problems import Problems, listed
+from pydanube.pipelines.problems import Problems, listed, option_path
 from pydanube.pipelines.spark_errors import SPARK_ERRORS, error_message
 from pydanube.pipelines.spec import Mode, Source
 from pydanube.reader.catalog import process_client
 from pydanube.spark.formats import check_sink
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def validate(
@@ -50,7 +49,7 @@ def validate(
         queries = Builder(spark, pipeline, problems, starts).build(unusable)
         for query in queries:
             _check(spark, query, problems)
-    problems.refuse(pipeline.file, pipeline.secrets.redact)
+    problems.refuse(pipeline.file, pipeline.redact)
     return queries
 
 
@@ -129,20 +128,9 @@ def _check_ours(query: Query, problems: Problems) -> None:
     except ImportError as error:
         extra = "pip install 'pydanube[pipelines]'"
         found = [f"{name} needs the missing package {error.name}: {extra}"]
-    except (BrokerError, OSError) as error:
-        found = [str(error)]
     for each in found:
-        problems.add(_locate(query, each), each)
-
-
-def _locate(query: Query, text: str) -> tuple[str | int, ...]:
-    """Return the path of the option that *text* is about, or of the sink."""
-    for option in sorted(query.sink.options, key=len, reverse=True):
-        if text.lower().startswith((f"{option.lower()}:", f"{option.lower()} ")) or (
-            f"'{option.lower()}'" in text.lower()
-        ):
-            return (*query.path, "options", option)
-    return query.path
+        place = option_path(query.path, query.sink.options, each) or query.path
+        problems.add(place, each)
 
 
 def _check_output_mode(spark: SparkSession, query: Query, problems: Problems) -> None:

@@ -43,7 +43,7 @@ def test_file_is_parsed_into_a_pipeline(write):
     assert found.spec.sources["orders"].topic == "/default/o2"
     assert found.broker == "danube://127.0.0.1:6651"
     assert found.state.path == path.parent / ".danube/pipelines/orders"
-    assert found.secrets.redact("x hunter2") == "x ***"
+    assert found.redact("x hunter2") == "x ***"
     every = Trigger(TriggerKind.EVERY, 60)
     assert found.trigger_of(found.spec.sinks["slow"]) == every
     assert found.trigger_of(found.spec.sinks["out"]).ends

@@ -2,14 +2,15 @@
 
 import pytest
 
-from pydanube.pipelines.parameters import Secrets, Substitution, parse_set
+from pydanube.model.errors import InvalidRequest
+from pydanube.pipelines.parameters import Substitution, parse_set
 from pydanube.pipelines.problems import Problems
 
 
 def substitute(tree, given=None, environment=None):
     problems = Problems(lambda _: None)
     substitution = Substitution(tree, given or {}, environment or {}, problems)
-    return substitution.substitute(tree), substitution.secrets, problems.found
+    return substitution.substitute(tree), substitution.redact, problems.found
 
 
 def test_given_value_overrides_default():
@@ -70,12 +71,10 @@ def test_secrets_are_redacted_in_every_encoding():
         "a": "${uri}",
         "b": "${env:TOKEN}",
     }
-    found, secrets, problems = substitute(tree, {}, {"PW": 'p/"w', "TOKEN": "t"})
+    found, redact, problems = substitute(tree, {}, {"PW": 'p/"w', "TOKEN": "t"})
     assert not problems
     assert found == {"a": 'pg://u:p/"w@h', "b": "t"}
-    assert secrets.redact('it was p/"w, p%2F%22w or p/\\"w') == (
-        "i*** was ***, *** or ***"
-    )
+    assert redact('it was p/"w, p%2F%22w or p/\\"w') == "i*** was ***, *** or ***"
 
 
 def test_empty_variable_counts_as_missing():
@@ -83,11 +82,11 @@ def test_empty_variable_counts_as_missing():
 
 
 def test_without_secrets_nothing_is_redacted():
-    assert Secrets().redact("text") == "text"
+    assert substitute({})[1]("text") == "text"
 
 
 def test_set_options_are_parsed():
     assert parse_set(["a=1", "b=x=y", " c ="]) == {"a": "1", "b": "x=y", "c": ""}
     for text in ("a", "=1"):
-        with pytest.raises(ValueError, match="NAME=VALUE"):
+        with pytest.raises(InvalidRequest, match="NAME=VALUE"):
             parse_set([text])

@@ -9,6 +9,7 @@ from pydanube.pipelines.problems import (
     Problems,
     dotted,
     listed,
+    option_path,
 )
 
 
@@ -50,3 +51,10 @@ def test_listed_joins_names_with_commas_and_and():
     assert listed(["a", "b", "c"]) == "a, b and c"
     assert listed(["a"]) == "a"
     assert listed([]) == "nothing"
+
+
+def test_message_belongs_to_the_longest_option_that_it_names():
+    options = ["table", "batchRows", "batch"]
+    place = option_path(("sinks", "a"), options, "BatchRows: must be a number")
+    assert place == ("sinks", "a", "options", "batchRows")
+    assert option_path((), options, "there are two batches") is None

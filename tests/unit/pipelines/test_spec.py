@@ -2,6 +2,7 @@
 
 import pytest
 
+from pydanube.model.errors import InvalidConfig
 from pydanube.pipelines.problems import Problems
 from pydanube.pipelines.spec import (
     Mode,
@@ -87,7 +88,7 @@ def test_triggers(value, trigger):
 
 @pytest.mark.parametrize("value", ["once", {"every": "10"}, {"each": "10s"}, 5, None])
 def test_invalid_trigger_is_refused(value):
-    with pytest.raises(ValueError, match=r"trigger|duration"):
+    with pytest.raises(InvalidConfig, match=r"trigger|duration"):
         parse_trigger(value)
 
 
@@ -101,7 +102,7 @@ def test_durations(text, seconds):
 
 @pytest.mark.parametrize("text", ["", "10", "0s", "-1s", "1 week", "s"])
 def test_invalid_duration_is_refused(text):
-    with pytest.raises(ValueError, match="duration"):
+    with pytest.raises(InvalidConfig, match="duration"):
         parse_duration(text)
 
 

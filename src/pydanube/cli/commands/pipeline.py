@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -26,16 +27,12 @@ from pydanube.cli.output import (
 from pydanube.cli.parameters import command_group
 from pydanube.cli.quantities import parse_duration
 from pydanube.model.errors import InvalidRequest, NotFound, TimedOut
-from pydanube.pipelines import spec
 from pydanube.pipelines.loading import Pipeline, load, locate
 from pydanube.pipelines.parameters import parse_set
 from pydanube.pipelines.problems import InvalidPipeline
-from pydanube.pipelines.spec import Trigger, TriggerKind
+from pydanube.pipelines.spec import TriggerKind, parse_trigger
 from pydanube.pipelines.state import StateDirectory
 from pydanube.pipelines.templates import DEFAULT, templates, write_template
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 EXIT_INVALID = 2
 
@@ -201,7 +198,9 @@ def run(
     with exit_on_problems(OutputFormat.TABLE):
         pipeline = load_pipeline(file, settings, master, remote)
         if trigger is not None:
-            pipeline = replace(pipeline, trigger=_trigger_of(trigger))
+            kinds = (TriggerKind.AVAILABLE_NOW.value, TriggerKind.CONTINUOUS.value)
+            value = trigger if trigger in kinds else {"every": trigger}
+            pipeline = replace(pipeline, trigger=parse_trigger(value))
         run_pipeline(pipeline, output_format)
 
 
@@ -216,8 +215,7 @@ def status(file: File, *, settings: Set = None) -> Result:
 
     The exit code is 3 if the pipeline was never run.
     """
-    with exit_on_problems(OutputFormat.TABLE):
-        name, state = find_state(file, settings)
+    name, state = find_state(file, settings)
     found = state.read_status()
     if found is None:
         raise NotFound(f"{name} was never run: {state.path} is empty")
@@ -267,8 +265,7 @@ def stop(
         timeout (DURATION): How long to wait until the run has ended; 0s does not wait.
     """
     timeout_s = parse_duration(timeout)
-    with exit_on_problems(OutputFormat.TABLE):
-        name, state = find_state(file, settings)
+    name, state = find_state(file, settings)
     if not state.is_locked():
         raise NotFound(f"{name} is not running")
     state.request_stop()
@@ -291,7 +288,7 @@ def load_pipeline(
     """Return the pipeline in *file*, with the Spark that the options name."""
     if master is not None and remote is not None:
         raise InvalidRequest("--master and --remote exclude each other")
-    pipeline = load(file, parameters=_parameters(settings), environment=os.environ)
+    pipeline = load(file, parameters=parse_set(settings or ()), environment=os.environ)
     if master is None and remote is None:
         return pipeline
     return pipeline.on_spark(master=master, remote=remote)
@@ -299,14 +296,10 @@ def load_pipeline(
 
 def find_state(file: Path, settings: list[str] | None) -> tuple[str, StateDirectory]:
     """Return the name of the pipeline in *file*, and its state."""
-    return locate(file, _parameters(settings), os.environ)
-
-
-def _parameters(settings: list[str] | None) -> dict[str, str]:
-    try:
-        return parse_set(settings or ())
-    except ValueError as error:
-        raise InvalidRequest(str(error)) from error
+    given = parse_set(settings or ())
+    with exit_on_problems(OutputFormat.TABLE):
+        name, state = locate(file, given, os.environ)
+    return name, state
 
 
 @contextmanager
@@ -322,14 +315,3 @@ def exit_on_problems(output_format: OutputFormat) -> Iterator[None]:
             for problem in invalid.problems:
                 print_note(f"error: {invalid.file}: {problem}")
         raise typer.Exit(EXIT_INVALID) from None
-
-
-def _trigger_of(text: str) -> Trigger:
-    """Return the trigger that --trigger names."""
-    for kind in (TriggerKind.AVAILABLE_NOW, TriggerKind.CONTINUOUS):
-        if text == kind.value:
-            return Trigger(kind)
-    try:
-        return Trigger(TriggerKind.EVERY, spec.parse_duration(text))
-    except ValueError as error:
-        raise InvalidRequest(str(error)) from error

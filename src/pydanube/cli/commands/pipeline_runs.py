@@ -126,6 +126,6 @@ def spark_for(pipeline: Pipeline, log_file: Path) -> Iterator[SparkSession]:
         finally:
             spark.stop()
     except (JavaNotFound, *SPARK_ERRORS) as error:
-        print_note(f"error: {pipeline.secrets.redact(error_message(error))}")
+        print_note(f"error: {pipeline.redact(error_message(error))}")
         print_note(f"hint: the log of Spark is {log_file}")
         raise typer.Exit(EXIT_FAILED) from None
