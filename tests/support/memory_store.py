@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, TypeVar
 from pydanube.metadata.store import (
     Comparison,
     Delete,
-    Expected,
     Operation,
     Put,
     Revision,
     Stored,
+    check,
+    conditions,
+    encode_changes,
 )
-from pydanube.metadata.transactions import check, conditions, encode_changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -64,12 +65,12 @@ class MemoryStore:
         ]
 
     async def put(
-        self, key: Key[T], value: T, *, expected: Expected = None
+        self, key: Key[T], value: T, *, expected: Revision | None = None
     ) -> Revision:
         """Write *value*; see ``MetadataStore.put``."""
         return await self.transaction(conditions(key, expected), [Put(key, value)])
 
-    async def delete(self, key: Key[T], *, expected: Expected = None) -> bool:
+    async def delete(self, key: Key[T], *, expected: Revision | None = None) -> bool:
         """Remove *key*; see ``MetadataStore.delete``."""
         existed = key.path in self._entries
         await self.transaction(conditions(key, expected), [Delete(key)])

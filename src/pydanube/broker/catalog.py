@@ -42,8 +42,9 @@ from pydanube.metadata.store import (
     Put,
     Stored,
     Unchanged,
+    retry_on_conflict,
+    unchanged,
 )
-from pydanube.metadata.transactions import retry_on_conflict, unchanged
 from pydanube.model.errors import (
     AlreadyExists,
     InvalidRequest,

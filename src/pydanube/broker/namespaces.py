@@ -20,8 +20,14 @@ from pydanube.broker.topic import Topic
 from pydanube.metadata import keys
 from pydanube.metadata.key import Prefix
 from pydanube.metadata.records import NamespaceRecord
-from pydanube.metadata.store import ABSENT, Delete, MetadataStore, Stored
-from pydanube.metadata.transactions import retry_on_conflict, unchanged
+from pydanube.metadata.store import (
+    ABSENT,
+    Delete,
+    MetadataStore,
+    Stored,
+    retry_on_conflict,
+    unchanged,
+)
 from pydanube.model.errors import (
     AlreadyExists,
     InvalidRequest,

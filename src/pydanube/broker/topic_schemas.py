@@ -178,10 +178,7 @@ class TopicSchemas:
                 and *force* is false.
         """
         check = None if force else partial(self._check_unused, subject, version)
-        if version is None:
-            await self._registry.delete_subject(subject, check_unused=check)
-        else:
-            await self._registry.delete_version(subject, version, check_unused=check)
+        await self._registry.delete(subject, version, check_unused=check)
         self._invalidate(subject, version)
 
     def _invalidate(self, subject: str, version: int | None = None) -> None:
@@ -195,10 +192,7 @@ class TopicSchemas:
     ) -> SchemaVersion:
         """Return that version of the subject, or the latest one."""
         subject, version_min = reference.subject, reference.version_min or 0
-        if version is not None:
-            found = await self._registry.version(subject, version)
-        else:
-            found = await self._registry.latest(subject)
+        found = await self._registry.version(subject, version)
         if found.version < version_min:
             raise SchemaNotFound(
                 f"Schema not found: {subject} has version {found.version}, and "

@@ -23,8 +23,7 @@ from pydanube.broker.subscription_store import SubscriptionStore
 from pydanube.broker.topic import DirectTopic, ReliableTopic, Topic
 from pydanube.broker.topic_schemas import TopicSchemas
 from pydanube.metadata import keys
-from pydanube.metadata.store import ABSENT, MetadataStore
-from pydanube.metadata.transactions import retry_on_conflict
+from pydanube.metadata.store import ABSENT, MetadataStore, retry_on_conflict
 from pydanube.model.errors import (
     AlreadyExists,
     Draining,

@@ -1,6 +1,5 @@
 """
 The metadata of brokers: small records under typed keys.
 
-``store`` defines the interface, ``keys`` lists all keys, and ``sqlite`` implements the
-store.
+``store`` keeps them in an SQLite file, and ``keys`` lists all keys.
 """

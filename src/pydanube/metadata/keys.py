@@ -25,9 +25,8 @@ from pydanube.metadata.records import (
     SubscriptionRecord,
     TopicRecord,
 )
-from pydanube.model.errors import InvalidName
 from pydanube.model.ids import TopicId
-from pydanube.model.names import TopicName
+from pydanube.model.names import TopicName, parse_subject
 from pydanube.model.segments import SegmentEntry
 
 BROKER = key_of("/broker", BrokerRecord)
@@ -110,11 +109,7 @@ def subject(name: str) -> Key[SubjectRecord]:
     Raises:
         InvalidName: *name* is no valid subject.
     """
-    if not name or "/" in name:
-        raise InvalidName(
-            f"The subject name {name[:80]!r} is empty or contains a slash"
-        )
-    return SUBJECTS.key(name)
+    return SUBJECTS.key(parse_subject(name))
 
 
 def schema_version(number: int, version: int) -> Key[SchemaVersionRecord]:

@@ -26,8 +26,9 @@ from pydanube.metadata.store import (
     Operation,
     Put,
     Stored,
+    retry_on_conflict,
+    unchanged,
 )
-from pydanube.metadata.transactions import retry_on_conflict, unchanged
 from pydanube.model.errors import IncompatibleSchema, InvalidSchema, SchemaNotFound
 from pydanube.model.names import parse_subject
 from pydanube.model.schemas import (
@@ -37,7 +38,7 @@ from pydanube.model.schemas import (
     SubjectDescription,
 )
 from pydanube.schemas.compatibility import Direction, Violation, find_violations
-from pydanube.schemas.language import Incompatibility, definition_text
+from pydanube.schemas.language import Incompatibility
 from pydanube.schemas.parsed_schema import ParsedSchema
 from pydanube.schemas.parsing import parse_schema
 
@@ -113,7 +114,7 @@ class SchemaRegistry:
         parse_subject(subject)
         _check_texts(new)
         async with self._locks.setdefault(subject, asyncio.Lock()):
-            schema = await self._parse(new.type, new.definition, new.message)
+            schema = await self._parse(new)
             return await retry_on_conflict(
                 partial(self._try_register, subject, new, schema)
             )
@@ -131,55 +132,42 @@ class SchemaRegistry:
 
         await self._change(subject, change)
 
-    async def delete_version(
-        self, subject: str, version: int, *, check_unused: DeletionCheck | None = None
+    async def delete(
+        self,
+        subject: str,
+        version: int | None = None,
+        *,
+        check_unused: DeletionCheck | None = None,
     ) -> None:
         """
-        Delete one version; its number is not reused.
+        Delete one version of *subject*, or the subject with all its versions.
 
-        *check_unused* raises if the version is in use.  New uses change the subject's
-        record, so the transaction notices uses that begin after the check.
+        Their numbers and ids are not reused.  *check_unused* raises if the version or
+        subject is in use.  New uses change the subject's record, so the transaction
+        notices uses that begin after the check.
 
         Raises:
             SchemaNotFound: The subject or version does not exist.
         """
 
         async def change(record: SubjectRecord) -> list[Operation]:
-            if version not in record.versions:
+            if version is not None and version not in record.versions:
                 raise _no_version(subject, version)
             if check_unused is not None:
                 await check_unused()
+            deleted = record.versions if version is None else (version,)
+            operations: list[Operation] = [
+                Delete(keys.schema_version(record.schema_id, each)) for each in deleted
+            ]
+            key = keys.subject(subject)
+            if version is None:
+                return [
+                    Delete(key),
+                    Delete(keys.SCHEMA_IDS.key(record.schema_id)),
+                    *operations,
+                ]
             left = tuple(each for each in record.versions if each != version)
-            return [
-                Put(keys.subject(subject), replace(record, versions=left)),
-                Delete(keys.schema_version(record.schema_id, version)),
-            ]
-
-        await self._change(subject, change)
-
-    async def delete_subject(
-        self, subject: str, *, check_unused: DeletionCheck | None = None
-    ) -> None:
-        """
-        Delete a subject with all its versions; its id is not reused.
-
-        *check_unused* is as in ``delete_version``.
-
-        Raises:
-            SchemaNotFound: The subject does not exist.
-        """
-
-        async def change(record: SubjectRecord) -> list[Operation]:
-            if check_unused is not None:
-                await check_unused()
-            return [
-                Delete(keys.subject(subject)),
-                Delete(keys.SCHEMA_IDS.key(record.schema_id)),
-                *(
-                    Delete(keys.schema_version(record.schema_id, version))
-                    for version in record.versions
-                ),
-            ]
+            return [Put(key, replace(record, versions=left)), *operations]
 
         await self._change(subject, change)
 
@@ -210,26 +198,19 @@ class SchemaRegistry:
             tags=tags,
         )
 
-    async def latest(self, subject: str) -> SchemaVersion:
+    async def version(self, subject: str, version: int | None = None) -> SchemaVersion:
         """
-        Return the latest version of *subject*.
+        Return one version of *subject*, by default the latest.
 
         Raises:
-            SchemaNotFound: The subject does not exist, or all its versions are deleted.
+            SchemaNotFound: The subject or version does not exist, or all its versions
+                are deleted.
         """
         record = (await self._subject(subject)).value
-        if not record.versions:
-            raise SchemaNotFound(f"Schema not found for subject: {subject}")
-        return await self._version(subject, record, record.versions[-1])
-
-    async def version(self, subject: str, version: int) -> SchemaVersion:
-        """
-        Return one version of *subject*.
-
-        Raises:
-            SchemaNotFound: The subject or version does not exist.
-        """
-        record = (await self._subject(subject)).value
+        if version is None:
+            if not record.versions:
+                raise SchemaNotFound(f"Schema not found for subject: {subject}")
+            version = record.versions[-1]
         return await self._version(subject, record, version)
 
     async def versions(self, subject: str) -> list[SchemaVersion]:
@@ -254,8 +235,6 @@ class SchemaRegistry:
         stored = await self._store.get(keys.SCHEMA_IDS.key(schema_id))
         if stored is None:
             raise SchemaNotFound(f"Schema not found for ID: {schema_id}")
-        if version is None:
-            return await self.latest(stored.value)
         return await self.version(stored.value, version)
 
     async def check(
@@ -275,7 +254,7 @@ class SchemaRegistry:
         """
         record = (await self._subject(subject)).value
         async with self._locks.setdefault(subject, asyncio.Lock()):
-            schema = await self._parse(new.type, new.definition, new.message)
+            schema = await self._parse(new)
             return await self._violations(
                 subject, record, schema, mode or record.compatibility
             )
@@ -287,22 +266,19 @@ class SchemaRegistry:
         key = (found.schema_id, found.version)
         schema = self._parsed.get(key)
         if schema is None:
-            schema = await self._parse(found.type, found.definition, found.message)
-            self._keep(key, schema)
+            schema = await self._parse(found)
+            # Another request may have parsed it in the meantime.
+            if key not in self._parsed:
+                self._parsed_bytes += len(schema.text)
+            self._parsed[key] = schema
+            while self._parsed_bytes > PARSED_BYTES_MAX:
+                _, oldest = self._parsed.popitem(last=False)
+                self._parsed_bytes -= len(oldest.text)
         else:
             self._parsed.move_to_end(key)
         return schema
 
     # Implementation.
-
-    def _keep(self, key: tuple[int, int], schema: ParsedSchema) -> None:
-        # Another request may have parsed it in the meantime.
-        if key not in self._parsed:
-            self._parsed_bytes += len(schema.text)
-        self._parsed[key] = schema
-        while self._parsed_bytes > PARSED_BYTES_MAX:
-            _, oldest = self._parsed.popitem(last=False)
-            self._parsed_bytes -= len(oldest.text)
 
     async def _try_register(
         self, subject: str, new: NewSchema, schema: ParsedSchema
@@ -416,7 +392,6 @@ class SchemaRegistry:
         await retry_on_conflict(attempt)
 
     async def _subject(self, subject: str) -> Stored[SubjectRecord]:
-        parse_subject(subject)
         stored = await self._store.get(keys.subject(subject))
         if stored is None:
             raise SchemaNotFound(f"Schema not found for subject: {subject}")
@@ -439,12 +414,11 @@ class SchemaRegistry:
             raise _no_version(subject, version)
         return _version_of(subject, record, version, stored.value)
 
-    async def _parse(
-        self, type_: SchemaType, definition: bytes | str, message: str | None
-    ) -> ParsedSchema:
-        text = definition_text(definition)
+    async def _parse(self, new: NewSchema | SchemaVersion) -> ParsedSchema:
         async with self._threads:
-            return await asyncio.to_thread(parse_schema, type_, text, message=message)
+            return await asyncio.to_thread(
+                parse_schema, new.type, new.definition, message=new.message
+            )
 
 
 def _version_of(

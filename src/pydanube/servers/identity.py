@@ -34,7 +34,6 @@ import pyarrow as pa
 from pydanube.aio.tasks import task_scope
 from pydanube.metadata import keys
 from pydanube.metadata.records import ClusterRecord, JournalRecord
-from pydanube.metadata.sqlite import SqliteStore
 from pydanube.metadata.store import ABSENT, MetadataStore, Revision
 from pydanube.model.errors import BrokerError, InconsistentDirectory
 from pydanube.servers.directory import DataDirectory
@@ -276,7 +275,7 @@ async def write_marker(objects: Objects, cluster_id: str) -> None:
 
 @asynccontextmanager
 async def recording_progress(
-    store: SqliteStore, storage: Storage
+    store: MetadataStore, storage: Storage
 ) -> AsyncIterator[None]:
     """Record the progress of journal and metadata store in each other."""
     recorder = _ProgressRecorder(store, storage)
@@ -297,7 +296,7 @@ async def recording_progress(
 class _ProgressRecorder:
     """Records the progress of journal and metadata store in each other."""
 
-    def __init__(self, store: SqliteStore, storage: Storage) -> None:
+    def __init__(self, store: MetadataStore, storage: Storage) -> None:
         self._store = store
         self._storage = storage
         self._revision = 0

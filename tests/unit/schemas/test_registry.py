@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from pydanube.metadata.sqlite import open_sqlite
+from pydanube.metadata.store import open_sqlite
 from pydanube.model.errors import (
     IncompatibleSchema,
     InvalidName,
@@ -47,7 +47,7 @@ async def test_versions_count_from_one_and_share_the_subjects_id(registry):
     assert (other.schema_id, other.version) == (2, 1)
     assert await registry.subjects() == ["orders", "users"]
     assert [each.version for each in await registry.versions("orders")] == [1, 2]
-    assert await registry.latest("orders") == second
+    assert await registry.version("orders") == second
     assert await registry.by_id(1, 1) == first
     assert await registry.by_id(1) == second
 
@@ -111,13 +111,13 @@ async def test_ids_of_deleted_versions_and_subjects_are_not_reused(
 ):
     await registry.register("orders", record("a"))
     await registry.register("orders", record("a", "B"))
-    await registry.delete_version("orders", 2)
-    assert (await registry.latest("orders")).version == 1
+    await registry.delete("orders", 2)
+    assert (await registry.version("orders")).version == 1
     with pytest.raises(SchemaNotFound):
         await registry.by_id(1, 2)
     third, _ = await registry.register("orders", record("a", "B"))
     assert third.version == 3
-    await registry.delete_subject("orders")
+    await registry.delete("orders")
     with pytest.raises(SchemaNotFound, match="Schema not found for ID: 1"):
         await registry.by_id(1)
     with pytest.raises(SchemaNotFound, match="Subject not found: orders"):
@@ -128,9 +128,9 @@ async def test_ids_of_deleted_versions_and_subjects_are_not_reused(
 
 async def test_subject_without_versions_accepts_any_schema(registry):
     await registry.register("orders", record("a"))
-    await registry.delete_version("orders", 1)
+    await registry.delete("orders", 1)
     with pytest.raises(SchemaNotFound):
-        await registry.latest("orders")
+        await registry.version("orders")
     assert (await registry.describe("orders")).versions == ()
     version, _ = await registry.register("orders", record("other"))
     assert version.version == 2
@@ -138,12 +138,12 @@ async def test_subject_without_versions_accepts_any_schema(registry):
 
 async def test_unknown_subjects_and_versions_are_not_found(registry):
     for asked in (
-        registry.latest("orders"),
+        registry.version("orders"),
         registry.describe("orders"),
         registry.check("orders", record("a")),
         registry.set_compatibility("orders", Compatibility.FULL),
-        registry.delete_version("orders", 1),
-        registry.delete_subject("orders"),
+        registry.delete("orders", 1),
+        registry.delete("orders"),
     ):
         with pytest.raises(SchemaNotFound):
             await asked
@@ -187,7 +187,7 @@ async def test_registered_schemas_survive_a_restart(tmp_path):
     async def look():
         async with open_sqlite(path) as store:
             registry = registry_of(store)
-            return await registry.latest("orders"), await registry.describe("orders")
+            return await registry.version("orders"), await registry.describe("orders")
 
     registered = await register()
     found, description = await look()

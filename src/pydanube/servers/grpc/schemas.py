@@ -79,7 +79,7 @@ class SchemaRegistryService:
         self, request: pb.GetLatestSchemaRequest
     ) -> pb.GetSchemaResponse:
         """Return the latest version of a subject."""
-        found = await self._registry.latest(request.subject)
+        found = await self._registry.version(request.subject)
         mode = (await self._registry.describe(request.subject)).compatibility
         return version_to_wire(found, mode)
 

@@ -89,10 +89,8 @@ async def register_version(call: Call[NewVersion]) -> object:
 @SCHEMAS.add("GET", VERSION, Kind.GET_SCHEMA)
 async def describe_version(call: Call[None]) -> SchemaVersion:
     """Return a version by its number, or the version ``latest``."""
-    registry, subject = call.broker.registry, call.path["subject"]
-    if call.path["version"] == "latest":
-        return await registry.latest(subject)
-    return await registry.version(subject, _version_of(call))
+    version = None if call.path["version"] == "latest" else _version_of(call)
+    return await call.broker.registry.version(call.path["subject"], version)
 
 
 @SCHEMAS.add("DELETE", VERSION, Kind.DELETE_SCHEMA, query=("force",), status=204)

@@ -365,13 +365,11 @@ async def _register_schema(broker: Broker, m: pb.RegisterSchema) -> pb.SchemaReg
 
 @REQUESTS.handler(pb.GetSchema)
 async def _get_schema(broker: Broker, m: pb.GetSchema) -> pb.SchemaVersion:
-    registry = broker.registry
-    if not m.subject:
-        found = await registry.by_id(m.schema_id, m.version or None)
-    elif m.version:
-        found = await registry.version(m.subject, m.version)
+    registry, version = broker.registry, m.version or None
+    if m.subject:
+        found = await registry.version(m.subject, version)
     else:
-        found = await registry.latest(m.subject)
+        found = await registry.by_id(m.schema_id, version)
     return to_wire(pb.SchemaVersion, found)
 
 

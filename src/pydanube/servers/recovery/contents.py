@@ -15,7 +15,7 @@ from pydanube.broker.manifest import MetadataManifest
 from pydanube.metadata import keys
 from pydanube.metadata.key import Prefix
 from pydanube.metadata.records import TopicRecord
-from pydanube.metadata.sqlite import SqliteStore, open_sqlite
+from pydanube.metadata.store import MetadataStore, open_sqlite
 from pydanube.model.errors import (
     Corrupt,
     CorruptJournal,
@@ -141,7 +141,7 @@ class DirectoryContents:
         self.has_marker = False
 
     @asynccontextmanager
-    async def reading_metadata(self) -> AsyncIterator[SqliteStore]:
+    async def reading_metadata(self) -> AsyncIterator[MetadataStore]:
         """Open a copy of the metadata store, or an empty store if it is unreadable."""
         with tempfile.TemporaryDirectory(prefix="danube-recover-") as scratch:
             copy = Path(scratch) / "metadata.sqlite"
@@ -155,7 +155,7 @@ class DirectoryContents:
             async with open_sqlite(copy) as store:
                 yield store
 
-    async def read(self, store: SqliteStore) -> None:
+    async def read(self, store: MetadataStore) -> None:
         """Read all parts, and add their problems to the report."""
         self.revision = await store.revision()
         cluster = await store.get(keys.CLUSTER)
@@ -215,7 +215,7 @@ class DirectoryContents:
         # DirectoryObjects would change the directory.
         return (self.directory.objects / name).open("rb")
 
-    async def _merge(self, store: SqliteStore, found: list[FoundSegment]) -> None:
+    async def _merge(self, store: MetadataStore, found: list[FoundSegment]) -> None:
         """Merge the descriptions of each topic."""
         records = {
             stored.value.topic_id: (keys.TOPICS.name_of(path), stored.value)
@@ -337,7 +337,7 @@ def _journal_contents(path: Path) -> dict[str, memoryview]:
     return {each.name: files.map(each.name) for each in names}
 
 
-async def _read_all(store: SqliteStore) -> None:
+async def _read_all(store: MetadataStore) -> None:
     """Read every record that the recovery needs; a damaged record raises."""
     prefixes: tuple[Prefix[Any], ...] = (
         keys.TOPICS,

@@ -17,8 +17,7 @@ from pydanube.metadata.records import (
     SubscriptionRecord,
     TopicRecord,
 )
-from pydanube.metadata.sqlite import SqliteStore, open_sqlite
-from pydanube.metadata.store import Delete, Operation, Put
+from pydanube.metadata.store import Delete, MetadataStore, Operation, Put, open_sqlite
 from pydanube.model.errors import InconsistentDirectory
 from pydanube.model.ids import Epoch, Offset
 from pydanube.model.names import TopicName
@@ -92,7 +91,7 @@ async def recover_directory(
 # The plan.
 
 
-async def _plan(contents: DirectoryContents, store: SqliteStore) -> list[Operation]:
+async def _plan(contents: DirectoryContents, store: MetadataStore) -> list[Operation]:
     """Return the changes of the metadata store, and complete the report."""
     cluster_id = contents.report.cluster_id
     assert cluster_id is not None
@@ -117,7 +116,7 @@ async def _plan(contents: DirectoryContents, store: SqliteStore) -> list[Operati
 
 
 async def _raised(
-    store: SqliteStore, counter: Key[int], known: Iterable[int]
+    store: MetadataStore, counter: Key[int], known: Iterable[int]
 ) -> Operation:
     """Return the change that makes *counter* at least as high as all of *known*."""
     stored = await store.get(counter)
@@ -125,7 +124,7 @@ async def _raised(
 
 
 async def _plan_topic(
-    contents: DirectoryContents, store: SqliteStore, topic: RecoveredTopic
+    contents: DirectoryContents, store: MetadataStore, topic: RecoveredTopic
 ) -> list[Operation]:
     operations: list[Operation] = []
     if topic.record is None:
@@ -173,7 +172,7 @@ async def _plan_topic(
 
 
 async def _plan_names(
-    contents: DirectoryContents, store: SqliteStore
+    contents: DirectoryContents, store: MetadataStore
 ) -> list[Operation]:
     """Return the changes for namespaces and partitioned topics of rebuilt topics."""
     operations: list[Operation] = []

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pydanube.metadata import store as store_module
 from pydanube.metadata.key import Key, prefix_of
-from pydanube.metadata.sqlite import open_sqlite
-from pydanube.metadata.store import Put
+from pydanube.metadata.store import Put, open_sqlite
 from pydanube.model.errors import Closed, DiskFull, MetadataUnavailable
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> Path:
 
 def in_store(path: Path, work: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
     async def main() -> Any:
-        async with open_sqlite(path, lock_timeout_s=0.0) as store:
+        async with open_sqlite(path) as store:
             return await work(store)
 
     return asyncio.run(main())
@@ -105,7 +105,10 @@ def test_missing_directory_is_reported(tmp_path: Path) -> None:
         in_store(tmp_path / "no" / "such" / "file", lambda store: store.revision())
 
 
-def test_locked_file_is_unavailable_and_not_changed(path: Path) -> None:
+def test_locked_file_is_unavailable_and_not_changed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "LOCK_TIMEOUT_S", 0.0)
     fill(path)
     other = sqlite3.connect(path, isolation_level=None)
     try:
