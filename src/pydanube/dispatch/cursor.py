@@ -19,7 +19,7 @@ class Cursor:
         """Begin at *offset*; the cursor owns *done*, which may reach below it."""
         self.offset = offset
         self.done = RangeSet() if done is None else done
-        self.done.remove_below(offset)
+        self.done.remove(0, offset)
         self._advance()
 
     def mark(self, base: int, end: int) -> int:
@@ -52,7 +52,7 @@ class Cursor:
         if offset == self.offset and not self.done:
             return False
         self.offset = offset
-        self.done.clear()
+        self.done = RangeSet()
         return True
 
     def first_open(self, base: int, end: int) -> Range | None:

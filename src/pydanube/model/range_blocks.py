@@ -187,17 +187,12 @@ class Dense:
 
     def add(self, base: int, end: int) -> int:
         """Add ``base … end``, which fits; return how many were not in the block."""
-        bits, at = self._bits, base - self._origin
-        missing = (end - self._origin >> 3) + 1 - len(bits)
-        if missing > 0:
-            bits += bytes(missing)
-        # This runs for every offset, and a comparison is faster than a call.
-        if base < self.first:  # noqa: PLR1730
-            self.first = base
-        if end > self.end:  # noqa: PLR1730
-            self.end = end
         if end - base > 1:
-            return self._change(at, end - base, 1)
+            return self.add_bits(base, (1 << (end - base)) - 1)
+        # A single offset, which is the most frequent change.
+        if not self.first <= base < self.end:
+            self._extend(base, end)
+        bits, at = self._bits, base - self._origin
         if bits[at >> 3] >> (at & 7) & 1:
             return 0
         bits[at >> 3] |= 1 << (at & 7)
@@ -213,30 +208,22 @@ class Dense:
 
         The first and the last bit are set, and both offsets fit.
         """
-        count = bits.bit_length()
-        added = self.add(base, base + 1)
-        added += self.add(base + count - 1, base + count)
-        at = base - self._origin
-        start, stop = at >> 3, (at + count >> 3) + 1
-        old = int.from_bytes(self._bits[start:stop], "little")
-        new = old | bits << (at & 7)
-        self._bits[start:stop] = new.to_bytes(stop - start, "little")
-        # The lowest and the highest offset are set already, so no neighbour changes.
-        self.range_count += range_count_of(new) - range_count_of(old)
-        return added + new.bit_count() - old.bit_count()
+        self._extend(base, base + bits.bit_length())
+        return self._change(base - self._origin, bits, is_set=True)
 
     def remove(self, base: int, end: int) -> int:
         """Remove ``base … end``; return how many of them were in the block."""
         base, end = max(base, self.first), min(end, self.end)
         if base >= end:
             return 0
-        removed = -self._change(base - self._origin, end - base, 0)
+        mask = (1 << (end - base)) - 1
+        removed = -self._change(base - self._origin, mask, is_set=False)
         if not self.range_count:
             self.first = self.end
         elif base == self.first:
-            self.first = self._origin + self._first_set(end - self._origin)
+            self.first = self._origin + self._first(end - self._origin, is_set=True)
         elif end == self.end:
-            self.end = self._origin + self._last_set(base - self._origin) + 1
+            self.end = self._origin + self._last(base - self._origin, is_set=True) + 1
         return removed
 
     def count_in(self, base: int, end: int) -> int:
@@ -248,10 +235,10 @@ class Dense:
         """Return the first range that ends after *offset*, or None."""
         if offset >= self.end:
             return None
-        first = self._first_set(max(offset, self.first) - self._origin)
-        end = self._first_clear(first)
+        first = self._first(max(offset, self.first) - self._origin, is_set=True)
+        end = self._first(first, is_set=False)
         if first == offset - self._origin:
-            first = self._last_clear(first) + 1
+            first = self._last(first, is_set=False) + 1
         return self._origin + first, self._origin + end
 
     def intersection(self, base: int, end: int) -> list[Range]:
@@ -285,66 +272,54 @@ class Dense:
         part = int.from_bytes(self._bits[at >> 3 : (stop >> 3) + 1], "little")
         return part >> (at & 7) & (1 << (stop - at)) - 1
 
-    def _change(self, at: int, count: int, value: int) -> int:
-        """Set *count* bits to *value*; return by how much the set bits have grown."""
+    def _extend(self, base: int, end: int) -> None:
+        """Make room for ``base … end``, whose first and last offset will be set."""
+        # One more bit, so that the offset after the last one can be read.
+        missing = ((end - self._origin) >> 3) + 1 - len(self._bits)
+        if missing > 0:
+            self._bits += bytes(missing)
+        self.first, self.end = min(base, self.first), max(end, self.end)
+
+    def _change(self, at: int, changed: int, *, is_set: bool) -> int:
+        """
+        Set or clear the bits that are set in *changed*, whose bit 0 is *at*.
+
+        Return by how much the set bits have grown.
+        """
         bits = self._bits
         # Include the bit before and the bit after, which show whether ranges join.
-        start, stop = max(0, at - 1) >> 3, (at + count >> 3) + 1
-        mask = (1 << count) - 1 << (at - 8 * start)
+        start, stop = max(0, at - 1) >> 3, ((at + changed.bit_length()) >> 3) + 1
+        mask = changed << (at - 8 * start)
         old = int.from_bytes(bits[start:stop], "little")
-        new = old | mask if value else old & ~mask
+        new = old | mask if is_set else old & ~mask
         bits[start:stop] = new.to_bytes(stop - start, "little")
         self.range_count += range_count_of(new) - range_count_of(old)
         return new.bit_count() - old.bit_count()
 
-    def _first_set(self, at: int) -> int:
-        """Return the lowest set bit from *at* on; there must be one."""
-        bits, byte, step = self._bits, at >> 3, 8
-        found = int.from_bytes(bits[byte : byte + step], "little") >> (at & 7)
-        if found:
-            return at + lowest_bit(found)
-        while not found:
-            byte += step
-            step *= 4
-            found = int.from_bytes(bits[byte : byte + step], "little")
-        return 8 * byte + lowest_bit(found)
+    def _first(self, at: int, *, is_set: bool) -> int:
+        """Return the lowest bit from *at* on that is set, or clear; there is one."""
+        byte, step, skipped = at >> 3, 8, at & 7
+        while True:
+            found = int.from_bytes(self._bits[byte : byte + step], "little")
+            if not is_set:
+                found ^= (1 << 8 * step) - 1
+            found >>= skipped
+            if found:
+                return 8 * byte + skipped + lowest_bit(found)
+            byte, step, skipped = byte + step, 4 * step, 0
 
-    def _first_clear(self, at: int) -> int:
-        """Return the lowest clear bit from *at* on; there must be one."""
-        bits, byte, step = self._bits, at >> 3, 8
-        found = ~int.from_bytes(bits[byte : byte + step], "little") >> (at & 7)
-        # Bits beyond the window count as clear, so the bit found may lie beyond it;
-        # then search the next window.
-        while at + lowest_bit(found) >= 8 * (byte + step):
-            byte += step
-            step *= 4
-            at = 8 * byte
-            found = ~int.from_bytes(bits[byte : byte + step], "little")
-        return at + lowest_bit(found)
-
-    def _last_set(self, at: int) -> int:
-        """Return the highest set bit below *at*; there must be one."""
+    def _last(self, at: int, *, is_set: bool) -> int:
+        """Return the highest bit below *at* that is set, or clear; -1: none."""
         stop, step = (at + 7) >> 3, 8
-        start = max(0, stop - step)
-        found = int.from_bytes(self._bits[start:stop], "little")
-        found &= (1 << (at - 8 * start)) - 1
-        while not found:
-            stop, step = start, 4 * step
+        while at > 0:
             start = max(0, stop - step)
             found = int.from_bytes(self._bits[start:stop], "little")
-        return 8 * start + found.bit_length() - 1
-
-    def _last_clear(self, at: int) -> int:
-        """Return the highest clear bit below *at*, or -1."""
-        stop, step = (at + 7) >> 3, 8
-        limit = at
-        while limit > 0:
-            start = max(0, stop - step)
-            ones = (1 << (limit - 8 * start)) - 1
-            found = int.from_bytes(self._bits[start:stop], "little") & ones ^ ones
+            if not is_set:
+                found = ~found
+            found &= (1 << (at - 8 * start)) - 1
             if found:
                 return 8 * start + found.bit_length() - 1
-            stop, step, limit = start, 4 * step, 8 * start
+            at, stop, step = 8 * start, start, 4 * step
         return -1
 
 
@@ -352,12 +327,6 @@ Block = Sparse | Dense
 
 BitMap = tuple[int, bytes]
 """An offset, and bytes whose bits tell whether it and the following are in the set."""
-
-
-def ranges_of(bit_map: BitMap) -> list[Range]:
-    """Return the ranges in *bit_map*, in order."""
-    base, bits = bit_map
-    return ranges_of_bits(base, int.from_bytes(bits, "little"))
 
 
 def ranges_of_bits(base: int, bits: int) -> list[Range]:

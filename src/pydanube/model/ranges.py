@@ -40,14 +40,15 @@ class RangeSet:
 
     # The blocks are in order, none is empty, and ranges of different blocks never
     # touch; so a range lies entirely in one block.
-    __slots__ = ("_blocks", "_count", "_ends", "_firsts", "_range_count")
+    __slots__ = ("_blocks", "_ends", "_firsts", "_range_count", "count")
 
     def __init__(self, ranges: Iterable[Range] = ()) -> None:
         self._blocks: list[Block] = []
         # The lowest offset of each block, and the end of its highest range.
         self._firsts: list[int] = []
         self._ends: list[int] = []
-        self._count = 0
+        self.count = 0
+        """The number of offsets in the set."""
         self._range_count = 0
         for base, end in ranges:
             self.add(base, end)
@@ -103,7 +104,7 @@ class RangeSet:
             if isinstance(block, Dense) and block.fits(base, end):
                 had = block.range_count
                 added = block.add_bits(base, bits)
-                self._count += added
+                self.count += added
                 self._on_changed(at, had)
                 return added
             first = min([base, *self._firsts[at:stop]])
@@ -125,12 +126,8 @@ class RangeSet:
             had = block.range_count
             removed += block.remove(base, end)
             self._on_changed(each, had)
-        self._count -= removed
+        self.count -= removed
         return removed
-
-    def remove_below(self, end: int) -> int:
-        """Remove all offsets below *end*; return their number."""
-        return self.remove(self._firsts[0], end) if self._firsts else 0
 
     def take_through(self, offset: int) -> int:
         """
@@ -144,7 +141,7 @@ class RangeSet:
         found = self.find(offset)
         if found is not None and found[0] <= offset:
             offset = found[1]
-        self.remove_below(offset)
+        self.remove(0, offset)
         return offset
 
     def intersection(self, base: int, end: int) -> list[Range]:
@@ -158,7 +155,7 @@ class RangeSet:
     def count_in(self, base: int, end: int) -> int:
         """Return how many of ``base … end`` are in the set."""
         if not self._blocks or (base <= self._firsts[0] and end >= self._ends[-1]):
-            return self._count
+            return self.count
         return sum(block.count_in(base, end) for block in self._blocks_of(base, end))
 
     def gaps(self, base: int, end: int) -> list[Range]:
@@ -196,18 +193,6 @@ class RangeSet:
         return self.find(self._ends[-1] - 1) if self._ends else None
 
     @property
-    def count(self) -> int:
-        """The number of offsets in the set."""
-        return self._count
-
-    def clear(self) -> None:
-        """Remove all offsets."""
-        self._blocks.clear()
-        self._firsts.clear()
-        self._ends.clear()
-        self._count = self._range_count = 0
-
-    @property
     def byte_count(self) -> int:
         """The approximate memory that the set takes."""
         return sum(block.byte_count for block in self._blocks)
@@ -217,7 +202,7 @@ class RangeSet:
         copied = RangeSet()
         copied._blocks = [block.copy() for block in self._blocks]
         copied._firsts, copied._ends = self._firsts[:], self._ends[:]
-        copied._count, copied._range_count = self._count, self._range_count
+        copied.count, copied._range_count = self.count, self._range_count
         return copied
 
     def parts(self) -> tuple[list[Range], list[BitMap]]:
@@ -263,7 +248,7 @@ class RangeSet:
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, RangeSet)
-            and self._count == other._count
+            and self.count == other.count
             and self._range_count == other._range_count
             and all(mine == its for mine, its in zip(self, other, strict=True))
         )
@@ -287,14 +272,14 @@ class RangeSet:
                 self._add_to(near, base, end)
                 return
         self._insert(at, Sparse.of([(base, end)]))
-        self._count += end - base
+        self.count += end - base
         self._range_count += 1
 
     def _add_to(self, at: int, base: int, end: int) -> int:
         block = self._blocks[at]
         had = block.range_count
         added = block.add(base, end)
-        self._count += added
+        self.count += added
         self._on_changed(at, had)
         return added
 
@@ -313,7 +298,7 @@ class RangeSet:
         self._firsts[at:stop] = [made.first]
         self._ends[at:stop] = [made.end]
         added = bits.bit_count() - had_count
-        self._count += added
+        self.count += added
         self._range_count += made.range_count - had_ranges
         return added
 

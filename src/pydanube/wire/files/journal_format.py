@@ -28,7 +28,6 @@ from typing import Any, NamedTuple
 
 from pydanube.model.errors import CorruptBatch, CorruptJournal, NewerJournal
 from pydanube.model.ids import Epoch, Offset, ProducerId, Sequence, TopicId
-from pydanube.model.range_blocks import BitMap, ranges_of
 from pydanube.model.ranges import Range, RangeSet
 from pydanube.wire import batches
 from pydanube.wire.batches import BatchFrame
@@ -407,21 +406,15 @@ def _decode_cursor(numbers: struct.Struct, body: memoryview) -> CursorSaved:
     ranges, at = _ranges_at(body, numbers.size, count)
     done = RangeSet(ranges)
     for _ in range(sum(map_counts)):
-        bit_map, at = _bit_map_at(body, at)
-        for base, end in ranges_of(bit_map):
-            done.add(base, end)
+        origin, length = _BIT_MAP.unpack_from(body, at)
+        begin, at = at + _BIT_MAP.size, at + _BIT_MAP.size + length
+        done.add_bits(origin, int.from_bytes(_part(body, begin, at), "little"))
     return CursorSaved(TopicId(topic_id), _text(body[at:]), CursorState(offset, done))
 
 
 def _ranges_at(body: memoryview, at: int, count: int) -> tuple[Iterator[Range], int]:
     end = at + count * _PAIR.size
     return _PAIR.iter_unpack(_part(body, at, end)), end
-
-
-def _bit_map_at(body: memoryview, at: int) -> tuple[BitMap, int]:
-    origin, length = _BIT_MAP.unpack_from(body, at)
-    begin = at + _BIT_MAP.size
-    return (origin, bytes(_part(body, begin, begin + length))), begin + length
 
 
 def _encode_producer(entry: ProducerSaved) -> bytes:
