@@ -138,6 +138,9 @@ def segments_of(sizes):
                 byte_count=size,
                 url="",
                 object_name=f"{at}",
+                first_publish_time=0,
+                last_publish_time=0,
+                sealed_at=0,
             )
         )
         base = end

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from functools import cache
+from typing import Any
 
 import pyarrow as pa
 
@@ -45,8 +46,6 @@ FIELDS: dict[Column, pa.Field] = {
     Column.EXPIRES_AT: pa.field("expires_at", TIME_TYPE),
 }
 """The columns of the envelope, in their order in a batch."""
-
-ALL_COLUMNS = sum(FIELDS)
 
 # The columns that users may publish; only the broker sets the others.
 _PUBLISHED = tuple(
@@ -88,29 +87,23 @@ def batch_of(
     The other sequences are as long as *payloads*, or None if no message has a value.
     Times are microseconds since 1970, UTC.
     """
-    columns: int = Column.PAYLOAD
-    arrays = []
-    if publish_times is not None:
-        columns |= Column.PUBLISH_TIME
-        arrays.append(pa.array(publish_times, TIME_TYPE))
-    if keys is not None:
-        columns |= Column.KEY
-        arrays.append(pa.array(keys, pa.binary()))
-    arrays.append(pa.array(payloads, pa.binary()))
+    items: Any = None
     if attributes is not None:
-        columns |= Column.ATTRIBUTES
         items = [None if each is None else list(each.items()) for each in attributes]
-        arrays.append(pa.array(items, ATTRIBUTES_TYPE))
-    if producers is not None:
-        columns |= Column.PRODUCER
-        arrays.append(pa.array(producers, pa.string()))
-    for column, times in (
+    columns = 0
+    arrays = []
+    for column, values in (
+        (Column.PUBLISH_TIME, publish_times),
+        (Column.KEY, keys),
+        (Column.PAYLOAD, payloads),
+        (Column.ATTRIBUTES, items),
+        (Column.PRODUCER, producers),
         (Column.DELIVER_AT, deliver_at),
         (Column.EXPIRES_AT, expires_at),
     ):
-        if times is not None:
+        if values is not None:
             columns |= column
-            arrays.append(pa.array(times, TIME_TYPE))
+            arrays.append(pa.array(values, FIELDS[column].type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns))
 
 

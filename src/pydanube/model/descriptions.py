@@ -12,6 +12,7 @@ from pydanube.model.policy import (
 )
 from pydanube.model.ranges import Range
 from pydanube.model.schemas import TopicSchema
+from pydanube.model.segments import SegmentEntry
 
 NO_LIMITS = NamespacePolicy()
 DEFAULT_SETTINGS = SubscriptionSettings()
@@ -142,27 +143,14 @@ class NamespaceDescription:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
+class Segment(SegmentEntry):
     """One immutable Parquet file with the messages ``base … end`` of a topic."""
 
-    base: int
-    end: int
-    epoch: int
-    count: int
-    """The number of messages; fewer than ``end - base`` if some were removed."""
-    byte_count: int
     url: str
     """The URL at which any engine can read it."""
-    object_name: str = ""
-    """Its name in the object store; the end of the URL."""
-    checksum: int | None = None
-    """CRC-32C of the file; None if the broker has none."""
-    part_checksums: bytes | None = None
-    """CRC-32C of its footer and of each column chunk, if the broker has them."""
-    first_publish_time: int = 0
-    last_publish_time: int = 0
-    sealed_at: int = 0
-    """The time at which it became part of the topic; microseconds since 1970, UTC."""
+
+    def __post_init__(self) -> None:
+        """Accept any numbers: the broker has checked them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

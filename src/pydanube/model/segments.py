@@ -19,6 +19,7 @@ class SegmentEntry:
     byte_count: int
     """The length of the object."""
     object_name: str
+    """Its name in the object store; the end of the URL."""
     first_publish_time: int
     """The earliest publish time; microseconds since 1970, UTC, as all times here."""
     last_publish_time: int

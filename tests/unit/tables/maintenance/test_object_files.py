@@ -74,6 +74,9 @@ def test_the_root_is_what_is_before_the_name():
         byte_count=1,
         url="file:///data/a%20b/default/t/x.parquet",
         object_name="default/t/x.parquet",
+        first_publish_time=0,
+        last_publish_time=0,
+        sealed_at=0,
     )
     root = ObjectRoot.of(segment)
     assert root.url == "file:///data/a%20b"

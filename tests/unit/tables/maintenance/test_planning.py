@@ -24,6 +24,9 @@ def segments_of(*sizes, count=10):
             byte_count=size,
             url=f"file:///{at}",
             object_name=f"{at}",
+            first_publish_time=0,
+            last_publish_time=0,
+            sealed_at=0,
         )
         for at, size in enumerate(sizes)
     ]
