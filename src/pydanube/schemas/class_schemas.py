@@ -30,17 +30,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
-from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
+from datetime import UTC, date, datetime, time
 from enum import Enum
 from typing import Any
-from uuid import UUID
 
 import msgspec
 from msgspec import inspect
 
 from pydanube.model.errors import InvalidSchema
+from pydanube.model.positions import EPOCH, to_microseconds
 from pydanube.schemas.language import error_text, nested_values
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -48,8 +46,6 @@ _EMPTY: dict[Any, Any] = {
     **{cls: [] for cls in (list, set, frozenset, tuple)},
     dict: {},
 }
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 _AVRO: dict[type[inspect.Type], Any] = {
     inspect.NoneType: "null",
@@ -66,6 +62,9 @@ _AVRO: dict[type[inspect.Type], Any] = {
     inspect.TimeType: {"type": "long", "logicalType": "time-micros"},
     inspect.UUIDType: {"type": "string", "logicalType": "uuid"},
 }
+
+_KEPT = (bytes, bytearray, datetime, date, time)
+"""Types of defaults that Avro and JSON represent differently."""
 
 _Record = (
     inspect.DataclassType
@@ -272,33 +271,28 @@ def _default(value: Any, path: str) -> Any:
     match value:
         case None | bool() | int() | float() | str() if not isinstance(value, Enum):
             return value
-        case Enum():
-            return _default(value.value, path)
         case bytes() | bytearray():
             return value.decode("latin-1")
         case datetime():
             if value.tzinfo is None:
                 raise InvalidSchema(f"{path}: the default has no time zone")
-            return (value - _EPOCH) // _MICROSECOND
+            return to_microseconds(value)
         case date():
-            return (value - _EPOCH.date()).days
+            return (value - EPOCH.date()).days
         case time():
-            midnight = datetime.combine(_EPOCH.date(), time())
-            at = datetime.combine(_EPOCH.date(), value.replace(tzinfo=None))
-            return (at - midnight) // _MICROSECOND
-        case UUID() | Decimal() | timedelta():
-            return msgspec.to_builtins(value)
-        case list() | tuple() | set() | frozenset():
+            at = datetime.combine(EPOCH.date(), value.replace(tzinfo=UTC))
+            return to_microseconds(at)
+        case list() | tuple():
             return [_default(each, path) for each in value]
         case dict():
             return {name: _default(each, path) for name, each in value.items()}
-        case _ if is_dataclass(value) and not isinstance(value, type):
-            return {
-                each.name: _default(getattr(value, each.name), path)
-                for each in fields(value)
-            }
-        case _:
-            raise InvalidSchema(f"{path}: the default {value!r:.50} cannot be written")
+    try:
+        plain = msgspec.to_builtins(value, builtin_types=_KEPT)
+    except TypeError as error:
+        raise InvalidSchema(
+            f"{path}: the default {value!r:.50} cannot be written"
+        ) from error
+    return _default(plain, path)
 
 
 def _drop_durations(document: Any) -> None:

@@ -7,7 +7,6 @@ Protobuf are encoded value by value.  Values that do not match the schema are re
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -32,7 +31,6 @@ from pydanube.schemas.language import (
     refuse_bad_payloads,
 )
 from pydanube.schemas.parsed_schema import ParsedSchema
-from pydanube.schemas.primitives import NumberSchema
 
 ColumnEncoder = Callable[[Any], Any]
 """
@@ -69,7 +67,7 @@ def column_encoder(schema: ParsedSchema | None, actual: pa.DataType) -> ColumnEn
                 f"value is {actual}, and the schema is {schema.type.value}"
             )
         case SchemaType.NUMBER:
-            return _number_encoder(schema, actual)
+            return _number_encoder(schema.arrow_type(), actual)
         case SchemaType.JSON_SCHEMA:
             assert isinstance(schema, JsonSchema)
             return _json_encoder(schema, actual)
@@ -77,9 +75,7 @@ def column_encoder(schema: ParsedSchema | None, actual: pa.DataType) -> ColumnEn
             return _one_by_one(schema, actual)
 
 
-def _number_encoder(schema: ParsedSchema, actual: pa.DataType) -> ColumnEncoder:
-    assert isinstance(schema, NumberSchema)
-    expected = schema.arrow_type()
+def _number_encoder(expected: pa.DataType, actual: pa.DataType) -> ColumnEncoder:
     is_safe = types.is_integer(actual) or actual == expected
     if not (is_safe or types.is_floating(actual)) or (
         types.is_integer(expected) and not types.is_integer(actual)
@@ -92,14 +88,8 @@ def _number_encoder(schema: ParsedSchema, actual: pa.DataType) -> ColumnEncoder:
 
 def _number_payloads(expected: pa.DataType, array: pa.Array) -> pa.Array:
     numbers = array.cast(expected, safe=types.is_integer(expected))
-    if not numbers.null_count:
-        # Numbers are 8 bytes, little-endian, so the data buffer has the payloads.
-        body = numbers.buffers()[1].slice(numbers.offset * 8, len(numbers) * 8)
-        fixed = pa.Array.from_buffers(pa.binary(8), len(numbers), [None, body])
-        return fixed.cast(pa.binary())
-    pack = struct.Struct("<q" if types.is_integer(expected) else "<d").pack
-    packed = [None if each is None else pack(each) for each in numbers.to_pylist()]
-    return pa.array(packed, pa.binary())
+    # A number is 8 bytes, little-endian, as in the column.
+    return numbers.view(pa.binary(8)).cast(pa.binary())
 
 
 def _json_encoder(schema: JsonSchema, actual: pa.DataType) -> ColumnEncoder:

@@ -107,19 +107,16 @@ class ComparedPairs:
         # In the order in which the comparisons began.
         self._results: dict[Hashable, list[Incompatibility]] = {}
 
-    def begin(self, pair: Hashable) -> list[Incompatibility] | None:
-        """Return the result for *pair*, or None to ask the caller for it."""
-        known = self._results.get(pair)
-        if known is None:
-            self._results[pair] = []
-        return known
-
-    def finish(
-        self, pair: Hashable, found: Iterable[Incompatibility]
+    def compare(
+        self, pair: Hashable, find: Callable[[], Iterable[Incompatibility]]
     ) -> list[Incompatibility]:
-        """Store and return the result for *pair*, for which ``begin`` has asked."""
+        """Return the reasons that *find* returns, which is called once for a *pair*."""
+        known = self._results.get(pair)
+        if known is not None:
+            return known
+        self._results[pair] = []
         # The same reason may be found in several ways.
-        result = list(dict.fromkeys(found))[:INCOMPATIBILITIES_MAX]
+        result = list(dict.fromkeys(find()))[:INCOMPATIBILITIES_MAX]
         if result:
             # Later results assumed that this pair is compatible.
             while next(reversed(self._results)) != pair:

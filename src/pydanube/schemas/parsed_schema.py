@@ -6,7 +6,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from pydanube.model.errors import IncompatibleSchema
 from pydanube.model.schemas import SchemaType
@@ -17,6 +17,7 @@ from pydanube.schemas.language import (
     Encoder,
     Incompatibility,
     Validate,
+    definition_text,
 )
 from pydanube.schemas.worker_pool import LimitExceeded, WorkerPool
 
@@ -43,21 +44,19 @@ class Validator:
 
     def __init__(self, schema: ParsedSchema) -> None:
         self._schema = schema
-        self._here: Validate | None = None
-        self.quick_bytes_max = STEPS_IN_PROCESS_MAX // schema.steps_per_byte
+        self.quick_bytes_max = STEPS_IN_PROCESS_MAX // schema.steps_per_byte or -1
         """Larger payloads are validated in another process; -1 means all payloads."""
-        if schema.steps_per_byte > STEPS_IN_PROCESS_MAX:
-            self.quick_bytes_max = -1
-        else:
+        self._here: Validate = self._validate_elsewhere
+        if self.quick_bytes_max > 0:
             self._here = schema.validator_in_process()
 
     def __call__(self, payloads: Sequence[bytes]) -> list[BadPayload]:
         """Return the invalid payloads, in order; never raise."""
-        here, limit = self._here, self.quick_bytes_max
+        limit = self.quick_bytes_max
         for payload in payloads:
             if len(payload) > limit:
                 return self._validate_apart(payloads)
-        return [] if here is None else here(payloads)
+        return self._here(payloads)
 
     def _validate_apart(self, payloads: Sequence[bytes]) -> list[BadPayload]:
         """Validate small payloads in this process, and large ones in another one."""
@@ -67,14 +66,17 @@ class Validator:
             is_quick = len(payload) <= self.quick_bytes_max
             (quick if is_quick else slow).append(index)
         bad = []
-        if self._here is not None:
-            found = self._here([payloads[index] for index in quick])
-            bad += [(quick[at], reason) for at, reason in found]
-        found = self._validate_elsewhere([payloads[index] for index in slow])
-        bad += [(slow[at], reason) for at, reason in found]
+        for indexes, validate in (
+            (quick, self._here),
+            (slow, self._validate_elsewhere),
+        ):
+            found = validate([payloads[index] for index in indexes])
+            bad += [(indexes[at], reason) for at, reason in found]
         return sorted(bad)
 
     def _validate_elsewhere(self, payloads: Sequence[bytes]) -> list[BadPayload]:
+        if not payloads:
+            return []
         request = ["validate", self._schema.definition, payloads]
         try:
             return [(at, reason) for at, reason in _VALIDATIONS.call(request)]
@@ -106,10 +108,10 @@ class ParsedSchema(ABC):
     the returned callables may be used from any thread.
     """
 
-    type: ClassVar[SchemaType]
+    type: SchemaType
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    def __init__(self, definition: bytes | str) -> None:
+        self.text = definition_text(definition)
         """The definition as it was given."""
 
     @cached_property
@@ -139,6 +141,8 @@ class ParsedSchema(ABC):
                 f"writer's {writer.type.value}"
             )
             return [Incompatibility(path="/", rule="schema_type_changed", text=text)]
+        if self.canonical == writer.canonical:
+            return []
         if self.is_quick_to_compare(writer):
             return self.incompatibilities_in_process(writer)
         request = ["compare", self.definition, writer.definition]
@@ -147,10 +151,7 @@ class ParsedSchema(ABC):
         except LimitExceeded as error:
             text = f"the schemas cannot be compared: {error}"
             return [Incompatibility(path="/", rule="too_complex", text=text)]
-        return [
-            Incompatibility(path=path, rule=rule, text=text)
-            for path, rule, text in found
-        ]
+        return [Incompatibility(**each) for each in found]
 
     def is_quick_to_compare(self, writer: ParsedSchema) -> bool:
         """Return whether a comparison takes few steps; *writer* has the same type."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pydanube.model.errors import InvalidSchema
 from pydanube.model.extras import require
 from pydanube.model.schemas import SchemaType
-from pydanube.schemas.language import definition_text
 from pydanube.schemas.parsed_schema import ParsedSchema
-from pydanube.schemas.primitives import BytesSchema, NumberSchema, StringSchema
+from pydanube.schemas.primitives import PrimitiveSchema
 
 # ruff: noqa: PLC0415  # Most processes need one of these languages, or none.
 
@@ -43,9 +42,5 @@ def parse_schema(
             from pydanube.schemas.protobuf import ProtobufSchema
 
             return ProtobufSchema(definition, message)
-        case SchemaType.STRING:
-            return StringSchema(definition_text(definition))
-        case SchemaType.NUMBER:
-            return NumberSchema(definition_text(definition))
-        case SchemaType.BYTES:
-            return BytesSchema(definition_text(definition))
+        case _:
+            return PrimitiveSchema(type_, definition)

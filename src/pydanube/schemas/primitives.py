@@ -9,12 +9,11 @@ float32, can be read too.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pydanube.model.errors import IncompatibleSchema, InvalidPayload, InvalidSchema
 from pydanube.model.schemas import SchemaType
@@ -26,28 +25,40 @@ from pydanube.schemas.language import (
     Validate,
     convert_each,
     find_bad_payloads,
-    refuse_bad_payloads,
 )
 from pydanube.schemas.parsed_schema import ParsedSchema
+
+
+class _Kind(NamedTuple):
+    """A kind of values; its functions raise InvalidPayload."""
+
+    arrow_type: pa.DataType
+    read: Callable[[bytes], Any]
+    write: Callable[[Any], bytes]
 
 
 class PrimitiveSchema(ParsedSchema):
     """A schema of a type without a definition."""
 
-    kinds: ClassVar[dict[str, str]]
-    """The kind of values by definition; the default is under the type's name."""
-    known: ClassVar[str] = ""
-    """The definitions that an error names."""
+    def __init__(self, type_: SchemaType, definition: bytes | str = "") -> None:
+        """
+        Create a schema of *type_*; *definition* is the kind of number.
 
-    def __init__(self, text: str = "") -> None:
-        kind = self.kinds.get(text.strip().lower() or self.type.value)
+        Raises:
+            InvalidSchema: *definition* is not a definition of this type.
+        """
+        super().__init__(definition)
+        self.type = type_
+        kinds = _NAMES[type_]
+        kind = kinds.get(self.text.strip().lower() or type_.value)
         if kind is None:
+            known = " but int64 or float64" if type_ is SchemaType.NUMBER else ""
             raise InvalidSchema(
-                f"a schema of type {self.type.value} has no definition{self.known}, "
-                f"not {text:.50}"
+                f"a schema of type {type_.value} has no definition{known}, "
+                f"not {self.text:.50}"
             )
-        super().__init__(text)
         self.kind = kind
+        self._is_default = kind == kinds[type_.value]
 
     @cached_property
     def canonical(self) -> bytes:
@@ -56,168 +67,57 @@ class PrimitiveSchema(ParsedSchema):
     @cached_property
     def fingerprint(self) -> str:
         """See the base class; it is the type's name, if the kind is the default."""
-        is_default = self.kind == self.kinds[self.type.value]
-        return self.type.value if is_default else f"{self.type.value}/{self.kind}"
+        return self.type.value if self._is_default else f"{self.type.value}/{self.kind}"
 
     def incompatibilities_in_process(
         self, writer: ParsedSchema
     ) -> list[Incompatibility]:
         assert isinstance(writer, PrimitiveSchema)
-        if self.kind == writer.kind:
-            return []
         text = f"the writer's numbers are {writer.kind}, the reader's {self.kind}"
         return [Incompatibility(path="/", rule="number_kind_changed", text=text)]
 
+    def validator_in_process(self) -> Validate:
+        if self.kind == "bytes":
+            return lambda _: []
+        return partial(find_bad_payloads, read=_KINDS[self.kind].read)
+
+    def decoder(self) -> Decoder:
+        if self.kind == "bytes":
+            return list
+        return partial(convert_each, convert=_KINDS[self.kind].read)
+
+    def encoder(self) -> Encoder:
+        return partial(convert_each, convert=_KINDS[self.kind].write)
+
     def arrow_type(self) -> pa.DataType:
-        return _ARROW_TYPES[self.kind]
-
-
-class BytesSchema(PrimitiveSchema):
-    """Payloads of arbitrary bytes."""
-
-    type = SchemaType.BYTES
-    kinds: ClassVar = {"bytes": "bytes"}
-
-    def validator_in_process(self) -> Validate:
-        return lambda _: []
-
-    def decoder(self) -> Decoder:
-        return list
-
-    def encoder(self) -> Encoder:
-        return partial(convert_each, convert=_checked_bytes)
-
-    def _column_decoder(self, writer: ParsedSchema) -> ColumnDecoder:
-        assert isinstance(writer, BytesSchema)
-        return lambda payloads: payloads
-
-
-class StringSchema(PrimitiveSchema):
-    """Payloads of UTF-8 text."""
-
-    type = SchemaType.STRING
-    kinds: ClassVar = {"string": "string"}
-
-    def validator_in_process(self) -> Validate:
-        return partial(find_bad_payloads, read=_read_text)
-
-    def decoder(self) -> Decoder:
-        return partial(convert_each, convert=_read_text)
-
-    def encoder(self) -> Encoder:
-        return partial(convert_each, convert=_encode_text)
-
-    def _column_decoder(self, writer: ParsedSchema) -> ColumnDecoder:
-        assert isinstance(writer, StringSchema)
-
-        def decode(payloads: pa.Array) -> pa.Array:
-            try:
-                return payloads.cast(pa.string())
-            except pa.ArrowInvalid:
-                values = [each or b"" for each in payloads.to_pylist()]
-                refuse_bad_payloads(self.validator_in_process(), values)
-                raise
-
-        return decode
-
-
-class NumberSchema(PrimitiveSchema):
-    """Payloads that are an int64 or a float64."""
-
-    type = SchemaType.NUMBER
-    kinds: ClassVar = {
-        "number": "int64",
-        "int64": "int64",
-        "int": "int64",
-        "float64": "float64",
-        "float": "float64",
-        "double": "float64",
-    }
-    known = " but int64 or float64"
-
-    def validator_in_process(self) -> Validate:
-
-        def validate(payloads: Sequence[bytes]) -> list[tuple[int, str]]:
-            return [
-                (index, _wrong_length(payload))
-                for index, payload in enumerate(payloads)
-                if len(payload) not in (4, 8)
-            ]
-
-        return validate
-
-    def decoder(self) -> Decoder:
-        return partial(convert_each, convert=self._reader())
-
-    def _reader(self) -> Callable[[bytes], Any]:
-        short, long = _FORMATS[self.kind]
-
-        def read(payload: bytes) -> Any:
-            if len(payload) == 8:
-                return long.unpack(payload)[0]
-            if len(payload) == 4:
-                return short.unpack(payload)[0]
-            raise InvalidPayload(_wrong_length(payload))
-
-        return read
-
-    def encoder(self) -> Encoder:
-        return partial(
-            convert_each,
-            convert=_FORMATS[self.kind][1].pack,
-            refusals=struct.error,
-            reason=lambda error, value: (
-                f"{value!r:.50} is not a valid {self.kind}: {error}"
-            ),
-        )
+        return _KINDS[self.kind].arrow_type
 
     def _column_decoder(self, writer: ParsedSchema) -> ColumnDecoder:
         """See the base class; an int64 may be read as a float64."""
-        assert isinstance(writer, NumberSchema)
+        assert isinstance(writer, PrimitiveSchema)
         if writer.kind == self.kind:
             return self._decode_column
         if writer.kind == "float64":
             raise IncompatibleSchema("a float64 cannot be read as an int64")
         decode_int64 = writer.column_decoder()
-
-        def decode(payloads: pa.Array) -> pa.Array:
-            return decode_int64(payloads).cast(pa.float64(), safe=False)
-
-        return decode
+        return lambda payloads: decode_int64(payloads).cast(pa.float64(), safe=False)
 
     def _decode_column(self, payloads: pa.Array) -> pa.Array:
-        lengths = pc.binary_length(payloads)
-        if pc.all(pc.equal(lengths, 8)).as_py() and not payloads.null_count:
-            # All payloads have the same width, so their data buffer is the column.
-            begin = payloads.buffers()[1]
-            first = struct.unpack_from("<i", begin, payloads.offset * 4)[0]
-            data = payloads.buffers()[2]
-            if data is not None:
-                body = data.slice(first, 8 * len(payloads))
-                return pa.Array.from_buffers(
-                    self.arrow_type(), len(payloads), [None, body]
-                )
-        read = self._reader()
-        values = convert_each(
-            payloads.to_pylist(),
-            lambda payload: None if payload is None else read(payload),
-        )
-        return pa.array(values, self.arrow_type())
+        arrow_type, read, _ = _KINDS[self.kind]
+        try:
+            if self.type is not SchemaType.NUMBER:
+                return payloads.cast(arrow_type)
+            return payloads.cast(pa.binary(8)).view(arrow_type)
+        except pa.ArrowInvalid:
+            # Read the payloads one by one: some have four bytes, or one is invalid.
+            values = convert_each(
+                payloads.to_pylist(),
+                lambda payload: None if payload is None else read(payload),
+            )
+            return pa.array(values, arrow_type)
 
 
-_ARROW_TYPES = {
-    "bytes": pa.binary(),
-    "string": pa.string(),
-    "int64": pa.int64(),
-    "float64": pa.float64(),
-}
-_FORMATS = {
-    "int64": (struct.Struct("<i"), struct.Struct("<q")),
-    "float64": (struct.Struct("<f"), struct.Struct("<d")),
-}
-
-
-def _checked_bytes(value: Any) -> bytes:
+def _check_bytes(value: Any) -> bytes:
     if not isinstance(value, bytes):
         raise InvalidPayload(f"{value!r:.50} is not bytes")
     return value
@@ -230,11 +130,51 @@ def _read_text(payload: bytes) -> str:
         raise InvalidPayload(f"not UTF-8 text: {error}") from error
 
 
-def _encode_text(value: Any) -> bytes:
+def _write_text(value: Any) -> bytes:
     if not isinstance(value, str):
         raise InvalidPayload(f"{value!r:.50} is not text")
     return value.encode()
 
 
-def _wrong_length(payload: bytes) -> str:
-    return f"a number has 8 bytes (or 4), not {len(payload)}"
+def _number(name: str, arrow_type: pa.DataType, short: str, long: str) -> _Kind:
+    """Return a kind of number from its formats in ``struct``."""
+    pack, unpack = struct.Struct(long).pack, struct.Struct(long).unpack
+    unpack_short = struct.Struct(short).unpack
+
+    def read(payload: bytes) -> Any:
+        if len(payload) == 8:
+            return unpack(payload)[0]
+        if len(payload) == 4:
+            return unpack_short(payload)[0]
+        raise InvalidPayload(f"a number has 8 bytes (or 4), not {len(payload)}")
+
+    def write(value: Any) -> bytes:
+        try:
+            return pack(value)
+        except struct.error as error:
+            raise InvalidPayload(
+                f"{value!r:.50} is not a valid {name}: {error}"
+            ) from error
+
+    return _Kind(arrow_type, read, write)
+
+
+_KINDS = {
+    "bytes": _Kind(pa.binary(), bytes, _check_bytes),
+    "string": _Kind(pa.string(), _read_text, _write_text),
+    "int64": _number("int64", pa.int64(), "<i", "<q"),
+    "float64": _number("float64", pa.float64(), "<f", "<d"),
+}
+_NAMES = {
+    SchemaType.BYTES: {"bytes": "bytes"},
+    SchemaType.STRING: {"string": "string"},
+    SchemaType.NUMBER: {
+        "number": "int64",
+        "int64": "int64",
+        "int": "int64",
+        "float64": "float64",
+        "float": "float64",
+        "double": "float64",
+    },
+}
+"""The kind of values by definition; the default is under the type's name."""

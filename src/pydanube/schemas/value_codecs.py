@@ -27,7 +27,6 @@ from pydanube.schemas.language import (
     convert_each,
     does_not_fit,
     nested_values,
-    refuse_bad_payloads,
 )
 from pydanube.schemas.parsed_schema import ParsedSchema
 
@@ -78,12 +77,12 @@ def value_encoder(schema: ParsedSchema, cls: Any = None) -> Encoder:
 
     Values that do not match the schema are refused.
     """
+    encode_plain = schema.encoder()
     if is_pydantic(cls) and schema.type is SchemaType.JSON_SCHEMA:
         return _prepared(
-            _validating(schema),
-            lambda value: value.model_dump_json(by_alias=True).encode(),
+            encode_plain,
+            lambda value: msgspec.Raw(value.model_dump_json(by_alias=True)),
         )
-    encode_plain = schema.encoder()
     if is_pydantic(cls):
         return _prepared(encode_plain, lambda value: value.model_dump(by_alias=True))
     if schema.type is SchemaType.AVRO:
@@ -117,17 +116,6 @@ def protobuf_decoder(written_as: SchemaType, cls: Any) -> Decoder:
 
 def _one_by_one(decode_one: Convert) -> Decoder:
     return partial(convert_each, convert=decode_one, refusals=_REFUSALS)
-
-
-def _validating(schema: ParsedSchema) -> Encoder:
-    """Return an encoder that passes valid payloads of *schema* unchanged."""
-    validate = schema.validator()
-
-    def encode(payloads: Sequence[Any]) -> list[bytes]:
-        refuse_bad_payloads(validate, payloads)
-        return list(payloads)
-
-    return encode
 
 
 def _prepared(encode_plain: Encoder, prepare: Convert) -> Encoder:

@@ -40,8 +40,7 @@ def _validate(definition: list[Any], payloads: list[bytes]) -> Any:
 
 
 def _compare(reader: list[Any], writer: list[Any]) -> Any:
-    found = _schema_of(*reader).incompatibilities_in_process(_schema_of(*writer))
-    return [(each.path, each.rule, each.text) for each in found]
+    return _schema_of(*reader).incompatibilities_in_process(_schema_of(*writer))
 
 
 _WORK = {"validate": _validate, "compare": _compare}

@@ -29,10 +29,10 @@ class LimitExceeded(Exception):
     """The work exceeded a limit; the text says which."""
 
 
-def limited_command(*arguments: str, memory_kib_max: int = MEMORY_KIB_MAX) -> list[str]:
+def limited_command(*arguments: str) -> list[str]:
     """Return a command that runs Python with *arguments* and limited memory."""
     return [
-        *("/bin/sh", "-c", f'ulimit -v {memory_kib_max}; exec "$@"', "sh"),
+        *("/bin/sh", "-c", f'ulimit -v {MEMORY_KIB_MAX}; exec "$@"', "sh"),
         *(sys.executable, *arguments),
     ]
 
@@ -45,11 +45,7 @@ class WorkerPool:
     called from any thread.
     """
 
-    def __init__(
-        self, *, seconds_max: float = SECONDS_MAX, memory_kib_max: int = MEMORY_KIB_MAX
-    ) -> None:
-        self._seconds_max = seconds_max
-        self._memory_kib_max = memory_kib_max
+    def __init__(self) -> None:
         self._begin()
 
     def _begin(self) -> None:
@@ -63,8 +59,8 @@ class WorkerPool:
         """
         Return the answer to *request*.
 
-        Bounds: The work takes at most *seconds_max* and *memory_kib_max*; a call waits
-            while ``PROCESSES_MAX`` others are running.
+        Bounds: The work takes at most ``SECONDS_MAX`` and ``MEMORY_KIB_MAX``; a call
+            waits while ``PROCESSES_MAX`` others are running.
 
         Raises:
             LimitExceeded: The work exceeded a limit.
@@ -73,11 +69,7 @@ class WorkerPool:
             # After a fork, the idle processes belong to the parent.
             self._begin()
         with self._slots:
-            process = (
-                self._idle.pop()
-                if self._idle
-                else _Process(self._seconds_max, self._memory_kib_max)
-            )
+            process = self._idle.pop() if self._idle else _Process()
             try:
                 answer = process.call(request)
             except BaseException:
@@ -90,17 +82,14 @@ class WorkerPool:
 class _Process:
     """A process that answers one request at a time."""
 
-    def __init__(self, seconds_max: float, memory_kib_max: int) -> None:
-        self._seconds_max = seconds_max
-        self._memory_kib_max = memory_kib_max
+    def __init__(self) -> None:
         self._parent = os.getpid()
         self._connection, theirs = Pipe()
         # The command is our own interpreter, without any input of the client.
         self._process = subprocess.Popen(  # noqa: S603
             limited_command(
                 *("-m", "pydanube.schemas.worker"),
-                *(str(theirs.fileno()), str(seconds_max)),
-                memory_kib_max=memory_kib_max,
+                *(str(theirs.fileno()), str(SECONDS_MAX)),
             ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -120,11 +109,10 @@ class _Process:
             self._connection.send_bytes(msgpack.encode(request))
             return msgpack.decode(self._connection.recv_bytes())
         except (EOFError, ConnectionError) as error:
+            limit = f"{MEMORY_KIB_MAX // 1024} MiB of memory"
             if self._process.wait() == -signal.SIGALRM:
-                limit = self._seconds_max
-                raise LimitExceeded(f"it takes more than {limit:g} s") from error
-            limit = self._memory_kib_max // 1024
-            raise LimitExceeded(f"it takes more than {limit} MiB of memory") from error
+                limit = f"{SECONDS_MAX:g} s"
+            raise LimitExceeded(f"it takes more than {limit}") from error
 
     def close(self) -> None:
         """Kill the process if it is a child of this one, and wait for its end."""

@@ -8,11 +8,17 @@ import pyarrow as pa
 import pytest
 
 from pydanube.model.errors import InvalidPayload, InvalidRequest
+from pydanube.model.schemas import SchemaType
 from pydanube.schemas.avro import AvroSchema
 from pydanube.schemas.column_encoding import column_encoder
 from pydanube.schemas.json_schema import JsonSchema
-from pydanube.schemas.primitives import BytesSchema, NumberSchema, StringSchema
+from pydanube.schemas.primitives import PrimitiveSchema
 from pydanube.schemas.protobuf import ProtobufSchema
+
+BYTES = PrimitiveSchema(SchemaType.BYTES)
+STRING = PrimitiveSchema(SchemaType.STRING)
+INT64 = PrimitiveSchema(SchemaType.NUMBER)
+FLOAT64 = PrimitiveSchema(SchemaType.NUMBER, "float64")
 
 ORDER = pa.struct(
     [
@@ -263,11 +269,11 @@ def test_protobuf_values_round_trip():
 @pytest.mark.parametrize(
     ("schema", "array", "payloads"),
     [
-        (StringSchema(), pa.array(["a", None]), [b"a", None]),
-        (BytesSchema(), pa.array([b"\xff"]), [b"\xff"]),
-        (NumberSchema(), pa.array([1, 2, -3], pa.int32())[1:], None),
-        (NumberSchema("float64"), pa.array([1.5, None], pa.float32()), None),
-        (NumberSchema("float64"), pa.array([2], pa.int64()), None),
+        (STRING, pa.array(["a", None]), [b"a", None]),
+        (BYTES, pa.array([b"\xff"]), [b"\xff"]),
+        (INT64, pa.array([1, 2, -3], pa.int32())[1:], None),
+        (FLOAT64, pa.array([1.5, None], pa.float32()), None),
+        (FLOAT64, pa.array([2], pa.int64()), None),
     ],
 )
 def test_values_of_primitive_types_round_trip(schema, array, payloads):
@@ -279,10 +285,10 @@ def test_values_of_primitive_types_round_trip(schema, array, payloads):
 @pytest.mark.parametrize(
     ("schema", "has"),
     [
-        (StringSchema(), pa.binary()),
-        (BytesSchema(), pa.string()),
-        (NumberSchema(), pa.float64()),
-        (NumberSchema("float64"), pa.string()),
+        (STRING, pa.binary()),
+        (BYTES, pa.string()),
+        (INT64, pa.float64()),
+        (FLOAT64, pa.string()),
     ],
 )
 def test_values_of_another_type_than_the_schema_are_refused(schema, has):

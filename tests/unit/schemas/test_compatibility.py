@@ -11,7 +11,7 @@ from pydanube.schemas.avro import AvroSchema
 from pydanube.schemas.compatibility import Direction, find_violations
 from pydanube.schemas.json_schema import JsonSchema
 from pydanube.schemas.parsing import parse_schema
-from pydanube.schemas.primitives import StringSchema
+from pydanube.schemas.primitives import PrimitiveSchema
 from support.corpora import pairs_of
 
 MODES = list(Compatibility)
@@ -62,7 +62,7 @@ def test_violation_names_the_version_the_direction_and_the_place():
 
 
 def test_subject_changes_its_type_only_with_mode_none():
-    old, new = record("a"), StringSchema()
+    old, new = record("a"), PrimitiveSchema(SchemaType.STRING)
     for mode in MODES:
         assert is_compatible(mode, new, old) is (mode is Compatibility.NONE)
 

@@ -59,27 +59,35 @@ def test_reason_quotes_a_deeply_nested_value_by_its_type():
 
 def test_pair_counts_as_compatible_until_its_comparison_is_finished():
     compared = ComparedPairs()
-    assert compared.begin("outer") is None
-    assert compared.begin("outer") == []
-    assert compared.finish("outer", [reason("a"), reason("a")]) == [reason("a")]
-    assert compared.begin("outer") == [reason("a")]
+    assumed = []
+
+    def find():
+        assumed.append(compared.compare("outer", find))
+        return [reason("a"), reason("a")]
+
+    for _ in range(2):
+        assert compared.compare("outer", find) == [reason("a")]
+    assert assumed == [[]]
 
 
 def test_results_that_assumed_an_incompatible_pair_are_forgotten():
     compared = ComparedPairs()
-    for pair in ("first", "outer", "inner"):
-        assert compared.begin(pair) is None
-        if pair != "outer":
-            compared.finish(pair, [])
-    compared.finish("outer", [reason("a")])
-    assert compared.begin("first") == []
-    assert compared.begin("inner") is None
+    calls = []
+
+    def find(pair):
+        calls.append(pair)
+        if pair == "outer":
+            compared.compare("inner", lambda: find("inner"))
+            return [reason("a")]
+        return []
+
+    for pair in ("first", "outer", "first", "outer", "inner"):
+        compared.compare(pair, lambda pair=pair: find(pair))
+    assert calls == ["first", "outer", "inner", "inner"]
 
 
 def test_number_of_reasons_is_bounded():
-    compared = ComparedPairs()
-    compared.begin("pair")
-    found = compared.finish("pair", map(reason, map(str, range(5000))))
+    found = ComparedPairs().compare("pair", lambda: map(reason, map(str, range(5000))))
     assert len(found) == INCOMPATIBILITIES_MAX
 
 

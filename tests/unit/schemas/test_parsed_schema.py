@@ -14,7 +14,7 @@ from pydanube.schemas.avro import AvroSchema
 from pydanube.schemas.json_schema import JsonSchema
 from pydanube.schemas.json_schema.column_reader import read_objects
 from pydanube.schemas.parsing import parse_schema
-from pydanube.schemas.primitives import NumberSchema
+from pydanube.schemas.primitives import PrimitiveSchema
 from pydanube.schemas.protobuf import ProtobufSchema
 
 
@@ -143,7 +143,8 @@ def test_json_is_read_whatever_the_writer_schema():
 
 
 def test_integers_are_read_as_floats_and_not_the_other_way_round():
-    integers, floats = NumberSchema("int64"), NumberSchema("float64")
+    integers = PrimitiveSchema(SchemaType.NUMBER)
+    floats = PrimitiveSchema(SchemaType.NUMBER, "float64")
     found = floats.column_decoder(integers)(pa.array([struct.pack("<q", 7)]))
     assert found.to_pylist() == [7.0]
     with pytest.raises(IncompatibleSchema):

@@ -8,29 +8,41 @@ import pyarrow as pa
 import pytest
 
 from pydanube.model.errors import InvalidPayload, InvalidSchema
-from pydanube.schemas.primitives import BytesSchema, NumberSchema, StringSchema
+from pydanube.model.schemas import SchemaType
+from pydanube.schemas.primitives import PrimitiveSchema
+
+BYTES = PrimitiveSchema(SchemaType.BYTES)
+STRING = PrimitiveSchema(SchemaType.STRING)
+INT64 = PrimitiveSchema(SchemaType.NUMBER)
+FLOAT64 = PrimitiveSchema(SchemaType.NUMBER, "float64")
 
 
 def test_fingerprints_are_the_names_of_the_types():
-    assert BytesSchema().fingerprint == "bytes"
-    assert StringSchema().fingerprint == "string"
-    assert NumberSchema().fingerprint == NumberSchema("int64").fingerprint == "number"
-    assert NumberSchema("double").fingerprint == "number/float64"
+    assert BYTES.fingerprint == "bytes"
+    assert STRING.fingerprint == "string"
+    assert (
+        INT64.fingerprint
+        == PrimitiveSchema(SchemaType.NUMBER, "int64").fingerprint
+        == "number"
+    )
+    assert PrimitiveSchema(SchemaType.NUMBER, "double").fingerprint == "number/float64"
 
 
-@pytest.mark.parametrize("cls", [BytesSchema, StringSchema, NumberSchema])
-def test_unknown_definition_is_refused(cls):
+@pytest.mark.parametrize(
+    "type_", [SchemaType.BYTES, SchemaType.STRING, SchemaType.NUMBER]
+)
+def test_unknown_definition_is_refused(type_):
     with pytest.raises(InvalidSchema, match="has no definition"):
-        cls('{"type": "record"}')
+        PrimitiveSchema(type_, '{"type": "record"}')
 
 
 @pytest.mark.parametrize(
     ("schema", "values"),
     [
-        (BytesSchema(), [b"", b"\xff", b"abc"]),
-        (StringSchema(), ["", "a", "ü€"]),
-        (NumberSchema(), [0, -1, 2**63 - 1]),
-        (NumberSchema("float64"), [0.0, -1.5, 1e300]),
+        (BYTES, [b"", b"\xff", b"abc"]),
+        (STRING, ["", "a", "ü€"]),
+        (INT64, [0, -1, 2**63 - 1]),
+        (FLOAT64, [0.0, -1.5, 1e300]),
     ],
 )
 def test_values_come_back_also_as_a_column(schema, values):
@@ -47,15 +59,15 @@ def test_values_come_back_also_as_a_column(schema, values):
 
 
 def test_numbers_of_four_bytes_are_read_too():
-    assert NumberSchema().decoder()([struct.pack("<i", -7)]) == [-7]
-    assert NumberSchema("float").decoder()([struct.pack("<f", 0.5)]) == [0.5]
-    column = NumberSchema().column_decoder()(pa.array([struct.pack("<i", 7)]))
+    assert INT64.decoder()([struct.pack("<i", -7)]) == [-7]
+    assert PrimitiveSchema(SchemaType.NUMBER, "float").decoder()(
+        [struct.pack("<f", 0.5)]
+    ) == [0.5]
+    column = INT64.column_decoder()(pa.array([struct.pack("<i", 7)]))
     assert column.to_pylist() == [7]
 
 
-@pytest.mark.parametrize(
-    ("schema", "bad"), [(StringSchema(), b"\xff"), (NumberSchema(), b"123")]
-)
+@pytest.mark.parametrize(("schema", "bad"), [(STRING, b"\xff"), (INT64, b"123")])
 def test_bad_payloads_are_found_with_their_index(schema, bad):
     [good] = schema.encoder()(["a" if schema.type.value == "string" else 1])
     [(index, _)] = schema.validator()([good, bad])
@@ -70,7 +82,7 @@ def test_bad_payloads_are_found_with_their_index(schema, bad):
 
 @pytest.mark.parametrize(
     ("schema", "bad"),
-    [(BytesSchema(), "x"), (StringSchema(), b"x"), (NumberSchema(), "x")],
+    [(BYTES, "x"), (STRING, b"x"), (INT64, "x")],
 )
 def test_values_of_another_type_are_refused(schema, bad):
     with pytest.raises(InvalidPayload, match="message 0 of the batch"):
@@ -78,6 +90,6 @@ def test_values_of_another_type_are_refused(schema, bad):
 
 
 def test_integers_and_floats_are_not_compatible():
-    assert NumberSchema().incompatibilities(NumberSchema("int")) == []
-    [found] = NumberSchema().incompatibilities(NumberSchema("float64"))
+    assert INT64.incompatibilities(PrimitiveSchema(SchemaType.NUMBER, "int")) == []
+    [found] = INT64.incompatibilities(FLOAT64)
     assert found.rule == "number_kind_changed"

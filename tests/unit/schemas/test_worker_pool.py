@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from pydanube.schemas import worker_pool
 from pydanube.schemas.json_schema import JsonSchema
 from pydanube.schemas.worker_pool import LimitExceeded, WorkerPool
 
@@ -31,8 +32,9 @@ def alternatives(least):
 
 
 @pytest.mark.slow
-def test_work_is_answered_or_exceeds_its_time_limit():
-    processes = WorkerPool(seconds_max=0.5)
+def test_work_is_answered_or_exceeds_its_time_limit(monkeypatch):
+    monkeypatch.setattr(worker_pool, "SECONDS_MAX", 0.5)
+    processes = WorkerPool()
     compare = ["compare", alternatives(1).definition, alternatives(0).definition]
     with pytest.raises(LimitExceeded, match=r"more than 0\.5 s"):
         processes.call(compare)
@@ -44,8 +46,9 @@ def test_work_is_answered_or_exceeds_its_time_limit():
 
 
 @pytest.mark.slow
-def test_work_exceeds_its_memory_limit():
-    processes = WorkerPool(memory_kib_max=400 * 1024)
+def test_work_exceeds_its_memory_limit(monkeypatch):
+    monkeypatch.setattr(worker_pool, "MEMORY_KIB_MAX", 400 * 1024)
+    processes = WorkerPool()
     payload = b"[" + b"{},".join([b""] * 4_000_000) + b"{}]"
     with pytest.raises(LimitExceeded, match="more than 400 MiB"):
         processes.call(["validate", SCHEMA.definition, [payload]])

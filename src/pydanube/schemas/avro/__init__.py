@@ -9,11 +9,13 @@ cost of decoding a datum.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cached_property, lru_cache, partial
 from io import BytesIO
 from typing import Any
 
 import fastavro
+import msgspec
 import pyarrow as pa
 
 from pydanube.model.errors import InvalidPayload, InvalidSchema
@@ -22,21 +24,15 @@ from pydanube.schemas.avro.bounds import VALUE_DEPTH_MAX, bounds_of, check_datum
 from pydanube.schemas.avro.columns import column_of
 from pydanube.schemas.avro.container import CONTAINER_MAGIC, open_container
 from pydanube.schemas.avro.resolution import find_incompatibilities
-from pydanube.schemas.avro.types import (
-    canonical_form,
-    document_of,
-    parse_avro,
-    without_wrong_decimals,
-)
+from pydanube.schemas.avro.types import canonical_form, parse_avro
 from pydanube.schemas.language import (
     ColumnDecoder,
-    Convert,
     Decoder,
     Encoder,
     Incompatibility,
     Validate,
     convert_each,
-    definition_text,
+    convert_items,
     does_not_fit,
     error_text,
     find_bad_payloads,
@@ -62,7 +58,7 @@ class AvroSchema(ParsedSchema):
                 too
                 expensive to decode.
         """
-        super().__init__(definition_text(definition))
+        super().__init__(definition)
         self.root, records = parse_avro(self.text)
         self.bounds = bounds_of(self.root, records)
 
@@ -72,7 +68,7 @@ class AvroSchema(ParsedSchema):
 
     @cached_property
     def canonical(self) -> bytes:
-        return canonical_form(self.root)
+        return msgspec.json.encode(canonical_form(self.root), order="deterministic")
 
     def incompatibilities_in_process(
         self, writer: ParsedSchema
@@ -87,7 +83,7 @@ class AvroSchema(ParsedSchema):
         return self._batch_reader()
 
     def encoder(self) -> Encoder:
-        parsed = self._parsed()
+        parsed = self._parsed
         write = fastavro.schemaless_writer
         is_recursive = self.bounds.is_recursive
 
@@ -116,21 +112,28 @@ class AvroSchema(ParsedSchema):
         """
         assert isinstance(writer, AvroSchema)
         is_same = writer is self or writer.text == self.text
-        reader = None if is_same else _lenient(self._parsed())
+        reader = None if is_same else _lenient(self._parsed)
         arrow_type, convert = column_of(self.root)
-        read_all = writer._batch_reader(reader, convert)  # noqa: SLF001
-        return lambda payloads: pa.array(read_all(payloads.to_pylist()), arrow_type)
+        read_all = writer._batch_reader(reader)  # noqa: SLF001
+
+        def decode(payloads: pa.Array) -> pa.Array:
+            values = read_all(payloads.to_pylist())
+            if convert is not None:
+                values = convert_items(convert, values)
+            return pa.array(values, arrow_type)
+
+        return decode
 
     def _batch_reader(
-        self, reader: Any = None, convert: Convert | None = None
+        self, reader: Any = None
     ) -> Callable[[Sequence[bytes | None]], list[Any]]:
         """
-        Return a decoder of a batch that also converts each value; nulls stay null.
+        Return a decoder of a batch; nulls stay null.
 
         *reader* is the parsed schema of the resulting values.
         """
         read_one = self._reader(reader)
-        parsed, read = self._parsed(), fastavro.schemaless_reader
+        parsed, read = self._parsed, fastavro.schemaless_reader
         root, walked_min = self.root, self.bounds.walked_bytes_min
 
         def read_joined(payloads: Sequence[bytes | None]) -> list[Any] | None:
@@ -154,16 +157,12 @@ class AvroSchema(ParsedSchema):
             return values
 
         def read_all(payloads: Sequence[bytes | None]) -> list[Any]:
-            try:
+            # If it fails, read the payloads one by one to find the invalid one.
+            with suppress(Exception):
                 values = read_joined(payloads)
-            # Read the payloads one by one to find the invalid one.
-            except Exception:  # noqa: BLE001
-                values = None
-            if values is None:
-                values = convert_each(payloads, read_one)
-            if convert is None:
-                return values
-            return [None if value is None else convert(value) for value in values]
+                if values is not None:
+                    return values
+            return convert_each(payloads, read_one)
 
         return read_all
 
@@ -179,12 +178,12 @@ class AvroSchema(ParsedSchema):
             except InvalidPayload:
                 if not payload.startswith(CONTAINER_MAGIC):
                     raise
-            return _read_container(payload, reader or self._parsed())
+            return _read_container(payload, reader or self._parsed)
 
         return read_one
 
     def _datum_reader(self, reader: Any) -> Callable[[bytes], Any]:
-        parsed, read = self._parsed(), fastavro.schemaless_reader
+        parsed, read = self._parsed, fastavro.schemaless_reader
         root, walked_min = self.root, self.bounds.walked_bytes_min
 
         def read_datum(payload: bytes) -> Any:
@@ -206,11 +205,11 @@ class AvroSchema(ParsedSchema):
 
         return read_datum
 
+    @cached_property
     def _parsed(self) -> Any:
         try:
-            # fastavro would read invalid decimals, too.
-            document = without_wrong_decimals(document_of(self.text))
-            return fastavro.parse_schema(document)
+            # fastavro would read logical types that are not valid, too.
+            return fastavro.parse_schema(canonical_form(self.root))
         except Exception as error:
             raise InvalidSchema(
                 f"fastavro cannot use the Avro schema: {error}"

@@ -264,15 +264,12 @@ class _Walk:
     def _skip(self, node: Primitive | Fixed | Enum, count: int) -> None:
         """Skip *count* values that contain no other values."""
         self._count(count)
-        width = node.size if isinstance(node, Fixed) else None
-        if isinstance(node, Primitive):
-            width = _WIDTHS.get(node.name)
+        width = node.size if isinstance(node, Fixed) else _WIDTHS.get(node.kind)
         if width is not None:
             self._advance(width * count)
             return
-        name = node.name if isinstance(node, Primitive) else None
-        has_length = name in ("bytes", "string")
-        is_decimal = name == "bytes" and not isinstance(node, Enum) and node.logical
+        has_length = node.kind in ("bytes", "string")
+        is_decimal = node.kind == "bytes" and node != Primitive("bytes")
         for _ in range(count):
             number = self._integer()
             if is_decimal and number > DECIMAL_BYTES_MAX:

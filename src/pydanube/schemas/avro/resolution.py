@@ -9,11 +9,12 @@ meaning to the reader: different logical types, and different units, do not matc
 
 from __future__ import annotations
 
+from functools import partial
+
 from pydanube.schemas.avro.types import (
     Array,
     AvroType,
     Enum,
-    Field,
     Fixed,
     Logical,
     Map,
@@ -54,7 +55,7 @@ class _Resolution:
 
     def __init__(self) -> None:
         self._compared = ComparedPairs()
-        self._fields: dict[int, dict[str, Field]] = {}
+        self._fields: dict[int, dict[str, AvroType]] = {}
         self._steps = 0
 
     def compare(
@@ -69,7 +70,11 @@ class _Resolution:
             return self._with_readers_union(reader, writer, path)
         match reader, writer:
             case Record(), Record():
-                return self._records(reader, writer, path)
+                pair = (id(reader), id(writer))
+                find = partial(self._compare_fields, reader, writer, path)
+                return _names(reader, writer, path) or self._compared.compare(
+                    pair, find
+                )
             case Enum(), Enum():
                 symbols = len(reader.symbols) + len(writer.symbols)
                 self._steps += symbols // SYMBOLS_PER_STEP
@@ -113,37 +118,25 @@ class _Resolution:
         text = f"the writer's {_text(writer)} fits no branch of the reader's union"
         return _found(path, "reader_union_lacks_branch", text) + nearest
 
-    def _records(
+    def _compare_fields(
         self, reader: Record, writer: Record, path: str
     ) -> list[Incompatibility]:
-        named = _names(reader, writer, path)
-        if named:
-            return named
-        pair = (id(reader), id(writer))
-        known = self._compared.begin(pair)
-        if known is not None:
-            return known
         found: list[Incompatibility] = []
-        fields = self._fields_of(writer)
+        if id(writer) not in self._fields:
+            self._fields[id(writer)] = {each.name: each.type for each in writer.fields}
+        fields = self._fields[id(writer)]
         for part in reader.fields:
             where = f"{path}/fields/{part.name}"
             names = [name for name in (part.name, *part.aliases) if name in fields]
             if names:
-                found += self.compare(part.type, fields[names[0]].type, where)
+                found += self.compare(part.type, fields[names[0]], where)
             elif not part.has_default:
                 text = (
                     f"the writer has no field {part.name}, and the reader has no "
                     "default for it"
                 )
                 found += _found(where, "reader_field_missing_default", text)
-        return self._compared.finish(pair, found)
-
-    def _fields_of(self, record: Record) -> dict[str, Field]:
-        fields = self._fields.get(id(record))
-        if fields is None:
-            fields = {each.name: each for each in record.fields}
-            self._fields[id(record)] = fields
-        return fields
+        return found
 
 
 def _names(reader: Named, writer: Named, path: str) -> list[Incompatibility]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import msgspec
@@ -145,7 +145,7 @@ def parse_avro(text: str) -> tuple[AvroType, list[Record]]:
     document = document_of(text)
     parser = _Parser()
     try:
-        return parser.parse(document, "", "", 0), parser.records
+        return parser.parse(document, _Place()), parser.records
     except RecursionError as error:
         raise InvalidSchema(
             "a default in the Avro schema is nested too deeply"
@@ -167,6 +167,28 @@ def document_of(text: str) -> Any:
         raise InvalidSchema(f"the Avro schema is not JSON: {error}") from error
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A place in the document, and the namespace of the names there."""
+
+    path: str = ""
+    namespace: str = ""
+    depth: int = 0
+
+    def inside(self, part: str | int) -> _Place:
+        """Return the place of *part*, one level deeper."""
+        return _Place(f"{self.path}/{part}", self.namespace, self.depth + 1)
+
+    def refuse(self, reason: str) -> InvalidSchema:
+        """Return the error that the schema is invalid here."""
+        return InvalidSchema(f"{self.path or '/'}: {reason}")
+
+    def full(self, name: str) -> str:
+        """Return *name* with the namespace, unless it has one."""
+        has_space = "." in name or not self.namespace
+        return name if has_space else f"{self.namespace}.{name}"
+
+
 class _Parser:
     """A parser of one document, with the names declared so far."""
 
@@ -176,201 +198,173 @@ class _Parser:
         self._names: dict[str, Named] = {}
         self._parts = 0
 
-    def parse(self, value: Any, namespace: str, path: str, depth: int) -> AvroType:
-        self._count(path)
-        if depth > DEPTH_MAX:
-            raise InvalidSchema(f"{path}: nested deeper than {DEPTH_MAX}")
+    def parse(self, value: Any, place: _Place) -> AvroType:
+        self._count(place)
+        if place.depth > DEPTH_MAX:
+            raise place.refuse(f"nested deeper than {DEPTH_MAX}")
         if isinstance(value, str):
-            return self._find(value, namespace, path)
+            return self._find(value, place)
         if isinstance(value, list):
-            return self._union(value, namespace, path, depth)
+            return self._union(value, place)
         if isinstance(value, dict):
-            return self._complex(value, namespace, path, depth)
-        raise InvalidSchema(
-            f"{path or '/'}: a type must be a name, an object or a list, not "
-            f"{value!r:.50}"
+            return self._complex(value, place)
+        raise place.refuse(
+            f"a type must be a name, an object or a list, not {value!r:.50}"
         )
 
-    def _find(self, name: str, namespace: str, path: str) -> AvroType:
+    def _find(self, name: str, place: _Place) -> AvroType:
         if name in PRIMITIVES:
             return Primitive(name)
-        full = name if "." in name or not namespace else f"{namespace}.{name}"
-        found = self._names.get(full) or self._names.get(name)
+        found = self._names.get(place.full(name)) or self._names.get(name)
         if found is None:
-            raise InvalidSchema(
-                f"{path or '/'}: unknown type {name!r} (declared before: "
+            raise place.refuse(
+                f"unknown type {name!r} (declared before: "
                 f"{', '.join(sorted(self._names)[:10]) or 'none'})"
             )
         return found
 
-    def _union(self, value: list[Any], namespace: str, path: str, depth: int) -> Union:
-        branches = []
-        seen: set[str] = set()
+    def _union(self, value: list[Any], place: _Place) -> Union:
+        branches: dict[str, AvroType] = {}
         for index, each in enumerate(value):
-            where = f"{path}/{index}"
-            branch = self.parse(each, namespace, where, depth + 1)
+            where = place.inside(index)
+            branch = self.parse(each, where)
             if isinstance(branch, Union):
-                raise InvalidSchema(f"{where}: a union directly inside a union")
+                raise where.refuse("a union directly inside a union")
             key = branch.name if isinstance(branch, Named) else branch.kind
-            if key in seen:
-                raise InvalidSchema(f"{where}: the union has the branch {key} twice")
-            seen.add(key)
-            branches.append(branch)
-        return Union(tuple(branches))
+            if key in branches:
+                raise where.refuse(f"the union has the branch {key} twice")
+            branches[key] = branch
+        return Union(tuple(branches.values()))
 
-    def _complex(
-        self, value: dict[str, Any], namespace: str, path: str, depth: int
-    ) -> AvroType:
-        kind = value.get("type", _MISSING)
-        if kind is _MISSING:
-            raise InvalidSchema(f"{path or '/'}: the object has no type")
-        match kind:
+    def _complex(self, value: dict[str, Any], place: _Place) -> AvroType:
+        if "type" not in value:
+            raise place.refuse("the object has no type")
+        match value["type"]:
             case "record" | "error":
-                return self._record(value, namespace, path, depth)
+                return self._record(value, place)
             case "enum":
-                return self._enum(value, namespace, path)
+                return self._enum(value, place)
             case "fixed":
-                return self._fixed(value, namespace, path)
+                return self._fixed(value, place)
             case "array":
-                return Array(self._inner(value, "items", namespace, path, depth))
+                return Array(self._inner(value, "items", place))
             case "map":
-                return Map(self._inner(value, "values", namespace, path, depth))
-        inner = self.parse(kind, namespace, path, depth + 1)
+                return Map(self._inner(value, "values", place))
+        inner = self.parse(value["type"], replace(place, depth=place.depth + 1))
         if isinstance(inner, Primitive) and inner.logical is None:
             return Primitive(inner.name, _logical_of(value, inner.name, None))
         return inner
 
-    def _inner(
-        self, value: dict[str, Any], what: str, namespace: str, path: str, depth: int
-    ) -> AvroType:
+    def _inner(self, value: dict[str, Any], what: str, place: _Place) -> AvroType:
         if what not in value:
-            raise InvalidSchema(f"{path or '/'}: {value['type']} without {what}")
-        return self.parse(value[what], namespace, f"{path}/{what}", depth + 1)
+            raise place.refuse(f"{value['type']} without {what}")
+        return self.parse(value[what], place.inside(what))
 
-    def _record(
-        self, value: dict[str, Any], namespace: str, path: str, depth: int
-    ) -> Record:
-        name, space = self._declare(value, namespace, path)
-        record = Record(name, _aliases_of(value, space, path))
+    def _record(self, value: dict[str, Any], place: _Place) -> Record:
+        name, place = self._declare(value, place)
+        record = Record(name, _aliases_of(value, place))
         self._names[name] = record
         fields = value.get("fields")
         if not isinstance(fields, list):
-            raise InvalidSchema(f"{path or '/'}: record {name} has no list of fields")
+            raise place.refuse(f"record {name} has no list of fields")
         seen: set[str] = set()
         for each in fields:
             if not isinstance(each, dict) or not isinstance(each.get("name"), str):
                 raise InvalidSchema(
-                    f"{path}/fields: a field of {name} is not an object with a name"
+                    f"{place.path}/fields: a field of {name} is not an object with a "
+                    "name"
                 )
-            where = f"{path}/fields/{each['name']:.{NAME_LENGTH_MAX}}"
+            where = place.inside(f"fields/{each['name']:.{NAME_LENGTH_MAX}}")
             _check_name(each["name"], where)
             if each["name"] in seen:
-                raise InvalidSchema(f"{where}: the field is declared twice")
+                raise where.refuse("the field is declared twice")
             seen.add(each["name"])
-            if "type" not in each:
-                raise InvalidSchema(f"{where}: the field has no type")
-            record.fields.append(self._field(each, space, where, depth))
+            record.fields.append(self._field(each, where))
         self.records.append(record)
         return record
 
-    def _field(
-        self, value: dict[str, Any], namespace: str, path: str, depth: int
-    ) -> Field:
-        avro_type = self.parse(value["type"], namespace, path, depth + 1)
-        aliases = value.get("aliases", [])
-        if not _are_strings(aliases):
-            raise InvalidSchema(f"{path}: aliases must be a list of names")
-        parsed = Field(value["name"], avro_type, tuple(aliases))
+    def _field(self, value: dict[str, Any], place: _Place) -> Field:
+        if "type" not in value:
+            raise place.refuse("the field has no type")
+        avro_type = self.parse(value["type"], place)
+        aliases = _aliases_of(value, replace(place, namespace=""))
+        parsed = Field(value["name"], avro_type, aliases)
         if "default" in value:
             parsed.default = value["default"]
-            reason = _DefaultCheck(path).why_not(parsed.default, avro_type)
+            reason = _DefaultCheck(place).why_not(parsed.default, avro_type)
             if reason is not None:
-                raise InvalidSchema(
-                    f"{path}: the default does not match the type: {reason}"
-                )
+                raise place.refuse(f"the default does not match the type: {reason}")
         return parsed
 
-    def _enum(self, value: dict[str, Any], namespace: str, path: str) -> Enum:
-        name, space = self._declare(value, namespace, path)
+    def _enum(self, value: dict[str, Any], place: _Place) -> Enum:
+        name, place = self._declare(value, place)
         symbols: Any = value.get("symbols")
         if not _are_strings(symbols) or len(set(symbols)) != len(symbols):
-            raise InvalidSchema(
-                f"{path or '/'}: enum {name} needs a list of different symbols"
-            )
+            raise place.refuse(f"enum {name} needs a list of different symbols")
         for symbol in symbols:
-            self._count(path)
-            _check_name(symbol, path)
+            self._count(place)
+            _check_name(symbol, place)
         default = value.get("default")
         if default is not None and default not in symbols:
-            raise InvalidSchema(
-                f"{path or '/'}: the default {default!r} is not a symbol of enum {name}"
+            raise place.refuse(
+                f"the default {default!r} is not a symbol of enum {name}"
             )
-        parsed = Enum(name, _aliases_of(value, space, path), tuple(symbols), default)
+        parsed = Enum(name, _aliases_of(value, place), tuple(symbols), default)
         self._names[name] = parsed
         return parsed
 
-    def _fixed(self, value: dict[str, Any], namespace: str, path: str) -> Fixed:
-        name, space = self._declare(value, namespace, path)
-        size = value.get("size")
-        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-            raise InvalidSchema(f"{path or '/'}: fixed {name} needs a size")
-        parsed = Fixed(
-            name,
-            _aliases_of(value, space, path),
-            size,
-            _logical_of(value, "fixed", size),
-        )
+    def _fixed(self, value: dict[str, Any], place: _Place) -> Fixed:
+        name, place = self._declare(value, place)
+        size: Any = value.get("size")
+        if not _is_count(size):
+            raise place.refuse(f"fixed {name} needs a size")
+        logical = _logical_of(value, "fixed", size)
+        parsed = Fixed(name, _aliases_of(value, place), size, logical)
         self._names[name] = parsed
         return parsed
 
-    def _declare(
-        self, value: dict[str, Any], namespace: str, path: str
-    ) -> tuple[str, str]:
-        """Return the full name that *value* declares, and the namespace inside it."""
+    def _declare(self, value: dict[str, Any], place: _Place) -> tuple[str, _Place]:
+        """Return the full name that *value* declares, and its place and namespace."""
         name = value.get("name")
         if not isinstance(name, str) or not name:
-            raise InvalidSchema(f"{path or '/'}: a {value['type']} without a name")
-        space = value.get("namespace", namespace)
+            raise place.refuse(f"a {value['type']} without a name")
+        space = value.get("namespace", place.namespace)
         if not isinstance(space, str):
-            raise InvalidSchema(f"{path or '/'}: the namespace is not text")
+            raise place.refuse("the namespace is not text")
         if "." in name:
             space = name.rpartition(".")[0]
-        full = name if "." in name or not space else f"{space}.{name}"
+        place = replace(place, namespace=space)
+        full = place.full(name)
         for part in full.split("."):
-            _check_name(part, path)
+            _check_name(part, place)
         if full in self._names or full in PRIMITIVES:
-            raise InvalidSchema(f"{path or '/'}: the name {full} is declared twice")
-        return full, space
+            raise place.refuse(f"the name {full} is declared twice")
+        return full, place
 
-    def _count(self, path: str) -> None:
+    def _count(self, place: _Place) -> None:
         self._parts += 1
         if self._parts > PARTS_MAX:
-            raise InvalidSchema(
-                f"{path or '/'}: the schema has more than {PARTS_MAX} parts"
-            )
+            raise place.refuse(f"the schema has more than {PARTS_MAX} parts")
 
 
-def _check_name(name: str, path: str) -> None:
+def _check_name(name: str, place: _Place) -> None:
     if len(name) > NAME_LENGTH_MAX:
         raise InvalidSchema(
-            f"{path[-200:] or '/'}: the name {name!r:.50} has {len(name)} characters; "
-            f"at most {NAME_LENGTH_MAX} are allowed"
+            f"{place.path[-200:] or '/'}: the name {name!r:.50} has {len(name)} "
+            f"characters; at most {NAME_LENGTH_MAX} are allowed"
         )
     if not _NAME.fullmatch(name):
-        raise InvalidSchema(
-            f"{path or '/'}: {name!r:.50} is not a valid name (letters, digits and "
-            "'_', not beginning with a digit)"
+        raise place.refuse(
+            f"{name!r:.50} is not a valid name (letters, digits and '_', not beginning "
+            "with a digit)"
         )
 
 
-def _aliases_of(value: dict[str, Any], namespace: str, path: str) -> tuple[str, ...]:
+def _aliases_of(value: dict[str, Any], place: _Place) -> tuple[str, ...]:
     aliases = value.get("aliases", [])
     if not _are_strings(aliases):
-        raise InvalidSchema(f"{path or '/'}: aliases must be a list of names")
-    return tuple(
-        alias if "." in alias or not namespace else f"{namespace}.{alias}"
-        for alias in aliases
-    )
+        raise place.refuse("aliases must be a list of names")
+    return tuple(map(place.full, aliases))
 
 
 def _are_strings(value: Any) -> bool:
@@ -413,27 +407,6 @@ def _logical_of(value: dict[str, Any], kind: str, size: int | None) -> Logical |
     return Logical(name)
 
 
-_TYPES_UNDER = ("type", "items", "values", "fields")
-
-
-def without_wrong_decimals(document: Any) -> Any:
-    """Return *document* without the invalid decimals that a schema ignores."""
-    if isinstance(document, list):
-        return [without_wrong_decimals(each) for each in document]
-    if not isinstance(document, dict):
-        return document
-    right = {
-        name: without_wrong_decimals(each) if name in _TYPES_UNDER else each
-        for name, each in document.items()
-    }
-    if document.get("logicalType") == "decimal":
-        kind, size = document.get("type"), document.get("size")
-        is_fixed = kind == "fixed"
-        if _logical_of(document, str(kind), size if is_fixed else None) is None:
-            del right["logicalType"]
-    return right
-
-
 def _check_decimal(precision: Any, size: int | None) -> None:
     """Refuse decimals that are expensive to convert, also those that are ignored."""
     if isinstance(precision, int) and precision > DECIMAL_DIGITS_MAX:
@@ -460,8 +433,8 @@ def _digits_of(size: int) -> int:
 class _DefaultCheck:
     """A check of one default value; tries the branches of a union in order."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, place: _Place) -> None:
+        self._place = place
         self._steps = 0
 
     def why_not(self, value: Any, avro_type: AvroType) -> str | None:
@@ -473,9 +446,8 @@ class _DefaultCheck:
         """
         self._steps += 1
         if self._steps > DEFAULT_STEPS_MAX:
-            raise InvalidSchema(
-                f"{self._path}: checking the default takes more than "
-                f"{DEFAULT_STEPS_MAX} steps"
+            raise self._place.refuse(
+                f"checking the default takes more than {DEFAULT_STEPS_MAX} steps"
             )
         match avro_type:
             case Union(branches):
@@ -544,15 +516,15 @@ def _first(reasons: Iterator[str | None]) -> str | None:
     return next((reason for reason in reasons if reason is not None), None)
 
 
-def canonical_form(avro_type: AvroType) -> bytes:
+def canonical_form(avro_type: AvroType) -> Any:
     """
-    Return bytes that are equal for schemas with the same meaning.
+    Return a JSON document that is equal for schemas with the same meaning.
 
-    They are the specification's Parsing Canonical Form, with the attributes that also
-    affect how data is read: aliases, defaults and logical types.  They leave out
-    documentation, the order of keys and unknown keys.
+    It is the specification's Parsing Canonical Form, with the attributes that also
+    affect how data is read: aliases, defaults and logical types.  It leaves out
+    documentation, unknown keys, and logical types that are not valid.
     """
-    return msgspec.json.encode(_form(avro_type, set()), order="deterministic")
+    return _form(avro_type, set())
 
 
 def _form(avro_type: AvroType, declared: set[str]) -> Any:
@@ -568,31 +540,29 @@ def _form(avro_type: AvroType, declared: set[str]) -> Any:
     if avro_type.name in declared:
         return avro_type.name
     declared.add(avro_type.name)
-    form: dict[str, Any] = {"name": avro_type.name, "type": avro_type.kind}
-    if avro_type.aliases:
-        form["aliases"] = sorted(avro_type.aliases)
+    form = {**_named_form(avro_type), "type": avro_type.kind}
     match avro_type:
         case Record(fields=fields):
-            parts = []
-            for each in fields:
-                part: dict[str, Any] = {
-                    "name": each.name,
+            form["fields"] = [
+                {
+                    **_named_form(each),
                     "type": _form(each.type, declared),
+                    **({"default": each.default} if each.has_default else {}),
                 }
-                if each.aliases:
-                    part["aliases"] = sorted(each.aliases)
-                if each.has_default:
-                    part["default"] = each.default
-                parts.append(part)
-            form["fields"] = parts
+                for each in fields
+            ]
         case Enum(symbols=symbols, default=default):
             form["symbols"] = list(symbols)
-            if default is not None:
-                form["default"] = default
+            form |= {} if default is None else {"default": default}
         case Fixed(size=size, logical=logical):
             form["size"] = size
             form |= {} if logical is None else _logical_form(logical)
     return form
+
+
+def _named_form(named: Named | Field) -> dict[str, Any]:
+    aliases = {"aliases": sorted(named.aliases)} if named.aliases else {}
+    return {"name": named.name, **aliases}
 
 
 def _logical_form(logical: Logical) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from pydanube.schemas.json_schema.document import (
     LINEAR_REGEX,
     check_document,
     patterns_in,
+    regex_of,
 )
 from pydanube.schemas.json_schema.validation_cost import UNBOUNDED, ValidationCost
 from pydanube.schemas.language import (
@@ -39,7 +40,6 @@ from pydanube.schemas.language import (
     Incompatibility,
     Validate,
     convert_each,
-    definition_text,
     refuse_bad_payloads,
 )
 from pydanube.schemas.parsed_schema import ParsedSchema
@@ -67,7 +67,7 @@ class JsonSchema(ParsedSchema):
         Raises:
             InvalidSchema: It is not a JSON Schema, or refers to another document.
         """
-        super().__init__(definition_text(definition))
+        super().__init__(definition)
         try:
             self.document: Any = msgspec.json.decode(self.text)
         except _NOT_JSON as error:
@@ -82,7 +82,7 @@ class JsonSchema(ParsedSchema):
         self._is_linear = rules is not None or not patterns
         if rules is None:
             try:
-                rules = self._make_rules(_regex_for(patterns))
+                rules = self._make_rules(regex_of(patterns))
             except (jsonschema_rs.ValidationError, ValueError) as error:
                 raise InvalidSchema(f"not a JSON Schema: {_reason(error)}") from error
         if self._is_linear:
@@ -100,8 +100,6 @@ class JsonSchema(ParsedSchema):
 
     def is_quick_to_compare(self, writer: ParsedSchema) -> bool:
         assert isinstance(writer, JsonSchema)
-        if self.canonical == writer.canonical:
-            return True
         return is_quick_to_compare(self.document, writer.document)
 
     def incompatibilities_in_process(
@@ -114,8 +112,6 @@ class JsonSchema(ParsedSchema):
         schema allows it with ``additionalProperties``.
         """
         assert isinstance(writer, JsonSchema)
-        if self.canonical == writer.canonical:
-            return []
         return find_incompatibilities(self.document, writer.document)
 
     def validator_in_process(self) -> Validate:
@@ -199,7 +195,7 @@ class JsonSchema(ParsedSchema):
 
     @cached_property
     def _rules(self) -> Any:
-        return self._make_rules(_regex_for(patterns_in(self.document)))
+        return self._make_rules(regex_of(patterns_in(self.document)))
 
     def _make_rules(self, regex: Any) -> Any:
         return jsonschema_rs.validator_for(
@@ -234,14 +230,6 @@ class JsonSchema(ParsedSchema):
             steps_per_value **= min(depth, 16)
         steps = steps_per_value * (payload.count(b",") + depth + 1)
         return max(steps, steps * len(payload) // EXPLAINED_TEXT_BYTES_MAX)
-
-
-def _regex_for(patterns: int) -> Any:
-    """Return regex options that limit the memory of all *patterns* together."""
-    size = min(1024 * 1024, 64 * 1024 * 1024 // max(1, patterns))
-    return jsonschema_rs.FancyRegexOptions(
-        backtrack_limit=100_000, size_limit=size, dfa_size_limit=4 * size
-    )
 
 
 def _not_json(error: Exception, _payload: Any) -> str:

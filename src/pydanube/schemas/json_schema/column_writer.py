@@ -67,13 +67,13 @@ def write_texts(
         texts, written = _write_objects(array, schema, document)
     elif types.is_list(actual):
         array = _from_zero(array)
-        items = _items_of(schema, document)
+        items = _part_of(schema, document, "array", "items")
         inner, written = write_texts(array.values, items, document)
         texts = _joined(array, pc.fill_null(inner, "null"), "[", "]")
         written = {"type": "array", "items": written}
     elif types.is_map(actual):
         array = _from_zero(array)
-        values = _additional_of(schema, document)
+        values = _part_of(schema, document, "object", "additionalProperties")
         inner, written = write_texts(array.items, values, document)
         entries = pc.binary_join_element_wise(
             quote(array.keys), pc.fill_null(inner, "null"), ":"
@@ -89,11 +89,12 @@ def write_texts(
 
 def required_names(document: Any) -> set[str]:
     """Return the properties that *document* requires."""
-    return _object_of(document, document)[1]
+    return set(_part_of(document, document, "object", "required") or ())
 
 
 def _write_objects(array: pa.Array, schema: Any, document: Any) -> tuple[pa.Array, Any]:
-    properties, required = _object_of(schema, document)
+    properties = _part_of(schema, document, "object", "properties") or {}
+    required = _part_of(schema, document, "object", "required") or ()
     # Each column has a null where the whole object is null.
     nulls = array.null_count
     parts, written, always = [], {}, []
@@ -172,22 +173,10 @@ def scalar_schema(actual: pa.DataType) -> Any:
     return None
 
 
-def _object_of(schema: Any, document: Any) -> tuple[dict[str, Any], set[str]]:
-    """Return the properties that *schema* names, and those that it requires."""
+def _part_of(schema: Any, document: Any, type_: str, keyword: str) -> Any:
+    """Return the value of *keyword* if *schema* is one of *type_*, or None."""
     name, found = single_type(schema, document)
-    if name != "object":
-        return {}, set()
-    return found.get("properties", {}), set(found.get("required", ()))
-
-
-def _items_of(schema: Any, document: Any) -> Any:
-    name, found = single_type(schema, document)
-    return found.get("items") if name == "array" else None
-
-
-def _additional_of(schema: Any, document: Any) -> Any:
-    name, found = single_type(schema, document)
-    return found.get("additionalProperties") if name == "object" else None
+    return found.get(keyword) if name == type_ else None
 
 
 def quote(texts: pa.Array) -> pa.Array:

@@ -15,12 +15,14 @@ removes the assumption.
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import combinations
 from typing import Any
 
 import jsonschema_rs
 import msgspec
 
-from pydanube.schemas.json_schema.document import REGEX, find_target
+from pydanube.schemas.json_schema.document import find_target, regex_of
 from pydanube.schemas.language import ComparedPairs, Incompatibility, nested_values
 
 STEPS_MAX = 20_000
@@ -32,7 +34,6 @@ QUICK_ALTERNATIVES_MAX = 24
 
 _READER = "urn:danube:reader"
 _WRITER = "urn:danube:writer"
-_ROOTS = {"$defs", "definitions"}
 _ANNOTATIONS = {
     "$schema",
     "$id",
@@ -137,24 +138,23 @@ def is_quick_to_compare(reader: Any, writer: Any) -> bool:
 
 def find_incompatibilities(reader: Any, writer: Any) -> list[Incompatibility]:
     """Return why *reader* does not allow some value that *writer* allows."""
-    return _Containment(reader, writer).compare(
-        _absolute(reader, _READER), _absolute(writer, _WRITER), "$"
+    documents = {
+        _READER: _absolute(reader, _READER),
+        _WRITER: _absolute(writer, _WRITER),
+    }
+    draft = _draft_of(reader) or _draft_of(writer)
+    return _Containment(documents, draft).compare(
+        documents[_READER], documents[_WRITER], "$"
     )
 
 
 class _Containment:
     """A comparison of two documents."""
 
-    def __init__(self, reader: Any, writer: Any) -> None:
-        self._documents = {
-            uri: _absolute(document, uri)
-            for uri, document in ((_READER, reader), (_WRITER, writer))
-        }
-        self._draft = _draft_of(reader) or _draft_of(writer)
-        self._registry = jsonschema_rs.Registry(
-            [(uri, document) for uri, document in self._documents.items()],
-            draft=self._draft,
-        )
+    def __init__(self, documents: dict[str, Any], draft: int | None) -> None:
+        self._documents = documents
+        self._draft = draft
+        self._registry = jsonschema_rs.Registry([*documents.items()], draft=draft)
         self._compared = ComparedPairs()
         self._steps = 0
 
@@ -163,10 +163,8 @@ class _Containment:
         if self._covers(reader, writer):
             return []
         pair = msgspec.json.encode((reader, writer), order="deterministic")
-        known = self._compared.begin(pair)
-        if known is not None:
-            return known
-        return self._compared.finish(pair, self._take_apart(reader, writer, path))
+        find = partial(self._take_apart, reader, writer, path)
+        return self._compared.compare(pair, find)
 
     def _take_apart(self, reader: Any, writer: Any, path: str) -> list[Incompatibility]:
         writer = self._resolved(writer)
@@ -280,12 +278,11 @@ class _Containment:
 
     def _are_disjoint(self, branches: list[Any]) -> bool:
         """Return whether no value can match two of *branches*."""
-        for index, branch in enumerate(branches):
-            for other in branches[:index]:
-                both = self._canonical(branch).intersect(self._canonical(other))
-                if str(both.satisfiability()) != "no":
-                    return False
-        return True
+        canonical = map(self._canonical, branches)
+        return all(
+            str(one.intersect(other).satisfiability()) == "no"
+            for one, other in combinations(canonical, 2)
+        )
 
     def _covers(self, reader: Any, writer: Any) -> bool:
         self._steps += 1
@@ -303,7 +300,7 @@ class _Containment:
             schema,
             draft=self._draft,
             validate_formats=True,
-            pattern_options=REGEX,
+            pattern_options=regex_of(1),
             registry=self._registry,
             offline=True,
         )

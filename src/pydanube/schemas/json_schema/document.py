@@ -10,10 +10,6 @@ import jsonschema_rs
 from pydanube.model.errors import InvalidSchema
 from pydanube.schemas.language import DEPTH_MAX, PARTS_MAX, nested_values
 
-REGEX = jsonschema_rs.FancyRegexOptions(
-    backtrack_limit=100_000, size_limit=1024 * 1024, dfa_size_limit=4 * 1024 * 1024
-)
-"""A pattern that would take longer on a payload counts as not matching."""
 LINEAR_REGEX = jsonschema_rs.RegexOptions(
     size_limit=16 * 1024, dfa_size_limit=64 * 1024
 )
@@ -65,6 +61,18 @@ def check_document(document: Any) -> None:
             ]
 
 
+def regex_of(patterns: int) -> Any:
+    """
+    Return regex options that limit the memory of all *patterns* together.
+
+    A pattern that would take longer on a payload counts as not matching.
+    """
+    size = min(1024 * 1024, 64 * 1024 * 1024 // max(1, patterns))
+    return jsonschema_rs.FancyRegexOptions(
+        backtrack_limit=100_000, size_limit=size, dfa_size_limit=4 * size
+    )
+
+
 def patterns_in(document: Any) -> int:
     """Return the number of regular expressions in *document*."""
     count = 0
@@ -110,7 +118,13 @@ def find_target(document: Any, reference: str) -> Any:
     """
     fragment = unquote(reference.removeprefix("#"))
     if fragment and not fragment.startswith("/"):
-        return _find_anchor(document, fragment)
+        for value in nested_values(document):
+            if isinstance(value, dict) and fragment in (
+                value.get("$anchor"),
+                value.get("$dynamicAnchor"),
+            ):
+                return value
+        raise InvalidSchema(f"the document has no anchor {fragment!r:.100}")
     value = document
     for part in fragment.split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
@@ -121,13 +135,3 @@ def find_target(document: Any, reference: str) -> Any:
                 f"the document has nothing at {reference!r:.100}"
             ) from None
     return value
-
-
-def _find_anchor(document: Any, name: str) -> Any:
-    for value in nested_values(document):
-        if isinstance(value, dict) and name in (
-            value.get("$anchor"),
-            value.get("$dynamicAnchor"),
-        ):
-            return value
-    raise InvalidSchema(f"the document has no anchor {name!r:.100}")

@@ -32,7 +32,6 @@ from pydanube.schemas.language import (
     Incompatibility,
     Validate,
     convert_each,
-    definition_text,
     does_not_fit,
     find_bad_payloads,
 )
@@ -54,7 +53,7 @@ class ProtobufSchema(ParsedSchema):
         Raises:
             InvalidSchema: The compiler refuses it, or the message does not exist.
         """
-        super().__init__(definition_text(definition))
+        super().__init__(definition)
         if "\0" in self.text:
             raise InvalidSchema("the Protobuf schema contains a zero byte")
         self._files = compile_proto(self.text)

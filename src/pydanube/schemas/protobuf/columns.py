@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any
 
 import msgspec
 import pyarrow as pa
-from google.protobuf import json_format
+from google.protobuf import json_format, struct_pb2, wrappers_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor import FieldDescriptor as Type
 
+from pydanube.model.positions import to_datetime
 from pydanube.schemas.language import Column, Convert, PartCounter, TooManyParts
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIMESTAMP = "google.protobuf.Timestamp"
-_JSON = {
-    "google.protobuf.Struct",
-    "google.protobuf.Value",
-    "google.protobuf.ListValue",
-}
-_WRAPPERS = {
-    f"google.protobuf.{name}Value"
-    for name in (
-        *("Double", "Float", "Int64", "UInt64", "Int32", "UInt32"),
-        *("Bool", "String", "Bytes"),
-    )
-}
+_JSON, _WRAPPERS = (
+    {each.full_name for each in file.message_types_by_name.values()}
+    for file in (struct_pb2.DESCRIPTOR, wrappers_pb2.DESCRIPTOR)
+)
 _SCALARS = {
     Type.TYPE_DOUBLE: pa.float64(),
     Type.TYPE_FLOAT: pa.float32(),
@@ -217,9 +209,7 @@ def _to_pairs(convert: Convert | None, values: Any) -> list[tuple[Any, Any]]:
 
 
 def _to_datetime(message: Any) -> datetime:
-    return _EPOCH + timedelta(
-        seconds=message.seconds, microseconds=message.nanos // 1000
-    )
+    return to_datetime(message.seconds * 1_000_000 + message.nanos // 1000)
 
 
 def _to_json_text(message: Any) -> str:
