@@ -28,8 +28,8 @@ from pydanube.client.partitioned_producer import PartitionedProducer, open_produ
 from pydanube.client.producer import Producer
 from pydanube.client.reader import read
 from pydanube.client.requester import CLOSE_TIMEOUT_S, CONNECT_TIMEOUT_S
-from pydanube.client.schema import Schema
-from pydanube.client.schemas import Schemas, schema_of
+from pydanube.client.schema import Schema, schema_of
+from pydanube.client.schemas import Schemas
 from pydanube.client.staging import Staging
 from pydanube.client.subscriptions import SubscriptionRequests
 from pydanube.client.topics import check_partitions

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from pydanube.model.errors import InvalidSchema
 from pydanube.model.extras import require
-from pydanube.model.schemas import SchemaType
+from pydanube.model.schemas import SchemaType, SchemaVersion
 from pydanube.schemas.parsed_schema import ParsedSchema
 
 # ruff: noqa: PLC0415  # What knows the languages is needed only by who has schemas.
@@ -196,6 +196,11 @@ class Schema(Generic[T]):
         raise InvalidSchema(
             f"cannot convert a class to {language}: use json_schema or avro"
         )
+
+
+def schema_of(version: SchemaVersion, cls: Any = None) -> Schema[Any]:
+    """Return a registered version as a schema, with values of the class *cls*."""
+    return Schema(version.type, version.definition, version.message, cls)
 
 
 def _typed() -> ModuleType:

@@ -304,11 +304,6 @@ class Schemas:
         return from_wire(SchemaVersion, await self._client.request(message))
 
 
-def schema_of(version: SchemaVersion, cls: Any = None) -> Schema[Any]:
-    """Return a registered version as a schema, with values of the class *cls*."""
-    return Schema(version.type, version.definition, version.message, cls)
-
-
 def subject_of(topic: str) -> str:
     """Return the default subject of a topic, such as ``default-orders``."""
     return topic.removeprefix("/").replace("/", "-")

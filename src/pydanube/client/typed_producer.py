@@ -24,8 +24,8 @@ from pydanube.client.messages import MessageId, MessageIds
 from pydanube.client.options import ProducerOptions
 from pydanube.client.partitioned_producer import PartitionedProducer, open_producer
 from pydanube.client.producer import BatchData, Pending, Producer
-from pydanube.client.schema import Schema
-from pydanube.client.schemas import Schemas, schema_of, subject_of
+from pydanube.client.schema import Schema, schema_of
+from pydanube.client.schemas import Schemas, subject_of
 from pydanube.client.topics import TopicRequests
 from pydanube.model.batch import batch_of
 from pydanube.model.errors import (

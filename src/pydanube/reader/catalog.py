@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -20,8 +20,12 @@ from pydanube.reader.query_positions import Head
 from pydanube.reader.read_options import ReadOptions
 from pydanube.reader.scans import TAIL_MESSAGE_BYTES, SegmentFile, TopicRange
 from pydanube.reader.segment_files import facts_of
-from pydanube.sync import Client, connect
 from pydanube.wire.batches import TIME_MAX, TIME_MIN
+
+# Importing the client takes as long as everything else that a task needs, and tasks
+# that read segments do not connect.
+if TYPE_CHECKING:
+    from pydanube.sync import Client
 
 T = TypeVar("T")
 
@@ -43,7 +47,9 @@ def process_client(url: str) -> Client:
     """
     key = os.getpid(), url
     if key not in _connections:
-        _connections[key] = _open.enter_context(connect(url))
+        from pydanube import sync  # noqa: PLC0415
+
+        _connections[key] = _open.enter_context(sync.connect(url))
     return _connections[key]
 
 

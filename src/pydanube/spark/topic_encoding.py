@@ -14,8 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pydanube.client.schema import Schema
-from pydanube.client.schemas import schema_of
+from pydanube.client.schema import Schema, schema_of
 from pydanube.model.errors import BrokerError, InvalidRequest, TopicNotFound
 from pydanube.model.schemas import SchemaReference
 from pydanube.reader.bounds import split_name

@@ -13,8 +13,7 @@ from pydanube.cli import parameters
 from pydanube.cli.declaration import Connect, command, confirm
 from pydanube.cli.output import Columns, Result, Table, excerpt, to_json_value
 from pydanube.cli.parameters import command_group
-from pydanube.client.schema import Schema
-from pydanube.client.schemas import schema_of
+from pydanube.client.schema import Schema, schema_of
 from pydanube.model.errors import IncompatibleSchema, InvalidRequest
 from pydanube.model.positions import to_datetime
 from pydanube.model.schemas import Compatibility, SchemaPolicy, SchemaType
