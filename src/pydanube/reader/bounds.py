@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from pydanube.model.errors import InvalidConfig, InvalidRequest
@@ -110,22 +111,13 @@ def parse_bound(option: str, text: str, *, allows_future: bool = True) -> Bound:
         InvalidConfig: *text* is malformed.
         InvalidName: A topic's name is malformed.
     """
+    make_time = partial(Bound, option=option, is_time=True, allows_future=allows_future)
     if option.endswith("OffsetsByTimestamp"):
         found = parse_json(text, option, "not JSON")
         times = _by_name(found, option, smallest=0, what="milliseconds since 1970")
-        return Bound(
-            option=option,
-            by_name={name: time * 1000 for name, time in times.items()},
-            is_time=True,
-            allows_future=allows_future,
-        )
+        return make_time(by_name={name: time * 1000 for name, time in times.items()})
     if option.endswith("Timestamp"):
-        return Bound(
-            option=option,
-            value=_microseconds(text, option),
-            is_time=True,
-            allows_future=allows_future,
-        )
+        return make_time(value=_microseconds(text, option))
     for word, value in (("earliest", EARLIEST), ("latest", LATEST)):
         if text.lower() == word:
             return Bound(option=option, value=value)

@@ -158,12 +158,9 @@ class Catalog:
                     yield batch.to_arrow()
                     position, left = batch.offsets[-1] + 1, self._retries
             except BrokerError as error:
-                if error.remedy is Remedy.GIVE_UP or not left:
-                    raise
-                left -= 1
+                left = self._wait_to_retry(error, left)
             else:
                 return
-            self._wait(self._retry_interval_s)
 
     def report_progress(self, topic: str, subscription: str, offset: int) -> None:
         """Report that *subscription* has processed all messages before *offset*."""
@@ -205,7 +202,11 @@ class Catalog:
             try:
                 return send(self._connect(self._url))
             except BrokerError as error:
-                if error.remedy is Remedy.GIVE_UP or not left:
-                    raise
-                left -= 1
-            self._wait(self._retry_interval_s)
+                left = self._wait_to_retry(error, left)
+
+    def _wait_to_retry(self, error: BrokerError, left: int) -> int:
+        """Wait, and return how many retries are left; raise *error* if none is."""
+        if error.remedy is Remedy.GIVE_UP or not left:
+            raise error
+        self._wait(self._retry_interval_s)
+        return left - 1

@@ -41,7 +41,11 @@ class Condition:
 def may_match_topic(conditions: Iterable[Condition], topic: str) -> bool:
     """Return whether messages of the topic or partition *topic* may match."""
     here = [each for each in conditions if each.column in ("topic", "partition")]
-    return bool(pc.all(_matches(here, _one_of(topic))).as_py()) if here else True
+    if not here:
+        return True
+    base, number = split_name(topic)
+    one = pa.record_batch({"topic": pa.array([base]), "partition": pa.array([number])})
+    return bool(pc.all(_matches(here, one)).as_py())
 
 
 def clip(conditions: Iterable[Condition], base: int, end: int) -> tuple[int, int]:
@@ -136,13 +140,6 @@ def select(
     if pc.all(wanted, min_count=0).as_py() and not wanted.null_count:
         return batch
     return batch.filter(wanted)
-
-
-def _one_of(topic: str) -> pa.RecordBatch:
-    base, number = split_name(topic)
-    return pa.record_batch(
-        {"topic": pa.array([base]), "partition": pa.array([number], pa.int64())}
-    )
 
 
 def _matches(conditions: Sequence[Condition], batch: pa.RecordBatch) -> Any:

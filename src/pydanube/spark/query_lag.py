@@ -26,8 +26,8 @@ def lag(progress: Any) -> dict[str, int]:
     for source in _field(progress, "sources") or ():
         latest = _positions(_field(source, "latestOffset"))
         done = _positions(_field(source, "endOffset"))
-        for topic, head in (latest or {}).items():
-            at = (done or {}).get(topic)
+        for topic, head in latest.items():
+            at = done.get(topic)
             is_same = at is not None and at.topic_id == head.topic_id
             behind = head.offset - (at.offset if at is not None and is_same else 0)
             found[topic] = found.get(topic, 0) + max(0, behind)
@@ -40,10 +40,10 @@ def _field(record: Any, name: str) -> Any:
     return getattr(record, name, None)
 
 
-def _positions(value: Any) -> Positions | None:
-    """Return the positions in *value*, or None if another source wrote it."""
+def _positions(value: Any) -> Positions:
+    """Return the positions in *value*, or none if another source wrote it."""
     try:
         found = json.loads(value) if isinstance(value, str) else value
-        return from_json(found) if isinstance(found, dict) else None
+        return from_json(found)
     except (BrokerError, ValueError, KeyError, TypeError, AttributeError):
-        return None
+        return {}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -31,12 +32,12 @@ from pydanube.spark.sink import BatchIdentity, BatchKey, Sink, TaskKey
 log = logging.getLogger(__name__)
 
 
+@dataclass
 class TaskCommitMessage(WriterCommitMessage):  # type: ignore[misc]
     """The batch key of a task and its output; None if the task had no rows."""
 
-    def __init__(self, key: BatchKey, output: Any) -> None:
-        self.key = key
-        self.output = output
+    key: BatchKey
+    output: Any
 
 
 class SinkDataSource(DataSource):  # type: ignore[misc]

@@ -83,14 +83,7 @@ def schema_of(options: ReadOptions, catalog: Catalog) -> StructType:
 
 
 def _column_names(options: ReadOptions) -> Sequence[str]:
-    known = [*SCHEMA.names, *DECODED_COLUMNS]
     if options.columns is not None:
-        unknown = [name for name in options.columns if name not in known]
-        if unknown:
-            raise InvalidConfig(
-                f"columns: topics have no column {', '.join(map(repr, unknown))}; they "
-                f"have {', '.join(known)}"
-            )
         check_columns(options.columns, options.values)
         return options.columns
     names = [
@@ -108,8 +101,13 @@ def _column_names(options: ReadOptions) -> Sequence[str]:
 def _column(options: ReadOptions, catalog: Catalog, name: str) -> StructField:
     if name == ERROR:
         return StructField(ERROR, StringType())
-    if name != VALUE:
+    if name in SCHEMA.names:
         return StructField(name, from_arrow_type(SCHEMA.field(name).type))
+    if name != VALUE:
+        raise InvalidConfig(
+            f"columns: topics have no column {name!r}; they have "
+            f"{', '.join([*SCHEMA.names, *DECODED_COLUMNS])}"
+        )
     assert options.values is not None, "check_columns refuses this"
     heads = topics.require_heads(options, catalog)
     values = DecodingPlanner(options.values, catalog)

@@ -70,11 +70,9 @@ class StreamReader(TopicReader, DataSourceStreamReader, SupportsTriggerAvailable
         """The latest known heads of the topics."""
         self._target: Heads | None = None
         """Where Trigger.AvailableNow ends, if that is the trigger."""
-        self._thresholds: BatchThresholds | None = None
-        if options.trigger_rows_min is not None:
-            self._thresholds = BatchThresholds(
-                options.trigger_rows_min, options.trigger_delay_s
-            )
+        self._thresholds = BatchThresholds(
+            options.trigger_rows_min or 1, options.trigger_delay_s
+        )
         self._reported: dict[str, int] = {}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -190,17 +188,12 @@ class StreamReader(TopicReader, DataSourceStreamReader, SupportsTriggerAvailable
         begin = query_positions.skip_losses(begin, lost)
         end = query_positions.advance(begin, target)
         waiting = batch_limits.count_between(begin, end)
-        if waiting and not self._is_due(waiting, limit):
-            return at
-        return self._limited(begin, end, limit)
-
-    def _is_due(self, waiting: int, limit: ReadLimit) -> bool:
-        """Return whether a micro-batch of *waiting* messages should run now."""
         # These triggers end when nothing is left; messages that wait would be skipped.
         is_last = self._target is not None or isinstance(limit, ReadAllAvailable)
-        if self._thresholds is None or is_last:
-            return True
-        return self._thresholds.is_due(waiting, self._clock())
+        now = self._clock()
+        if waiting and not (is_last or self._thresholds.is_due(waiting, now)):
+            return at
+        return self._limited(begin, end, limit)
 
     def _limited(self, begin: Positions, end: Positions, limit: ReadLimit) -> Positions:
         """Limit *end* by the options, unless Spark asks for everything."""

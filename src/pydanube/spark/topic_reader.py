@@ -81,13 +81,9 @@ class TopicReader:
     ) -> list[Any]:
         """Return the Spark partitions of ``start … end``; see ``find_ranges``."""
         options = self._options
+        conditions = self._conditions
         ranges = topics.find_ranges(
-            options,
-            self._catalog,
-            start,
-            end,
-            heads=heads,
-            conditions=self._conditions,
+            options, self._catalog, start, end, heads=heads, conditions=conditions
         )
         scans = plan_scans(
             list(ranges.values()),
