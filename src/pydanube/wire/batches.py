@@ -195,13 +195,15 @@ class BatchFrame:
             if batch.column(index).null_count:
                 raise CorruptBatch(f"the column {batch.schema.names[index]} has nulls")
         header = self.header
-        times = [header.first_publish_time, header.last_publish_time]
+        _check_time(header.first_publish_time)
+        _check_time(header.last_publish_time)
         for column in _TIME_COLUMNS:
             if header.columns & column:
-                extremes = pc.min_max(batch.column(FIELDS[column].name)).values()
-                # The extremes of nothing but nulls are null.
-                times += [time.value for time in extremes if time.is_valid]
-        _check_times(times)
+                extremes = pc.min_max(batch.column(FIELDS[column].name))
+                for time in extremes.values():
+                    # The extremes of nothing but nulls are null.
+                    if time.is_valid:
+                        _check_time(time.value)
         return batch
 
     def checked_arrow(self) -> pa.RecordBatch:
@@ -223,8 +225,11 @@ class BatchFrame:
             return
         self.verify_checksum()
         header = self.header
-        times = header.first_publish_time, header.last_publish_time
-        _check_times((*times, *small.times))
+        _check_time(header.first_publish_time)
+        _check_time(header.last_publish_time)
+        if small.times:
+            _check_time(min(small.times))
+            _check_time(max(small.times))
 
     def decode_small_batch(self) -> SmallBatch | None:
         """Return the messages if this is a small batch; see ``wire.small_batch``."""
@@ -344,11 +349,13 @@ class BatchFrame:
         """
         header = self.header
         base, end = ranges[0][0], ranges[-1][1]
-        count = sum(map(len, starmap(range, ranges)))
+        count = end - base
+        if len(ranges) > 1:
+            count = sum(map(len, starmap(range, ranges)))
         has_gaps = header.columns & Column.OFFSET
         if not has_gaps:
-            end_of_all = header.base_offset + header.count
-            assert header.base_offset <= base < end <= end_of_all
+            begin = header.base_offset
+            assert begin <= base < end <= begin + header.count
             if count == end - base:
                 return self if count == header.count else self.slice(base, end)
         if count == header.count:
@@ -576,8 +583,8 @@ def _required_of(columns: int) -> tuple[int, ...]:
 _TIME_COLUMNS = (Column.PUBLISH_TIME, Column.DELIVER_AT, Column.EXPIRES_AT)
 
 
-def _check_times(times: Sequence[int]) -> None:
-    if min(times) < TIME_MIN or max(times) > TIME_MAX:
+def _check_time(time: int) -> None:
+    if not TIME_MIN <= time <= TIME_MAX:
         raise CorruptBatch("a time is not between the years 1 and 9999")
 
 

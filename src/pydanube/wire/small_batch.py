@@ -70,11 +70,12 @@ def encode_small_batch(payloads: Sequence[bytes], times: Sequence[int] = ()) -> 
     count = len(payloads)
     offsets = list(accumulate(map(len, payloads), initial=0))
     data_bytes = offsets[-1]
-    head = _TIMED_HEAD if times else _HEAD
     return b"".join(
         (
-            head.pack(*_numbers(count, data_bytes, has_times=bool(times))),
-            _struct_of(len(times), "q").pack(*times),
+            _TIMED_HEAD.pack(*_timed_numbers(count, data_bytes))
+            + _struct_of(count, "q").pack(*times)
+            if times
+            else _HEAD.pack(*_numbers(count, data_bytes)),
             _struct_of(count + 1, "i").pack(*offsets),
             _PADDINGS[4 * (count + 1) & 4],
             *payloads,
@@ -102,7 +103,8 @@ def decode_small_batch(
     data_bytes = found[_TIMED_DATA if has_times else _DATA]
     if not 0 <= data_bytes < end - at:
         return None
-    if found != _numbers(count, data_bytes, has_times=has_times):
+    numbers = _timed_numbers if has_times else _numbers
+    if found != numbers(count, data_bytes):
         return None
     begin = at + head.size
     if begin + found[_BODY] != end:
@@ -128,20 +130,31 @@ _DATA = 16
 _TIMED_DATA = 20
 
 
-def _numbers(count: int, data_bytes: int, *, has_times: bool) -> tuple[int, ...]:
+def _numbers(count: int, data_bytes: int) -> tuple[int, ...]:
     """Return the metadata of *count* messages with *data_bytes* of payloads."""
-    times_bytes = 8 * count if has_times else 0
+    numbers = list(_NUMBERS)
+    offsets_bytes = 4 * (count + 1)
+    data_at = padded_size(offsets_bytes)
+    numbers[_BODY] = data_at + padded_size(data_bytes)
+    numbers[9] = numbers[18] = count
+    numbers[14] = offsets_bytes
+    numbers[15] = data_at
+    numbers[_DATA] = data_bytes
+    return tuple(numbers)
+
+
+def _timed_numbers(count: int, data_bytes: int) -> tuple[int, ...]:
+    """Return the metadata of messages with publish times."""
+    numbers = list(_TIMED_NUMBERS)
+    times_bytes = 8 * count
     offsets_bytes = 4 * (count + 1)
     data_at = times_bytes + padded_size(offsets_bytes)
-    numbers = list(_TIMED_NUMBERS if has_times else _NUMBERS)
     numbers[_BODY] = data_at + padded_size(data_bytes)
-    if has_times:
-        numbers[9] = numbers[22] = numbers[24] = count
-        numbers[14] = numbers[15] = numbers[17] = times_bytes
-        numbers[18 : _TIMED_DATA + 1] = offsets_bytes, data_at, data_bytes
-    else:
-        numbers[9] = numbers[18] = count
-        numbers[14 : _DATA + 1] = offsets_bytes, data_at, data_bytes
+    numbers[9] = numbers[22] = numbers[24] = count
+    numbers[14] = numbers[15] = numbers[17] = times_bytes
+    numbers[18] = offsets_bytes
+    numbers[19] = data_at
+    numbers[_TIMED_DATA] = data_bytes
     return tuple(numbers)
 
 
