@@ -260,24 +260,15 @@ def encode_entry(
     """
     assert synced <= position
     if isinstance(entry, Batch):
-        return _encode_batch(entry, position, synced, seed)
+        frame = entry.frame.buffer
+        length = _FRAME_AT + len(frame)
+        ids = position, synced, entry.topic_id
+        head = _BATCH_ENTRY.pack(_ENTRY_MAGIC, 0, length, EntryKind.BATCH, *ids)
+        return complete_batch_entry(bytearray(head), frame, seed)
     kind, body = _encode_body(entry)
     head = _ENTRY.pack(_ENTRY_MAGIC, 0, len(body), kind, position, synced)
     data = complete_entry(head, body, seed)
     return [data], len(data)
-
-
-def _encode_batch(
-    entry: Batch, position: int, synced: int, seed: int
-) -> tuple[list[Buffer], int]:
-    frame = entry.frame.buffer
-    length = _FRAME_AT + len(frame)
-    head = bytearray(
-        _BATCH_ENTRY.pack(
-            _ENTRY_MAGIC, 0, length, EntryKind.BATCH, position, synced, entry.topic_id
-        )
-    )
-    return complete_batch_entry(head, frame, seed)
 
 
 class DecodedEntry(NamedTuple):
