@@ -22,8 +22,9 @@ from pydanube.reader.query_positions import (
     to_json,
     within_rows,
 )
-from pydanube.reader.scans import SegmentFile, TopicRange, byte_count, offset_within
+from pydanube.reader.scans import TopicRange, byte_count, offset_within
 from pydanube.spark.batch_limits import count_between, within_bytes
+from support.topic_directory import segment
 
 names = st.sampled_from(
     ["/default/a", "/default/b-part-0", "/default/b-part-1", "/x/c"]
@@ -111,7 +112,7 @@ def stored(draw, topic):
     for index in range(draw(st.integers(0, 4))):
         end = at + draw(st.integers(1, 30))
         size = draw(st.integers(1, 3_000))
-        segments.append(SegmentFile(at, end, size, f"file:///{index}"))
+        segments.append(segment(at, end, size, f"file:///{index}"))
         at = end
     end = at + draw(st.integers(1 if at == base else 0, 30))
     return TopicRange(topic, 1, base, end, tuple(segments), draw(st.integers(1, 500)))

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pydanube.reader.query_positions import Head, Position, advance, share, within_rows
-from pydanube.reader.scans import SegmentFile, TopicRange, plan_scans, split
+from pydanube.reader.scans import TopicRange, plan_scans, split
+from support.topic_directory import segment
 
 
 @st.composite
@@ -20,7 +21,7 @@ def topic_ranges(draw, topic="/default/a", topic_id=1):
         size = draw(st.integers(1, 5_000))
         count = draw(st.none() | st.integers(0, end - base))
         url = f"file:///{topic_id}/{index}"
-        segments.append(SegmentFile(base, end, size, url, count))
+        segments.append(segment(base, end, size, url, count))
         at = end
     base = draw(st.integers(0, at + 20))
     end = base + draw(st.integers(1, at + 50))
@@ -66,23 +67,11 @@ def test_tail_is_split_by_the_bytes_of_its_messages(wanted, scan_bytes_max):
             assert scan.byte_count <= scan_bytes_max + wanted.message_bytes
 
 
-@given(topic_ranges(), st.integers(1, 20), st.integers(1, 10_000))
-def test_segment_range_has_the_row_count_of_its_file(wanted, scans_min, bytes_max):
-    by_url = {segment.url: segment for segment in wanted.segments}
-    scans = plan_scans([wanted], scans_min=scans_min, scan_bytes_max=bytes_max)
-    for piece in (piece for scan in scans for piece in scan.segments):
-        segment = by_url[piece.url]
-        assert piece.row_count == segment.row_count
-        assert piece.has_gaps == (segment.row_count < segment.end - segment.base)
-
-
 @given(reads(), st.integers(1, 40), st.integers(1, 10_000))
 def test_segment_range_is_within_its_segment(ranges, scans_min, scan_bytes_max):
-    by_url = {segment.url: segment for each in ranges for segment in each.segments}
     scans = plan_scans(ranges, scans_min=scans_min, scan_bytes_max=scan_bytes_max)
     for piece in (piece for scan in scans for piece in scan.segments):
-        segment = by_url[piece.url]
-        assert segment.base <= piece.base < piece.end <= segment.end
+        assert piece.segment.base <= piece.base < piece.end <= piece.segment.end
 
 
 @given(reads(), st.integers(1, 40), st.integers(1, 10_000))
@@ -124,7 +113,7 @@ def test_split_returns_the_requested_number_of_parts(wanted, parts):
 
 def test_small_neighbours_are_merged_and_large_segments_are_split():
     segments = tuple(
-        SegmentFile(index * 10, index * 10 + 10, 100, f"file:///{index}")
+        segment(index * 10, index * 10 + 10, 100, f"file:///{index}")
         for index in range(6)
     )
     joined = plan_scans(

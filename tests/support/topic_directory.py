@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pydanube.model.batch import ATTRIBUTES_TYPE, TIME_TYPE
+from pydanube.model.descriptions import Segment
 from pydanube.model.errors import OffsetDropped, TopicNotFound
 from pydanube.model.schemas import (
     Compatibility,
@@ -20,7 +21,7 @@ from pydanube.model.schemas import (
 )
 from pydanube.reader.bounds import split_name
 from pydanube.reader.query_positions import Head
-from pydanube.reader.scans import SegmentFile, TopicRange
+from pydanube.reader.scans import TopicRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,6 +66,24 @@ def messages(base: int, end: int, payload_bytes: int = 0) -> pa.RecordBatch:
     )
 
 
+def segment(
+    base: int, end: int, byte_count: int, url: str, count: int | None = None
+) -> Segment:
+    """A segment without checksums; *count* is None: as many messages as offsets."""
+    return Segment(
+        base=base,
+        end=end,
+        epoch=1,
+        count=end - base if count is None else count,
+        byte_count=byte_count,
+        object_name=url,
+        first_publish_time=0,
+        last_publish_time=0,
+        sealed_at=0,
+        url=url,
+    )
+
+
 @dataclass
 class TopicDirectory:
     """
@@ -99,8 +118,8 @@ class TopicDirectory:
         path = self.path / f"{state['id']}-{base:020}-{end:020}.parquet"
         table = pa.Table.from_batches([messages(base, end, self.payload_bytes)])
         pq.write_table(table, path, row_group_size=self.row_group_rows)
-        segment = [base, end, path.stat().st_size, path.as_uri()]
-        self._save(topic, state | {"segments": [*state["segments"], segment]})
+        sealed = [base, end, path.stat().st_size, path.as_uri()]
+        self._save(topic, state | {"segments": [*state["segments"], sealed]})
 
     def drop_below(self, topic: str, offset: int) -> None:
         """Drop whole segments, as retention does."""
@@ -122,8 +141,8 @@ class TopicDirectory:
             [messages(state["base"], end, self.payload_bytes)]
         )
         pq.write_table(table, path, row_group_size=self.row_group_rows)
-        segment = [state["base"], end, path.stat().st_size, path.as_uri()]
-        self._save(topic, state | {"segments": [segment]})
+        joined = [state["base"], end, path.stat().st_size, path.as_uri()]
+        self._save(topic, state | {"segments": [joined]})
 
     def thin_out(self, topic: str, keep: Callable[[int], bool]) -> None:
         """Remove some messages of the segments, as compaction does."""
@@ -165,7 +184,7 @@ class TopicDirectory:
     def layout(self, topic: str, base: int, end: int) -> tuple[Head, TopicRange]:
         state = self._load(topic)
         files = tuple(
-            SegmentFile(*each)
+            segment(*each)
             for each in state["segments"]
             if each[0] < end and each[1] > base
         )

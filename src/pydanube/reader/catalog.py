@@ -18,8 +18,7 @@ from pydanube.model.positions import to_datetime
 from pydanube.model.schemas import SchemaVersion, SubjectDescription
 from pydanube.reader.query_positions import Head
 from pydanube.reader.read_options import ReadOptions
-from pydanube.reader.scans import TAIL_MESSAGE_BYTES, SegmentFile, TopicRange
-from pydanube.reader.segment_files import facts_of
+from pydanube.reader.scans import TAIL_MESSAGE_BYTES, TopicRange
 from pydanube.wire.batches import TIME_MAX, TIME_MIN
 
 # Importing the client takes as long as everything else that a task needs, and tasks
@@ -125,21 +124,10 @@ class Catalog:
     def layout(self, topic: str, base: int, end: int) -> tuple[Head, TopicRange]:
         """Return the topic's head and the segments with messages of ``base … end``."""
         found = self._request(lambda client: client.segments(topic, base, end))
-        files = tuple(
-            SegmentFile(
-                each.base,
-                each.end,
-                each.byte_count,
-                each.url,
-                each.count,
-                facts_of(each),
-            )
-            for each in found.segments
-        )
         head = Head(
             found.topic_id, found.base_offset, found.end_offset, found.sealed_offset
         )
-        return head, TopicRange(topic, found.topic_id, base, end, files)
+        return head, TopicRange(topic, found.topic_id, base, end, found.segments)
 
     def read(self, topic: str, base: int, end: int) -> Iterator[pa.RecordBatch]:
         """

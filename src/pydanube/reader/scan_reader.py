@@ -216,32 +216,26 @@ class _ScanReader:
 
     def _segment(self, piece: SegmentRange, scan: Scan) -> Iterator[Part]:
         """Yield exactly the messages ``piece.base … piece.end`` of a segment."""
-        offsets = piece.base, piece.end
+        segment = piece.segment
+        has_gaps = segment.has_gaps
         with (
-            reading_segment(scan.topic, piece.url, offsets),
-            open_segment(piece.url, piece.facts) as segment,
+            reading_segment(scan.topic, segment, (piece.base, piece.end)),
+            open_segment(segment) as file,
         ):
-            if segment.metadata.num_rows != piece.row_count:
-                raise CorruptSegment(
-                    f"{scan.topic}: {piece.url} has {segment.metadata.num_rows} "
-                    f"messages, the manifest says {piece.row_count}"
-                )
             position = piece.base
-            for groups, end in self._runs(segment, piece):
-                for batch in self._read_groups(segment, groups):
-                    part = _between(
-                        batch, position, piece.end, scan, has_gaps=piece.has_gaps
-                    )
+            for groups, end in self._runs(file, piece):
+                for batch in self._read_groups(file, groups):
+                    part = _between(batch, position, piece.end, scan, has_gaps=has_gaps)
                     if part.num_rows:
                         position = part.column("offset")[-1].as_py() + 1
                         yield part, position
                 # Row groups that were skipped are not missing.
                 position = max(position, min(end, piece.end))
-            if position != piece.end and not piece.has_gaps:
+            if position != piece.end and not has_gaps:
                 raise _missing(scan, position, piece.end)
 
     def _runs(
-        self, segment: pq.ParquetFile, piece: SegmentRange
+        self, file: pq.ParquetFile, piece: SegmentRange
     ) -> Iterator[tuple[list[int], int]]:
         """
         Yield runs of row groups to read, and the offset where each run ends.
@@ -250,8 +244,8 @@ class _ScanReader:
         """
         groups: list[int] = []
         position = piece.base
-        for index in range(segment.metadata.num_row_groups):
-            columns = _statistics(segment.metadata.row_group(index))
+        for index in range(file.metadata.num_row_groups):
+            columns = _statistics(file.metadata.row_group(index))
             offsets: Any = columns.get("offset")
             is_known = offsets is not None and offsets.has_min_max
             if is_known and not (offsets.min < piece.end and offsets.max >= piece.base):
@@ -261,7 +255,7 @@ class _ScanReader:
                 for name in filters.COLUMNS
             )
             # A row group may be skipped only if it follows the last one without a gap.
-            is_next = is_known and (piece.has_gaps or offsets.min <= position)
+            is_next = is_known and (piece.segment.has_gaps or offsets.min <= position)
             if may_match or not is_next:
                 groups.append(index)
                 position = offsets.max + 1 if is_known else position
@@ -272,13 +266,13 @@ class _ScanReader:
         yield groups, piece.base
 
     def _read_groups(
-        self, segment: pq.ParquetFile, groups: list[int]
+        self, file: pq.ParquetFile, groups: list[int]
     ) -> Iterator[pa.RecordBatch]:
         if not groups:
             return
-        wanted = [name for name in segment.schema_arrow.names if name in self._names]
+        wanted = [name for name in file.schema_arrow.names if name in self._names]
         # Spark already runs a task on every core.
-        yield from segment.iter_batches(
+        yield from file.iter_batches(
             BATCH_ROWS_MAX, row_groups=groups, columns=wanted, use_threads=False
         )
 
@@ -380,4 +374,6 @@ def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _origin(scan: Scan) -> str:
-    return ", ".join(piece.url for piece in scan.segments) or "the broker's answer"
+    return (
+        ", ".join(each.segment.url for each in scan.segments) or "the broker's answer"
+    )

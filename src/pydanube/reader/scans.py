@@ -16,34 +16,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from pydanube.wire.files.segment_checksums import NOTHING_KNOWN, SegmentFacts
+from pydanube.model.descriptions import Segment
 
 TAIL_MESSAGE_BYTES = 100
 """The assumed size of a message in the tail, if the broker does not report one."""
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentFile:
-    """An immutable segment with messages ``base … end``."""
-
-    base: int
-    end: int
-    byte_count: int
-    url: str
-    count: int | None = None
-    """The number of messages; None: as many as offsets."""
-    facts: SegmentFacts = NOTHING_KNOWN
-    """The size and checksums that the file must have."""
-
-    @property
-    def row_count(self) -> int:
-        """The number of messages in the file."""
-        return self.end - self.base if self.count is None else self.count
-
-    @property
-    def has_gaps(self) -> bool:
-        """True if compaction has removed messages."""
-        return self.row_count < self.end - self.base
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,26 +30,25 @@ class TopicRange:
     topic_id: int
     base: int
     end: int
-    segments: tuple[SegmentFile, ...] = ()
+    segments: tuple[Segment, ...] = ()
     message_bytes: int = TAIL_MESSAGE_BYTES
     """The estimated size of a message that is in no segment."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentRange:
-    """Messages ``base … end`` of the segment at *url*."""
+    """Messages ``base … end`` of *segment*."""
 
-    url: str
+    segment: Segment
     base: int
     end: int
-    byte_count: int
-    """An estimate: the segment's bytes by the share of its offsets."""
-    row_count: int
-    """The number of messages in the whole file."""
-    has_gaps: bool = False
-    """True if compaction has removed messages of the segment."""
-    facts: SegmentFacts = NOTHING_KNOWN
-    """The size and checksums that the file must have."""
+
+    @property
+    def byte_count(self) -> int:
+        """An estimate: the segment's bytes by the share of its offsets."""
+        whole = self.segment
+        count = self.end - self.base
+        return max(1, whole.byte_count * count // (whole.end - whole.base))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,15 +158,7 @@ def _pieces(wanted: TopicRange) -> Iterator[Scan]:
         if position < base:
             # A gap between segments: the broker has the messages or reports a loss.
             yield _unsealed(wanted, position, base)
-        piece = SegmentRange(
-            segment.url,
-            base,
-            end,
-            _share(segment, base, end),
-            segment.row_count,
-            segment.has_gaps,
-            segment.facts,
-        )
+        piece = SegmentRange(segment, base, end)
         yield Scan(wanted.topic, wanted.topic_id, base, end, (piece,))
         position = end
     if position < wanted.end:
@@ -263,17 +230,8 @@ def _offset_at(scan: Scan, byte_count: int) -> int:
 
 def _cut(scan: Scan, base: int, end: int) -> Scan:
     segments = tuple(
-        replace(
-            piece,
-            base=max(base, piece.base),
-            end=min(end, piece.end),
-            byte_count=_share(piece, max(base, piece.base), min(end, piece.end)),
-        )
+        replace(piece, base=max(base, piece.base), end=min(end, piece.end))
         for piece in scan.segments
         if max(base, piece.base) < min(end, piece.end)
     )
     return replace(scan, base=base, end=end, segments=segments)
-
-
-def _share(whole: SegmentFile | SegmentRange, base: int, end: int) -> int:
-    return max(1, whole.byte_count * (end - base) // (whole.end - whole.base))

@@ -36,7 +36,6 @@ from pydanube.wire.batches import (
 from pydanube.wire.files.segment_checksums import (
     UNREADABLE,
     SegmentDamaged,
-    SegmentFacts,
     SegmentIndex,
     is_refused_by_system,
 )
@@ -243,14 +242,9 @@ class SegmentReader:
         self.entry = entry
         self._source = source
         self._frame_bytes = frame_bytes
-        facts = SegmentFacts(
-            byte_count=entry.byte_count,
-            checksum=entry.checksum,
-            part_checksums=entry.part_checksums,
-        )
         try:
             with source() as file:
-                self._index = SegmentIndex(file, facts)
+                self._index = SegmentIndex(file, entry)
                 self._metadata = self._index.metadata
                 schema = self._index.open(file).schema_arrow
             self._bases, self._ends = self._check(schema)

@@ -1,6 +1,8 @@
 """One scan as Arrow batches."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,7 +13,7 @@ from pydanube.model.batch import TIME_TYPE
 from pydanube.model.errors import CorruptSegment, InvalidRequest, OffsetDropped
 from pydanube.reader import scan_reader
 from pydanube.reader.scan_reader import SCHEMA, check_schema, read_scan
-from pydanube.reader.scans import Scan, plan_scans
+from pydanube.reader.scans import plan_scans
 from pydanube.spark.pushdown import condition_of
 from support.topic_directory import FIRST_TIME_US, TopicDirectory
 
@@ -33,6 +35,16 @@ def topics(tmp_path):
 def scans(topics, base, end, **limits):
     _, layout = topics.layout(TOPIC, base, end)
     return plan_scans([layout], **({"scan_bytes_max": 10**9} | limits))
+
+
+def rewritten(planned, change):
+    """Write the file of *planned*, one segment, again; return it with the new size."""
+    (scan,) = planned
+    (piece,) = scan.segments
+    path = Path(piece.segment.url.removeprefix("file://"))
+    pq.write_table(change(pq.read_table(path)), path, row_group_size=10)
+    segment = replace(piece.segment, byte_count=path.stat().st_size)
+    return [replace(scan, segments=(replace(piece, segment=segment),))]
 
 
 def rows(topics, planned, schema=SCHEMA, *, fail_on_data_loss=True, conditions=()):
@@ -141,20 +153,17 @@ def test_topic_recreated_since_the_plan_is_not_read(topics):
 
 
 def test_a_segment_that_lacks_messages_is_refused(topics):
-    (scan,) = scans(topics, 0, 40)
-    short = Scan(TOPIC, 1, 0, 40, scan.segments)
-    path = scan.segments[0].url.removeprefix("file://")
-    pq.write_table(pq.read_table(path).slice(0, 39), path)
+    planned = rewritten(scans(topics, 0, 40), lambda whole: whole.slice(0, 39))
     with pytest.raises(CorruptSegment, match="has 39 messages, the manifest says 40"):
-        rows(topics, [short])
+        rows(topics, planned)
 
 
 def test_a_segment_whose_offsets_have_gaps_is_refused(topics):
-    planned = scans(topics, 0, 40)
-    path = planned[0].segments[0].url.removeprefix("file://")
-    whole = pq.read_table(path)
-    twice = [whole.slice(0, 10), whole.slice(11), whole.slice(39)]
-    pq.write_table(pa.concat_tables(twice), path)
+    def with_gap(whole):
+        twice = [whole.slice(0, 10), whole.slice(11), whole.slice(39)]
+        return pa.concat_tables(twice)
+
+    planned = rewritten(scans(topics, 0, 40), with_gap)
     with pytest.raises(CorruptSegment, match="gaps"):
         rows(topics, planned)
 
@@ -176,13 +185,15 @@ def test_a_segment_without_any_message_left_is_no_loss(topics):
 
 def test_segment_with_gaps_must_have_the_count_of_the_manifest(topics):
     topics.thin_out(TOPIC, lambda offset: offset % 2)
-    planned = scans(topics, 0, 40)
-    path = planned[0].segments[0].url.removeprefix("file://")
-    pq.write_table(pq.read_table(path).slice(1), path)
+    planned = rewritten(scans(topics, 0, 40), lambda whole: whole.slice(1))
     with pytest.raises(CorruptSegment, match="has 19 messages, the manifest says 20"):
         rows(topics, planned)
-    backwards = pq.read_table(path).take([5, 4, *range(6, 19), 0])
-    pq.write_table(pa.concat_tables([backwards, backwards.slice(0, 4)]), path)
+
+    def backwards(whole):
+        part = whole.take([5, 4, *range(6, 19), 0])
+        return pa.concat_tables([part, part.slice(0, 4)])
+
+    planned = rewritten(planned, backwards)
     with pytest.raises(CorruptSegment, match="not in order"):
         rows(topics, planned)
 
@@ -249,11 +260,11 @@ def test_row_groups_without_matches_are_not_read(topics, monkeypatch):
 
 
 def test_missing_message_is_an_error_even_if_it_does_not_match(topics):
-    planned = scans(topics, 0, 40)
-    path = planned[0].segments[0].url.removeprefix("file://")
-    whole = pq.read_table(path)
-    gap = [whole.slice(0, 9), whole.slice(10), whole.slice(39)]
-    pq.write_table(pa.concat_tables(gap), path, row_group_size=10)
+    def with_gap(whole):
+        gap = [whole.slice(0, 9), whole.slice(10), whole.slice(39)]
+        return pa.concat_tables(gap)
+
+    planned = rewritten(scans(topics, 0, 40), with_gap)
     conditions = (condition_of(spark.GreaterThan(("offset",), 30)),)
     with pytest.raises(CorruptSegment):
         rows(topics, planned, conditions=conditions)

@@ -9,7 +9,6 @@ import pytest
 from pydanube.model.errors import CorruptSegment
 from pydanube.reader.scan_reader import SCHEMA, read_scan
 from pydanube.reader.scans import Scan, SegmentRange
-from pydanube.reader.segment_files import facts_of
 from pydanube.tables.maintenance.tasks import rewrite
 from pydanube.tables.maintenance.verification import VerifyJob, verify
 from pydanube.wire.files.segment_checksums import part_checksums_of
@@ -44,12 +43,9 @@ def damaged(segment, step):
         yield at
 
 
-def scan_of(segment, facts):
+def scan_of(segment):
     base, end = segment.base, segment.end
-    piece = SegmentRange(
-        segment.url, base, end, segment.byte_count, segment.count, facts=facts
-    )
-    return Scan(TOPIC, TOPIC_ID, base, end, (piece,))
+    return Scan(TOPIC, TOPIC_ID, base, end, (SegmentRange(segment, base, end),))
 
 
 def read(scan, names):
@@ -64,7 +60,7 @@ def test_scan_of_a_damaged_segment_is_right_or_fails(found, names, has_parts):
     (segment,) = found.segments
     if not has_parts:
         segment = replace(segment, part_checksums=None)
-    scan = scan_of(segment, facts_of(segment))
+    scan = scan_of(segment)
     truth = read(scan, names)
     for _ in damaged(segment, 61):
         rows = error = None

@@ -1,8 +1,9 @@
 """How much a micro-batch takes, and how long it waits for more."""
 
 from pydanube.reader.query_positions import Position
-from pydanube.reader.scans import SegmentFile, TopicRange
+from pydanube.reader.scans import TopicRange
 from pydanube.spark.batch_limits import BatchThresholds, count_between, within_bytes
+from support.topic_directory import segment
 
 A, B = "/default/a", "/default/b"
 
@@ -25,7 +26,7 @@ def test_count_between_ignores_positions_that_move_backwards():
 
 def stored(topic, base, end, sealed, message_bytes):
     """A topic whose sealed messages have ten bytes."""
-    segments = (SegmentFile(0, sealed, sealed * 10, "file:///0"),) if sealed else ()
+    segments = (segment(0, sealed, sealed * 10, "file:///0"),) if sealed else ()
     return TopicRange(topic, 1, base, end, segments, message_bytes)
 
 

@@ -15,8 +15,8 @@ from pydanube.model.errors import Conflict, InvalidRequest, TopicNotFound
 from pydanube.reader.bounds import split_name
 from pydanube.reader.catalog import Catalog, process_client
 from pydanube.reader.read_options import ReadOptions
-from pydanube.reader.scans import SegmentFile, TopicRange
-from pydanube.reader.segment_files import corrupt_segment, open_segment, reading_segment
+from pydanube.reader.scans import TopicRange
+from pydanube.reader.segment_files import open_existing_segment
 from pydanube.tables.export import rounds
 from pydanube.tables.export.exporter import (
     CONFLICTS_MAX,
@@ -30,6 +30,7 @@ from pydanube.tables.table_options import PartitionField, WriteOptions
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from pydanube.model.descriptions import Segment
     from pydanube.sync import Client
     from pydanube.tables.iceberg_table import IcebergLakeTable
 
@@ -208,7 +209,7 @@ class ZeroCopyExporter:
         end = segments[-1].end if segments else base
         return TopicSegments(
             TopicRange(topic, head.topic_id, base, end, segments),
-            sum(each.row_count for each in segments),
+            sum(each.count for each in segments),
         )
 
 
@@ -221,24 +222,15 @@ def _check_footers(ranges: Sequence[TopicRange]) -> None:
     """
     for each in ranges:
         for segment in each.segments:
-            offsets = segment.base, segment.end
-            try:
-                with (
-                    reading_segment(each.topic, segment.url, offsets),
-                    open_segment(segment.url, segment.facts),
-                ):
-                    pass
-            except FileNotFoundError as error:
-                raise corrupt_segment(
-                    each.topic, segment.url, offsets, "it is missing"
-                ) from error
+            with open_existing_segment(each.topic, segment):
+                pass
 
 
 def contiguous_segments(
-    base: int, by_base: Mapping[int, SegmentFile]
-) -> tuple[SegmentFile, ...]:
+    base: int, by_base: Mapping[int, Segment]
+) -> tuple[Segment, ...]:
     """Return the segments that follow *base* without a gap."""
-    found: list[SegmentFile] = []
+    found: list[Segment] = []
     while base in by_base:
         found.append(by_base[base])
         base = found[-1].end

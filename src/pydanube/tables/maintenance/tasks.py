@@ -23,13 +23,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pydanube.reader.segment_files import open_existing_segment, read_row_groups
 from pydanube.tables.maintenance.object_files import (
     ObjectRoot,
     checksum_of,
     new_file,
     open_scratch,
 )
-from pydanube.tables.maintenance.segment_reading import open_checked, read_row_groups
 from pydanube.wire.files.segment_format import (
     SCHEMA,
     SegmentIdentity,
@@ -137,7 +137,7 @@ def _collect_keys_of(
     topic: str, segment: Segment, latest: _LatestOffsets
 ) -> SegmentKeys:
     without_key = 0
-    with open_checked(topic, segment) as file:
+    with open_existing_segment(topic, segment) as file:
         footer = read_footer(file.metadata.metadata)
         assert footer is not None
         names = ["key", "offset"]
@@ -280,7 +280,7 @@ def rewrite(job: RewriteJob) -> RewriteResult:
     tombstones: list[int] = []
     with new_file(job.root, job.name) as file, _RowGroups(file) as row_groups:
         for segment in job.segments:
-            with open_checked(job.identity.topic, segment) as source:
+            with open_existing_segment(job.identity.topic, segment) as source:
                 for table in read_row_groups(job.identity.topic, segment, source):
                     read_bytes += table.nbytes
                     kept = table if compaction is None else compaction.keep(table)
@@ -408,6 +408,6 @@ def _write_ipc(url: str, table: pa.Table) -> None:
 def key_bytes_of(topic: str, segment: Segment) -> int:
     """Return the size of the keys of a segment according to its footer."""
     at = SCHEMA.get_field_index("key")
-    with open_checked(topic, segment) as file:
+    with open_existing_segment(topic, segment) as file:
         groups = [file.metadata.row_group(n) for n in range(file.num_row_groups)]
         return sum(group.column(at).total_uncompressed_size for group in groups)

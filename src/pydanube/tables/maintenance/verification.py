@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 
 from pydanube.model.errors import CorruptSegment
+from pydanube.reader.segment_files import open_existing_segment, read_row_groups
 from pydanube.tables.maintenance.object_files import checksum_of
-from pydanube.tables.maintenance.segment_reading import open_checked, read_row_groups
 from pydanube.wire.files.segment_format import read_footer
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def verify(job: VerifyJob) -> VerifyResult:
         checksum, byte_count = checksum_of(segment.url)
         problem = _problem_of_bytes(segment, checksum, byte_count)
         if problem is None:
-            with open_checked(job.topic, segment) as file:
+            with open_existing_segment(job.topic, segment) as file:
                 problem = _problem_of_rows(job, file)
     except (CorruptSegment, OSError) as error:
         problem = str(error)

@@ -22,6 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
+from pydanube.model.segments import SegmentEntry
+
 _READ_BYTES = 4 * 1024 * 1024
 _MAGIC = b"PAR1"
 # At the end of the file: the length of the footer, and the magic number.
@@ -50,20 +52,6 @@ class SegmentDamaged(ValueError):
     """A file is not the segment that the manifest describes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentFacts:
-    """The manifest's facts about a segment's file; None for those it lacks."""
-
-    byte_count: int | None = None
-    checksum: int | None = None
-    """CRC-32C of the whole file."""
-    part_checksums: bytes | None = None
-    """See ``part_checksums_of``."""
-
-
-NOTHING_KNOWN = SegmentFacts()
-
-
 @dataclass(frozen=True, slots=True)
 class _Chunk:
     column: str
@@ -74,7 +62,7 @@ class _Chunk:
 class SegmentIndex:
     """A segment's footer, verified, and how to verify the rest of its file."""
 
-    def __init__(self, file: Any, facts: SegmentFacts) -> None:
+    def __init__(self, file: Any, segment: SegmentEntry) -> None:
         """
         Read the footer of *file*, which is open for random access.
 
@@ -85,17 +73,18 @@ class SegmentIndex:
             pyarrow.ArrowException, OSError, ValueError: The file cannot be read.
         """
         byte_count = file.size()
-        if facts.byte_count is not None and byte_count != facts.byte_count:
+        if byte_count != segment.byte_count:
             raise SegmentDamaged(
-                f"the file has {byte_count} bytes, the manifest says {facts.byte_count}"
+                f"the file has {byte_count} bytes, the manifest says "
+                f"{segment.byte_count}"
             )
-        parts = facts.part_checksums
-        if parts is None and facts.checksum is not None:
+        parts = segment.part_checksums
+        if parts is None and segment.checksum is not None:
             found = file_checksum(file)[0]
-            if found != facts.checksum:
+            if found != segment.checksum:
                 raise SegmentDamaged(
                     f"the file has the checksum {found:#010x}, the manifest says "
-                    f"{facts.checksum:#010x}"
+                    f"{segment.checksum:#010x}"
                 )
             parts = part_checksums_of(file)
         footer = _read_footer(file, byte_count)

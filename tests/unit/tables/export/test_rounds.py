@@ -3,10 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pydanube.reader.scans import SegmentFile, TopicRange
+from pydanube.reader.scans import TopicRange
 from pydanube.tables.export import rounds
 from pydanube.tables.export.rounds import APP, TOPIC_ID, app_transactions, limit, scans
 from pydanube.tables.table import AppTransaction
+from support.topic_directory import segment
 
 
 @st.composite
@@ -21,7 +22,7 @@ def ranges(draw):
         for number, length in enumerate(lengths):
             if number < sealed:
                 size = draw(st.integers(1, 1000))
-                segments.append(SegmentFile(base, base + length, size, f"u{base}"))
+                segments.append(segment(base, base + length, size, f"u{base}"))
             base += length
         found.append(TopicRange(f"/d/t{topic}", topic, start, base, tuple(segments)))
     return found
@@ -66,7 +67,7 @@ def test_tasks_read_each_message_of_the_round_once(wanted, cores):
 
 
 def test_small_rounds_are_not_cut_for_every_core():
-    segments = (SegmentFile(0, 10, rounds.SCAN_BYTES_MIN, "u"),)
+    segments = (segment(0, 10, rounds.SCAN_BYTES_MIN, "u"),)
     planned = limit([TopicRange("/d/t", 1, 0, 10, segments)], 1 << 40)
     assert len(scans(planned, cores=8, scan_bytes_max=1 << 40)) == 1
 

@@ -60,7 +60,7 @@ def test_every_kind_of_damage_is_named(tmp_path):
     assert "bytes" in problem(data=good[:-1])
     assert "the topic id 8" in problem(topic_id=8)
     assert "footer says" in problem(replace(segment, end=11))
-    assert "the manifest says 9 messages" in problem(replace(segment, count=9))
+    assert "the manifest says 9" in problem(replace(segment, count=9))
     path.unlink()
     gone = verify(VerifyJob(topic=TOPIC, topic_id=TOPIC_ID, segment=segment))
     assert gone.problem is not None
