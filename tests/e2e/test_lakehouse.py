@@ -18,9 +18,9 @@ from pydanube.tables.export.exporter import (
     spark_runner,
     thread_runner,
 )
-from pydanube.tables.export.table_columns import UndecodablePolicy
 from pydanube.tables.export.tasks import export
 from pydanube.tables.export.zero_copy import ZeroCopyExporter
+from pydanube.tables.table_options import UndecodablePolicy
 from support.lake_tables import (
     KINDS,
     data_files,

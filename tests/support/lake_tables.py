@@ -53,7 +53,7 @@ def stage(table, rows, partition_by="", *, merge=False, file_bytes_max=1 << 27):
 def read(table):
     """All rows, as another program sees them."""
     if isinstance(table, DeltaLakeTable):
-        return plain(DeltaTable(table.uri).to_pyarrow_table())
+        return plain(DeltaTable(table.name).to_pyarrow_table())
     with opened(table) as found:
         return plain(found.scan().to_arrow())
 
@@ -61,7 +61,7 @@ def read(table):
 def read_with_polars(table):
     """The same by Polars."""
     if isinstance(table, DeltaLakeTable):
-        return pl.read_delta(table.uri).to_arrow()
+        return pl.read_delta(table.name).to_arrow()
     with opened(table) as found:
         return pl.scan_iceberg(found).collect().to_arrow()
 
@@ -77,9 +77,9 @@ class opened:  # noqa: N801  # It reads as a function.
     """The Iceberg table itself, for a while."""
 
     def __init__(self, table):
-        properties = dict(table.catalog)
+        properties = dict(table.connection)
         self._catalog = load_catalog(properties.pop("name"), **properties)
-        self._identifier = table.identifier
+        self._identifier = table.name
 
     def __enter__(self):
         return self._catalog.load_table(self._identifier)

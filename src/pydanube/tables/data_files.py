@@ -8,8 +8,9 @@ task therefore changes nothing in the table.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,9 +19,6 @@ import pyarrow.types as types  # noqa: PLR0402  # pa has no attribute of the nam
 from pydanube.model.errors import InvalidRequest
 from pydanube.reader.spark_types import converter
 from pydanube.tables.partitioning import PartitionValues, split
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 PREFIX = "danube-"
 """The prefix of the names of all files that are written here."""
@@ -90,7 +88,7 @@ def write_files(
     Bounds: WAITING_BYTES_MAX are buffered; a file ends near *file_bytes_max*.
     Cancellation: If anything is raised, all files are deleted.
     """
-    writer = FileWriter(location, name, file_bytes_max=file_bytes_max)
+    writer = FileWriter(location, name, file_bytes_max)
     try:
         for batch in batches:
             writer.write(batch)
@@ -100,27 +98,19 @@ def write_files(
         raise
 
 
+@dataclass(eq=False)
 class FileWriter:
     """Writes rows to a sequence of files for each partition of a table."""
 
-    def __init__(
-        self,
-        location: TableLocation,
-        name: str,
-        *,
-        file_bytes_max: int,
-        row_group_bytes: int = ROW_GROUP_BYTES,
-        waiting_bytes_max: int = WAITING_BYTES_MAX,
-        open_files_max: int = OPEN_FILES_MAX,
-        unique: Callable[[], str] = lambda: uuid.uuid4().hex,
-    ) -> None:
-        self._location = location
-        self._name = name
-        self._file_bytes_max = file_bytes_max
-        self._row_group_bytes = row_group_bytes
-        self._waiting_bytes_max = waiting_bytes_max
-        self._open_files_max = open_files_max
-        self._unique = unique
+    location: TableLocation
+    name: str
+    """The file names contain it."""
+    file_bytes_max: int
+    row_group_bytes: int = ROW_GROUP_BYTES
+    waiting_bytes_max: int = WAITING_BYTES_MAX
+    open_files_max: int = OPEN_FILES_MAX
+
+    def __post_init__(self) -> None:
         self._open: dict[PartitionValues, _OpenFile] = {}
         self._done: list[DataFile] = []
         self._created: list[str] = []
@@ -132,17 +122,17 @@ class FileWriter:
         Raises:
             InvalidRequest: A required column has nulls, or a column cannot be cast.
         """
-        batch = conform(batch, self._location.schema)
-        for values, piece in split(batch, self._location.keys(batch)):
+        batch = conform(batch, self.location.schema)
+        for values, piece in split(batch, self.location.keys(batch)):
             file = self._open.get(values)
             if file is None:
                 file = self._create(values)
             file.add(piece)
-            if file.waiting_bytes >= self._row_group_bytes:
+            if file.waiting_bytes >= self.row_group_bytes:
                 file.flush()
-            if file.byte_count >= self._file_bytes_max:
+            if file.byte_count >= self.file_bytes_max:
                 self._close(values)
-        while self._waiting_bytes > self._waiting_bytes_max:
+        while self._waiting_bytes > self.waiting_bytes_max:
             max(self._open.values(), key=lambda each: each.waiting_bytes).flush()
 
     @property
@@ -161,22 +151,22 @@ class FileWriter:
             file.abandon()
         self._open.clear()
         for path in self._created:
-            self._location.delete(path)
+            self.location.delete(path)
 
     def _create(self, values: PartitionValues) -> _OpenFile:
-        if len(self._open) >= self._open_files_max:
+        if len(self._open) >= self.open_files_max:
             self._close(max(self._open, key=lambda each: self._open[each].byte_count))
-        path, sink = self._location.create(
-            f"{PREFIX}{self._name}-{self._unique()}.parquet"
+        path, sink = self.location.create(
+            f"{PREFIX}{self.name}-{uuid.uuid4().hex}.parquet"
         )
         self._created.append(path)
-        file = self._open[values] = _OpenFile(path, sink, self._location.schema)
+        file = self._open[values] = _OpenFile(path, sink, self.location.schema)
         return file
 
     def _close(self, values: PartitionValues) -> None:
         file = self._open.pop(values)
         metadata = file.close()
-        self._done.append(self._location.describe(file.path, values, metadata))
+        self._done.append(self.location.describe(file.path, values, metadata))
 
 
 @dataclass(slots=True)

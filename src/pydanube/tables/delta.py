@@ -4,17 +4,12 @@ The format ``danube-delta``: rows into a Delta table, without a jar.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 from pydanube.tables.delta_table import DeltaLakeTable
 from pydanube.tables.table_data_source import LakeDataSource
-from pydanube.tables.table_options import parse_delta
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pydanube.spark.sink import BatchIdentity
-    from pydanube.tables.table_options import WriteOptions
+from pydanube.tables.table_options import TableOptions, parse_delta
 
 
 class DeltaDataSource(LakeDataSource):
@@ -29,13 +24,10 @@ class DeltaDataSource(LakeDataSource):
         return "danube-delta"
 
     @staticmethod
-    def parse_options(
-        options: Mapping[str, str],
-    ) -> tuple[DeltaLakeTable, WriteOptions, BatchIdentity]:
+    def parse(options: Mapping[str, str]) -> tuple[DeltaLakeTable, TableOptions]:
         """See the base class."""
         parsed = parse_delta(options)
-        table = DeltaLakeTable(parsed.path, parsed.storage)
-        return table, parsed.write, parsed.identity
+        return DeltaLakeTable(parsed.table, parsed.connection), parsed
 
 
 check = DeltaDataSource.check

@@ -15,7 +15,6 @@ TEXT_MAX = 64
 
 def collect(metadata: Any) -> dict[str, Any]:
     """Return the statistics of the flat columns in a Parquet file's *metadata*."""
-    rows = metadata.num_rows
     found: dict[str, Any] = {"nullCount": {}, "minValues": {}, "maxValues": {}}
     for index in range(metadata.num_columns):
         name = metadata.schema.column(index).path
@@ -25,25 +24,16 @@ def collect(metadata: Any) -> dict[str, Any]:
             metadata.row_group(at).column(index).statistics
             for at in range(metadata.num_row_groups)
         ]
-        if all(each is not None and each.has_null_count for each in chunks):
-            nulls = sum(each.null_count for each in chunks)
-            found["nullCount"][name] = nulls
-            _add_extremes(found, name, [each for each in chunks if each.has_min_max])
-            if nulls == rows or any(
-                not each.has_min_max and each.num_values for each in chunks
-            ):
-                found["minValues"].pop(name, None)
-                found["maxValues"].pop(name, None)
-    return {"numRecords": rows, **found}
-
-
-def _add_extremes(found: dict[str, Any], name: str, chunks: list[Any]) -> None:
-    if not chunks:
-        return
-    low = _log_value(min(each.min for each in chunks))
-    high = _log_value(max(each.max for each in chunks))
-    if low is not None and high is not None:
-        found["minValues"][name], found["maxValues"][name] = low, high
+        if not all(each is not None and each.has_null_count for each in chunks):
+            continue
+        found["nullCount"][name] = sum(each.null_count for each in chunks)
+        ranges = [each for each in chunks if each.num_values]
+        if ranges and all(each.has_min_max for each in ranges):
+            low = _log_value(min(each.min for each in ranges))
+            high = _log_value(max(each.max for each in ranges))
+            if low is not None and high is not None:
+                found["minValues"][name], found["maxValues"][name] = low, high
+    return {"numRecords": metadata.num_rows, **found}
 
 
 def _log_value(value: Any) -> Any:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
@@ -20,19 +22,23 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 from pyarrow import fs
 
-from pydanube.model.errors import InvalidRequest, NotFound
+from pydanube.model.errors import InvalidRequest
 from pydanube.tables import delta_statistics
 from pydanube.tables.data_files import PREFIX, DataFile
-from pydanube.tables.partitioning import check_transform, delta_text
-from pydanube.tables.schema_evolution import added_columns, plain_schema, rows_schema
-from pydanube.tables.table import NO_COMPACTION, CompactionResult, retry_conflicts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from pydanube.tables.partitioning import PartitionValues
-    from pydanube.tables.table import AppTransaction
-    from pydanube.tables.table_options import WriteOptions
+from pydanube.tables.partitioning import (
+    PartitionValues,
+    check_partition_by,
+    check_transform,
+    delta_text,
+)
+from pydanube.tables.schema_evolution import (
+    added_columns,
+    plain_schema,
+    plain_type,
+    rows_schema,
+)
+from pydanube.tables.table import AppTransaction, CompactionResult, LakeTable
+from pydanube.tables.table_options import PartitionField, WriteOptions
 
 HOUR_S = 3600
 
@@ -102,33 +108,11 @@ class DeltaLocation:
 
 
 @dataclass(frozen=True)
-class DeltaLakeTable:
-    """A Delta table, by its URI."""
+class DeltaLakeTable(LakeTable):
+    """A Delta table, whose name is its URI."""
 
-    uri: str
-    storage: Mapping[str, str]
     wait: Callable[[float], None] = time.sleep
-
-    @property
-    def name(self) -> str:
-        return self.uri
-
-    def schema(self) -> pa.Schema | None:
-        table = self._load()
-        return None if table is None else _schema_of(table)
-
-    def properties(self) -> Mapping[str, str]:
-        table = self._load()
-        return {} if table is None else dict(table.metadata().configuration)
-
-    def app_versions(self, apps: Iterable[str]) -> dict[str, int | None]:
-        table = self._load()
-        if table is None:
-            return dict.fromkeys(apps)
-        return {app: table.transaction_version(app) for app in apps}
-
-    def check(self, schema: pa.Schema, options: WriteOptions) -> None:
-        _check(self._load(), schema, options)
+    conflicts: ClassVar = (CommitFailedError,)
 
     def prepare(
         self,
@@ -138,79 +122,77 @@ class DeltaLakeTable:
     ) -> DeltaLocation:
         schema = rows_schema(schema)
         table = self._load()
-        _check(table, schema, options)
+        self._check(table, schema, options)
         if table is None:
-            table = self._create(schema, options, properties)
-        added = added_columns(_schema_of(table), schema, merge=options.merge_schema)
+            DeltaTable.create(
+                self.name,
+                _delta_schema(schema),
+                mode="ignore",
+                partition_by=[part.column for part in options.partition_by],
+                configuration=dict(properties or {}),
+                storage_options=dict(self.connection) or None,
+                raise_if_key_not_exists=False,
+            )
+            table = self._load()
+            assert table is not None
+            # A concurrent writer may have created it, and differently.
+            self._check(table, schema, options)
+        added = added_columns(
+            self._schema_of(table), schema, merge=options.merge_schema
+        )
         if len(added):
             table.alter.add_columns(list(_delta_schema(added).fields))
-            table = self._require()
-        is_required = {field.name: not field.nullable for field in _schema_of(table)}
+            table.update_incremental()
+        has = self._schema_of(table)
         return DeltaLocation(
-            self.uri,
-            self.storage,
+            self.name,
+            self.connection,
             pa.schema(
-                [field.with_nullable(not is_required[field.name]) for field in schema]
+                [each.with_nullable(has.field(each.name).nullable) for each in schema]
             ),
             tuple(table.metadata().partition_columns),
         )
 
-    def commit(
+    def _commit(
         self,
+        table: DeltaTable,
         files: Sequence[DataFile],
         transactions: Sequence[AppTransaction],
         *,
-        replace: bool = False,
-        note: Mapping[str, str] | None = None,
-    ) -> bool:
-        properties = CommitProperties(
-            custom_metadata=dict(note or {}),
-            app_transactions=[
-                Transaction(app_id=each.app, version=each.version)
-                for each in transactions
-            ],
+        replace: bool,
+        note: dict[str, str],
+    ) -> None:
+        partition_by = table.metadata().partition_columns
+        table.create_write_transaction(
+            [_add_action(each, partition_by) for each in files],
+            "overwrite" if replace else "append",
+            table.schema(),
+            partition_by=partition_by,
+            commit_properties=CommitProperties(
+                custom_metadata=note,
+                app_transactions=[
+                    Transaction(app_id=each.app, version=each.version)
+                    for each in transactions
+                ],
+            ),
         )
 
-        def attempt() -> bool:
-            table = self._require()
-            reached = [
-                each.is_reached(table.transaction_version(each.app))
-                for each in transactions
-            ]
-            if any(reached):
-                return False
-            partition_by = table.metadata().partition_columns
-            table.create_write_transaction(
-                [_add_action(each, partition_by) for each in files],
-                "overwrite" if replace else "append",
-                table.schema(),
-                partition_by=partition_by,
-                commit_properties=properties,
-            )
-            return True
-
-        return retry_conflicts(self.uri, attempt, (CommitFailedError,), self.wait)
-
-    def unreferenced(self, files: Sequence[DataFile]) -> list[DataFile]:
-        table = self._load()
-        if table is None:
-            return list(files)
-        actions = pa.table(table.get_add_actions())
-        known = set(actions.column("path").to_pylist())
-        return [each for each in files if each.path not in known]
-
     def compact(self, *, file_bytes: int, plan_only: bool = False) -> CompactionResult:
-        table = self._require()
-        sizes = _sizes(table)
-        planned = _plan_compaction(table, file_bytes)
-        if plan_only or planned is NO_COMPACTION:
+        with self._required() as table:
+            sizes = _sizes(table)
+            planned = CompactionResult.planned(
+                _small_files(table, file_bytes), file_bytes
+            )
+        if plan_only or not planned.files_before:
             return planned
 
         def attempt() -> None:
-            self._require().optimize.compact(target_size=file_bytes)
+            with self._required() as table:
+                table.optimize.compact(target_size=file_bytes)
 
-        retry_conflicts(self.uri, attempt, (CommitFailedError,), self.wait)
-        now = _sizes(self._require())
+        self._retry_conflicts(attempt)
+        with self._required() as table:
+            now = _sizes(table)
         gone, come = set(sizes) - set(now), set(now) - set(sizes)
         return CompactionResult(
             files_before=len(gone),
@@ -223,17 +205,17 @@ class DeltaLakeTable:
         self, *, older_than_s: float, now: float, plan_only: bool = False
     ) -> list[str]:
         del now  # Delta reads the clock itself.
-        table = self._require()
         hours = -int(-older_than_s // HOUR_S)
 
         def vacuum(*, is_dry: bool, is_full: bool) -> list[str]:
-            found: list[str] = table.vacuum(
-                retention_hours=hours,
-                dry_run=is_dry,
-                enforce_retention_duration=False,
-                full=is_full,
-            )
-            return found
+            with self._required() as table:
+                found: list[str] = table.vacuum(
+                    retention_hours=hours,
+                    dry_run=is_dry,
+                    enforce_retention_duration=False,
+                    full=is_full,
+                )
+                return found
 
         # Files of others in the directory stay.
         replaced = set(vacuum(is_dry=True, is_full=False))
@@ -244,46 +226,49 @@ class DeltaLakeTable:
         ]
         if not plan_only:
             vacuum(is_dry=False, is_full=False)
-            location = DeltaLocation(self.uri, self.storage, pa.schema([]), ())
+            location = DeltaLocation(self.name, self.connection, pa.schema([]), ())
             for path in left:
                 location.delete(path)
         return sorted([*replaced, *left])
 
+    @contextmanager
+    def _opened(self) -> Iterator[DeltaTable | None]:
+        yield self._load()
+
     def _load(self) -> DeltaTable | None:
         try:
-            return DeltaTable(self.uri, storage_options=dict(self.storage) or None)
+            return DeltaTable(self.name, storage_options=dict(self.connection) or None)
         except TableNotFoundError:
             return None
 
-    def _require(self) -> DeltaTable:
-        table = self._load()
+    def _schema_of(self, table: DeltaTable) -> pa.Schema:
+        return plain_schema(pa.schema(table.schema().to_arrow()))
+
+    def _properties_of(self, table: DeltaTable) -> Mapping[str, str]:
+        return dict(table.metadata().configuration)
+
+    def _app_version(self, table: DeltaTable, app: str) -> int | None:
+        version: int | None = table.transaction_version(app)
+        return version
+
+    def _referenced(self, table: DeltaTable) -> Collection[str]:
+        return _sizes(table).keys()
+
+    def _check(
+        self, table: DeltaTable | None, schema: pa.Schema, options: WriteOptions
+    ) -> None:
         if table is None:
-            raise NotFound(f"there is no Delta table at {self.uri}")
-        return table
-
-    def _create(
-        self,
-        schema: pa.Schema,
-        options: WriteOptions,
-        properties: Mapping[str, str] | None,
-    ) -> DeltaTable:
-        # A concurrent writer may have created it; the caller finds any difference.
-        DeltaTable.create(
-            self.uri,
-            _delta_schema(schema),
-            mode="ignore",
-            partition_by=[part.column for part in options.partition_by],
-            configuration=dict(properties or {}),
-            storage_options=dict(self.storage) or None,
-            raise_if_key_not_exists=False,
-        )
-        table = self._require()
-        _partition_by(table, schema, options)
-        return table
-
-
-def _schema_of(table: DeltaTable) -> pa.Schema:
-    return plain_schema(pa.schema(table.schema().to_arrow()))
+            has = None
+            _delta_schema(schema)
+        else:
+            has = [PartitionField(name) for name in table.metadata().partition_columns]
+        check_partition_by(schema, options.partition_by, has)
+        for part in has or ():
+            column = plain_type(schema.field(part.column).type)
+            check_transform(column, part.transform, part.column)
+        if table is not None:
+            _check_writer_requirements(table)
+            added_columns(self._schema_of(table), schema, merge=options.merge_schema)
 
 
 def _delta_schema(schema: pa.Schema) -> Schema:
@@ -293,36 +278,6 @@ def _delta_schema(schema: pa.Schema) -> Schema:
         raise InvalidRequest(
             f"a Delta table cannot have this column: {error}"
         ) from error
-
-
-def _check(table: DeltaTable | None, schema: pa.Schema, options: WriteOptions) -> None:
-    _partition_by(table, schema, options)
-    if table is None:
-        _delta_schema(schema)
-        return
-    _check_writer_requirements(table)
-    added_columns(_schema_of(table), schema, merge=options.merge_schema)
-
-
-def _partition_by(
-    table: DeltaTable | None, schema: pa.Schema, options: WriteOptions
-) -> list[str]:
-    """Return the columns that the table is partitioned by, or will be."""
-    wanted = [part.column for part in options.partition_by]
-    if table is not None:
-        has: list[str] = table.metadata().partition_columns
-        if wanted and wanted != has:
-            raise InvalidRequest(
-                "partitionBy: the table is partitioned by "
-                f"{', '.join(has) or 'nothing'}, not by {', '.join(wanted)}; omit the "
-                "option"
-            )
-        wanted = has
-    for name in wanted:
-        if name not in schema.names:
-            raise InvalidRequest(f"partitionBy: the rows have no column {name!r}")
-        check_transform(plain_schema(schema).field(name).type, "identity", name)
-    return wanted
 
 
 def _check_writer_requirements(table: DeltaTable) -> None:
@@ -366,20 +321,11 @@ def _sizes(table: DeltaTable) -> dict[str, int]:
     return dict(zip(paths, actions.column("size_bytes").to_pylist(), strict=True))
 
 
-def _plan_compaction(table: DeltaTable, file_bytes: int) -> CompactionResult:
-    """Return what compaction would do: it merges the small files of each partition."""
+def _small_files(table: DeltaTable, file_bytes: int) -> list[list[int]]:
+    """Return the sizes of the files that compaction merges, for each partition."""
     by_partition: dict[str, list[int]] = {}
     for row in pa.table(table.get_add_actions()).to_pylist():
         key = json.dumps(row.get("partition"), default=str, sort_keys=True)
         if row["size_bytes"] < file_bytes:
             by_partition.setdefault(key, []).append(row["size_bytes"])
-    joined = [sizes for sizes in by_partition.values() if len(sizes) > 1]
-    if not joined:
-        return NO_COMPACTION
-    byte_count = sum(map(sum, joined))
-    return CompactionResult(
-        files_before=sum(map(len, joined)),
-        files_after=sum(-(-sum(sizes) // file_bytes) for sizes in joined),
-        bytes_before=byte_count,
-        bytes_after=byte_count,
-    )
+    return [sizes for sizes in by_partition.values() if len(sizes) > 1]

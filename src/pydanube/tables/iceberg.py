@@ -4,17 +4,12 @@ The format ``danube-iceberg``: rows into an Iceberg table, without a jar.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 from pydanube.tables.iceberg_table import IcebergLakeTable
 from pydanube.tables.table_data_source import LakeDataSource
-from pydanube.tables.table_options import parse_iceberg
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pydanube.spark.sink import BatchIdentity
-    from pydanube.tables.table_options import WriteOptions
+from pydanube.tables.table_options import TableOptions, parse_iceberg
 
 
 class IcebergDataSource(LakeDataSource):
@@ -29,13 +24,10 @@ class IcebergDataSource(LakeDataSource):
         return "danube-iceberg"
 
     @staticmethod
-    def parse_options(
-        options: Mapping[str, str],
-    ) -> tuple[IcebergLakeTable, WriteOptions, BatchIdentity]:
+    def parse(options: Mapping[str, str]) -> tuple[IcebergLakeTable, TableOptions]:
         """See the base class."""
         parsed = parse_iceberg(options)
-        table = IcebergLakeTable(parsed.table, parsed.catalog)
-        return table, parsed.write, parsed.identity
+        return IcebergLakeTable(parsed.table, parsed.connection), parsed
 
 
 check = IcebergDataSource.check

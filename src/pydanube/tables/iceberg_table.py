@@ -8,12 +8,13 @@ the files.  It therefore outlives the snapshots, which expire.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 import pyarrow as pa
-from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
@@ -26,61 +27,35 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table, TableProperties
 
-from pydanube.model.errors import InvalidConfig, InvalidRequest, NotFound
+from pydanube.model.errors import InvalidConfig
 from pydanube.tables import iceberg_files
+from pydanube.tables.data_files import DataFile
 from pydanube.tables.iceberg_files import IcebergLocation
-from pydanube.tables.partitioning import check_transform
+from pydanube.tables.partitioning import PartitionValues, check_partition_by
 from pydanube.tables.schema_evolution import added_columns, plain_schema, rows_schema
-from pydanube.tables.table import CompactionResult, retry_conflicts
-from pydanube.tables.table_options import PartitionField
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from pyiceberg.catalog import Catalog
-
-    from pydanube.tables.data_files import DataFile
-    from pydanube.tables.partitioning import PartitionValues
-    from pydanube.tables.table import AppTransaction
-    from pydanube.tables.table_options import WriteOptions
+from pydanube.tables.table import AppTransaction, CompactionResult, LakeTable
+from pydanube.tables.table_options import PartitionField, WriteOptions
 
 APP_VERSION_PROPERTY = "danube.mark."
 """The prefix of the properties that store the versions of applications."""
 
-_CONFLICTS = (CommitFailedException, ValidationException)
 _NO_RETRIES = {"commit.retry.num-retries": "0"}
 
 
 @dataclass(frozen=True)
-class IcebergLakeTable:
-    """An Iceberg table, by its name in a catalog."""
+class IcebergLakeTable(LakeTable):
+    """
+    An Iceberg table, by its name in a catalog.
 
-    identifier: str
-    catalog: Mapping[str, str]
-    """Its properties; ``name`` is the catalog's name in pyiceberg's configuration."""
+    The property ``name`` is the catalog's name in pyiceberg's configuration.
+    """
+
     wait: Callable[[float], None] = time.sleep
-
-    @property
-    def name(self) -> str:
-        return self.identifier
-
-    def schema(self) -> pa.Schema | None:
-        with self._opened() as table:
-            return None if table is None else _schema_of(table)
-
-    def properties(self) -> Mapping[str, str]:
-        with self._opened() as table:
-            return {} if table is None else dict(table.properties)
-
-    def app_versions(self, apps: Iterable[str]) -> dict[str, int | None]:
-        with self._opened() as table:
-            if table is None:
-                return dict.fromkeys(apps)
-            return {app: app_version_in(table, app) for app in apps}
-
-    def check(self, schema: pa.Schema, options: WriteOptions) -> None:
-        with self._opened() as table:
-            self._check(table, schema, options)
+    conflicts: ClassVar = (
+        CommitFailedException,
+        TableAlreadyExistsError,
+        ValidationException,
+    )
 
     def prepare(
         self,
@@ -92,69 +67,51 @@ class IcebergLakeTable:
         with self._catalog() as catalog:
 
             def attempt() -> IcebergLocation:
-                table = _load(catalog, self.identifier)
+                table = _load(catalog, self.name)
                 self._check(table, schema, options)
                 if table is None:
                     self._create(catalog, schema, options, properties)
                 elif len(
-                    added_columns(_schema_of(table), schema, merge=options.merge_schema)
+                    added_columns(
+                        self._schema_of(table), schema, merge=options.merge_schema
+                    )
                 ):
                     with table.update_schema() as update:
                         update.union_by_name(schema)
                 else:
-                    return _location_of(table, schema)
-                return _location_of(catalog.load_table(self.identifier), schema)
+                    return _location_of(table, schema.names)
+                return _location_of(catalog.load_table(self.name), schema.names)
 
-            return retry_conflicts(
-                self.identifier,
-                attempt,
-                (CommitFailedException, TableAlreadyExistsError),
-                self.wait,
-            )
+            return self._retry_conflicts(attempt)
 
-    def commit(
+    def _commit(
         self,
+        table: Table,
         files: Sequence[DataFile],
         transactions: Sequence[AppTransaction],
         *,
-        replace: bool = False,
-        note: Mapping[str, str] | None = None,
-    ) -> bool:
-        def attempt() -> bool:
-            with self._required() as table:
-                # Check all of them: each may raise.
-                reached = [
-                    each.is_reached(app_version_in(table, each.app))
-                    for each in transactions
-                ]
-                if any(reached):
-                    return False
-                try:
-                    with _without_retries(table).transaction() as transaction:
-                        if transactions:
-                            transaction.set_properties(
-                                {
-                                    APP_VERSION_PROPERTY + each.app: str(each.version)
-                                    for each in transactions
-                                }
-                            )
-                        if replace and table.current_snapshot() is not None:
-                            transaction.delete(AlwaysTrue())
-                        # Also without files: only a snapshot makes concurrent
-                        # commits of the same application fail.
-                        if files or transactions:
-                            with transaction.update_snapshot(
-                                dict(note or {})
-                            ).fast_append() as append:
-                                for file in files:
-                                    append.append_data_file(file.details)
-                except CommitStateUnknownException:
-                    # The commit may have succeeded; the table tells.
-                    if not self._is_committed(files, transactions):
-                        raise
-                return True
-
-        return retry_conflicts(self.identifier, attempt, _CONFLICTS, self.wait)
+        replace: bool,
+        note: dict[str, str],
+    ) -> None:
+        versions = {
+            APP_VERSION_PROPERTY + each.app: str(each.version) for each in transactions
+        }
+        try:
+            with _without_retries(table).transaction() as transaction:
+                if versions:
+                    transaction.set_properties(versions)
+                if replace and table.current_snapshot() is not None:
+                    transaction.delete(AlwaysTrue())
+                # Also without files: only a snapshot makes concurrent commits of the
+                # same application fail.
+                if files or transactions:
+                    with transaction.update_snapshot(note).fast_append() as append:
+                        for file in files:
+                            append.append_data_file(file.details)
+        except CommitStateUnknownException:
+            # The commit may have succeeded; the table tells.
+            if not self._is_committed(files, transactions):
+                raise
 
     def describe_external_files(
         self,
@@ -176,29 +133,27 @@ class IcebergLakeTable:
                     transaction.set_properties(
                         {TableProperties.DEFAULT_NAME_MAPPING: mapping}
                     )
-            location = _location_of(table, _schema_of(table))
+            location = _location_of(table)
         return [
             location.describe(path, partition, iceberg_files.footer(location.io, path))
             for path, partition in files
         ]
 
-    def unreferenced(self, files: Sequence[DataFile]) -> list[DataFile]:
-        with self._opened() as table:
-            known = set() if table is None else iceberg_files.referenced(table)
-            return [each for each in files if each.path not in known]
-
     def compact(self, *, file_bytes: int, plan_only: bool = False) -> CompactionResult:
         def attempt() -> CompactionResult:
             with self._required() as table:
                 groups = iceberg_files.small_files(table, file_bytes)
-                if plan_only:
-                    return iceberg_files.planned(groups, file_bytes)
-                location = _location_of(table, _schema_of(table))
+                if plan_only or not groups:
+                    sizes = [
+                        [task.file.file_size_in_bytes for task in group]
+                        for group in groups
+                    ]
+                    return CompactionResult.planned(sizes, file_bytes)
                 return iceberg_files.rewrite(
-                    _without_retries(table), location, groups, file_bytes
+                    _without_retries(table), _location_of(table), groups, file_bytes
                 )
 
-        return retry_conflicts(self.identifier, attempt, _CONFLICTS, self.wait)
+        return self._retry_conflicts(attempt)
 
     def clean(
         self, *, older_than_s: float, now: float, plan_only: bool = False
@@ -221,28 +176,10 @@ class IcebergLakeTable:
     def _check(
         self, table: Table | None, schema: pa.Schema, options: WriteOptions
     ) -> None:
-        schema = plain_schema(schema)
-        for part in options.partition_by:
-            if part.column not in schema.names:
-                raise InvalidRequest(
-                    f"partitionBy: the rows have no column {part.column!r}"
-                )
-            check_transform(schema.field(part.column).type, part.transform, part.column)
-        if table is None:
-            return
-        has = _partition_by(table)
-        if options.partition_by and list(options.partition_by) != has:
-            raise InvalidRequest(
-                "partitionBy: the table is partitioned by "
-                f"{', '.join(map(str, has)) or 'nothing'}, not by "
-                f"{', '.join(map(str, options.partition_by))}; omit the option"
-            )
-        lacking = [part.column for part in has if part.column not in schema.names]
-        if lacking:
-            raise InvalidRequest(
-                f"the rows lack the table's partition columns {', '.join(lacking)}"
-            )
-        added_columns(_schema_of(table), schema, merge=options.merge_schema)
+        has = None if table is None else _partition_by(table)
+        check_partition_by(schema, options.partition_by, has)
+        if table is not None:
+            added_columns(self._schema_of(table), schema, merge=options.merge_schema)
 
     def _create(
         self,
@@ -251,9 +188,9 @@ class IcebergLakeTable:
         options: WriteOptions,
         properties: Mapping[str, str] | None,
     ) -> None:
-        catalog.create_namespace_if_not_exists(self.identifier.rpartition(".")[0])
+        catalog.create_namespace_if_not_exists(self.name.rpartition(".")[0])
         with catalog.create_table_transaction(
-            self.identifier, schema, properties=dict(properties or {})
+            self.name, schema, properties=dict(properties or {})
         ) as transaction:
             if options.partition_by:
                 with transaction.update_spec() as spec:
@@ -262,7 +199,7 @@ class IcebergLakeTable:
 
     @contextmanager
     def _catalog(self) -> Iterator[Catalog]:
-        properties = dict(self.catalog)
+        properties = dict(self.connection)
         try:
             found = load_catalog(properties.pop("name", None), **properties)
         except ValueError as error:
@@ -273,20 +210,20 @@ class IcebergLakeTable:
     @contextmanager
     def _opened(self) -> Iterator[Table | None]:
         with self._catalog() as catalog:
-            yield _load(catalog, self.identifier)
+            yield _load(catalog, self.name)
 
-    @contextmanager
-    def _required(self) -> Iterator[Table]:
-        with self._opened() as table:
-            if table is None:
-                raise NotFound(f"the catalog has no table {self.identifier}")
-            yield table
+    def _schema_of(self, table: Table) -> pa.Schema:
+        return plain_schema(schema_to_pyarrow(table.schema(), include_field_ids=False))
 
+    def _properties_of(self, table: Table) -> Mapping[str, str]:
+        return dict(table.properties)
 
-def app_version_in(table: Table, app: str) -> int | None:
-    """Return the version of *app* in *table*."""
-    text = table.properties.get(APP_VERSION_PROPERTY + app)
-    return None if text is None else int(text)
+    def _app_version(self, table: Table, app: str) -> int | None:
+        text = table.properties.get(APP_VERSION_PROPERTY + app)
+        return None if text is None else int(text)
+
+    def _referenced(self, table: Table) -> Collection[str]:
+        return iceberg_files.referenced(table)
 
 
 def _load(catalog: Catalog, identifier: str) -> Table | None:
@@ -310,10 +247,6 @@ def _without_retries(table: Table) -> Table:
     )
 
 
-def _schema_of(table: Table) -> pa.Schema:
-    return plain_schema(schema_to_pyarrow(table.schema(), include_field_ids=False))
-
-
 def _partition_by(table: Table) -> list[PartitionField]:
     columns = table.schema()
     return [
@@ -325,9 +258,14 @@ def _partition_by(table: Table) -> list[PartitionField]:
     ]
 
 
-def _location_of(table: Table, schema: pa.Schema) -> IcebergLocation:
+def _location_of(table: Table, names: Sequence[str] | None = None) -> IcebergLocation:
+    """Return the location for files with the columns *names*; None: all columns."""
+    columns = schema_to_pyarrow(table.schema())
     return IcebergLocation(
-        iceberg_files.with_field_ids(schema, table.schema()),
+        plain_schema(
+            pa.schema([columns.field(name) for name in names or columns.names]),
+            keep=True,
+        ),
         table.io,
         table.schema(),
         table.spec(),

@@ -5,22 +5,25 @@ Division of batches by the partitions of a table.  Pure.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types  # noqa: PLR0402  # pa has no attribute of the name.
 
 from pydanube.model.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+from pydanube.tables.schema_evolution import plain_type
+from pydanube.tables.table_options import PartitionField
 
 PartitionValues = tuple[Any, ...]
 """The Python value of each partition field."""
 
-UNITS_US = {"day": 86_400_000_000, "hour": 3_600_000_000}
-EPOCH_YEAR = 1970
+_TIME_TRANSFORMS = {
+    "year": pc.years_between,
+    "day": pc.days_between,
+    "hour": pc.hours_between,
+}
 
 
 def split(
@@ -58,12 +61,51 @@ def apply_transform(
     """
     if transform == "identity":
         return column
-    if transform in ("year", "month"):
-        return _months(column, transform)
-    if transform in UNITS_US:
-        return _units(column, transform)
+    if transform == "month":
+        years = apply_transform(column, "year")
+        months = pc.add(pc.multiply(years, 12), pc.subtract(pc.month(column), 1))
+        return months.cast(pa.int32())
+    if transform in _TIME_TRANSFORMS:
+        epoch = pa.scalar(0, column.type)
+        return _TIME_TRANSFORMS[transform](epoch, column).cast(pa.int32())
     assert apply is not None
     return _by_value(column, apply)
+
+
+def check_partition_by(
+    rows: pa.Schema,
+    wanted: Sequence[PartitionField],
+    has: Sequence[PartitionField] | None,
+) -> None:
+    """
+    Check that *rows* can be partitioned as *wanted*, or as the table *has* it.
+
+    *has* is None for a new table, *wanted* is empty for the table's own partitioning.
+
+    Raises:
+        InvalidRequest: A column is missing or does not support its transform, or the
+            table is partitioned in another way.
+    """
+    for part in wanted:
+        if part.column not in rows.names:
+            raise InvalidRequest(
+                f"partitionBy: the rows have no column {part.column!r}"
+            )
+        column = plain_type(rows.field(part.column).type)
+        check_transform(column, part.transform, part.column)
+    if has is None:
+        return
+    if wanted and list(wanted) != list(has):
+        raise InvalidRequest(
+            "partitionBy: the table is partitioned by "
+            f"{', '.join(map(str, has)) or 'nothing'}, not by "
+            f"{', '.join(map(str, wanted))}; omit the option"
+        )
+    lacking = [part.column for part in has if part.column not in rows.names]
+    if lacking:
+        raise InvalidRequest(
+            f"the rows lack the table's partition columns {', '.join(lacking)}"
+        )
 
 
 def check_transform(column: Any, transform: str, name: str) -> None:
@@ -110,24 +152,6 @@ def delta_text(value: Any) -> str | None:
 
 def _values(groups: Any, names: list[str], index: int) -> PartitionValues:
     return tuple(groups.column(name)[index].as_py() for name in names)
-
-
-def _units(column: Any, unit: str) -> Any:
-    """Return the days or hours since 1970, rounded down; negative before it."""
-    if types.is_date32(column.type):
-        return column.cast(pa.int32())
-    ticks = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
-    whole = pc.divide(ticks, UNITS_US[unit])
-    is_before = pc.less(ticks, pc.multiply(whole, UNITS_US[unit]))
-    return pc.subtract(whole, is_before.cast(pa.int64())).cast(pa.int32())
-
-
-def _months(column: Any, unit: str) -> Any:
-    years = pc.subtract(pc.year(column), EPOCH_YEAR)
-    if unit == "year":
-        return years.cast(pa.int32())
-    months = pc.add(pc.multiply(years, 12), pc.subtract(pc.month(column), 1))
-    return months.cast(pa.int32())
 
 
 def _by_value(column: Any, apply: Callable[[Any], Any]) -> Any:

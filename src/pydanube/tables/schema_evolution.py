@@ -6,7 +6,7 @@ A writer may add columns, and fields inside structs; existing ones keep their ty
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -40,22 +40,28 @@ def added_columns(table: pa.Schema, rows: pa.Schema, *, merge: bool) -> pa.Schem
         raise InvalidRequest(
             f"the table requires the columns {', '.join(missing)}, which the rows lack"
         )
-    added = pa.schema(list(_added(list(table), list(rows))))
+    added = pa.schema(list(_added(table, rows)))
     if len(added) and not merge:
         raise InvalidRequest(
-            f"the table has no columns {', '.join(_paths(added))}; set "
+            f"the table has no columns {', '.join(added.names)}; set "
             "mergeSchema=true to add them"
         )
     return added
 
 
-def same_type(has: Any, wanted: Any) -> bool:
-    """Return whether a table stores both types as the same one."""
-    return bool(plain_type(has).equals(plain_type(wanted)))
+def plain_type(has: Any, *, keep: bool = False) -> Any:  # noqa: PLR0911
+    """
+    Return *has* without what only Arrow distinguishes, such as offset widths.
 
+    With *keep*, nested fields keep their metadata and nullability.
+    """
 
-def plain_type(has: Any) -> Any:  # noqa: PLR0911  # One for each kind of type.
-    """Return *has* without what only Arrow distinguishes, such as offset widths."""
+    def inner(field: Any, name: str) -> Any:
+        plain = plain_type(field.type, keep=keep)
+        if not keep:
+            return pa.field(name, plain)
+        return pa.field(name, plain, field.nullable, field.metadata)
+
     if types.is_dictionary(has):
         return plain_type(has.value_type)
     if types.is_large_string(has) or types.is_string_view(has):
@@ -63,20 +69,29 @@ def plain_type(has: Any) -> Any:  # noqa: PLR0911  # One for each kind of type.
     if types.is_large_binary(has) or types.is_binary_view(has):
         return pa.binary()
     if types.is_list(has) or types.is_large_list(has):
-        return pa.list_(pa.field("element", plain_type(has.value_type)))
+        return pa.list_(inner(has.value_field, "element"))
     if types.is_map(has):
-        return pa.map_(plain_type(has.key_type), plain_type(has.item_type))
+        key = inner(has.key_field, "key").with_nullable(False)
+        return pa.map_(key, inner(has.item_field, "value"))
     if types.is_struct(has):
-        return pa.struct([pa.field(each.name, plain_type(each.type)) for each in has])
+        return pa.struct([inner(each, each.name) for each in has])
     if types.is_timestamp(has):
         return pa.timestamp("us", None if has.tz is None else "UTC")
     return has
 
 
-def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Return *schema* with plain types and unchanged nullability."""
+def plain_schema(schema: pa.Schema, *, keep: bool = False) -> pa.Schema:
+    """Return *schema* with plain types and unchanged nullability; see plain_type."""
     return pa.schema(
-        [pa.field(each.name, plain_type(each.type), each.nullable) for each in schema]
+        [
+            pa.field(
+                each.name,
+                plain_type(each.type, keep=keep),
+                each.nullable,
+                each.metadata if keep else None,
+            )
+            for each in schema
+        ]
     )
 
 
@@ -113,17 +128,13 @@ def _changes(table: Any, field: Any, path: str = "") -> Iterator[str]:
         yield f"{where} is {has}, not {wants}"
 
 
-def _added(table: list[Any], rows: list[Any]) -> Iterator[Any]:
+def _added(table: Iterable[Any], rows: Iterable[Any]) -> Iterator[Any]:
     known = {field.name: field for field in table}
     for field in rows:
         has = known.get(field.name)
         if has is None:
             yield pa.field(field.name, plain_type(field.type))
         elif types.is_struct(field.type):
-            inner = list(_added(list(has.type), list(field.type)))
+            inner = list(_added(has.type, field.type))
             if inner:
                 yield pa.field(field.name, pa.struct(inner))
-
-
-def _paths(added: pa.Schema) -> list[str]:
-    return [str(field.name) for field in added]

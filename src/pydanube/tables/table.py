@@ -7,18 +7,16 @@ for.  A writer that repeats a commit after a crash finds the version there.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
-from pydanube.model.errors import Conflict
+import pyarrow as pa
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    import pyarrow as pa
-
-    from pydanube.tables.data_files import DataFile, TableLocation
-    from pydanube.tables.table_options import WriteOptions
+from pydanube.model.errors import Conflict, NotFound
+from pydanube.tables.data_files import DataFile, TableLocation
+from pydanube.tables.table_options import WriteOptions
 
 T = TypeVar("T")
 
@@ -68,60 +66,55 @@ class CompactionResult:
     bytes_before: int
     bytes_after: int
 
-
-NO_COMPACTION = CompactionResult(
-    files_before=0, files_after=0, bytes_before=0, bytes_after=0
-)
-
-
-def retry_conflicts(
-    name: str,
-    attempt: Callable[[], T],
-    conflicts: tuple[type[Exception], ...],
-    wait: Callable[[float], None],
-) -> T:
-    """
-    Return the result of *attempt*, which is repeated while it raises *conflicts*.
-
-    Raises:
-        Conflict: COMMIT_ATTEMPTS_MAX attempts on the table *name* conflicted.
-    """
-    last: Exception | None = None
-    for number in range(COMMIT_ATTEMPTS_MAX):
-        wait(RETRY_WAIT_S * number)
-        try:
-            return attempt()
-        except conflicts as error:
-            last = error
-    raise Conflict(
-        f"{name}: {COMMIT_ATTEMPTS_MAX} attempts to commit conflicted with other "
-        f"writers, the last one with: {last}"
-    )
+    @classmethod
+    def planned(
+        cls, groups: Sequence[Sequence[int]], file_bytes: int
+    ) -> CompactionResult:
+        """Return the expected result for *groups* of files with these sizes."""
+        byte_count = sum(map(sum, groups))
+        return cls(
+            files_before=sum(map(len, groups)),
+            files_after=sum(-(-sum(sizes) // file_bytes) for sizes in groups),
+            bytes_before=byte_count,
+            bytes_after=byte_count,
+        )
 
 
-class LakeTable(Protocol):
+@dataclass(frozen=True)
+class LakeTable:
     """
     The name of a table, which can be pickled.
 
     Every method loads the table anew, so it sees the commits of other writers.
+    Subclasses access the tables of one format; to this class a loaded table is an
+    object of any type.
     """
 
-    @property
-    def name(self) -> str:
-        """Return the name for messages."""
-        ...
+    name: str
+    connection: Mapping[str, str]
+    """The options of the object store, or the properties of the catalog."""
+    wait: Callable[[float], None]
+    """Waits for some seconds."""
+
+    conflicts: ClassVar[tuple[type[Exception], ...]]
+    """The errors of a commit that comes after another one."""
 
     def schema(self) -> pa.Schema | None:
         """Return the table's columns, or None if it does not exist."""
-        ...
+        with self._opened() as table:
+            return None if table is None else self._schema_of(table)
 
     def properties(self) -> Mapping[str, str]:
         """Return the table's properties."""
-        ...
+        with self._opened() as table:
+            return {} if table is None else self._properties_of(table)
 
     def app_versions(self, apps: Iterable[str]) -> dict[str, int | None]:
         """Return the version of each of *apps*; None if it has not written."""
-        ...
+        with self._opened() as table:
+            if table is None:
+                return dict.fromkeys(apps)
+            return {app: self._app_version(table, app) for app in apps}
 
     def check(self, schema: pa.Schema, options: WriteOptions) -> None:
         """
@@ -130,7 +123,8 @@ class LakeTable(Protocol):
         Raises:
             InvalidRequest: The rows do not fit; the message names the columns.
         """
-        ...
+        with self._opened() as table:
+            self._check(table, schema, options)
 
     def prepare(
         self,
@@ -146,7 +140,7 @@ class LakeTable(Protocol):
         Raises:
             InvalidRequest: Rows of *schema* do not fit the table.
         """
-        ...
+        raise NotImplementedError
 
     def commit(
         self,
@@ -168,11 +162,33 @@ class LakeTable(Protocol):
             Conflict: An application is not at the version it must have, or every
                 attempt conflicted with other commits.
         """
-        ...
+
+        def attempt() -> bool:
+            with self._required() as table:
+                # Check all of them: each may raise.
+                reached = [
+                    each.is_reached(self._app_version(table, each.app))
+                    for each in transactions
+                ]
+                if any(reached):
+                    return False
+                self._commit(
+                    table, files, transactions, replace=replace, note=dict(note or {})
+                )
+                return True
+
+        return self._retry_conflicts(attempt)
 
     def unreferenced(self, files: Sequence[DataFile]) -> list[DataFile]:
         """Return those of *files* that the table does not reference."""
-        ...
+        with self._opened() as table:
+            known = () if table is None else self._referenced(table)
+            return [each for each in files if each.path not in known]
+
+    def discard(self, location: TableLocation, files: Sequence[DataFile]) -> None:
+        """Delete *files* at *location*, except those that the table references."""
+        for file in self.unreferenced(files) if files else ():
+            location.delete(file.path)
 
     def compact(self, *, file_bytes: int, plan_only: bool = False) -> CompactionResult:
         """
@@ -181,7 +197,7 @@ class LakeTable(Protocol):
         Raises:
             Conflict: Every attempt conflicted with other commits.
         """
-        ...
+        raise NotImplementedError
 
     def clean(
         self, *, older_than_s: float, now: float, plan_only: bool = False
@@ -194,4 +210,65 @@ class LakeTable(Protocol):
         Bounds: Only files that are older than *older_than_s*: younger ones may
             belong to a writer that has not committed yet.
         """
-        ...
+        raise NotImplementedError
+
+    @contextmanager
+    def _required(self) -> Iterator[Any]:
+        with self._opened() as table:
+            if table is None:
+                raise NotFound(f"there is no table {self.name}")
+            yield table
+
+    def _retry_conflicts(self, attempt: Callable[[], T]) -> T:
+        """
+        Return the result of *attempt*, which is repeated while it conflicts.
+
+        Raises:
+            Conflict: COMMIT_ATTEMPTS_MAX attempts conflicted.
+        """
+        last: Exception | None = None
+        for number in range(COMMIT_ATTEMPTS_MAX):
+            self.wait(RETRY_WAIT_S * number)
+            try:
+                return attempt()
+            except self.conflicts as error:
+                last = error
+        raise Conflict(
+            f"{self.name}: {COMMIT_ATTEMPTS_MAX} attempts to commit conflicted with "
+            f"other writers, the last one with: {last}"
+        )
+
+    # What differs between formats.
+
+    def _opened(self) -> AbstractContextManager[Any]:
+        """Load the table; None if it does not exist."""
+        raise NotImplementedError
+
+    def _schema_of(self, table: Any) -> pa.Schema:
+        raise NotImplementedError
+
+    def _properties_of(self, table: Any) -> Mapping[str, str]:
+        raise NotImplementedError
+
+    def _app_version(self, table: Any, app: str) -> int | None:
+        raise NotImplementedError
+
+    def _check(self, table: Any, schema: pa.Schema, options: WriteOptions) -> None:
+        """Check rows of *schema*; *table* is None if it does not exist."""
+        raise NotImplementedError
+
+    def _commit(
+        self,
+        table: Any,
+        files: Sequence[DataFile],
+        transactions: Sequence[AppTransaction],
+        *,
+        replace: bool,
+        note: dict[str, str],
+    ) -> None:
+        """Commit, or raise one of ``conflicts``."""
+        raise NotImplementedError
+
+    def _referenced(self, table: Any) -> Collection[str]:
+        """Return the paths of the files that *table* references."""
+        raise NotImplementedError

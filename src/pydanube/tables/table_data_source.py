@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+from pyspark.sql.types import StructType
 
 from pydanube.model.errors import InvalidRequest
 from pydanube.spark.dataframe_columns import columns_of
+from pydanube.spark.sink import BatchIdentity, Sink
 from pydanube.spark.sink_data_source import SinkDataSource
+from pydanube.tables.table import LakeTable
+from pydanube.tables.table_options import TableOptions
 from pydanube.tables.table_sink import LakeSink
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql.types import StructType
-
-    from pydanube.spark.sink import BatchIdentity, Sink
-    from pydanube.tables.table import LakeTable
-    from pydanube.tables.table_options import WriteOptions
 
 
 class LakeDataSource(SinkDataSource):
@@ -26,11 +24,9 @@ class LakeDataSource(SinkDataSource):
     """How such a table is read, for an error message."""
 
     @staticmethod
-    def parse_options(
-        options: Mapping[str, str],
-    ) -> tuple[LakeTable, WriteOptions, BatchIdentity]:
+    def parse(options: Mapping[str, str]) -> tuple[LakeTable, TableOptions]:
         """
-        Return the table, the write options and the batch identity in *options*.
+        Return the table that *options* name, and the parsed options.
 
         Raises:
             InvalidConfig: An option is missing, unknown or invalid.
@@ -40,8 +36,8 @@ class LakeDataSource(SinkDataSource):
     @classmethod
     def check(cls, options: Mapping[str, str], schema: StructType) -> list[str]:
         """Raise if rows of *schema* cannot be written."""
-        table, write, _ = cls.parse_options(options)
-        table.check(columns_of(schema), write)
+        table, parsed = cls.parse(options)
+        table.check(columns_of(schema), parsed.write)
         return []
 
     def schema(self) -> str:
@@ -50,16 +46,15 @@ class LakeDataSource(SinkDataSource):
         )
 
     def sink(self, schema: StructType) -> tuple[LakeSink, BatchIdentity]:
-        table, write, identity = self.parse_options(self.options)
-        location = table.prepare(columns_of(schema), write)
+        table, parsed = self.parse(self.options)
         sink = LakeSink(
             table,
-            location,
-            file_bytes_max=write.file_bytes_max,
-            is_named=identity.app is not None,
+            table.prepare(columns_of(schema), parsed.write),
+            file_bytes_max=parsed.write.file_bytes_max,
+            is_named=parsed.identity.app is not None,
         )
-        return sink, identity
+        return sink, parsed.identity
 
     def overwriting(self, sink: Sink) -> Sink:
         assert isinstance(sink, LakeSink)
-        return sink.overwriting()
+        return replace(sink, is_overwrite=True)

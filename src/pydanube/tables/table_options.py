@@ -5,18 +5,14 @@ The options of ``danube-delta`` and ``danube-iceberg``.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
 
 from pydanube.model.errors import InvalidConfig
-from pydanube.reader.option_parsing import Option
+from pydanube.reader.option_parsing import Option, ParsedOptions
 from pydanube.spark.sink import BatchIdentity
 from pydanube.spark.sink_options import APP_ID, BATCH_ID, parse_sink_options
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pydanube.reader.option_parsing import ParsedOptions
 
 MIB = 1024 * 1024
 FILE_BYTES_MAX = 128 * MIB
@@ -82,6 +78,14 @@ ICEBERG_OPTIONS = (
 )
 
 
+class UndecodablePolicy(Enum):
+    """How an export treats messages that cannot be decoded."""
+
+    FAIL = "fail"
+    NULL = "null"
+    DEAD_LETTER = "dead-letter"
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionField:
     """One field of a table's partitioning."""
@@ -112,26 +116,17 @@ class WriteOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeltaOptions:
-    """The options of ``danube-delta``."""
-
-    path: str
-    storage: Mapping[str, str] = field(default_factory=dict)
-    identity: BatchIdentity = field(default_factory=BatchIdentity)
-    write: WriteOptions = WriteOptions()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IcebergOptions:
-    """The options of ``danube-iceberg``."""
+class TableOptions:
+    """The options of ``danube-delta`` or ``danube-iceberg``."""
 
     table: str
-    catalog: Mapping[str, str] = field(default_factory=dict)
-    identity: BatchIdentity = field(default_factory=BatchIdentity)
-    write: WriteOptions = WriteOptions()
+    connection: Mapping[str, str]
+    """The options of the object store, or the properties of the catalog."""
+    identity: BatchIdentity
+    write: WriteOptions
 
 
-def parse_delta(options: Mapping[str, str]) -> DeltaOptions:
+def parse_delta(options: Mapping[str, str]) -> TableOptions:
     """
     Parse *options*, whose names may have any case.
 
@@ -139,12 +134,7 @@ def parse_delta(options: Mapping[str, str]) -> DeltaOptions:
         InvalidConfig: An option is unknown, missing or malformed.
     """
     given = parse_sink_options(options, DELTA_OPTIONS)
-    found = DeltaOptions(
-        path=given.text("path"),
-        storage=given.family("storage."),
-        identity=BatchIdentity.parse(given),
-        write=_write_options(given),
-    )
+    found = _parse(given, given.text("path"), "storage.")
     for part in found.write.partition_by:
         if part.transform != "identity":
             raise InvalidConfig(
@@ -154,7 +144,7 @@ def parse_delta(options: Mapping[str, str]) -> DeltaOptions:
     return found
 
 
-def parse_iceberg(options: Mapping[str, str]) -> IcebergOptions:
+def parse_iceberg(options: Mapping[str, str]) -> TableOptions:
     """
     Parse *options*, whose names may have any case.
 
@@ -162,11 +152,22 @@ def parse_iceberg(options: Mapping[str, str]) -> IcebergOptions:
         InvalidConfig: An option is unknown, missing or malformed.
     """
     given = parse_sink_options(options, ICEBERG_OPTIONS)
-    return IcebergOptions(
-        table=_table_name(given.text("table")),
-        catalog=given.family("catalog."),
+    table = given.text("table")
+    if len(table.split(".")) < 2 or not all(table.split(".")):
+        raise InvalidConfig(f"table: must be NAMESPACE.TABLE, not {table!r}")
+    return _parse(given, table, "catalog.")
+
+
+def _parse(given: ParsedOptions, table: str, connection: str) -> TableOptions:
+    return TableOptions(
+        table=table,
+        connection=given.family(connection),
         identity=BatchIdentity.parse(given),
-        write=_write_options(given),
+        write=WriteOptions(
+            partition_by=parse_partition_by(given.text("partitionBy")),
+            merge_schema=given.boolean("mergeSchema"),
+            file_bytes_max=given.count("fileBytesMax", FILE_BYTES_MAX),
+        ),
     )
 
 
@@ -205,17 +206,3 @@ def _partition_field(text: str) -> PartitionField:
         f"partitionBy: {text!r} is neither a column nor year(c), month(c), day(c), "
         "hour(c), bucket(16, c) or truncate(4, c)"
     )
-
-
-def _write_options(given: ParsedOptions) -> WriteOptions:
-    return WriteOptions(
-        partition_by=parse_partition_by(given.text("partitionBy")),
-        merge_schema=given.boolean("mergeSchema"),
-        file_bytes_max=given.count("fileBytesMax", FILE_BYTES_MAX),
-    )
-
-
-def _table_name(text: str) -> str:
-    if len(text.split(".")) < 2 or not all(text.split(".")):
-        raise InvalidConfig(f"table: must be NAMESPACE.TABLE, not {text!r}")
-    return text

@@ -21,7 +21,7 @@ def test_missing_table_accepts_any_schema(tmp_path):
 def test_incompatible_columns_are_reported(tmp_path):
     table = table_in(tmp_path, "delta")
     table.prepare(pa.schema([("n", pa.int64())]), options())
-    given = {"path": table.uri}
+    given = {"path": table.name}
     assert check_sink("danube-delta", given, ROWS) == []
     [problem] = check_sink("danube-delta", given, OTHERS)
     assert "no columns m" in problem

@@ -21,14 +21,14 @@ def table(tmp_path):
 
 def test_table_with_unsupported_writer_requirements_is_refused(table):
     table.prepare(ROWS.schema, options())
-    DeltaTable(table.uri).alter.add_constraint({"positive": "n > 0"})
+    DeltaTable(table.name).alter.add_constraint({"positive": "n > 0"})
     with pytest.raises(InvalidRequest, match="requires delta"):
         table.check(ROWS.schema, options())
 
 
 def test_required_column_refuses_null(table):
     schema = pa.schema([pa.field("n", pa.int64(), nullable=False)])
-    DeltaTable.create(table.uri, Schema.from_arrow(schema))
+    DeltaTable.create(table.name, Schema.from_arrow(schema))
     stage(table, ROWS)
     with pytest.raises(InvalidRequest, match="the column n has 1 nulls"):
         stage(table, pa.table({"n": pa.array([None], pa.int64())}))
@@ -69,6 +69,6 @@ def test_readers_skip_files_by_statistics(table):
     for number in range(3):
         _, files = stage(table, pa.table({"n": pa.array([number], pa.int64())}))
         table.commit(files, [])
-    actions = pa.table(DeltaTable(table.uri).get_add_actions(flatten=True))
+    actions = pa.table(DeltaTable(table.name).get_add_actions(flatten=True))
     assert sorted(actions.column("min.n").to_pylist()) == [0, 1, 2]
     assert actions.column("num_records").to_pylist() == [1, 1, 1]

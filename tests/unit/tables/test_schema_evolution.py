@@ -4,12 +4,7 @@ import pyarrow as pa
 import pytest
 
 from pydanube.model.errors import InvalidRequest
-from pydanube.tables.schema_evolution import (
-    added_columns,
-    plain_type,
-    rows_schema,
-    same_type,
-)
+from pydanube.tables.schema_evolution import added_columns, plain_type, rows_schema
 
 X, Y = ("x", pa.int32()), ("y", pa.string())
 TABLE = pa.schema([("n", pa.int64()), ("s", pa.struct([X]))])
@@ -53,12 +48,12 @@ def test_missing_required_column_is_refused():
 
 def test_offset_widths_are_ignored():
     large = pa.large_list(pa.struct([("a", pa.large_string())]))
-    assert same_type(large, pa.list_(pa.field("item", pa.struct([("a", pa.string())]))))
-    assert same_type(pa.dictionary(pa.int8(), pa.string()), pa.string())
-    assert same_type(
-        pa.map_(pa.string(), pa.large_binary()), pa.map_(pa.string(), pa.binary())
-    )
-    assert not same_type(pa.timestamp("us"), pa.timestamp("us", "UTC"))
+    small = pa.list_(pa.field("item", pa.struct([("a", pa.string())])))
+    assert plain_type(large) == plain_type(small)
+    assert plain_type(pa.dictionary(pa.int8(), pa.string())) == pa.string()
+    large, small = pa.large_binary(), pa.binary()
+    assert plain_type(pa.map_(pa.string(), large)) == pa.map_(pa.string(), small)
+    assert plain_type(pa.timestamp("us")) == pa.timestamp("us")
     assert plain_type(pa.timestamp("ns", "Europe/Paris")) == pa.timestamp("us", "UTC")
 
 

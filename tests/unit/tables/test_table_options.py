@@ -29,8 +29,8 @@ def test_option_names_ignore_case():
             "checkpointLocation": "of Spark",
         }
     )
-    assert found.path == "s3://bucket/table"
-    assert found.storage == {"aws_region": "eu-central-1"}
+    assert found.table == "s3://bucket/table"
+    assert found.connection == {"aws_region": "eu-central-1"}
     assert [part.column for part in found.write.partition_by] == ["day", "customer"]
     assert found.write.merge_schema
     assert found.identity == BatchIdentity("orders", 7)
@@ -40,7 +40,7 @@ def test_option_names_ignore_case():
 def test_catalog_properties_keep_their_names():
     found = parse_iceberg({"table": "a.b.c", "catalog.s3.region": "x"})
     assert found.table == "a.b.c"
-    assert found.catalog == {"s3.region": "x"}
+    assert found.connection == {"s3.region": "x"}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Tests of both phases of the table sink."""
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
@@ -59,7 +61,7 @@ def test_unnumbered_batch_is_written_each_time(table):
         sink.commit(OF_A_JOB, [written(sink, OF_A_JOB, 1)])
     assert numbers(table) == [1, 1]
     assert table.app_versions([OF_A_JOB.app]) == {OF_A_JOB.app: None}
-    replacing = sink.overwriting()
+    replacing = replace(sink, is_overwrite=True)
     replacing.commit(OF_A_JOB, [written(replacing, OF_A_JOB, 2)])
     assert numbers(table) == [2]
 

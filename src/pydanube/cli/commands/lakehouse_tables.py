@@ -57,7 +57,7 @@ def table_of(
 
         given = {f"storage.{key}": value for key, value in _pairs(storage, "--storage")}
         delta = parse_delta({"path": name, **given})
-        return DeltaLakeTable(delta.path, delta.storage)
+        return DeltaLakeTable(delta.table, delta.connection)
     if storage:
         raise InvalidRequest(
             "--storage is for Delta; use --catalog for the object store of an Iceberg "
@@ -68,7 +68,7 @@ def table_of(
 
     given = {f"catalog.{key}": value for key, value in _pairs(catalog, "--catalog")}
     iceberg = parse_iceberg({"table": name, **given})
-    return IcebergLakeTable(iceberg.table, iceberg.catalog)
+    return IcebergLakeTable(iceberg.table, iceberg.connection)
 
 
 def _pairs(texts: Sequence[str] | None, option: str) -> Iterator[tuple[str, str]]:
@@ -115,8 +115,10 @@ def exporter_of(
         Exporter,
         ExportOptions,
     )
-    from pydanube.tables.export.table_columns import UndecodablePolicy  # noqa: PLC0415
-    from pydanube.tables.table_options import parse_partition_by  # noqa: PLC0415
+    from pydanube.tables.table_options import (  # noqa: PLC0415
+        UndecodablePolicy,
+        parse_partition_by,
+    )
 
     default = OnUndecodable.DEAD_LETTER if dead_letters else OnUndecodable.FAIL
     return Exporter(

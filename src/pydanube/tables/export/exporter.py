@@ -26,18 +26,19 @@ from pydanube.reader.decoding_planner import DecodingPlanner
 from pydanube.reader.query_positions import Position
 from pydanube.reader.read_options import OnUndecodable, ReadOptions, ValueOptions
 from pydanube.tables.export import rounds
-from pydanube.tables.export.table_columns import (
-    TableColumns,
-    TableLayout,
-    UndecodablePolicy,
-)
+from pydanube.tables.export.table_columns import TableColumns, TableLayout
 from pydanube.tables.export.tasks import (
     ExportJob,
     ExportOutcome,
     ExportResult,
     export,
 )
-from pydanube.tables.table_options import FILE_BYTES_MAX, MIB, WriteOptions
+from pydanube.tables.table_options import (
+    FILE_BYTES_MAX,
+    MIB,
+    UndecodablePolicy,
+    WriteOptions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

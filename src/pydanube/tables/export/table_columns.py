@@ -8,6 +8,7 @@ Pure.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -19,6 +20,7 @@ import pyarrow.types as types  # noqa: PLR0402  # pa has no attribute of the nam
 from pydanube.model.errors import InvalidRequest
 from pydanube.reader.decoding import ERROR, VALUE
 from pydanube.reader.scan_reader import SCHEMA
+from pydanube.tables.table_options import UndecodablePolicy
 from pydanube.wire.files import segment_format
 
 
@@ -33,19 +35,10 @@ class TableLayout(Enum):
     """As the topic's own segments."""
 
 
-class UndecodablePolicy(Enum):
-    """How an export treats messages that cannot be decoded."""
-
-    FAIL = "fail"
-    NULL = "null"
-    DEAD_LETTER = "dead-letter"
-
-
 PARTITION = "partition"
 PAYLOAD = "payload"
 
 _METADATA_COLUMNS = (
-    PARTITION,
     "offset",
     "publish_time",
     "key",
@@ -137,7 +130,8 @@ class TableColumns:
             )
         value = batch.column(VALUE)
         if types.is_struct(self.value_type):
-            columns.update(zip(_names(value), value.flatten(), strict=True))
+            names = [field.name for field in value.type]
+            columns.update(zip(names, value.flatten(), strict=True))
         else:
             columns[VALUE] = value
         schema = self.table_schema()
@@ -163,21 +157,16 @@ class TableColumns:
         )
 
     def _metadata_columns(self) -> list[str]:
-        names = (
-            _METADATA_COLUMNS
-            if self.layout is TableLayout.TYPED
-            else (PARTITION, *RAW_COLUMNS)
-        )
-        return [name for name in names if name != PARTITION or self.is_partitioned]
+        is_typed = self.layout is TableLayout.TYPED
+        return self._partition_and(_METADATA_COLUMNS if is_typed else RAW_COLUMNS)
 
     def _dead_letter_columns(self) -> list[str]:
-        return [PARTITION, *RAW_COLUMNS] if self.is_partitioned else list(RAW_COLUMNS)
+        return self._partition_and(RAW_COLUMNS)
+
+    def _partition_and(self, names: Sequence[str]) -> list[str]:
+        return [PARTITION, *names] if self.is_partitioned else list(names)
 
     def _value_fields(self) -> list[Any]:
         if types.is_struct(self.value_type):
             return list(self.value_type)
         return [pa.field(VALUE, self.value_type)]
-
-
-def _names(value: Any) -> list[str]:
-    return [field.name for field in value.type]

@@ -15,8 +15,8 @@ from pydanube.model.errors import (
     TopicNotFound,
 )
 from pydanube.tables.export.exporter import Exporter, ExportOptions, thread_runner
-from pydanube.tables.export.table_columns import UndecodablePolicy
 from pydanube.tables.export.tasks import export_from
+from pydanube.tables.table_options import UndecodablePolicy
 from support.lake_tables import KINDS, data_files, read, table_in
 from support.topic_directory import TopicDirectory
 

@@ -6,11 +6,8 @@ import pytest
 from pydanube.model.errors import InvalidRequest
 from pydanube.reader.decoding import ERROR, VALUE
 from pydanube.reader.scan_reader import SCHEMA
-from pydanube.tables.export.table_columns import (
-    TableColumns,
-    TableLayout,
-    UndecodablePolicy,
-)
+from pydanube.tables.export.table_columns import TableColumns, TableLayout
+from pydanube.tables.table_options import UndecodablePolicy
 from pydanube.wire.files import segment_format
 
 ORDER = pa.struct([("number", pa.int64()), ("tags", pa.list_(pa.string()))])
