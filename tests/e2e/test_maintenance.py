@@ -11,12 +11,8 @@ from typer.testing import CliRunner
 from pydanube import sync
 from pydanube.cli.main import app
 from pydanube.model.errors import NotFound, TopicHeld
-from pydanube.tables.maintenance.run import (
-    MaintenanceOptions,
-    SparkRunner,
-    ThreadRunner,
-    maintain,
-)
+from pydanube.spark.jobs import SparkRunner, ThreadRunner
+from pydanube.tables.maintenance.run import MaintenanceOptions, maintain
 
 SEAL_BYTES = 64 * 1024
 """As the broker of these tests has it."""

@@ -9,8 +9,8 @@ import signal
 import sys
 from pathlib import Path
 
-from pydanube.tables.export.exporter import Exporter, ExportOptions, thread_runner
-from pydanube.tables.export.tasks import export
+from pydanube.spark.jobs import ThreadRunner
+from pydanube.tables.export.exporter import Exporter, ExportOptions
 from support.lake_tables import table_in
 
 kind, directory, url, topic, point = sys.argv[1:]
@@ -37,21 +37,19 @@ class Dying:
         return done
 
 
-def work(job):
-    reach("before the write")
-    return export(job)
+class DyingRunner(ThreadRunner):
+    """Threads that die before the first job."""
+
+    def outcomes(self, jobs, work):
+        reach("before the write")
+        return super().outcomes(jobs, work)
 
 
 def main():
-    numbers = iter(range(1000))
     exporter = Exporter(
-        ExportOptions(
-            url=url, topic=topic, round_bytes_max=1, task_bytes_max=10_000, cores=2
-        ),
+        ExportOptions(url=url, topic=topic, round_bytes_max=1, task_bytes_max=10_000),
         Dying(table_in(Path(directory), kind)),
-        thread_runner(2),
-        work,
-        unique=lambda: f"{os.getpid()}-{next(numbers)}",
+        DyingRunner(2),
     )
     while not exporter.export_round().is_last:
         pass

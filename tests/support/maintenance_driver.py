@@ -12,7 +12,8 @@ import signal
 import sys
 
 from pydanube import sync
-from pydanube.tables.maintenance.run import MaintenanceOptions, ThreadRunner, maintain
+from pydanube.spark.jobs import ThreadRunner
+from pydanube.tables.maintenance.run import MaintenanceOptions, maintain
 
 WORK = MaintenanceOptions(is_compacting=True, grace_s=0)
 
@@ -31,21 +32,20 @@ class Steps:
             self.do()
 
 
-class SteppingRunner:
-    """ThreadRunner whose jobs are steps."""
+class SteppingRunner(ThreadRunner):
+    """One thread, whose jobs are steps."""
 
     def __init__(self, steps) -> None:
-        self.width = 1
-        self._threads = ThreadRunner(1)
+        super().__init__(1)
         self._steps = steps
 
-    def run(self, jobs, work):
+    def outcomes(self, jobs, work):
         def step_after(job):
             answer = work(job)
             self._steps.step()
             return answer
 
-        return self._threads.run(jobs, step_after)
+        return super().outcomes(jobs, step_after)
 
 
 class SteppingClient:

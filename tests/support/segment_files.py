@@ -11,7 +11,7 @@ from pydanube.model.errors import SegmentsChanged, TopicHeld
 from pydanube.model.names import TopicName
 from pydanube.storage.segments import encode_segment
 from pydanube.tables.maintenance.object_files import ObjectRoot, checksum_of
-from pydanube.tables.maintenance.tasks import RewriteJob
+from pydanube.tables.maintenance.segment_jobs import RewriteJob
 from pydanube.wire.files.segment_format import (
     FIRST_SCHEMA,
     Run,

@@ -1,5 +1,5 @@
 """
-Python jobs that run as Spark tasks or in threads.
+Runners of Python jobs: as Spark tasks, or in threads of this process.
 
 A job is a small picklable value.  The picklable function that runs it reads and writes
 files itself, so no data passes through the JVM.  Threads run jobs in parallel because
@@ -9,56 +9,92 @@ Arrow releases the interpreter lock while it reads, computes and writes.
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from pydanube.model.errors import BrokerError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-def run_jobs(spark: Any, jobs: Sequence[T], work: Callable[[T], R]) -> list[R]:
+class Runner:
+    """Runs jobs in parallel."""
+
+    width: int
+    """The number of jobs that run at the same time."""
+
+    def outcomes(
+        self, jobs: Sequence[T], work: Callable[[T], R]
+    ) -> Sequence[R | BrokerError]:
+        """Run *work* on each of *jobs*; return results or errors, in order."""
+        if not jobs:
+            return []
+        return self._map(jobs, partial(_return_broker_error, work))
+
+    def run(self, jobs: Sequence[T], work: Callable[[T], R]) -> list[R]:
+        """
+        Run *work* on each of *jobs*, and return the results in order.
+
+        Raises:
+            BrokerError: The first that *work* raised, in the order of the jobs.
+        """
+        return raise_first(self.outcomes(jobs, work))
+
+    def _map(self, jobs: Sequence[T], work: Callable[[T], R]) -> list[R]:
+        raise NotImplementedError
+
+
+class ThreadRunner(Runner):
     """
-    Run *work* on each of *jobs* in a Spark task, and return the results in order.
-
-    *spark* is a classic or a Spark Connect session.  *jobs*, *work* and the results
-    are pickled.  All results are collected in this process and must be small.
-
-    Cancellation: Interrupting the call cancels Spark's job.  Running tasks may still
-        finish.
-
-    Raises:
-        BrokerError: The first that *work* raised, in the order of the jobs.  Spark
-            does not retry a task that raised one; it retries other failures.
-    """
-    if not jobs:
-        return []
-    guarded: Callable[[T], R | BrokerError] = partial(_return_broker_error, work)
-    context = _context_of(spark)
-    if context is not None:
-        answers = context.parallelize(jobs, len(jobs)).map(guarded).collect()
-    else:
-        answers = _run_by_frames(spark, jobs, guarded)
-    return _raise_first(answers)
-
-
-def run_in_threads(count: int, jobs: Sequence[T], work: Callable[[T], R]) -> list[R]:
-    """
-    Run *work* on each of *jobs* in *count* threads, and return the results in order.
+    Runs jobs in threads of this process.
 
     Cancellation: Jobs that have begun are finished first.
-
-    Raises:
-        BrokerError: The first that *work* raised, in the order of the jobs.
     """
-    with ThreadPoolExecutor(count, thread_name_prefix="job") as threads:
-        answers = list(threads.map(partial(_return_broker_error, work), jobs))
-    return _raise_first(answers)
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+
+    def _map(self, jobs: Sequence[T], work: Callable[[T], R]) -> list[R]:
+        with ThreadPoolExecutor(self.width, thread_name_prefix="job") as threads:
+            return list(threads.map(work, jobs))
+
+
+class SparkRunner(Runner):
+    """
+    Runs each job as a Spark task, with a classic or a Spark Connect session.
+
+    Jobs, functions and results are pickled.  All results are collected in this process
+    and must be small.  Spark does not retry a task that raised a BrokerError; it
+    retries other failures.
+
+    Cancellation: Interrupting a call cancels Spark's job.  Running tasks may still
+        finish.
+    """
+
+    def __init__(self, spark: Any) -> None:
+        self._spark = spark
+        self._context = _context_of(spark)
+        # Spark Connect does not say how many tasks run at the same time.
+        self.width = max(1, self._context.defaultParallelism) if self._context else 8
+
+    def _map(self, jobs: Sequence[T], work: Callable[[T], R]) -> list[R]:
+        if self._context is None:
+            return _run_by_frames(self._spark, jobs, work)
+        found: list[R] = self._context.parallelize(jobs, len(jobs)).map(work).collect()
+        return found
+
+
+def raise_first(outcomes: Sequence[R | BrokerError]) -> list[R]:
+    """Return the results in *outcomes*, or raise the first error in it."""
+    results: list[R] = []
+    for outcome in outcomes:
+        if isinstance(outcome, BrokerError):
+            raise outcome
+        results.append(outcome)
+    return results
 
 
 def _return_broker_error(work: Callable[[T], R], job: T) -> R | BrokerError:
@@ -67,15 +103,6 @@ def _return_broker_error(work: Callable[[T], R], job: T) -> R | BrokerError:
         return work(job)
     except BrokerError as error:
         return error
-
-
-def _raise_first(answers: Sequence[R | BrokerError]) -> list[R]:
-    results: list[R] = []
-    for answer in answers:
-        if isinstance(answer, BrokerError):
-            raise answer
-        results.append(answer)
-    return results
 
 
 def _context_of(spark: Any) -> Any:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from pydanube.model.errors import CorruptSegment, InvalidRequest
-from pydanube.spark.jobs import run_in_threads, run_jobs
+from pydanube.spark.jobs import SparkRunner, ThreadRunner
 
 
 def double(number):
@@ -22,6 +22,7 @@ class ClassicSpark:
     def __init__(self):
         self.segments = None
         self.sparkContext = self
+        self.defaultParallelism = 3
 
     def parallelize(self, jobs, segments):
         self.segments = segments
@@ -54,26 +55,38 @@ class ConnectedSpark:
 
 @pytest.mark.parametrize("make", [ClassicSpark, ConnectedSpark])
 def test_results_are_in_the_order_of_jobs(make):
-    assert run_jobs(make(), [3, 1, 2], double) == [6, 2, 4]
-    assert run_jobs(make(), [], double) == []
+    runner = SparkRunner(make())
+    assert runner.run([3, 1, 2], double) == [6, 2, 4]
+    assert runner.run([], double) == []
 
 
 def test_each_job_is_a_task_of_its_own():
     spark = ClassicSpark()
-    run_jobs(spark, [1, 2, 3], double)
+    SparkRunner(spark).run([1, 2, 3], double)
     assert spark.segments == 3
 
 
+def test_width_of_spark_is_its_parallelism():
+    assert SparkRunner(ClassicSpark()).width == 3
+    assert SparkRunner(ConnectedSpark()).width == 8
+
+
+def test_other_results_are_returned_beside_errors():
+    first, second = ThreadRunner(2).outcomes([-1, 1], double)
+    assert isinstance(first, CorruptSegment)
+    assert second == 2
+
+
 def test_threads_run_jobs_without_spark():
-    assert run_in_threads(2, list(range(20)), double) == [2 * n for n in range(20)]
+    assert ThreadRunner(2).run(list(range(20)), double) == [2 * n for n in range(20)]
 
 
 @pytest.mark.parametrize("make", [ClassicSpark, ConnectedSpark])
 def test_first_broker_error_is_raised_unchanged(make):
     with pytest.raises(CorruptSegment, match="-2 is less"):
-        run_jobs(make(), [1, -2, -3], double)
+        SparkRunner(make()).run([1, -2, -3], double)
     with pytest.raises(CorruptSegment, match="-1 is less"):
-        run_in_threads(2, [1, -1], double)
+        ThreadRunner(2).run([1, -1], double)
 
 
 def test_other_errors_are_retried_by_spark():
@@ -81,11 +94,11 @@ def test_other_errors_are_retried_by_spark():
         raise OSError(job)
 
     with pytest.raises(OSError, match="1"):
-        run_jobs(ClassicSpark(), [1], fail)
+        SparkRunner(ClassicSpark()).run([1], fail)
     with pytest.raises(OSError, match="1"):
-        run_in_threads(1, [1], fail)
+        ThreadRunner(1).run([1], fail)
 
 
 def test_results_may_be_any_value():
-    assert run_in_threads(1, [None], lambda job: [job]) == [[None]]
+    assert ThreadRunner(1).run([None], lambda job: [job]) == [[None]]
     assert issubclass(InvalidRequest, Exception)

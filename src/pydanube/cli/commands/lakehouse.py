@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Annotated, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pydanube.cli import interruption, parameters
 from pydanube.cli.commands.lakehouse_tables import (
     Kind,
-    OnUndecodable,
-    dead_letters_of,
-    exporter_of,
+    check_undecodable,
     refuse_with_zero_copy,
-    runner_of,
     table_of,
     zero_copy_of,
 )
 from pydanube.cli.declaration import command
+from pydanube.cli.interruption import Interruption
+from pydanube.cli.job_runners import NO_SPARK, Master, job_runner
 from pydanube.cli.output import (
     Columns,
     Fields,
@@ -39,16 +39,13 @@ from pydanube.cli.quantities import (
     parse_bytes,
     parse_duration,
 )
-from pydanube.cli.spark_sessions import NO_SPARK, Master
 from pydanube.client.client import DEFAULT_URL
 from pydanube.model.errors import BrokerError, Remedy
+from pydanube.tables.table_options import UndecodablePolicy, parse_partition_by
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pydanube.cli.interruption import Interruption
-    from pydanube.tables.export.exporter import ExportPlan, ExportReport
-    from pydanube.tables.export.zero_copy import TopicSegments
+    from pydanube.reader.scans import TopicRange
+    from pydanube.tables.export.exporter import ExportPlan, ExportReport, TopicExporter
 
 app = command_group(
     "Export topics to tables of Delta Lake and Iceberg.\n\nThe progress of an "
@@ -130,7 +127,7 @@ def export(
     raw: bool = False,
     zero_copy: bool = False,
     partition_by: str = "",
-    on_undecodable: OnUndecodable | None = None,
+    on_undecodable: UndecodablePolicy | None = None,
     dead_letters: str | None = None,
     no_tail: bool = False,
     skip_lost: bool = False,
@@ -171,6 +168,8 @@ def export(
         round_bytes (SIZE): The approximate size of the segments that are exported in
             one transaction.
     """
+    from pydanube.tables.export.exporter import Exporter, ExportOptions  # noqa: PLC0415
+
     every_s = optional(parse_duration, every)
     lake = table_of(to, table, catalog, storage)
     if zero_copy:
@@ -183,20 +182,21 @@ def export(
             return
         _run(registering, every_s, output_format)
         return
-    with runner_of(master) as runner:
-        exporter = exporter_of(
-            runner,
-            lake,
-            dead_letters_of(to, dead_letters, catalog, storage, on_undecodable),
-            url=url,
-            topic=topic,
-            is_raw=raw,
-            undecodable=on_undecodable,
-            partition_by=partition_by,
-            has_tail=not no_tail,
-            may_skip=skip_lost,
-            round_bytes_max=parse_bytes(round_bytes),
-        )
+    options = ExportOptions(
+        url=url,
+        topic=topic,
+        is_raw=raw,
+        undecodable=check_undecodable(on_undecodable, dead_letters),
+        partition_by=parse_partition_by(partition_by),
+        has_tail=not no_tail,
+        may_skip=skip_lost,
+        round_bytes_max=parse_bytes(round_bytes),
+    )
+    dead = (
+        None if dead_letters is None else table_of(to, dead_letters, catalog, storage)
+    )
+    with job_runner("danube lakehouse", master) as runner:
+        exporter = Exporter(options, lake, runner, dead_letters=dead)
         if plan:
             print_result(_plan(exporter.plan()), output_format)
             return
@@ -299,12 +299,8 @@ def release(
     print_note(f"{topic} is no longer held for {table}")
 
 
-class _Exporter(Protocol):
-    def export_round(self) -> ExportReport: ...
-
-
 def _run(
-    exporter: _Exporter, every_s: float | None, output_format: OutputFormat
+    exporter: TopicExporter, every_s: float | None, output_format: OutputFormat
 ) -> None:
     reports: list[ExportReport] = []
 
@@ -327,7 +323,7 @@ def _run(
 
 async def _export_rounds(
     stop: Interruption,
-    exporter: _Exporter,
+    exporter: TopicExporter,
     every_s: float | None,
     report_round: Callable[[ExportReport], None],
 ) -> None:
@@ -399,12 +395,12 @@ def _plan(plan: ExportPlan) -> Result:
             "type": str(field.type),
             "is_new": field.name in plan.new_columns,
         }
-        for field in plan.columns
+        for field in plan.columns.table_schema()
     ]
     return Result(
         {
             "table": plan.table,
-            "shape": plan.layout,
+            "shape": plan.columns.layout,
             "waiting_count": plan.waiting_count,
             "topics": topics,
             "columns": columns,
@@ -417,19 +413,20 @@ def _plan(plan: ExportPlan) -> Result:
     )
 
 
-def _registrations(planned: Sequence[TopicSegments]) -> Result:
+def _registrations(planned: Sequence[TopicRange]) -> Result:
     """Return which segments would become files of a table."""
     rows = [
         {
-            "topic": each.found.topic,
-            "from": each.found.base,
-            "to": each.found.end,
-            "segments": len(each.found.segments),
-            "messages": each.message_count,
+            "topic": each.topic,
+            "from": each.base,
+            "to": each.end,
+            "segments": len(each.segments),
+            "messages": sum(segment.count for segment in each.segments),
         }
         for each in planned
     ]
-    return Result(rows, Table.of(rows, {name: name for name in REGISTERED}))
+    columns = ("topic", "from", "to", "segments", "messages")
+    return Result(rows, Table.of(rows, {name: name for name in columns}))
 
 
 TOTAL: Columns = {
@@ -441,12 +438,10 @@ TOTAL: Columns = {
 
 PLAN: Columns = {
     "table": "table",
-    "shape": "layout",
+    "shape": "columns.layout",
     "waiting": lambda plan: format_messages(plan.waiting_count),
     "in the first round": lambda plan: format_messages(plan.round.message_count),
 }
-
-REGISTERED = ("topic", "from", "to", "segments", "messages")
 
 PLANNED_TOPIC: Columns = {
     "topic": "topic",

@@ -1,21 +1,19 @@
-"""The tables and exporters that the options of `danube lakehouse` describe."""
+"""The tables that the options of `danube lakehouse` describe."""
 
 from __future__ import annotations
 
-import os
-import uuid
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pydanube.cli.output import print_note
-from pydanube.cli.spark_sessions import NO_SPARK, spark_session
 from pydanube.model.errors import InvalidRequest
+from pydanube.tables.table_options import (
+    UndecodablePolicy,
+    parse_delta,
+    parse_iceberg,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pydanube.tables.export.exporter import Exporter, Runner
     from pydanube.tables.export.zero_copy import ZeroCopyExporter
     from pydanube.tables.table import LakeTable
 
@@ -25,14 +23,6 @@ class Kind(Enum):
 
     DELTA = "delta"
     ICEBERG = "iceberg"
-
-
-class OnUndecodable(Enum):
-    """The choice for messages that cannot be decoded."""
-
-    FAIL = "fail"
-    NULL = "null"
-    DEAD_LETTER = "dead-letter"
 
 
 def table_of(
@@ -53,7 +43,6 @@ def table_of(
                 "--catalog is for Iceberg; use --storage for a Delta table"
             )
         from pydanube.tables.delta_table import DeltaLakeTable  # noqa: PLC0415
-        from pydanube.tables.table_options import parse_delta  # noqa: PLC0415
 
         given = {f"storage.{key}": value for key, value in _pairs(storage, "--storage")}
         delta = parse_delta({"path": name, **given})
@@ -64,7 +53,6 @@ def table_of(
             "table"
         )
     from pydanube.tables.iceberg_table import IcebergLakeTable  # noqa: PLC0415
-    from pydanube.tables.table_options import parse_iceberg  # noqa: PLC0415
 
     given = {f"catalog.{key}": value for key, value in _pairs(catalog, "--catalog")}
     iceberg = parse_iceberg({"table": name, **given})
@@ -79,60 +67,22 @@ def _pairs(texts: Sequence[str] | None, option: str) -> Iterator[tuple[str, str]
         yield name, value
 
 
-def dead_letters_of(
-    kind: Kind,
-    name: str | None,
-    catalog: Sequence[str] | None,
-    storage: Sequence[str] | None,
-    wanted: OnUndecodable | None,
-) -> LakeTable | None:
+def check_undecodable(
+    wanted: UndecodablePolicy | None, dead_letters: str | None
+) -> UndecodablePolicy:
     """
-    Return the table for dead letters, if the options name one.
+    Return the policy that the options --on-undecodable and --dead-letters mean.
 
     Raises:
         InvalidRequest: The options contradict each other.
     """
-    if (wanted is OnUndecodable.DEAD_LETTER) and name is None:
+    if wanted is UndecodablePolicy.DEAD_LETTER and dead_letters is None:
         raise InvalidRequest("--on-undecodable dead-letter needs --dead-letters TABLE")
-    if name is None:
-        return None
-    if wanted not in (None, OnUndecodable.DEAD_LETTER):
+    if dead_letters is None:
+        return wanted or UndecodablePolicy.FAIL
+    if wanted not in (None, UndecodablePolicy.DEAD_LETTER):
         raise InvalidRequest("--dead-letters requires --on-undecodable dead-letter")
-    return table_of(kind, name, catalog, storage)
-
-
-def exporter_of(
-    runner: Runner,
-    table: LakeTable,
-    dead_letters: LakeTable | None,
-    *,
-    undecodable: OnUndecodable | None,
-    partition_by: str,
-    **given: Any,
-) -> Exporter:
-    """Return an exporter to *table*."""
-    from pydanube.tables.export.exporter import (  # noqa: PLC0415
-        Exporter,
-        ExportOptions,
-    )
-    from pydanube.tables.table_options import (  # noqa: PLC0415
-        UndecodablePolicy,
-        parse_partition_by,
-    )
-
-    default = OnUndecodable.DEAD_LETTER if dead_letters else OnUndecodable.FAIL
-    return Exporter(
-        ExportOptions(
-            undecodable=UndecodablePolicy((undecodable or default).value),
-            partition_by=parse_partition_by(partition_by),
-            cores=os.cpu_count() or 1,
-            **given,
-        ),
-        table,
-        runner,
-        dead_letters=dead_letters,
-        unique=lambda: uuid.uuid4().hex,
-    )
+    return UndecodablePolicy.DEAD_LETTER
 
 
 def zero_copy_of(url: str, topic: str, table: LakeTable) -> ZeroCopyExporter:
@@ -161,19 +111,3 @@ def refuse_with_zero_copy(kind: Kind, *others: object) -> None:
             "--zero-copy registers segments unchanged; it excludes --raw, "
             "--on-undecodable, --dead-letters, --partition-by and --no-tail"
         )
-
-
-@contextmanager
-def runner_of(master: str) -> Iterator[Runner]:
-    """Yield what runs the tasks of an export: threads, or Spark."""
-    from pydanube.tables.export.exporter import (  # noqa: PLC0415
-        spark_runner,
-        thread_runner,
-    )
-
-    if master == NO_SPARK:
-        yield thread_runner(os.cpu_count() or 1)
-        return
-    print_note(f"Starting Spark on {master}.")
-    with spark_session("danube lakehouse", master) as spark:
-        yield spark_runner(spark)

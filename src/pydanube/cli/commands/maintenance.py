@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import contextmanager
 from dataclasses import fields
-from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pydanube.cli.declaration import Connect, command
+from pydanube.cli.job_runners import NO_SPARK, Master, job_runner
 from pydanube.cli.output import Columns, Result, Table, print_note
 from pydanube.cli.parameters import command_group
 from pydanube.cli.quantities import format_bytes, parse_bytes, parse_duration
-from pydanube.cli.spark_sessions import NO_SPARK, Master, spark_session
 from pydanube.model.errors import CorruptSegment, InvalidRequest
 from pydanube.servers.errors import exit_code_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from pydanube.model.descriptions import Segments, TopicDescription
     from pydanube.sync import Client
-    from pydanube.tables.maintenance.run import Runner, TopicReport
+    from pydanube.tables.maintenance.run import TopicReport
 
 app = command_group(
     "Merge, compact and verify the segments of topics.",
@@ -95,7 +91,7 @@ def run(
     reports: list[TopicReport] = []
     with connect() as client:
         names = _topic_names(client, topics or [], is_all=is_all)
-        with _runner(master) as runner:
+        with job_runner("danube maintenance", master) as runner:
             for name in names:
                 reports.append(maintain(client, name, work, runner, tell=print_note))
                 _print_problems(reports[-1])
@@ -132,21 +128,6 @@ def status(
         ]
     states = [_state(topic, listed, small_bytes) for topic, listed in found]
     return Result(states, Table.of(states, STATE))
-
-
-@contextmanager
-def _runner(master: str) -> Iterator[Runner]:
-    """Yield what runs the tasks: threads, or Spark."""
-    from pydanube.tables.maintenance.run import SparkRunner, ThreadRunner  # noqa: PLC0415
-
-    if master == NO_SPARK:
-        yield ThreadRunner(os.cpu_count() or 1)
-        return
-    with NamedTemporaryFile(prefix="danube-spark-", suffix=".log", delete=False) as log:
-        path = Path(log.name)
-    print_note(f"Starting Spark on {master}; its log is {path}.")
-    with spark_session("danube maintenance", master, log_file=path) as spark:
-        yield SparkRunner(spark)
 
 
 def _topic_names(client: Client, topics: Sequence[str], *, is_all: bool) -> list[str]:

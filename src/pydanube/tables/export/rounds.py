@@ -7,16 +7,11 @@ rounds.  Pure.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from pydanube.reader.scans import plan_scans
+from pydanube.reader.scans import Scan, TopicRange, plan_scans
 from pydanube.tables.table import AppTransaction
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pydanube.reader.scans import Scan, TopicRange
 
 APP = "danube-export:"
 """The prefix of the application id that stores the exported offset of a topic."""

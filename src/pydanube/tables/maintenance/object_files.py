@@ -8,20 +8,17 @@ disk, so a listing never contains an incomplete file.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyarrow import fs
 
+from pydanube.model.descriptions import Segment
 from pydanube.model.errors import Unavailable
 from pydanube.wire.files.segment_checksums import file_checksum
 from pydanube.wire.files.segment_format import PARTS, part_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pydanube.model.descriptions import Segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +101,7 @@ def open_scratch(url: str) -> Any:
         Unavailable: A broker that started has deleted the file.
     """
     try:
-        filesystem, path = fs.FileSystem.from_uri(url)
-        if isinstance(filesystem, fs.LocalFileSystem):
-            # Scratch files do not change, so they may be mapped.
-            import pyarrow as pa  # noqa: PLC0415
-
-            return pa.memory_map(path)
-        return filesystem.open_input_file(path)
+        return open_file(url)
     except FileNotFoundError as error:
         raise _cleared(url) from error
 

@@ -16,14 +16,10 @@ older, so they are removed before the tombstone, wherever a run is interrupted.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pydanube.model.descriptions import Segment
+from pydanube.model.descriptions import Segment
 
 GROUP_SEGMENTS_MAX = 100
 """The most segments that a broker replaces in one transaction."""
@@ -43,10 +39,10 @@ class SegmentKeyCounts:
 
     without_key: int
     """The number of messages without a key."""
-    live: int
-    """The number of messages that are the last of their key, among all segments."""
     oldest_tombstone: int | None
     """The publish time of its oldest tombstone, if it has any."""
+    live: int = 0
+    """The number of messages that are the last of their key, among all segments."""
 
     @property
     def remaining(self) -> int:
@@ -175,11 +171,3 @@ def bucket_count(segments: Sequence[Segment], key_bytes: int) -> int:
     """
     messages = sum(each.count for each in segments)
     return max(1, -(-(key_bytes + messages * _OFFSET_BYTES) // BUCKET_BYTES))
-
-
-def in_portions(
-    groups: Sequence[SegmentGroup], size: int
-) -> list[tuple[SegmentGroup, ...]]:
-    """Divide *groups* into portions of *size*; a portion is replaced as it is done."""
-    numbered = groupby(enumerate(groups), key=lambda pair: pair[0] // size)
-    return [tuple(group for _, group in portion) for _, portion in numbered]

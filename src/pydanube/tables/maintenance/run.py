@@ -12,10 +12,11 @@ from __future__ import annotations
 import logging
 import secrets
 import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from dataclasses import dataclass, field, replace
 
+from pydanube.model.descriptions import Segments
 from pydanube.model.errors import (
     BrokerError,
     Conflict,
@@ -23,22 +24,22 @@ from pydanube.model.errors import (
     NotFound,
     TopicHeld,
 )
-from pydanube.spark.jobs import run_in_threads, run_jobs
+from pydanube.spark.jobs import Runner
+from pydanube.sync import Client
 from pydanube.tables.maintenance.object_files import ObjectRoot, delete_file
 from pydanube.tables.maintenance.planning import (
     SegmentGroup,
-    SegmentKeyCounts,
     bucket_count,
     chunk_segments,
-    in_portions,
     plan_compaction,
     plan_merge,
 )
-from pydanube.tables.maintenance.tasks import (
+from pydanube.tables.maintenance.segment_jobs import (
     CollectKeysJob,
     CompactionRule,
     FindLatestJob,
     RewriteJob,
+    RewriteResult,
     collect_keys,
     find_latest,
     key_bytes_of,
@@ -47,18 +48,7 @@ from pydanube.tables.maintenance.tasks import (
 from pydanube.tables.maintenance.verification import VerifyJob, verify
 from pydanube.wire.files.segment_format import Run, SegmentIdentity, rewritten_name
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import Any
-
-    from pydanube.model.descriptions import Segment, Segments
-    from pydanube.sync import Client
-    from pydanube.tables.maintenance.tasks import RewriteResult
-
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 US_PER_S = 1_000_000
 NS_PER_S = 1_000_000_000
@@ -106,48 +96,6 @@ class TopicReport:
     """Why the run of the topic failed."""
 
 
-class Runner(Protocol):
-    """Runs jobs in parallel."""
-
-    @property
-    def width(self) -> int:
-        """The number of jobs that run at the same time."""
-
-    def run(self, jobs: Sequence[T], work: Callable[[T], R]) -> list[R]:
-        """Run *work* on each of *jobs*; see ``spark.jobs.run_jobs``."""
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadRunner:
-    """Runs jobs in threads of this process."""
-
-    width: int
-
-    def run(self, jobs: Sequence[T], work: Callable[[T], R]) -> list[R]:
-        """See Runner."""
-        return run_in_threads(self.width, jobs, work)
-
-
-class SparkRunner:
-    """Runs jobs as Spark tasks."""
-
-    def __init__(self, spark: Any) -> None:
-        self._spark = spark
-        try:
-            self.width = max(1, spark.sparkContext.defaultParallelism)
-        except Exception:  # noqa: BLE001  # Spark Connect does not say.
-            self.width = 8
-
-    def run(self, jobs: Sequence[T], work: Callable[[T], R]) -> list[R]:
-        """See Runner."""
-        return run_jobs(self._spark, jobs, work)
-
-
-def new_run() -> Run:
-    """Return the identity of a new run."""
-    return Run(secrets.randbits(64), time.time_ns() // NS_PER_S)
-
-
 def maintain(
     client: Client,
     topic: str,
@@ -155,7 +103,6 @@ def maintain(
     runner: Runner,
     *,
     tell: Callable[[str], None],
-    run: Run | None = None,
     now_us: int | None = None,
 ) -> TopicReport:
     """
@@ -172,61 +119,45 @@ def maintain(
     now_us = time.time_ns() // 1000 if now_us is None else now_us
     try:
         found = client.segments(topic)
-        _note_before(report, found.segments)
+        report.segments_before, report.bytes_before = _size_of(found)
+        report.segments_after, report.bytes_after = _size_of(found)
+        report.messages_before = sum(each.count for each in found.segments)
         if found.segments:
-            maintenance = _TopicMaintenance(
-                client,
-                topic,
-                found,
-                work=work,
-                runner=runner,
-                tell=tell,
-                run=run or new_run(),
-                now_us=now_us,
+            _TopicMaintenance(client, topic, found, work, runner, tell, now_us).run(
+                report
             )
-            maintenance.run(report)
-        after = found if work.is_plan_only else client.segments(topic)
-        report.segments_after = len(after.segments)
-        report.bytes_after = sum(each.byte_count for each in after.segments)
+        if not work.is_plan_only:
+            found = client.segments(topic)
+        report.segments_after, report.bytes_after = _size_of(found)
     except BrokerError as error:
         report.error = error
     report.seconds = time.monotonic() - began
     return report
 
 
-def _note_before(report: TopicReport, segments: Sequence[Segment]) -> None:
-    report.segments_before = report.segments_after = len(segments)
-    report.bytes_before = sum(each.byte_count for each in segments)
-    report.bytes_after = report.bytes_before
-    report.messages_before = sum(each.count for each in segments)
+def _size_of(found: Segments) -> tuple[int, int]:
+    """Return the number of segments, and their bytes."""
+    return len(found.segments), sum(each.byte_count for each in found.segments)
 
 
+@dataclass
 class _TopicMaintenance:
     """The maintenance of one topic."""
 
-    def __init__(
-        self,
-        client: Client,
-        topic: str,
-        found: Segments,
-        *,
-        work: MaintenanceOptions,
-        runner: Runner,
-        tell: Callable[[str], None],
-        run: Run,
-        now_us: int,
-    ) -> None:
-        self._client = client
-        self._topic = topic
-        self._found = found
-        self._work = work
-        self._runner = runner
-        self._tell = tell
-        self._run = run
-        self._now_us = now_us
-        self._root = ObjectRoot.of(found.segments[0])
-        self._prefix = found.segments[0].object_name.rpartition("/")[0] + "/"
-        self._scratch = f"maintenance,{run}"
+    _client: Client
+    _topic: str
+    _found: Segments
+    _work: MaintenanceOptions
+    _runner: Runner
+    _tell: Callable[[str], None]
+    _now_us: int
+
+    def __post_init__(self) -> None:
+        first = self._found.segments[0]
+        self._root = ObjectRoot.of(first)
+        self._prefix = first.object_name.rpartition("/")[0] + "/"
+        self._run = Run(secrets.randbits(64), time.time_ns() // NS_PER_S)
+        self._scratch = f"maintenance,{self._run}"
         self._scratch_files: list[str] = []
         self._superseded = 0
 
@@ -275,15 +206,13 @@ class _TopicMaintenance:
             for each in self._found.segments
         ]
         self._tell(f"{self._topic}: verifying {len(jobs)} segments")
-        for answer in self._runner.run(jobs, verify):
+        for job, problem in zip(jobs, self._runner.run(jobs, verify), strict=True):
+            name = job.segment.object_name
             report.segments_verified += 1
-            report.segments_without_checksum += not answer.has_checksum
-            if answer.problem is None:
-                continue
-            if not self._is_there(answer.object_name):
-                # Retention or another run has removed the segment.
-                continue
-            report.problems.append(f"{answer.object_name}: {answer.problem}")
+            report.segments_without_checksum += job.segment.checksum is None
+            # Retention or another run may have removed the segment.
+            if problem is not None and self._is_there(name):
+                report.problems.append(f"{name}: {problem}")
 
     def _is_there(self, object_name: str) -> bool:
         segments = self._client.segments(self._topic).segments
@@ -323,16 +252,13 @@ class _TopicMaintenance:
             for bucket in sorted({number for number, _ in files})
         ]
         self._scratch_files += [job.name for job in live]
-        counts = self._runner.run(live, find_latest)
+        lives = self._runner.run(live, find_latest)
+        counts = [each for answer in taken for each in answer.segments]
         facts = {
-            each.object_name: SegmentKeyCounts(
-                without_key=each.without_key,
-                live=sum(count[number] for count in counts),
-                oldest_tombstone=each.oldest_tombstone,
+            segment.object_name: replace(
+                counts[number], live=sum(each[number] for each in lives)
             )
-            for number, each in enumerate(
-                each for answer in taken for each in answer.segments
-            )
+            for number, segment in enumerate(segments)
         }
         self._superseded = sum(
             each.count - facts[each.object_name].remaining for each in segments
@@ -367,8 +293,8 @@ class _TopicMaintenance:
         rule: CompactionRule | None,
         report: TopicReport,
     ) -> None:
-        done = 0
-        for wave in in_portions(groups, self._runner.width):
+        for done in range(0, len(groups), self._runner.width):
+            wave = groups[done : done + self._runner.width]
             jobs = [self._job(group, rule) for group in wave]
             written = set(jobs)
             try:
@@ -382,8 +308,8 @@ class _TopicMaintenance:
             finally:
                 for job in written:
                     _delete(self._root.url_of(job.name))
-            done += len(wave)
-            self._tell(f"{self._topic}: {done} of {len(groups)} segments written")
+            count = done + len(wave)
+            self._tell(f"{self._topic}: {count} of {len(groups)} segments written")
 
     def _job(self, group: SegmentGroup, rule: CompactionRule | None) -> RewriteJob:
         epoch = self._found.epoch

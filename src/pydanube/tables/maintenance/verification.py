@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
+from pydanube.model.descriptions import Segment
 from pydanube.model.errors import CorruptSegment
 from pydanube.reader.segment_files import open_existing_segment, read_row_groups
 from pydanube.tables.maintenance.object_files import checksum_of
 from pydanube.wire.files.segment_format import read_footer
-
-if TYPE_CHECKING:
-    import pyarrow.parquet as pq
-
-    from pydanube.model.descriptions import Segment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,49 +23,24 @@ class VerifyJob:
     segment: Segment
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyResult:
-    """The result of a VerifyJob."""
+def verify(job: VerifyJob) -> str | None:
+    """
+    Return the first problem of the segment, if any.
 
-    object_name: str
-    byte_count: int
-    count: int
-    has_checksum: bool
-    """True if the manifest has a checksum; otherwise only the footer is compared."""
-    problem: str | None
-    """The first problem of the segment, if any."""
-
-
-def verify(job: VerifyJob) -> VerifyResult:
-    """Run *job*; problems are returned, not raised."""
+    If the manifest has no checksum, only the footer is compared.
+    """
     segment = job.segment
-    problem: str | None = None
     try:
-        checksum, byte_count = checksum_of(segment.url)
-        problem = _problem_of_bytes(segment, checksum, byte_count)
-        if problem is None:
-            with open_existing_segment(job.topic, segment) as file:
-                problem = _problem_of_rows(job, file)
+        with open_existing_segment(job.topic, segment) as file:
+            checksum, _ = checksum_of(segment.url)
+            if segment.checksum not in (None, checksum):
+                return (
+                    f"its checksum is {checksum:#010x}, the manifest says "
+                    f"{segment.checksum:#010x}"
+                )
+            return _problem_of_rows(job, file)
     except (CorruptSegment, OSError) as error:
-        problem = str(error)
-    return VerifyResult(
-        object_name=segment.object_name,
-        byte_count=segment.byte_count,
-        count=segment.count,
-        has_checksum=segment.checksum is not None,
-        problem=problem,
-    )
-
-
-def _problem_of_bytes(segment: Segment, checksum: int, byte_count: int) -> str | None:
-    if byte_count != segment.byte_count:
-        return f"it has {byte_count} bytes, the manifest says {segment.byte_count}"
-    if segment.checksum is not None and checksum != segment.checksum:
-        return (
-            f"its checksum is {checksum:#010x}, the manifest says "
-            f"{segment.checksum:#010x}"
-        )
-    return None
+        return str(error)
 
 
 def _problem_of_rows(job: VerifyJob, file: pq.ParquetFile) -> str | None:

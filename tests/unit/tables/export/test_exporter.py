@@ -14,8 +14,8 @@ from pydanube.model.errors import (
     OffsetDropped,
     TopicNotFound,
 )
-from pydanube.tables.export.exporter import Exporter, ExportOptions, thread_runner
-from pydanube.tables.export.tasks import export_from
+from pydanube.spark.jobs import ThreadRunner
+from pydanube.tables.export.exporter import Exporter, ExportOptions
 from pydanube.tables.table_options import UndecodablePolicy
 from support.lake_tables import KINDS, data_files, read, table_in
 from support.topic_directory import TopicDirectory
@@ -48,15 +48,12 @@ class Table:
         return done
 
 
-def exporter(topics, table, work=None, **options):
-    numbers = iter(range(100))
+def exporter(topics, table, runner=None, **options):
     return Exporter(
         ExportOptions(url="", topic=TOPIC, task_bytes_max=500, **options),
         table,
-        thread_runner(2),
-        work or (lambda job: export_from(job, topics)),
-        connect=lambda _: topics,
-        unique=lambda: str(next(numbers)),
+        runner or ThreadRunner(2),
+        catalog=topics,
     )
 
 
@@ -103,16 +100,22 @@ def test_every_message_is_exported_once_after_any_failure(kind, steps, round_byt
         table = Table(table_in(Path(name), kind))
         count = 0
 
-        def work(job):
-            if table.dies == "before the write":
-                raise Killed
-            done = export_from(job, topics)
-            if table.dies == "in the write":
-                raise Killed
-            return done
+        class DyingRunner(ThreadRunner):
+            def outcomes(self, jobs, work):
+                def dying(job):
+                    if table.dies == "before the write":
+                        raise Killed
+                    done = work(job)
+                    if table.dies == "in the write":
+                        raise Killed
+                    return done
+
+                return super().outcomes(jobs, dying)
 
         def one():
-            return exporter(topics, table, work, round_bytes_max=round_bytes_max)
+            return exporter(
+                topics, table, DyingRunner(2), round_bytes_max=round_bytes_max
+            )
 
         for step in steps:
             match step:

@@ -8,7 +8,6 @@ from pydanube.tables.maintenance.planning import (
     SegmentKeyCounts,
     bucket_count,
     chunk_segments,
-    in_portions,
     plan_compaction,
     plan_merge,
 )
@@ -97,9 +96,3 @@ def test_keys_are_collected_by_chunk_and_compared_by_bucket():
     assert [len(chunk) for chunk in chunk_segments(segments)] == [2, 2]
     assert bucket_count(segments, 0) == 1
     assert bucket_count(segments, 3 * BUCKET_BYTES) == 4
-
-
-def test_groups_are_divided_into_portions():
-    groups = plan_merge(segments_of(*[60, 1, 1] * 5), 100)
-    assert [len(wave) for wave in in_portions(groups, 2)] == [2, 2, 1]
-    assert [group for wave in in_portions(groups, 2) for group in wave] == groups

@@ -6,13 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from pydanube.model.errors import ConnectionLost, InvalidRequest, TopicHeld
-from pydanube.tables.maintenance.run import (
-    MaintenanceOptions,
-    SparkRunner,
-    ThreadRunner,
-    maintain,
-    new_run,
-)
+from pydanube.spark.jobs import ThreadRunner
+from pydanube.tables.maintenance.run import MaintenanceOptions, maintain
 from support.segment_files import TOPIC, FileBroker, Row, read_rows, write_topic
 
 ROWS = [[Row(b"k%d" % (at % 3), b"%d" % at) for at in range(10)] for _ in range(4)]
@@ -157,13 +152,3 @@ def test_a_topic_without_segments_needs_nothing(broker):
     broker.found = replace(broker.found, segments=())
     report, _ = keep(broker, MaintenanceOptions(is_merging=True, is_compacting=True))
     assert (report.error, report.segments_after) == (None, 0)
-
-
-def test_runs_differ():
-    assert new_run() != new_run()
-
-
-def test_width_of_spark_is_its_parallelism():
-    context = SimpleNamespace(defaultParallelism=3)
-    assert SparkRunner(SimpleNamespace(sparkContext=context)).width == 3
-    assert SparkRunner(SimpleNamespace()).width == 8

@@ -15,14 +15,17 @@ writes, and eight bytes for each key that stays in its group.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import fs
 
+from pydanube.model.descriptions import Segment
 from pydanube.reader.segment_files import open_existing_segment, read_row_groups
 from pydanube.tables.maintenance.object_files import (
     ObjectRoot,
@@ -30,6 +33,7 @@ from pydanube.tables.maintenance.object_files import (
     new_file,
     open_scratch,
 )
+from pydanube.tables.maintenance.planning import SegmentKeyCounts
 from pydanube.wire.files.segment_format import (
     SCHEMA,
     SegmentIdentity,
@@ -38,11 +42,6 @@ from pydanube.wire.files.segment_format import (
     tombstones_of,
     writer_arguments,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from pydanube.model.descriptions import Segment
 
 ROW_GROUP_BYTES = 8 * 1024 * 1024
 """The size of a row group before it is encoded, as in sealing."""
@@ -66,19 +65,11 @@ class CollectKeysJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentKeys:
-    """The result of a CollectKeysJob for one segment."""
-
-    object_name: str
-    without_key: int
-    oldest_tombstone: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CollectKeysResult:
     """The result of a CollectKeysJob."""
 
-    segments: tuple[SegmentKeys, ...]
+    segments: tuple[SegmentKeyCounts, ...]
+    """One for each segment of the job; ``live`` is not known yet."""
     files: tuple[tuple[int, str], ...]
     """The number and the file name of each bucket that is not empty."""
 
@@ -135,7 +126,7 @@ def _last_of_each(table: pa.Table) -> pa.Table:
 
 def _collect_keys_of(
     topic: str, segment: Segment, latest: _LatestOffsets
-) -> SegmentKeys:
+) -> SegmentKeyCounts:
     without_key = 0
     with open_existing_segment(topic, segment) as file:
         footer = read_footer(file.metadata.metadata)
@@ -158,10 +149,8 @@ def _collect_keys_of(
             if nulls:
                 table = table.filter(table.column("key").is_valid())  # noqa: PLW2901
             latest.add(table.select(["key", "offset"]))
-    return SegmentKeys(
-        object_name=segment.object_name,
-        without_key=without_key,
-        oldest_tombstone=min(tombstones, default=None),
+    return SegmentKeyCounts(
+        without_key=without_key, oldest_tombstone=min(tombstones, default=None)
     )
 
 
@@ -395,8 +384,6 @@ def _live_in(url: str, base: int, end: int) -> pa.Int64Array:
 
 
 def _write_ipc(url: str, table: pa.Table) -> None:
-    from pyarrow import fs  # noqa: PLC0415
-
     filesystem, path = fs.FileSystem.from_uri(url)
     with (
         filesystem.open_output_stream(path) as stream,

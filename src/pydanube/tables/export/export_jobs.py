@@ -1,5 +1,5 @@
 """
-The task of an export: it writes messages of a topic to data files of a table.
+The jobs of an export: each writes messages of a topic to data files of a table.
 
 Segments are read and files are written in the same process.  The files are not part of
 the table until the round is committed.
@@ -8,25 +8,15 @@ the table until the round is committed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
-from pydanube.model.errors import BrokerError
 from pydanube.reader.catalog import Catalog
+from pydanube.reader.decoding import Decoding
 from pydanube.reader.scan_reader import read_scan
-from pydanube.tables.data_files import DataFile, FileWriter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pyarrow as pa
-
-    from pydanube.reader.decoding import Decoding
-    from pydanube.reader.read_options import ReadOptions
-    from pydanube.reader.scans import Scan
-    from pydanube.tables.data_files import TableLocation
-    from pydanube.tables.export.table_columns import TableColumns
+from pydanube.reader.scans import Scan
+from pydanube.tables.data_files import DataFile, FileWriter, TableLocation
+from pydanube.tables.export.table_columns import TableColumns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +24,11 @@ class ExportJob:
     """The pickled input of a task."""
 
     scan: Scan
-    read: ReadOptions
+    catalog: Catalog
+    fail_on_data_loss: bool
     columns: TableColumns
     decoding: Decoding | None
-    place: TableLocation
+    location: TableLocation
     file_bytes_max: int
     name: str
     """The prefix of the names of its files."""
@@ -57,25 +48,9 @@ class ExportResult:
     """The size of the messages in memory."""
 
 
-ExportOutcome = ExportResult | BrokerError
-
-
-def export(job: ExportJob) -> ExportOutcome:
+def export(job: ExportJob) -> ExportResult:
     """
     Run *job*.
-
-    An error is returned instead of raised, so that the driver also gets the results of
-    the other tasks and can delete their files.
-    """
-    try:
-        return export_from(job, Catalog(job.read))
-    except BrokerError as error:
-        return error
-
-
-def export_from(job: ExportJob, catalog: Catalog) -> ExportResult:
-    """
-    Run *job* with the messages of *catalog*.
 
     Cancellation: If an error is raised, no file is left behind.
 
@@ -85,10 +60,18 @@ def export_from(job: ExportJob, catalog: Catalog) -> ExportResult:
         InvalidPayload: A message cannot be decoded, and the policy is FAIL.
     """
     message_count = byte_count = 0
-    writer = _writer(job, job.place)
-    dead = _writer(job, job.dead_letter_location)
+    writer = FileWriter(job.location, job.name, job.file_bytes_max)
+    # Nothing is ever written without a table for dead letters.
+    dead_letter_location = job.dead_letter_location or job.location
+    dead = FileWriter(dead_letter_location, job.name, job.file_bytes_max)
     try:
-        for batch in _read(job, catalog):
+        for batch in read_scan(
+            job.scan,
+            job.columns.read_schema(),
+            job.catalog,
+            fail_on_data_loss=job.fail_on_data_loss,
+            decoding=job.decoding,
+        ):
             message_count += batch.num_rows
             byte_count += batch.nbytes
             rows, dead_rows = job.columns.split_dead_letters(batch)
@@ -110,18 +93,3 @@ def export_from(job: ExportJob, catalog: Catalog) -> ExportResult:
         writer.abort()
         dead.abort()
         raise
-
-
-def _read(job: ExportJob, catalog: Catalog) -> Iterator[pa.RecordBatch]:
-    return read_scan(
-        job.scan,
-        job.columns.read_schema(),
-        catalog,
-        fail_on_data_loss=job.read.fail_on_data_loss,
-        decoding=job.decoding,
-    )
-
-
-def _writer(job: ExportJob, place: TableLocation | None) -> FileWriter:
-    # Without a place of its own nothing is ever written to it.
-    return FileWriter(place or job.place, job.name, file_bytes_max=job.file_bytes_max)

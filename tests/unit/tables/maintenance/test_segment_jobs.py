@@ -7,7 +7,7 @@ import pytest
 
 from pydanube.model.errors import CorruptSegment
 from pydanube.tables.maintenance.object_files import ObjectRoot
-from pydanube.tables.maintenance.tasks import (
+from pydanube.tables.maintenance.segment_jobs import (
     CollectKeysJob,
     collect_keys,
     key_bytes_of,
