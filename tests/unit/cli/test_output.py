@@ -1,7 +1,7 @@
 """Output is readable for people and parsable for programs."""
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 
 import pytest
@@ -13,8 +13,9 @@ from pydanube.cli.output import (
     printable,
     to_json_value,
 )
-from pydanube.model.descriptions import Segment, SubscriptionDescription
+from pydanube.model.descriptions import SubscriptionDescription
 from pydanube.model.policy import SubscriptionType
+from support.topic_directory import segment
 
 DESCRIPTION = SubscriptionDescription(
     subscription="billing",
@@ -42,11 +43,7 @@ def test_dataclass_in_a_mapping_becomes_json():
 
 
 def test_bytes_in_json_are_base64(capsys):
-    print_json(
-        Segment(
-            base=0, end=1, epoch=1, count=1, byte_count=1, url="", part_checksums=b"a"
-        )
-    )
+    print_json(replace(segment(0, 1, 1, ""), part_checksums=b"a"))
     assert json.loads(capsys.readouterr().out)["part_checksums"] == "YQ=="
 
 
