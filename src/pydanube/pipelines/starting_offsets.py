@@ -8,7 +8,6 @@ beside the checkpoints.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import msgspec
@@ -16,13 +15,11 @@ import msgspec
 from pydanube.pipelines.loading import Pipeline
 from pydanube.pipelines.options import source_options, topic_options
 from pydanube.pipelines.state import replace_file
-from pydanube.reader.bounds import split_name
-from pydanube.reader.catalog import process_client
-from pydanube.sync import Client
+from pydanube.reader.catalog import Catalog
+from pydanube.reader.read_options import ReadOptions
+from pydanube.reader.topics import readable_heads, require_heads
 
 FILE = "starts.json"
-
-Offsets = dict[str, int | dict[str, int]]
 
 
 def read_starting_offsets(checkpoints: Path) -> dict[str, str]:
@@ -45,11 +42,10 @@ def fix_latest_offsets(pipeline: Pipeline) -> dict[str, str]:
     checkpoints = pipeline.state.checkpoints
     starts = read_starting_offsets(checkpoints)
     found = {
-        name: msgspec.json.encode(_ends(options.url, options.topics, options.pattern))
+        name: msgspec.json.encode(_ends(topic_options(source, pipeline.broker)))
         for name, source in pipeline.spec.sources.items()
         if source.is_topic and source.is_stream and name not in starts
         if source_options(source, pipeline.broker).get("startingOffsets") == "latest"
-        for options in [topic_options(source, pipeline.broker)]
     }
     if not found:
         return starts
@@ -59,16 +55,7 @@ def fix_latest_offsets(pipeline: Pipeline) -> dict[str, str]:
     return starts
 
 
-def _ends(url: str, topics: tuple[str, ...], pattern: str | None) -> Offsets:
-    client = process_client(url)
-    if pattern is not None:
-        topics = tuple(name for name in client.topics() if re.fullmatch(pattern, name))
-    return {topic: _end(client, topic) for topic in topics}
-
-
-def _end(client: Client, topic: str) -> int | dict[str, int]:
-    names = client.partitions(topic)
-    ends = {name: client.describe_topic(name).end_offset for name in names}
-    if names == [topic]:
-        return ends[topic]
-    return {str(split_name(name)[1]): end for name, end in ends.items()}
+def _ends(options: ReadOptions) -> dict[str, int]:
+    """Return the ends of the topics and partitions that *options* select."""
+    heads = readable_heads(options, require_heads(options, Catalog(options)))
+    return {topic: head.end for topic, head in heads.items()}

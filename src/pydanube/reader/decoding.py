@@ -216,10 +216,8 @@ def scatter(values: list[Any], indices: list[Any]) -> Any:
 def _reasons(bad: list[BadMessage], count: int) -> Any:
     if not bad:
         return pa.nulls(count, pa.string())
-    reasons: list[str | None] = [None] * count
-    for index, reason in bad:
-        reasons[index] = reason
-    return pa.array(reasons, pa.string())
+    reasons = dict(bad)
+    return pa.array(map(reasons.get, range(count)), pa.string())
 
 
 def _reason(error: Exception) -> str:

@@ -132,22 +132,17 @@ class DecodingPlanner:
             on_undecodable=self._options.on_undecodable,
             allows_missing=reader_schema != planned,
         )
-        self._check(decoding, planned)
-        return decoding
-
-    def _check(self, decoding: Decoding, planned: ReaderSchema) -> None:
-        if self._type is None:
-            return
         try:
             ValueDecoder(decoding, self._type)
         except InvalidRequest as error:
-            if decoding.reader_schema == planned:
+            if reader_schema == planned:
                 raise
             raise InvalidRequest(
-                f"the checkpoint has {decoding.reader_schema}, which does not fit the "
+                f"the checkpoint has {reader_schema}, which does not fit the "
                 f"columns of the query, those of version {planned.version}: {error}. "
                 "Set schemaVersion to choose a version."
             ) from error
+        return decoding
 
     def _load_definitions(self, reader_schema: ReaderSchema) -> None:
         """Load the definitions of all versions of the subject."""

@@ -68,7 +68,7 @@ def converter(  # noqa: PLR0911  # The same.
         InvalidRequest: The types are incompatible; the message says where and why.
     """
     if has.equals(wanted, check_metadata=True):
-        return _same
+        return lambda array: array
     if types.is_null(has):
         return partial(_nulls, wanted)
     if types.is_struct(has) and types.is_struct(wanted):
@@ -91,7 +91,8 @@ def converter(  # noqa: PLR0911  # The same.
         )
         return partial(_convert_map, keys, items, wanted)
     if types.is_struct(has) and not has.num_fields and wanted == pa.string():
-        return _convert_empty
+        missing = pa.scalar(None, pa.string())
+        return lambda array: pc.if_else(array.is_null(), missing, "{}")
     if _may_cast(has, wanted):
         # Reading an integer as a float may round it.
         is_safe = not types.is_floating(wanted)
@@ -173,13 +174,5 @@ def _from_zero(array: Any) -> Any:
     return array.take(pa.array(range(len(array)), pa.int64()))
 
 
-def _convert_empty(array: Any) -> Any:
-    return pc.if_else(array.is_null(), pa.scalar(None, pa.string()), "{}")
-
-
 def _nulls(wanted: Any, array: Any) -> Any:
     return pa.nulls(len(array), wanted)
-
-
-def _same(array: Any) -> Any:
-    return array

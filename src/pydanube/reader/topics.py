@@ -35,8 +35,13 @@ Heads = dict[str, Head]
 
 def find_heads(options: ReadOptions, catalog: Catalog) -> Heads:
     """Return the heads of the existing topics that *options* select."""
+    if options.pattern is not None:
+        names = catalog.topics()
+    else:
+        named = options.topics or options.assigned
+        names = [part for name in named for part in catalog.partitions(name)]
     heads = {}
-    for name in sorted(_names(options, catalog)):
+    for name in sorted(set(filter(options.selects, names))):
         try:
             heads[name] = catalog.head(name)
         except TopicNotFound:
@@ -47,16 +52,6 @@ def find_heads(options: ReadOptions, catalog: Catalog) -> Heads:
             if options.pattern is None:
                 raise
     return heads
-
-
-def _names(options: ReadOptions, catalog: Catalog) -> set[str]:
-    """Return the existing topics and partitions that *options* select."""
-    if options.pattern is not None:
-        found = set(catalog.topics())
-    else:
-        named = options.topics or tuple(options.assigned)
-        found = {part for name in named for part in catalog.partitions(name)}
-    return {name for name in found if options.selects(name)}
 
 
 def require_heads(options: ReadOptions, catalog: Catalog) -> Heads:
