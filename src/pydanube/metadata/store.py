@@ -262,12 +262,11 @@ class _StoreFile:
     def __init__(self, path: Path | None, make_room: Callable[[], bool]) -> None:
         self._path = path or ":memory:"
         self._make_room = make_room
-        self._opened: sqlite3.Connection | None = None
 
     def open(self) -> None:
         if isinstance(self._path, Path):
             self._create_private(self._path)
-        self._opened = sqlite3.connect(
+        self._connection = sqlite3.connect(
             self._path, timeout=LOCK_TIMEOUT_S, isolation_level=None
         )
         self._prepare()
@@ -283,8 +282,8 @@ class _StoreFile:
             ) from error
 
     def close(self) -> None:
-        if self._opened is not None:
-            self._opened.close()
+        if hasattr(self, "_connection"):
+            self._connection.close()
 
     def scan(
         self, prefix: str, after: str, limit: int | None
@@ -330,11 +329,6 @@ class _StoreFile:
                 return before, []
             self._connection.execute("UPDATE store SET revision = ?", (revision,))
         return revision, paths
-
-    @property
-    def _connection(self) -> sqlite3.Connection:
-        assert self._opened is not None, "used before it was opened"
-        return self._opened
 
     def _prepare(self) -> None:
         execute = self._connection.execute

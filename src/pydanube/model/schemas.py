@@ -4,11 +4,38 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Self
 
 from pydanube.model.errors import InvalidRequest
 
 
-class SchemaType(Enum):
+class _Choice(Enum):
+    """A choice that users make by its name."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """
+        Return the member that *text* names, in upper or lower case.
+
+        Raises:
+            InvalidRequest: There is no such member.
+        """
+        try:
+            return cls(text.strip().lower().replace("-", "_"))
+        except ValueError:
+            raise InvalidRequest(_REFUSALS[cls.__name__].format(text)) from None
+
+
+_REFUSALS = {
+    "SchemaType": "there is no schema type {!r}; choose from bytes, string, number, "
+    "json_schema, avro, protobuf",
+    "Compatibility": "Invalid compatibility mode: {}",
+    "SchemaPolicy": "Invalid validation policy: '{}'. Must be 'none', 'warn', or "
+    "'enforce'",
+}
+
+
+class SchemaType(_Choice):
     """The language of a schema; the values are part of the wire format."""
 
     BYTES = "bytes"
@@ -22,21 +49,9 @@ class SchemaType(Enum):
     PROTOBUF = "protobuf"
 
     @classmethod
-    def parse(cls, text: str) -> SchemaType:
-        """
-        Return the type that *text* names, by our name or one of Danube's.
-
-        Raises:
-            InvalidRequest: There is no such type.
-        """
-        name = text.strip().lower()
-        try:
-            return cls(_TYPE_ALIASES.get(name, name))
-        except ValueError:
-            raise InvalidRequest(
-                f"there is no schema type {text!r}; choose from "
-                f"{', '.join(each.value for each in cls)}"
-            ) from None
+    def _missing_(cls, value: object) -> SchemaType | None:
+        name = _TYPE_ALIASES.get(value)
+        return None if name is None else cls(name)
 
     @property
     def is_primitive(self) -> bool:
@@ -44,7 +59,7 @@ class SchemaType(Enum):
         return self in (SchemaType.BYTES, SchemaType.STRING, SchemaType.NUMBER)
 
 
-_TYPE_ALIASES = {
+_TYPE_ALIASES: dict[object, str] = {
     "json": "json_schema",
     "proto": "protobuf",
     "int64": "number",
@@ -54,7 +69,7 @@ _TYPE_ALIASES = {
 }
 
 
-class Compatibility(Enum):
+class Compatibility(_Choice):
     """
     The versions of a subject that must be able to read each other's data.
 
@@ -74,19 +89,6 @@ class Compatibility(Enum):
     FORWARD_TRANSITIVE = "forward_transitive"
     FULL_TRANSITIVE = "full_transitive"
 
-    @classmethod
-    def parse(cls, text: str) -> Compatibility:
-        """
-        Return the mode that *text* names, in upper or lower case.
-
-        Raises:
-            InvalidRequest: There is no such mode.
-        """
-        try:
-            return cls(text.strip().lower().replace("-", "_"))
-        except ValueError:
-            raise InvalidRequest(f"Invalid compatibility mode: {text}") from None
-
     @property
     def is_transitive(self) -> bool:
         """Whether a new version is compared with all versions."""
@@ -103,7 +105,7 @@ class Compatibility(Enum):
         return self.value.startswith(("forward", "full"))
 
 
-class SchemaPolicy(Enum):
+class SchemaPolicy(_Choice):
     """The handling of messages that do not match a topic's schema."""
 
     NONE = "none"
@@ -112,22 +114,6 @@ class SchemaPolicy(Enum):
     """Accept the messages, count them and log a warning."""
     ENFORCE = "enforce"
     """Refuse the batch."""
-
-    @classmethod
-    def parse(cls, text: str) -> SchemaPolicy:
-        """
-        Return the policy that *text* names, in upper or lower case.
-
-        Raises:
-            InvalidRequest: There is no such policy.
-        """
-        try:
-            return cls(text.strip().lower())
-        except ValueError:
-            raise InvalidRequest(
-                f"Invalid validation policy: '{text}'. Must be 'none', 'warn', or "
-                "'enforce'"
-            ) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -143,12 +143,12 @@ class ParsedSchema(ABC):
             return [Incompatibility(path="/", rule="schema_type_changed", text=text)]
         if self.canonical == writer.canonical:
             return []
-        if self.is_quick_to_compare(writer):
-            return self.incompatibilities_in_process(writer)
-        request = ["compare", self.definition, writer.definition]
         try:
-            found = _COMPARISONS.call(request)
-        except LimitExceeded as error:
+            if self.is_quick_to_compare(writer):
+                return self.incompatibilities_in_process(writer)
+            found = _COMPARISONS.call(["compare", self.definition, writer.definition])
+        # Two schemas that contain themselves may have many pairs of types.
+        except (LimitExceeded, RecursionError) as error:
             text = f"the schemas cannot be compared: {error}"
             return [Incompatibility(path="/", rule="too_complex", text=text)]
         return [Incompatibility(**each) for each in found]

@@ -131,6 +131,20 @@ def test_comparison_of_huge_schemas_ends():
     assert len(found) < STEPS_MAX * 10
 
 
+def test_comparison_of_long_cycles_is_given_up():
+    def cycle(length):
+        """A record inside itself, after *length* others of the same last name."""
+        inner = "n0.R"
+        for number in reversed(range(length)):
+            fields = [{"name": "next", "type": ["null", inner]}]
+            inner = _record(f"n{number}.R", fields)
+        return AvroSchema(json.dumps(inner))
+
+    # They have 30 * 29 pairs of records, each inside the one before.
+    [found] = cycle(30).incompatibilities(cycle(29))
+    assert found.rule == "too_complex"
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

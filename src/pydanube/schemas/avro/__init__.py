@@ -136,7 +136,7 @@ class AvroSchema(ParsedSchema):
         parsed, read = self._parsed, fastavro.schemaless_reader
         root, walked_min = self.root, self.bounds.walked_bytes_min
 
-        def read_joined(payloads: Sequence[bytes | None]) -> list[Any] | None:
+        def read_joined(payloads: Sequence[bytes | None]) -> list[Any]:
             # Reading all payloads as one source is a quarter faster than one by one.
             joined = b"".join(payload for payload in payloads if payload)
             if len(joined) >= walked_min:
@@ -153,15 +153,13 @@ class AvroSchema(ParsedSchema):
                 end += len(payload)
                 values.append(read(source, parsed, reader))
                 if tell() != end:
-                    return None
+                    raise InvalidPayload("it has another length than its datum")
             return values
 
         def read_all(payloads: Sequence[bytes | None]) -> list[Any]:
             # If it fails, read the payloads one by one to find the invalid one.
             with suppress(Exception):
-                values = read_joined(payloads)
-                if values is not None:
-                    return values
+                return read_joined(payloads)
             return convert_each(payloads, read_one)
 
         return read_all

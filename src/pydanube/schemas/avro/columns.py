@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, time
-from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -142,13 +140,7 @@ def _convert_map(convert: Convert | None, value: dict[str, Any]) -> list[Any]:
 
 
 def _to_json(value: Any) -> str:
-    return msgspec.json.encode(value, enc_hook=_plain).decode()
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Decimal | date | datetime | time):
-        return str(value)
-    return repr(value)
+    return msgspec.json.encode(value).decode()
 
 
 _JSON_TEXT = Column(pa.string(), _to_json)

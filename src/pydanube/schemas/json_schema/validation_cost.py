@@ -56,9 +56,10 @@ class ValidationCost:
         self._targets: dict[str, Any] = {}
         self._is_unbounded = False
         self._has_unique = False
+        self.is_recursive = False
+        """Whether a schema applies itself, to the same value or a part of it."""
         order = self._post_order()
         self._own_steps = {id(schema): self._own_cost(schema) for schema in order}
-        self.is_recursive = self._find_cycle(order)
         self._compute(order)
         self.steps = self._cost_of(document)
         """The maximum number of steps per byte of a payload, or ``UNBOUNDED``."""
@@ -68,26 +69,20 @@ class ValidationCost:
     def _post_order(self) -> list[dict[str, Any]]:
         """Return all schemas in the document, each after those that it applies."""
         order: list[dict[str, Any]] = []
-        seen: set[int] = set()
+        finished: dict[int, bool] = {}
         pending: list[tuple[Any, bool]] = [(self._document, False)]
         while pending:
             schema, is_finished = pending.pop()
             if is_finished:
                 order.append(schema)
-            elif isinstance(schema, dict) and id(schema) not in seen:
-                seen.add(id(schema))
+                finished[id(schema)] = True
+            elif isinstance(schema, dict) and id(schema) in finished:
+                self.is_recursive |= not finished[id(schema)]
+            elif isinstance(schema, dict):
+                finished[id(schema)] = False
                 pending.append((schema, True))
                 pending += [(each, False) for each in self._applied(schema)]
         return order
-
-    def _find_cycle(self, order: list[dict[str, Any]]) -> bool:
-        """Return whether a schema applies itself, to the same value or a part of it."""
-        places = {id(schema): index for index, schema in enumerate(order)}
-        return any(
-            places.get(id(each), -1) >= places[id(schema)]
-            for schema in order
-            for each in self._applied(schema)
-        )
 
     def _compute(self, order: list[dict[str, Any]]) -> None:
         for _ in range(_ROUNDS_MAX):
