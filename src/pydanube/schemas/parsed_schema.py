@@ -109,6 +109,8 @@ class ParsedSchema(ABC):
     """
 
     type: SchemaType
+    steps_per_byte = 1
+    """The maximum number of steps to validate a payload, per byte."""
 
     def __init__(self, definition: bytes | str) -> None:
         self.text = definition_text(definition)
@@ -168,11 +170,6 @@ class ParsedSchema(ABC):
     def definition(self) -> tuple[str, str, str | None]:
         """The arguments with which another process can parse the schema again."""
         return self.type.value, self.text, None
-
-    @property
-    def steps_per_byte(self) -> int:
-        """The maximum number of steps to validate a payload, per byte."""
-        return 1
 
     def validator(self) -> Validator:
         """Return a validator of payloads."""

@@ -61,10 +61,7 @@ class AvroSchema(ParsedSchema):
         super().__init__(definition)
         self.root, records = parse_avro(self.text)
         self.bounds = bounds_of(self.root, records)
-
-    @property
-    def steps_per_byte(self) -> int:
-        return self.bounds.steps_per_byte
+        self.steps_per_byte = self.bounds.steps_per_byte
 
     @cached_property
     def canonical(self) -> bytes:

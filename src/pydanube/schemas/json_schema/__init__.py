@@ -79,20 +79,17 @@ class JsonSchema(ParsedSchema):
         if patterns and patterns <= LINEAR_PATTERNS_MAX:
             with suppress(jsonschema_rs.ValidationError, ValueError):
                 rules = self._make_rules(LINEAR_REGEX)
-        self._is_linear = rules is not None or not patterns
+        is_linear = rules is not None or not patterns
+        # Patterns that may backtrack have no bound.
+        self.steps_per_byte = self._cost.steps if is_linear else UNBOUNDED
         if rules is None:
             try:
                 rules = self._make_rules(regex_of(patterns))
             except (jsonschema_rs.ValidationError, ValueError) as error:
                 raise InvalidSchema(f"not a JSON Schema: {_reason(error)}") from error
-        if self._is_linear:
+        if is_linear:
             # Other validators are made when needed, which is not in a broker.
             self._rules = rules
-
-    @property
-    def steps_per_byte(self) -> int:
-        """See the base class; patterns that may backtrack have no bound."""
-        return self._cost.steps if self._is_linear else UNBOUNDED
 
     @cached_property
     def canonical(self) -> bytes:
