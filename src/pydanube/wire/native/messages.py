@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from enum import Enum
 from functools import cache, partial
 from types import NoneType
@@ -154,28 +154,24 @@ def _readers(model: Any, kind: Any) -> list[tuple[str, Callable[[Message], Any]]
             convert: Callable[[Any], Any] | None = partial(seconds_from_wire, what)
         else:
             convert = _converter(hint, field, defaults[name])
-        read = _Reader(field.name, is_optional, field.has_presence, convert)
-        readers.append((name, read))
+        readers.append((name, _reader(field, convert, is_optional=is_optional)))
     return readers
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    name: str
-    is_optional: bool
-    has_presence: bool
-    convert: Callable[[Any], Any] | None
+def _reader(
+    field: FieldDescriptor, convert: Callable[[Any], Any] | None, *, is_optional: bool
+) -> Callable[[Message], Any]:
+    name, has_presence = field.name, field.has_presence
 
-    def __call__(self, message: Message) -> Any:
-        """Return the value of the field in *message*."""
-        if self.is_optional and self.has_presence and not message.HasField(self.name):
+    def read(message: Message) -> Any:
+        if is_optional and has_presence and not message.HasField(name):
             return None
-        value = getattr(message, self.name)
-        if self.convert is not None:
-            value = self.convert(value)
-        if self.is_optional and not self.has_presence:
-            return value or None
-        return value
+        value = getattr(message, name)
+        if convert is not None:
+            value = convert(value)
+        return value or None if is_optional and not has_presence else value
+
+    return read
 
 
 def _converter(
