@@ -22,7 +22,7 @@ import pyarrow as pa
 from pydanube.broker.limits import too_large
 from pydanube.broker.producer_session import OnPublished
 from pydanube.broker.topic import Topic
-from pydanube.model.batch import Column, batch_of
+from pydanube.model.batch import batch_of
 from pydanube.model.errors import BrokerError, InvalidPayload, InvalidRequest
 from pydanube.schemas.language import BadPayload
 from pydanube.wire.batches import (
@@ -232,8 +232,6 @@ def frame_of(messages: Sequence[SingleMessage]) -> BatchFrame:
     producers = [message.producer for message in messages]
     has_one_producer = producers.count(first.producer) == len(producers)
     header = BatchHeader(
-        count=len(messages),
-        columns=Column.PAYLOAD,
         first_publish_time=first.publish_time_us,
         last_publish_time=last.publish_time_us,
         schema_id=first.schema_id,

@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 import pyarrow as pa
 
 from pydanube.client.batching import DeliveryWindow
-from pydanube.model.batch import TIME_TYPE, Column, batch_of
+from pydanube.model.batch import TIME_TYPE, batch_of
 from pydanube.model.errors import BrokerError, InvalidRequest
 from pydanube.wire.batches import (
     BatchFrame,
@@ -264,11 +264,9 @@ class SendQueue(Generic[C]):
         self._send(encode(arrow, header, self._codec), batch.completion)
 
     def _header(self, first_time: int, last_time: int) -> BatchHeader:
-        """Return the next batch's header; its encoder sets the count and columns."""
+        """Return the next batch's header."""
         schema_id, schema_version = self._schema
         return BatchHeader(
-            count=1,
-            columns=Column.PAYLOAD,
             producer_id=self._producer_id,
             producer_epoch=self._producer_epoch,
             base_sequence=self._next_sequence,

@@ -30,7 +30,7 @@ from pydanube.client.options import parse_codec
 from pydanube.client.requester import retry
 from pydanube.client.routing import Router, fnv1a_64
 from pydanube.client.topics import TopicRequests
-from pydanube.model.batch import Column, conform
+from pydanube.model.batch import conform
 from pydanube.model.errors import (
     BrokerError,
     ConnectionLost,
@@ -362,8 +362,6 @@ class _Stage(Channel):
         first, last = times_of(batch, now)
         schema_id, schema_version = self._written_with
         header = BatchHeader(
-            count=1,
-            columns=Column.PAYLOAD,
             producer_id=1,
             producer_epoch=1,
             base_sequence=self._next_sequence,

@@ -397,8 +397,6 @@ def frames_of(table: pa.Table, *, epoch: int, frame_bytes: int) -> Iterator[Batc
             yield _frame(
                 piece,
                 BatchHeader(
-                    count=piece.num_rows,
-                    columns=Column.PAYLOAD,
                     base_offset=base + begin + at,
                     epoch=epoch,
                     first_publish_time=0,

@@ -85,8 +85,9 @@ _ARROW_CODEC = {Codec.LZ4: "lz4", Codec.ZSTD: "zstd"}
 class BatchHeader:
     """The header's fields, as ``docs/format/batch.md`` describes them."""
 
-    count: int
-    columns: int
+    count: int = 0
+    columns: int = 0
+    """The encoder of the batch sets the count and the columns."""
     base_offset: int = 0
     epoch: int = 0
     codec: Codec = Codec.NONE
