@@ -146,10 +146,10 @@ class Builder:
             with _failing_at((*path, "schema")):
                 reader = reader.schema(schema)
         try:
-            if source.files is not None:
-                files = resolve(self._pipeline.directory, source.files)
-                return _analysed(reader.load(files))
-            return _analysed(reader.load())
+            files = source.files
+            if files is not None:
+                files = resolve(self._pipeline.directory, files)
+            return _analysed(reader.load(files))
         except SPARK_ERRORS as error:
             text = error_message(error)
             raise _Failed(_locate(source, path, text), text) from error

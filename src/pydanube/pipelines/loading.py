@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from msgspec import structs
 
 from pydanube.pipelines.parameters import Substitution
 from pydanube.pipelines.problems import InvalidPipeline, Problem, Problems
@@ -50,11 +48,6 @@ class Pipeline:
     def trigger_of(self, sink: Sink) -> Trigger:
         """Return the trigger of *sink*."""
         return self.trigger if sink.trigger is None else parse_trigger(sink.trigger)
-
-    def on_spark(self, *, master: str | None, remote: str | None) -> Pipeline:
-        """Return the pipeline with another Spark."""
-        spark = structs.replace(self.spec.spark, master=master, remote=remote)
-        return replace(self, spec=structs.replace(self.spec, spark=spark))
 
 
 def load(

@@ -45,21 +45,16 @@ class Problems:
 
     def __init__(self, line_of: Callable[[Path], int | None]) -> None:
         self._line_of = line_of
-        self._found: dict[str, Problem] = {}
+        self._found: dict[Path, Problem] = {}
 
     def add(self, path: Path, message: str) -> None:
         """Add a problem at *path*, unless there is one."""
-        name = dotted(path)
-        problem = Problem(name, message, self._line_of(path))
-        self._found.setdefault(name, problem)
+        problem = Problem(dotted(path), message, self._line_of(path))
+        self._found.setdefault(path, problem)
 
     def under(self, path: Path) -> bool:
         """Return whether there is a problem at *path* or below it."""
-        name = dotted(path)
-        return any(
-            each == name or each.startswith((f"{name}.", f"{name}["))
-            for each in self._found
-        )
+        return any(each[: len(path)] == path for each in self._found)
 
     def refuse(self, file: FilePath, redact: Callable[[str], str]) -> None:
         """

@@ -14,7 +14,13 @@ import msgspec
 from pydanube.spark.query_lag import lag
 
 
-class QueryState(Enum):
+class _State(Enum):
+    @property
+    def is_over(self) -> bool:
+        return self.value in ("done", "stopped", "failed")
+
+
+class QueryState(_State):
     """The state of a query."""
 
     WAITING = "waiting"
@@ -27,10 +33,6 @@ class QueryState(Enum):
     STOPPED = "stopped"
     """It ended after a micro-batch and can continue in the next run."""
     FAILED = "failed"
-
-    @property
-    def is_over(self) -> bool:
-        return self in (QueryState.DONE, QueryState.STOPPED, QueryState.FAILED)
 
 
 class QueryProgress(msgspec.Struct, kw_only=True):
@@ -77,7 +79,7 @@ class QueryProgress(msgspec.Struct, kw_only=True):
         return is_done
 
 
-class RunState(Enum):
+class RunState(_State):
     """The state of a run."""
 
     STARTING = "starting"
@@ -87,10 +89,6 @@ class RunState(Enum):
     DONE = "done"
     STOPPED = "stopped"
     FAILED = "failed"
-
-    @property
-    def is_over(self) -> bool:
-        return self in (RunState.DONE, RunState.STOPPED, RunState.FAILED)
 
 
 class RunStatus(msgspec.Struct, kw_only=True):

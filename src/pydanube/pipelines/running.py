@@ -88,11 +88,10 @@ class PipelineRun:
             InvalidPipeline: The pipeline is invalid; no query was started.
             BrokerError: A broker cannot be reached.
         """
-        state = self._state
-        state.clear_stop_request()
+        self._state.clear_stop_request()
         try:
             self._save_status(RunState.STARTING)
-            known = read_starting_offsets(state.checkpoints)
+            known = read_starting_offsets(self._state.checkpoints)
             queries = validate(self._spark, self._pipeline, known)
             starts = fix_latest_offsets(self._pipeline)
             if starts != known:

@@ -41,18 +41,18 @@ def write_template(name: str, directory: Path) -> list[Path]:
     if name not in known:
         near = did_you_mean(name, known) or f"; there are {listed(known)}"
         raise InvalidRequest(f"there is no template {name}{near}")
-    found = [path.relative_to(known[name]) for path in known[name].rglob("*")]
+    root = known[name]
+    found = [path.relative_to(root) for path in root.rglob("*") if path.is_file()]
     files = sorted(
         path
         for path in found
         # Running an example in its directory leaves such files.
-        if (known[name] / path).is_file()
-        and not any(part.startswith((".", "__")) for part in path.parts)
+        if not any(part.startswith((".", "__")) for part in path.parts)
     )
     there = [directory / each for each in files if (directory / each).exists()]
     if there:
         raise AlreadyExists(f"{there[0]} already exists; nothing was written")
     for each in files:
         (directory / each).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(known[name] / each, directory / each)
+        shutil.copyfile(root / each, directory / each)
     return [directory / each for each in files]

@@ -144,11 +144,16 @@ class ClickHouseSink:
         for name in ("engine", "orderBy"):
             if name in given and not may_create:
                 raise InvalidConfig(f"{name}: only with createTable=true")
+        engine = given.text("engine", "MergeTree")
+        if not engine.partition("(")[0].endswith("MergeTree") or ";" in engine:
+            raise InvalidConfig(
+                f"engine: must be one of the MergeTree family, not {engine!r}"
+            )
         plan = Plan(
             database=given.text("database", "default"),
             table=given.text("table"),
             schema=schema,
-            engine=clickhouse_sql.check_engine(given.text("engine", "MergeTree")),
+            engine=engine,
             order=given.names("orderBy"),
         )
         wrong = [*missing_columns("orderBy", plan.order, schema), *plan.problems()]

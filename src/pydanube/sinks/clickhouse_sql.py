@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from pydanube.model.errors import InvalidConfig
 from pydanube.sinks.staging import (
     COMMITS,
     RESERVED,
@@ -249,20 +248,6 @@ def column_type(kind: pa.DataType, *, may_be_null: bool = True) -> str | None:
     else:
         return None
     return f"Nullable({plain})" if may_be_null else plain
-
-
-def check_engine(text: str) -> str:
-    """
-    Return *text* if it is a table engine that can be created.
-
-    Raises:
-        InvalidConfig: It is not.
-    """
-    if not text.split("(", maxsplit=1)[0].endswith("MergeTree") or ";" in text:
-        raise InvalidConfig(
-            f"engine: must be one of the MergeTree family, not {text!r}"
-        )
-    return text
 
 
 def quote_identifier(name: str) -> str:

@@ -176,9 +176,8 @@ class HttpSink:
             InvalidRequest: The server rejects the rows.
         """
         chunks = self.format.chunks(batches, self.rows_max, self.bytes_max)
-        with closing(
-            Requests(timeout_s=self.timeout_s, retries=self.retries)
-        ) as requests:
+        requests = Requests(timeout_s=self.timeout_s, retries=self.retries)
+        with closing(requests):
             task = _Task(self, key, requests)
             for number, chunk in enumerate(chunks):
                 task.send(number, chunk)

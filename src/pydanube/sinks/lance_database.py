@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 
-from pydanube.model.errors import BrokerError, InvalidRequest, Unavailable
+from pydanube.model.errors import InvalidRequest, Unavailable
 from pydanube.model.extras import require
 from pydanube.sinks import secrets
 from pydanube.sinks.staging import STAGING_AGE_MAX_DAYS
@@ -114,16 +114,6 @@ class Database:
     def drop(self, name: str) -> None:
         with self.translated_errors():
             self._database.drop_table(name, ignore_missing=True)
-
-    @contextmanager
-    def dropped_on_error(self, name: str) -> Iterator[None]:
-        """Drop the table *name* if the body raises."""
-        try:
-            yield
-        except BaseException:
-            with suppress(BrokerError):
-                self.drop(name)
-            raise
 
     @contextmanager
     def translated_errors(self) -> Iterator[None]:

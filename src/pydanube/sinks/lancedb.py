@@ -256,8 +256,13 @@ class LanceSink:
         staging = f"{prefix}{key.batch.number}_{uuid.uuid4().hex[:8]}"
         staged = self._staged_schema(database)
         rows = _TrackedBatches(self._numbered(batches, staged))
-        with database.dropped_on_error(staging), rows.reraising():
-            database.create(staging, staged, rows.reader(staged))
+        try:
+            with rows.reraising():
+                database.create(staging, staged, rows.reader(staged))
+        except BaseException:
+            with suppress(BrokerError):
+                database.drop(staging)
+            raise
         return StagedRows(staging, rows.count)
 
     def commit(self, key: BatchKey, outputs: Sequence[StagedRows]) -> None:
@@ -274,14 +279,11 @@ class LanceSink:
         """
         database = self._connect()
         table = self._target(database)
-        if self.keys:
-            self._merge(database, table, outputs)
-        elif self.batch_column is None:
-            self._add(database, table, outputs, None)
-        elif database.count(table, f"{self.batch_column} = {literal(str(key))}"):
+        mark = None if self.batch_column is None else str(key)
+        if mark and database.count(table, f"{self.batch_column} = {literal(mark)}"):
             log.info("batch %s is in %s already", key, self.table)
         else:
-            self._add(database, table, outputs, str(key))
+            self._move(database, table, outputs, mark)
         # The staging tables, also those of attempts that were killed.
         for name in database.names(RESERVED):
             if is_stale(name, key, self.table) or database.is_expired(name):
@@ -304,14 +306,11 @@ class LanceSink:
     def _staged_schema(self, database: Database) -> pa.Schema:
         fields = {field.name: field.type for field in self.schema}
         if self.vector is not None:
-            fields[self.vector] = vector_type(self._dimension(database))
+            size = self.dimension
+            if size is None:
+                size = self._target(database).schema.field(self.vector).type.list_size
+            fields[self.vector] = vector_type(size)
         return pa.schema({**fields, _ROW: pa.int64()})
-
-    def _dimension(self, database: Database) -> int:
-        if self.dimension is not None:
-            return self.dimension
-        size: int = self._target(database).schema.field(self.vector).type.list_size
-        return size
 
     def _numbered(
         self, batches: Iterable[pa.RecordBatch], staged: pa.Schema
@@ -342,45 +341,43 @@ class LanceSink:
             raise InvalidRequest("; ".join(wrong))
         return table
 
-    def _merge(
-        self, database: Database, table: Any, outputs: Sequence[StagedRows]
-    ) -> None:
-        columns = [*dict.fromkeys([*self.keys, *self.order]), _ROW]
-        # The store returns rows in any order.
-        sorted_keys = [
-            pa.Table.from_batches(database.read(each, columns)).sort_by(_ROW)
-            for each in outputs
-        ]
-        masks = latest_rows(sorted_keys, self.keys, self.order)
-        schema = pa.schema([table.schema.field(name) for name in self.schema.names])
-        rows = _TrackedBatches(self._rows(database, outputs, schema, masks=masks))
-        with rows.reraising(), database.translated_errors():
-            merge = table.merge_insert(list(self.keys))
-            merge.when_matched_update_all().when_not_matched_insert_all().execute(
-                rows.reader(schema)
-            )
-
-    def _add(
+    def _move(
         self,
         database: Database,
         table: Any,
         outputs: Sequence[StagedRows],
         mark: str | None,
     ) -> None:
+        """Merge the staged rows by their keys, or add them with *mark*, if any."""
+        masks = self._latest(database, outputs) if self.keys else None
         names = [*self.schema.names, *filter(None, [mark and self.batch_column])]
         schema = pa.schema([table.schema.field(name) for name in names])
-        rows = _TrackedBatches(self._rows(database, outputs, schema, mark=mark))
+        rows = _TrackedBatches(self._rows(database, outputs, schema, masks, mark))
         with rows.reraising(), database.translated_errors():
-            table.add(rows.reader(schema))
+            if not self.keys:
+                table.add(rows.reader(schema))
+                return
+            merge = table.merge_insert(list(self.keys))
+            merge.when_matched_update_all().when_not_matched_insert_all().execute(
+                rows.reader(schema)
+            )
+
+    def _latest(self, database: Database, outputs: Sequence[StagedRows]) -> list[Any]:
+        columns = [*dict.fromkeys([*self.keys, *self.order]), _ROW]
+        # The store returns rows in any order.
+        sorted_keys = [
+            pa.Table.from_batches(database.read(each, columns)).sort_by(_ROW)
+            for each in outputs
+        ]
+        return latest_rows(sorted_keys, self.keys, self.order)
 
     def _rows(
         self,
         database: Database,
         outputs: Sequence[StagedRows],
         schema: pa.Schema,
-        *,
-        masks: Sequence[Any] | None = None,
-        mark: str | None = None,
+        masks: Sequence[Any] | None,
+        mark: str | None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the staged rows as rows of the table: those of *masks*, or all."""
         names = list(self.schema.names)

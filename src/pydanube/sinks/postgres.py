@@ -226,7 +226,8 @@ class PostgresSink:
             if database.query(plan.insert_commit(key)):
                 target = self._target(database)
                 wanted = {each.staging: each.row_count for each in outputs}
-                self._require_all(database, wanted)
+                if wanted:
+                    self._require_all(database, wanted)
                 if plan.is_overwrite:
                     database.execute(plan.delete_all())
                 if wanted:
@@ -249,8 +250,6 @@ class PostgresSink:
         return target
 
     def _require_all(self, database: Database, wanted: Mapping[str, int]) -> None:
-        if not wanted:
-            return
         [there] = database.query(self.plan.find_staged(list(wanted)))
         lost = [name for name, oid in zip(wanted, there, strict=True) if oid is None]
         if not lost:

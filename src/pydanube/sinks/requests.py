@@ -27,6 +27,11 @@ RETRYABLE_STATUSES = frozenset({408, 425, 429})
 SHOWN_CHARACTERS_MAX = 500
 
 
+def is_retryable_status(response: httpx.Response) -> bool:
+    """Return whether the same request may succeed a little later."""
+    return response.status_code >= 500 or response.status_code in RETRYABLE_STATUSES
+
+
 class Requests:
     """An HTTP client for one server, with persistent connections."""
 
@@ -63,7 +68,7 @@ class Requests:
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         content: bytes = b"",
-        is_retryable: Callable[[httpx.Response], bool] | None = None,
+        is_retryable: Callable[[httpx.Response], bool] = is_retryable_status,
     ) -> httpx.Response:
         """
         Send the request, with retries, and return its final response.
@@ -76,7 +81,6 @@ class Requests:
             InvalidConfig: *url* is malformed.
         """
         shown = f"{method} {secrets.url_origin(url)}"
-        is_retryable = is_retryable or is_retryable_status
 
         def attempt() -> httpx.Response:
             try:
@@ -97,11 +101,6 @@ class Requests:
             return response
 
         return persist(attempt, self._retries, self._wait)
-
-
-def is_retryable_status(response: httpx.Response) -> bool:
-    """Return whether the same request may succeed a little later."""
-    return response.status_code >= 500 or response.status_code in RETRYABLE_STATUSES
 
 
 def summarize(response: Any) -> str:

@@ -49,7 +49,6 @@ def test_file_is_parsed_into_a_pipeline(write):
     assert found.trigger_of(found.spec.sinks["out"]).ends
     continuous = replace(found, trigger=Trigger(TriggerKind.CONTINUOUS))
     assert not continuous.trigger_of(found.spec.sinks["out"]).ends
-    assert found.on_spark(master=None, remote="sc://x").spec.spark.remote == "sc://x"
 
 
 def test_broker_is_from_the_file_or_the_environment(write):

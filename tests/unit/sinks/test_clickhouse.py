@@ -27,7 +27,10 @@ def sink(**given):
         ({"url": "clickhouse://h"}, "must begin with http"),
         ({"url": "http://u:p@h:8123"}, "use the options user and password"),
         ({"orderBy": "id"}, "orderBy: only with createTable"),
-        ({"createTable": "true", "engine": "Log"}, "MergeTree family"),
+        *(
+            ({"createTable": "true", "engine": engine}, "MergeTree family")
+            for engine in ("Memory", "MergeTree; DROP TABLE x", "Log()")
+        ),
         ({"tabel": "t"}, "did you mean 'table'"),
     ],
 )
@@ -39,6 +42,11 @@ def test_invalid_options_are_refused(given, message):
 def test_missing_option_columns_are_refused():
     with pytest.raises(InvalidConfig, match="orderBy: the DataFrame has no column"):
         sink(createTable="true", orderBy="no")
+
+
+def test_engines_of_the_mergetree_family_are_allowed():
+    found = sink(createTable="true", engine="ReplacingMergeTree(v)")
+    assert found.plan.engine == "ReplacingMergeTree(v)"
 
 
 def test_password_is_not_shown():

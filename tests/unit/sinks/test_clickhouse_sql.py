@@ -3,13 +3,11 @@
 import pyarrow as pa
 import pytest
 
-from pydanube.model.errors import InvalidConfig
 from pydanube.sinks.clickhouse_sql import (
     DONE,
     MOVING,
     CommitRecord,
     Plan,
-    check_engine,
     column_type,
     literal,
     parse_commit_record,
@@ -52,13 +50,6 @@ def test_created_table_deduplicates_inserts():
     replicated = plan(engine="ReplicatedMergeTree('/x', 'r')").create_target()
     assert "SETTINGS" not in replicated
     assert "ORDER BY (tuple())" in replicated
-
-
-@pytest.mark.parametrize("text", ["Memory", "MergeTree; DROP TABLE x", "Log()"])
-def test_other_engines_are_refused(text):
-    with pytest.raises(InvalidConfig, match="MergeTree family"):
-        check_engine(text)
-    assert check_engine("ReplacingMergeTree(v)") == "ReplacingMergeTree(v)"
 
 
 def test_missing_and_computed_columns_are_reported():

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec import structs, to_builtins
 
 from pydanube.cli import parameters
 from pydanube.cli.commands.pipeline_runs import run_pipeline, spark_for
@@ -222,8 +223,6 @@ def status(file: File, *, settings: Set = None) -> Result:
     is_there = state.is_locked()
     is_dead = not found.state.is_over and not is_there
     shown = "died" if is_dead else found.state.value
-    from msgspec import to_builtins  # noqa: PLC0415  # Not needed otherwise.
-
     parts: list[str | Fields | Table] = [
         Fields(
             [
@@ -291,7 +290,8 @@ def load_pipeline(
     pipeline = load(file, parameters=parse_set(settings or ()), environment=os.environ)
     if master is None and remote is None:
         return pipeline
-    return pipeline.on_spark(master=master, remote=remote)
+    spark = structs.replace(pipeline.spec.spark, master=master, remote=remote)
+    return replace(pipeline, spec=structs.replace(pipeline.spec, spark=spark))
 
 
 def find_state(file: Path, settings: list[str] | None) -> tuple[str, StateDirectory]:
