@@ -32,6 +32,8 @@ from pydanube.wire.pb import stream_pb2 as pb
 
 log = logging.getLogger(__name__)
 
+BROKER_REVISION_MIN = 4
+"""The client refuses brokers of older revisions of the protocol."""
 FRAME_BYTES_ACCEPTED_MAX = BODY_BYTES_MAX + 1024 * 1024
 """The longest frame that a client accepts, whatever the broker's own limit is."""
 IDLE_TIMEOUT_S = 30.0
@@ -149,10 +151,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
         except TimeoutError:
             self.close()
             raise TimedOut("the broker does not answer the handshake") from None
-        if self.welcome.revision < REVISION:
+        if self.welcome.revision < BROKER_REVISION_MIN:
             raise ProtocolViolation(
                 f"the broker is older than this client: it knows revision "
-                f"{self.welcome.revision} of the protocol, the client needs {REVISION}"
+                f"{self.welcome.revision} of the protocol, the client needs "
+                f"{BROKER_REVISION_MIN}"
             )
         self._set_idle_timeout(self.welcome.idle_timeout_s)
         if self._lost is None:
