@@ -64,7 +64,10 @@ class Bound:
             for name in known:
                 if name in self.by_name:
                     names[topic] = name
-        extra = sorted(map(_text, set(self.by_name) - set(names.values())))
+        extra = sorted(
+            name if number is None else f"{name} partition {number}"
+            for name, number in set(self.by_name) - set(names.values())
+        )
         missing = [topic for topic in topics if topic not in names]
         if extra or missing:
             raise InvalidConfig(
@@ -189,8 +192,3 @@ def _microseconds(text: str, option: str) -> int:
         f"{option}: must be milliseconds since 1970 or a time with its time zone such "
         f"as 2026-01-31T12:00:00Z, not {text!r}"
     )
-
-
-def _text(name: Name) -> str:
-    topic, number = name
-    return topic if number is None else f"{topic} partition {number}"

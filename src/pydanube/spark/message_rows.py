@@ -54,7 +54,8 @@ def check_columns(schema: pa.Schema, options: WriteOptions) -> list[str]:
     """Return why rows of *schema* cannot become messages; empty if they can."""
     names = set(schema.names)
     found = [
-        _unknown(name)
+        f"a message has no column {name!r}"
+        + (did_you_mean(name, _COLUMNS) or "; struct(*) AS value keeps it")
         for name in schema.names
         if name not in _COLUMNS and name not in NOT_WRITTEN
     ]
@@ -124,11 +125,6 @@ def split_by_topic(
     for count in sorted(counts.to_pylist(), key=lambda each: each["values"]):
         yield distinct[count["values"]], messages.slice(begin, count["counts"])
         begin += count["counts"]
-
-
-def _unknown(name: str) -> str:
-    hint = did_you_mean(name, _COLUMNS) or "; struct(*) AS value keeps it"
-    return f"a message has no column {name!r}{hint}"
 
 
 def _topic_names(batch: pa.RecordBatch, topic: str | None) -> Any:

@@ -27,7 +27,6 @@ _TESTS: dict[type, str] = {
     spark.StringEndsWith: "ends",
     spark.StringContains: "contains",
 }
-_OF_TEXT = {"starts", "ends", "contains"}
 
 
 def condition_of(filter_: Any) -> Condition | None:
@@ -42,7 +41,7 @@ def condition_of(filter_: Any) -> Condition | None:
     [column] = inner.attribute
     if test == "is null":
         return Condition(column, test, None, is_negated)
-    if test in _OF_TEXT and column not in ("topic", "key"):
+    if test in ("starts", "ends", "contains") and column not in ("topic", "key"):
         return None
     if test == "in":
         values = [_value(column, each) for each in inner.value if each is not None]

@@ -28,9 +28,8 @@ def lag(progress: Any) -> dict[str, int]:
         done = _positions(_field(source, "endOffset"))
         for topic, head in latest.items():
             at = done.get(topic)
-            is_same = at is not None and at.topic_id == head.topic_id
-            behind = head.offset - (at.offset if at is not None and is_same else 0)
-            found[topic] = found.get(topic, 0) + max(0, behind)
+            read = at.offset if at is not None and at.topic_id == head.topic_id else 0
+            found[topic] = found.get(topic, 0) + max(0, head.offset - read)
     return found
 
 

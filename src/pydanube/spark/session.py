@@ -113,7 +113,7 @@ def session(
             )
         return existing
     os.environ["JAVA_HOME"] = str(find_java())
-    if _is_local(master):
+    if master.startswith("local"):
         os.environ["PYSPARK_PYTHON"] = sys.executable
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName(app_name).master(master)
@@ -181,12 +181,8 @@ def _let_queries_start_at_once(spark: SparkSession) -> None:
 
 def settings_for(master: str, config: Mapping[str, str] | None) -> dict[str, str]:
     """Return the settings of a new session on *master*; *config* overrides defaults."""
-    local = LOCAL_SETTINGS if _is_local(master) else {}
+    local = LOCAL_SETTINGS if master.startswith("local") else {}
     return SETTINGS | local | dict(config or {})
-
-
-def _is_local(master: str) -> bool:
-    return master.startswith("local")
 
 
 @contextmanager
