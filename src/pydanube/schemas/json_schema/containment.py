@@ -104,20 +104,12 @@ _RULES = {
     for keyword in keywords
 }
 # With these keywords, an object has more rules for its properties than `properties`.
-_APPLICATORS = {
+_APPLICATORS = (_SLOW - {"unevaluatedItems"}) | {
     "$ref",
-    "$dynamicRef",
-    "$recursiveRef",
     "allOf",
     "anyOf",
     "oneOf",
-    "if",
-    "not",
-    "dependentSchemas",
-    "dependencies",
-    "patternProperties",
     "additionalProperties",
-    "unevaluatedProperties",
 }
 
 
