@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bench.durability import Durability
 from bench.plan import WORKLOADS
 from bench.report import title_of
-from bench.rows import Row, by_table
+from bench.rows import FIGURES, Row, by_table
+from pydanube.bench.figures import PERCENTS, Durability
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-PERCENTILES = ("p50", "p90", "p99", "p99.9", "max")
+SHOWN = (*PERCENTS, "max_us")
 MARKERS = ("o", "s", "D", "^", "x")
 COLOURS = {
     "danube": "#1f6fb4",
@@ -73,7 +73,7 @@ def _draw_throughput(figure: Any, rows: Sequence[Row]) -> None:
         values = []
         for at, line in enumerate(lines):
             row = of_size.get(line)
-            spread = row.figures.get("messages_per_s") if row else None
+            spread = row.figures.get("per_second") if row else None
             if spread is None:
                 _mark_failed(panel, at, row)
                 continue
@@ -106,10 +106,10 @@ def _draw_latency(figure: Any, rows: Sequence[Row]) -> None:
         values: list[float] = []
         for at, line in enumerate(lines):
             row = of_size.get(line)
-            if row is None or "p50" not in row.figures:
+            if row is None or "p50_us" not in row.figures:
                 _mark_failed(panel, at, row)
                 continue
-            medians = [row.figures[name].median for name in PERCENTILES]
+            medians = [row.figures[name].median for name in SHOWN]
             colour = _colour(line)
             panel.plot(medians, [at] * len(medians), color=colour, lw=1)
             for median, marker in zip(medians, MARKERS, strict=True):
@@ -126,9 +126,10 @@ def _draw_latency(figure: Any, rows: Sequence[Row]) -> None:
         _finish(panel, lines, values, _duration)
         panel.set_title(f"{size:,} bytes", fontsize=9)
         panel.set_xlabel("medians of the rounds", fontsize=9)
-    for name, marker in zip(PERCENTILES, MARKERS, strict=True):
-        panel.plot([], [], marker, color="black", ms=5, label=name)
-    figure.legend(loc="outside lower center", ncols=len(PERCENTILES), fontsize=8)
+    for name, marker in zip(SHOWN, MARKERS, strict=True):
+        label = FIGURES[name].removesuffix(" µs")
+        panel.plot([], [], marker, color="black", ms=5, label=label)
+    figure.legend(loc="outside lower center", ncols=len(SHOWN), fontsize=8)
 
 
 def _panels(figure: Any, count: int) -> list[Any]:

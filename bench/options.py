@@ -6,10 +6,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.durability import Durability
 from bench.payloads import HEADER_BYTES
 from bench.plan import WORKLOADS
 from bench.systems import NAMES
+from pydanube.bench.figures import Durability
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,18 +6,30 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from bench.plan import WORKLOADS, Skip
-from bench.rows import FIGURES, Row, Run, by_table, rows_of
+from bench.rows import FIGURES, Row, Run, Spread, by_table, rows_of
 from bench.run import Measurement
+from pydanube.bench.figures import PERCENTS
+from pydanube.bench.figures import headline as headline_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from bench.figures import Spread
 
-LATENCY_FIGURES = ("p50", "p90", "p99", "p99.9", "max", "lag_p99")
-THROUGHPUT_FIGURES = ("messages_per_s", "mb_per_s")
+LATENCY_FIGURES = (*PERCENTS, "max_us", "lag_p99")
+THROUGHPUT_FIGURES = ("per_second", "mb_per_second")
 COSTS = ("client_cpu_s_per_million", "server_cpu_s_per_million", "server_peak_mb")
+
+OLD_NAMES = {
+    "messages_per_s": "per_second",
+    "mb_per_s": "mb_per_second",
+    "p50": "p50_us",
+    "p90": "p90_us",
+    "p99": "p99_us",
+    "p99.9": "p999_us",
+    "max": "max_us",
+}
+"""The names of figures in earlier results."""
 
 
 def to_json(measurement: Measurement) -> str:
@@ -31,6 +43,10 @@ def read(path: Path) -> Measurement:
     told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     told.pop("rows")
     runs = [Run(**run) for run in told.pop("runs")]
+    for run in runs:
+        for old, new in OLD_NAMES.items():
+            if old in run.figures:
+                run.figures[new] = run.figures.pop(old)
     skips = [
         Skip(skip["line"], skip["reason"], tuple(skip["workloads"]))
         for skip in told.pop("skips")
@@ -95,16 +111,8 @@ def headline(run: Run) -> str:
     what = f"{run.line}, {run.message_bytes:,} B"
     if run.failure is not None:
         return f"{what}: FAILED: {run.failure}"
-    figures = run.figures
-    if WORKLOADS[run.workload].shows_latency:
-        return (
-            f"{what}: p50 {figures['p50']:,.0f} µs, p99 {figures['p99']:,.0f} µs, "
-            f"max {figures['max']:,.0f} µs ({run.messages:,} messages)"
-        )
-    return (
-        f"{what}: {_number(figures['messages_per_s'])} messages/s, "
-        f"{_number(figures['mb_per_s'])} MB/s ({run.messages:,} messages)"
-    )
+    text = headline_of(run.figures, shows_latency=WORKLOADS[run.workload].shows_latency)
+    return f"{what}: {text} ({run.messages:,} messages)"
 
 
 def _conditions(measurement: Measurement) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from bench.figures import Spread
+from pydanube.bench.figures import FIGURES as CLIENT_FIGURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,19 +34,27 @@ class Run:
 
 
 FIGURES = {
-    "messages_per_s": "messages/s",
-    "mb_per_s": "MB/s",
-    "p50": "p50 µs",
-    "p90": "p90 µs",
-    "p99": "p99 µs",
-    "p99.9": "p99.9 µs",
-    "max": "max µs",
-    "client_cpu_s_per_million": "client CPU s/M",
+    **CLIENT_FIGURES,
     "server_cpu_s_per_million": "server CPU s/M",
     "server_peak_mb": "server peak MB",
     "lag_p99": "sender lag p99 µs",
 }
 """The figures and their titles in a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The median of several rounds, with the lowest and the highest."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Spread | None:
+        """Return the spread of *values*; None of none."""
+        found = list(values)
+        return cls(median(found), min(found), max(found)) if found else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

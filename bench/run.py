@@ -128,10 +128,7 @@ def measure(
 def interruptible() -> Iterator[None]:
     """Handle SIGTERM like Ctrl-C, so that everything is cleaned up."""
 
-    def end(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, end)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:

@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import re
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pydanube
+from bench.usage import memory_bytes
 from pydanube.bench.machine import measure_machine
+from pydanube.demo.broker_process import BrokerProcess, running_broker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,59 +34,45 @@ AT_ONCE = 64
 
 
 class Broker:
-    """A broker process."""
+    """A broker process that can be restarted on its data."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._process: subprocess.Popen[str] | None = None
-        self.url = self.http_url = ""
+        self._stack = ExitStack()
+        self._process: BrokerProcess | None = None
+
+    @property
+    def process(self) -> BrokerProcess:
+        """The running process."""
+        assert self._process is not None
+        return self._process
+
+    @property
+    def url(self) -> str:
+        """The URL for clients."""
+        return self.process.url()
 
     def start(self) -> float:
         """Start the broker and return the seconds until it was ready."""
         before = time.perf_counter()
-        options = ["--data-dir", str(self._directory / "data")]
-        for port in ("stream", "grpc", "admin", "http"):
-            options += [f"--{port}-port", "0"]
-        with (self._directory / "log").open("a") as log:
-            self._process = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-m", "pydanube.cli.main", "broker", *options],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if found := re.search(r"stream +(danube://\S+)", line):
-                self.url = found[1]
-            if found := re.search(r"http +(http://\S+)", line):
-                self.http_url = found[1]
-                return time.perf_counter() - before
-        raise SystemExit(f"the broker ended; see {self._directory / 'log'}")
+        running = running_broker(self._directory / "data", self._directory / "log", {})
+        self._process = self._stack.enter_context(running)
+        return time.perf_counter() - before
 
-    def stop(self, number: signal.Signals = signal.SIGTERM) -> float:
+    def stop(self) -> float:
         """Stop the broker and return the seconds that it took."""
-        if self._process is None:
-            return 0.0
         before = time.perf_counter()
-        process, self._process = self._process, None
-        process.send_signal(number)
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
+        self._stack.close()
         return time.perf_counter() - before
 
     def memory_mb(self) -> float:
         """Return the broker's resident memory."""
-        assert self._process is not None
-        status = Path(f"/proc/{self._process.pid}/status").read_text()
-        found = re.search(r"VmRSS:\s+(\d+) kB", status)
-        assert found is not None
-        return int(found[1]) / 1024
+        return memory_bytes([self.process.pid]) / 2**20
 
     def get(self, path: str) -> tuple[float, int]:
         """Request a page over HTTP and return the seconds and bytes of the response."""
         before = time.perf_counter()
-        url = self.http_url + path
+        url = self.process.url("http") + path
         with urllib.request.urlopen(url) as answer:  # noqa: S310
             size = len(answer.read())
         return time.perf_counter() - before, size

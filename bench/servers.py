@@ -37,7 +37,7 @@ def running(
     command: Sequence[str | Path],
     log: Path,
     *,
-    is_ready: Callable[[], bool],
+    is_ready: Callable[[], object],
     environ: Mapping[str, str] | None = None,
     stop_with: signal.Signals = signal.SIGTERM,
 ) -> Iterator[int]:
@@ -108,7 +108,7 @@ def _wait(
     process: subprocess.Popen[bytes],
     program: str,
     log: Path,
-    is_ready: Callable[[], bool],
+    is_ready: Callable[[], object],
 ) -> None:
     give_up_at = time.monotonic() + START_WAIT_S
     while time.monotonic() < give_up_at:

@@ -23,6 +23,7 @@ from bench.rows import Run
 from bench.systems.system import BenchFailed
 from bench.usage import Meter
 from bench.worker_pool import WorkerPool, worker_pool
+from pydanube.bench.figures import rate_figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -200,9 +201,7 @@ class Bench:
         ended_ns = max(result["ended_ns"] for result in results.values())
         seconds = (ended_ns - began_ns) / 1e9
         client_cpu_s = sum(result["cpu_s"] for result in results.values())
-        figures = {
-            "messages_per_s": messages / seconds,
-            "mb_per_s": messages * job["message_bytes"] / seconds / 1e6,
+        figures = rate_figures(messages, job["message_bytes"], seconds) | {
             "client_cpu_s_per_million": client_cpu_s / messages * 1e6,
             "server_cpu_s_per_million": meter.cpu_s / messages * 1e6,
             "server_peak_mb": meter.peak_bytes / 1e6,
@@ -210,7 +209,7 @@ class Bench:
         for result in results.values():
             figures |= result.get("latency_us", {})
             if "lag_us" in result:
-                figures["lag_p99"] = result["lag_us"]["p99"]
+                figures["lag_p99"] = result["lag_us"]["p99_us"]
         return Outcome(messages, seconds, figures)
 
 

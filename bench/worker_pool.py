@@ -47,7 +47,8 @@ class WorkerPool:
                 stderr=log,
                 text=True,
                 cwd=ROOT,
-                env=clean_environ(),
+                # The interpreter of another client does not have this project.
+                env=clean_environ() | {"PYTHONPATH": str(ROOT / "src")},
                 start_new_session=True,
             )
         self._processes[name] = process

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import re
-import sys
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from bench.durability import Durability
 from bench.plan import WORKLOADS
 from bench.servers import running
 from bench.systems.inbox import Inbox
@@ -20,18 +17,18 @@ from bench.systems.system import (
     System,
     Variant,
 )
+from pydanube.bench.figures import Durability
+from pydanube.bench.workloads import CHUNK_MESSAGES, RECEIVED_MAX, Sender
+from pydanube.demo.broker_process import COMMAND, printed_url
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-WINDOW_BATCHES = 16
 CHUNK_BYTES = 512 * 1024
-CHUNK_MESSAGES = 1000
 FEW_MESSAGES = 100
 PREFETCH_MESSAGES = 20_000
-RECEIVED_MAX = 10_000
 AT_MOST_ONCE = (
     "a non-reliable topic drops what its consumers are not quick enough for, so there "
     "is no figure without loss"
@@ -72,29 +69,16 @@ def serving(variant: Variant, directory: Path, workload: str) -> Iterator[Server
     """
     log = directory / "log"
     environ = {"DANUBE_STORAGE__SEAL_AGE_S": "0"} if workload == "backlog" else {}
-    command: list[str | Path] = [
-        *(sys.executable, "-m", "pydanube.cli.main", "broker"),
-        *("--data-dir", directory / "data", "--stream-port", "0"),
-        *("--http-port", "0", "--grpc-port", "0", "--admin-port", "0"),
-    ]
+    command = [*COMMAND, str(directory / "data")]
     with running(
-        command, log, is_ready=lambda: _url(log, "grpc") is not None, environ=environ
+        command, log, is_ready=lambda: printed_url(log, "http"), environ=environ
     ) as pid:
         endpoint = {
-            "url": _url(log, "stream"),
-            "grpc_url": _url(log, "grpc"),
+            "url": printed_url(log, "stream"),
+            "grpc_url": printed_url(log, "grpc"),
             "variant": variant.name,
         }
         yield Server(endpoint=endpoint, pids=(pid,))
-
-
-def _url(log: Path, listener: str) -> str | None:
-    printed = log.read_text(errors="replace")
-    if listener == "stream":
-        found = re.search(r"danube://[\w.:\[\]-]+:\d+", printed)
-        return found and found[0]
-    found = re.search(rf"^ +{listener} +(\S+)$", printed, re.MULTILINE)
-    return found and found[1]
 
 
 class Danube(System):
@@ -214,42 +198,20 @@ class DanubePublisher(Publisher):
 
     def __init__(self, producers: dict[str, Any], tasks: asyncio.TaskGroup) -> None:
         self._producers = producers
-        self._tasks = tasks
-        self._free = asyncio.Semaphore(WINDOW_BATCHES)
-        self._batches_on_way = 0
-        self._sent_without_yield = 0
+        self._sender = Sender(tasks)
 
     async def send(self, topic: str, payloads: list[bytes]) -> None:
-        if len(payloads) <= FEW_MESSAGES and not self._batches_on_way:
-            producer = self._producers[topic]
-            await producer.wait_for_capacity()
-            for payload in payloads:
-                producer.send_nowait(payload)
-            self._sent_without_yield += len(payloads)
-            if self._sent_without_yield >= CHUNK_MESSAGES:
-                # Let the event loop read receipts.
-                self._sent_without_yield = 0
-                await asyncio.sleep(0)
+        producer = self._producers[topic]
+        if len(payloads) <= FEW_MESSAGES and not self._sender.batches_in_flight:
+            await self._sender.send_each(producer, payloads)
             return
         step = max(1, min(CHUNK_MESSAGES, CHUNK_BYTES // len(payloads[0])))
         for at in range(0, len(payloads), step):
-            await self._free.acquire()
             batch = payloads if step >= len(payloads) else payloads[at : at + step]
-            self._batches_on_way += 1
-            self._tasks.create_task(self._send(self._producers[topic], batch))
-
-    async def _send(self, producer: Any, batch: list[bytes]) -> None:
-        await producer.send_batch(batch)
-        self._batches_on_way -= 1
-        self._free.release()
+            await self._sender.send(producer, batch)
 
     async def flush(self) -> None:
-        for producer in self._producers.values():
-            await producer.flush()
-        for _ in range(WINDOW_BATCHES):
-            await self._free.acquire()
-        for _ in range(WINDOW_BATCHES):
-            self._free.release()
+        await self._sender.flush(*self._producers.values())
 
     async def send_one(self, topic: str, payload: bytes) -> None:
         await self._producers[topic].send(payload)

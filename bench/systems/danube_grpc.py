@@ -10,7 +10,6 @@ import venv
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from bench.durability import Durability
 from bench.systems import danube
 from bench.systems.inbox import Inbox
 from bench.systems.system import (
@@ -23,6 +22,7 @@ from bench.systems.system import (
     System,
     Variant,
 )
+from pydanube.bench.figures import Durability
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence

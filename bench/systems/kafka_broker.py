@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.durability import Durability
 from bench.plan import WORKLOADS
 from bench.servers import HOST, accepts, clean_environ, free_port, running
 from bench.systems.system import BenchFailed, Server, Variant
+from pydanube.bench.figures import Durability
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from bench.durability import Durability
 from bench.packages import find_program, missing_of, program_version, versions_of
 from bench.servers import HOST, accepts, free_port, running
 from bench.systems.system import (
@@ -20,6 +19,7 @@ from bench.systems.system import (
     System,
     Variant,
 )
+from pydanube.bench.figures import Durability
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence

@@ -6,7 +6,6 @@ import asyncio
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from bench.durability import Durability
 from bench.packages import missing_of, versions_of
 from bench.servers import HOST
 from bench.systems import rabbitmq
@@ -19,6 +18,7 @@ from bench.systems.system import (
     System,
     Variant,
 )
+from pydanube.bench.figures import Durability
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from bench.durability import Durability
 from bench.packages import find_program, missing_of, program_version, versions_of
 from bench.servers import HOST, accepts, free_port, running
 from bench.systems.system import (
@@ -18,6 +17,7 @@ from bench.systems.system import (
     System,
     Variant,
 )
+from pydanube.bench.figures import Durability
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence

@@ -20,8 +20,8 @@ def broker_url(tmp_path_factory):
         "DANUBE_STORAGE__SEAL_BYTES": str(SEAL_BYTES),
         "DANUBE_STORAGE__SEAL_INTERVAL_S": "0.05",
     }
-    with running_broker(directory / "data", directory / "log", settings) as url:
-        yield url
+    with running_broker(directory / "data", directory / "log", settings) as broker:
+        yield broker.url()
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,8 @@
 """The demo, with a part of its input."""
 
-import io
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import psutil
@@ -13,23 +11,15 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 
-from rich.console import Console
-
-from pydanube import demo
+from support.commands import DANUBE, danube
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
 
-SCRIPT = """
-import sys
-from pathlib import Path
-from pydanube import demo
-sys.exit(demo.run(small=True, seconds=float(sys.argv[2]), output=Path(sys.argv[1])))
-"""
-
 
 def start(output, seconds):
+    options = ["--small", "--seconds", str(seconds), "--output", str(output)]
     return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(output), str(seconds)],
+        [*DANUBE, "demo", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -46,6 +36,7 @@ def test_demo_proves_exactly_once(tmp_path):
     printed, _ = process.communicate(timeout=240)
     assert process.returncode == 0, printed
     assert "nothing lost, nothing duplicated" in printed
+    assert "✗" not in printed
     assert str(output / "danube-demo.png") in printed
     assert (output / "danube-demo.png").read_bytes().startswith(b"\x89PNG")
     assert "Traceback" not in printed
@@ -76,6 +67,6 @@ def test_interrupted_demo_leaves_no_process(tmp_path, number):
 
 def test_non_empty_directory_is_refused(tmp_path):
     (tmp_path / "something").write_text("x")
-    console = Console(file=io.StringIO(), width=200)
-    assert demo.run(directory=tmp_path, output=tmp_path, console=console) == 2
-    assert "is not empty" in console.file.getvalue()
+    done = danube("demo", "--directory", str(tmp_path), "--output", str(tmp_path))
+    assert done.returncode == 2
+    assert "is not empty" in done.stderr

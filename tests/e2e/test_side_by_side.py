@@ -50,7 +50,7 @@ def test_pydanube_is_measured_beside_a_peer(tmp_path):
     assert {row["line"].partition("/")[0] for row in told["rows"]} == set(systems)
     for row in told["rows"]:
         assert row["failures"] == []
-        assert row["figures"]["messages_per_s"]["median"] > 0
+        assert row["figures"]["per_second"]["median"] > 0
         assert row["figures"]["server_peak_mb"]["median"] > 0
     assert "danube/written" in page
     assert (tmp_path / "out" / "results.md").read_text() == page.removesuffix("\n")

@@ -9,27 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import time
+from itertools import count, repeat
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
 
-from pydanube.aio.loops import new_loop
-from pydanube.bench.workloads import (
-    RECEIVE_TIMEOUT_S,
+from pydanube.bench.figures import latency_figures
+from pydanube.bench.native_workloads import (
     SUBSCRIPTION,
     LostMessages,
-    percentiles_of,
     random_payloads,
+    run,
 )
+from pydanube.bench.workloads import STALL_S, Clock, publish_each
 from pydanube.wire.pb import danube_api_pb2 as pb
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
     from google.protobuf.message import Message
 
-    from pydanube.bench.workloads import Figures
+    from pydanube.bench.figures import Figures
 
 ACKS_IN_FLIGHT = 64
 
@@ -52,34 +52,28 @@ def publish_calls(
                 producer_name="bench", topic_name=topic, dispatch_strategy=pb.Reliable
             )
         )
-        send = _unary(channel, "ProducerService/SendMessage", pb.MessageResponse)
+        call = _unary(channel, "ProducerService/SendMessage", pb.MessageResponse)
         msg_id = pb.MsgID(producer_id=producer.producer_id, topic_name=topic)
-        [payload] = random_payloads(1, message_bytes)
-        times: list[float] = []
-        left = iter(range(messages))
+        numbers = count()
 
-        async def call() -> None:
-            for number in left:
-                before = time.perf_counter()
-                await send(
-                    pb.StreamMessage(
-                        request_id=number,
-                        msg_id=msg_id,
-                        payload=payload,
-                        publish_time=time.time_ns() // 1_000_000,
-                        producer_name="bench",
-                    )
+        async def send(payload: bytes) -> None:
+            await call(
+                pb.StreamMessage(
+                    request_id=next(numbers),
+                    msg_id=msg_id,
+                    payload=payload,
+                    publish_time=time.time_ns() // 1_000_000,
+                    producer_name="bench",
                 )
-                times.append(time.perf_counter() - before)
+            )
 
-        began = time.time_ns()
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(in_flight):
-                tasks.create_task(call())
-        ended = time.time_ns()
-        return {"began_ns": began, "ended_ns": ended, **percentiles_of(times)}
+        [payload] = random_payloads(1, message_bytes)
+        clock = Clock()
+        times = await publish_each(send, repeat(payload, messages), in_flight=in_flight)
+        return clock.end() | latency_figures(sorted(times))
 
-    return _run(grpc_url, work)
+    address = grpc_url.removeprefix("http://")
+    return run(lambda: grpc.aio.insecure_channel(address), work)
 
 
 def receive_calls(_: str, topic: str, *, grpc_url: str, messages: int) -> Figures:
@@ -109,8 +103,8 @@ def receive_calls(_: str, topic: str, *, grpc_url: str, messages: int) -> Figure
             )
             free.release()
 
-        began = time.time_ns()
-        async with asyncio.timeout(RECEIVE_TIMEOUT_S), asyncio.TaskGroup() as tasks:
+        clock = Clock()
+        async with asyncio.timeout(STALL_S), asyncio.TaskGroup() as tasks:
             stream = receive(pb.ReceiveRequest(consumer_id=consumer.consumer_id))
             for expected in range(messages):
                 message: Any = await stream.read()
@@ -120,33 +114,17 @@ def receive_calls(_: str, topic: str, *, grpc_url: str, messages: int) -> Figure
                     )
                 await free.acquire()
                 tasks.create_task(ack(message.msg_id))
-        ended = time.time_ns()
+        figures = clock.end()
         stream.cancel()
-        return {"began_ns": began, "ended_ns": ended}
+        return figures
 
-    return _run(grpc_url, work)
+    address = grpc_url.removeprefix("http://")
+    return run(lambda: grpc.aio.insecure_channel(address), work)
 
 
 def _unary(channel: grpc.aio.Channel, method: str, answer: type[Message]) -> Any:
-    def serialize(request: Message) -> bytes:
-        return request.SerializeToString()
-
     return channel.unary_unary(
         f"/danube.{method}",
-        request_serializer=serialize,
+        request_serializer=methodcaller("SerializeToString"),
         response_deserializer=answer.FromString,
     )
-
-
-def _run(
-    grpc_url: str, work: Callable[[grpc.aio.Channel], Coroutine[Any, Any, Figures]]
-) -> Figures:
-    async def run() -> Figures:
-        address = grpc_url.removeprefix("http://")
-        async with grpc.aio.insecure_channel(address) as channel:
-            cpu_began = time.process_time()
-            figures = await work(channel)
-            return figures | {"cpu_s": time.process_time() - cpu_began}
-
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        return runner.run(run())

@@ -9,6 +9,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pydanube.bench.figures import percentile
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -46,7 +48,7 @@ def _median_sync_us(directory: Path) -> float:
             before = time.perf_counter()
             os.fdatasync(file.fileno())
             times.append(time.perf_counter() - before)
-    return percentile(times, 50) * 1e6
+    return percentile(sorted(times), 50) * 1e6
 
 
 def _copy_gb_s() -> float:
@@ -57,10 +59,3 @@ def _copy_gb_s() -> float:
     before = time.perf_counter()
     target[:] = source
     return _COPY_BYTES / (time.perf_counter() - before) / 1e9
-
-
-def percentile(values: list[float], percent: float) -> float:
-    """Return the value below which *percent* of *values* are."""
-    ordered = sorted(values)
-    at = min(len(ordered) - 1, int(len(ordered) * percent / 100))
-    return ordered[at]

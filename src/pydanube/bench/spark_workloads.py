@@ -19,12 +19,9 @@ from typing import TYPE_CHECKING, Any
 import pydanube
 import pydanube.sync
 from pydanube.aio.loops import new_loop
-from pydanube.bench.workloads import (
-    RECEIVE_TIMEOUT_S,
-    Figures,
-    LostMessages,
-    percentiles_of,
-)
+from pydanube.bench.figures import latency_figures
+from pydanube.bench.native_workloads import LostMessages, receive_batches
+from pydanube.bench.workloads import Arrivals
 from pydanube.spark import session
 
 if TYPE_CHECKING:
@@ -33,7 +30,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from pydanube.bench.figures import Figures
     from pydanube.client.client import Client
+    from pydanube.client.messages import MessageBatch
 
 ROUNDS = 3
 """The number of measured reads, whose median counts; a warm-up precedes them."""
@@ -48,9 +47,11 @@ WARM_UP_S = 5.0
 """The time before the measurement begins: the first micro-batches are slow."""
 
 
-def read_tables(url: str, topic: str, *, message_bytes: int) -> Figures:
+def read_tables(
+    url: str, topic: str, *, message_bytes: int
+) -> dict[str, tuple[int, float]]:
     """
-    Measure the messages per second of each way to read *topic*.
+    Measure each way to read *topic*: the number of messages and the seconds.
 
     Raises:
         LostMessages: A read did not return every message.
@@ -58,28 +59,29 @@ def read_tables(url: str, topic: str, *, message_bytes: int) -> Figures:
     files, sealed, end = _wait_for_segments(url, topic, message_bytes)
     with _spark() as (spark, _):
         source = spark.read.format("danube").options(url=url, subscribe=topic)
-        figures = {
-            "topic": _read_rate(source.load(), end),
-            "topic_messages": float(end),
-            "segments_messages": float(sealed),
-        }
+        measured = {"Spark reads a topic": _read(source.load(), end)}
+        # There may be too few messages for a segment.
         if files:
             # The broker may seal more during the measurement.
             ends = json.dumps({topic: sealed})
             segments = source.options(tail="none", endingOffsets=ends).load()
-            figures["segments"] = _read_rate(segments, sealed)
-            figures["parquet"] = _read_rate(spark.read.parquet(*files), sealed)
-    return figures
+            measured["Spark reads its segments"] = _read(segments, sealed)
+            parquet = spark.read.parquet(*files)
+            name = "Spark's Parquet source reads the same files"
+            measured[name] = _read(parquet, sealed)
+    return measured
 
 
-def write_table(url: str, topic: str, *, messages: int, message_bytes: int) -> Figures:
+def write_table(
+    url: str, topic: str, *, messages: int, message_bytes: int
+) -> dict[str, float]:
     """
-    Measure the rows per second that Spark generates and writes, in each mode.
+    Measure the seconds in which Spark generates and writes *messages*, in each mode.
 
     Raises:
         LostMessages: The topic does not have every message.
     """
-    figures = {}
+    measured = {}
     with _spark() as (spark, _), pydanube.sync.connect(url) as client:
         for mode in MODES:
             options = {"url": url, "topic": topic, "mode": mode}
@@ -87,10 +89,10 @@ def write_table(url: str, topic: str, *, messages: int, message_bytes: int) -> F
             end = client.describe_topic(topic).end_offset + messages
             began = time.perf_counter()
             _write(spark, messages, message_bytes, options)
-            figures[mode] = messages / (time.perf_counter() - began)
+            measured[mode] = time.perf_counter() - began
             if client.describe_topic(topic).end_offset != end:
                 raise LostMessages(f"the topic does not have {messages} messages")
-    return figures
+    return measured
 
 
 def stream_latency(url: str, topic: str, *, messages: int) -> Figures:
@@ -111,18 +113,17 @@ def stream_latency(url: str, topic: str, *, messages: int) -> Figures:
                 query.stop()
         finally:
             client.delete_topic(copy, force=True)
-    return percentiles_of(times)
+    return latency_figures(sorted(times))
 
 
 @contextmanager
 def _spark() -> Iterator[tuple[SparkSession, Path]]:
     """Yield a session and a temporary directory."""
-    with tempfile.TemporaryDirectory(prefix="danube-bench-") as name:
-        spark = session("danube bench", log_file=Path(name) / "spark.log")
-        try:
-            yield spark, Path(name)
-        finally:
-            spark.stop()
+    with (
+        tempfile.TemporaryDirectory(prefix="danube-bench-") as name,
+        session("danube bench", log_file=Path(name) / "spark.log") as spark,
+    ):
+        yield spark, Path(name)
 
 
 def _wait_for_segments(
@@ -140,18 +141,17 @@ def _wait_for_segments(
             time.sleep(0.1)
 
 
-def _read_rate(rows: DataFrame, messages: int) -> float:
+def _read(rows: DataFrame, messages: int) -> tuple[int, float]:
+    """Return *messages* and the seconds in which Spark reads them."""
     count = rows.count()
     if count != messages:
         raise LostMessages(f"Spark has read {count} of {messages} messages")
-    seconds = [_read(rows) for _ in range(ROUNDS)]
-    return messages / statistics.median(seconds)
-
-
-def _read(rows: Any) -> float:
-    began = time.perf_counter()
-    rows.write.format("noop").mode("overwrite").save()
-    return time.perf_counter() - began
+    times = []
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
+        rows.write.format("noop").mode("overwrite").save()
+        times.append(time.perf_counter() - began)
+    return messages, statistics.median(times)
 
 
 def _write(
@@ -179,22 +179,16 @@ def _copy(
     return query
 
 
-async def _measure(url: str, topic: str, copy: str, messages: int) -> list[float]:
+async def _measure(url: str, topic: str, copy: str, messages: int) -> list[int]:
     count = messages + round(WARM_UP_S * RATE_PER_S)
     async with pydanube.connect(url) as client:
         # The stream is ready when it has copied one message.
         async with client.producer(topic) as producer:
             await producer.send(b"%d" % time.time_ns())
         await _receive(client, copy, 1)
-        return await _measure_open(client, topic, copy, messages, count)
-
-
-async def _measure_open(
-    client: Client, topic: str, copy: str, messages: int, count: int
-) -> list[float]:
-    async with asyncio.TaskGroup() as tasks:
-        receiving = tasks.create_task(_receive(client, copy, count))
-        tasks.create_task(_publish(client, topic, count))
+        async with asyncio.TaskGroup() as tasks:
+            receiving = tasks.create_task(_receive(client, copy, count))
+            tasks.create_task(_publish(client, topic, count))
     # In the order of arrival, which is that of the topic.
     return receiving.result()[-messages:]
 
@@ -208,16 +202,17 @@ async def _publish(client: Client, topic: str, count: int) -> None:
             producer.send_nowait(b"%d" % due)
 
 
-async def _receive(client: Client, topic: str, count: int) -> list[float]:
-    times: list[float] = []
+async def _receive(client: Client, topic: str, count: int) -> list[int]:
+    times: list[int] = []
+
+    def keep(batch: MessageBatch, _: int) -> None:
+        now = time.time_ns()
+        times.extend(now - int(payload) for payload in batch.payloads)
+
     async with client.consumer(
         topic, subscription="bench", start="earliest"
     ) as consumer:
-        while len(times) < count:
-            batch = await consumer.receive_batch(timeout_s=RECEIVE_TIMEOUT_S)
-            if not batch:
-                raise LostMessages(f"only {len(times)} of {count} messages came")
-            now = time.time_ns()
-            times += [(now - int(payload)) / 1e9 for payload in batch.payloads]
-            await consumer.ack(batch)
+        await receive_batches(Arrivals(count), consumer, keep)
+    if len(times) < count:
+        raise LostMessages(f"only {len(times)} of {count} messages came")
     return times

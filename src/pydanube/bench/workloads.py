@@ -1,265 +1,177 @@
 """
-The workloads, each a function that runs in its own process.
+The work that is timed: publishing and consuming, with any client of any system.
 
-The functions return their measurements as a dict.  Consumers check that they received
-every offset once and in order, because figures with lost messages are meaningless.
+It needs only the standard library, for the workers of other systems.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 import time
-from typing import TYPE_CHECKING, Any
-
-import pydanube
-from pydanube.aio.loops import new_loop
-from pydanube.bench.machine import percentile
-from pydanube.model.batch import batch_of
-from pydanube.model.errors import BrokerError
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Iterable, Sequence, Sized
 
-    import pyarrow as pa
+    from pydanube.bench.figures import Figures
 
-    from pydanube.client.client import Client
-    from pydanube.client.partitioned_producer import PartitionedProducer
-    from pydanube.client.producer import Producer
+T = TypeVar("T", bound="Sized")
 
 WINDOW_BATCHES = 16
-"""The number of batches in flight."""
-RECEIVE_TIMEOUT_S = 60.0
-SUBSCRIPTION = "bench"
-
-Figures = dict[str, float]
-
-
-class LostMessages(BrokerError):
-    """Offsets were missing, repeated or out of order."""
-
-    code = "lost_messages"
+"""The number of batches that pydanube has in flight."""
+CHUNK_MESSAGES = 1000
+"""The number of messages that are sent before the event loop does something else."""
+RECEIVED_MAX = 10_000
+"""The maximum number of messages that pydanube receives at once."""
+RECEIVE_WAIT_S = 0.25
+STALL_S = 60.0
+"""A subscription that receives nothing for this time has lost the missing messages."""
 
 
-def publish_batches(
-    url: str,
-    topic: str,
+class Clock:
+    """The time and the processor time since the start of a measurement."""
+
+    def __init__(self, began_ns: int | None = None) -> None:
+        """*began_ns* is a time of the monotonic clock, which all processes share."""
+        self._began_ns = began_ns or time.monotonic_ns()
+        self._cpu_s = time.process_time()
+
+    def end(self, ended_ns: int | None = None) -> Figures:
+        """Return the times of a measurement that ended now or at *ended_ns*."""
+        return {
+            "began_ns": self._began_ns,
+            "ended_ns": ended_ns or time.monotonic_ns(),
+            "cpu_s": time.process_time() - self._cpu_s,
+        }
+
+
+async def publish(
+    send: Callable[[int, int], Awaitable[object]],
+    flush: Callable[[], Awaitable[object]],
     *,
     messages: int,
-    message_bytes: int,
-    batch_messages: int,
-    keys: int = 0,
-) -> Figures:
-    """Publish in batches, several in flight, with *keys* different keys, if any."""
+    chunk: int,
+    end_ns: int = 0,
+) -> int:
+    """
+    Publish as fast as possible, *chunk* messages at a time; return their number.
 
-    async def work(client: Client) -> Figures:
-        payloads = random_payloads(batch_messages, message_bytes)
-        batch: list[bytes] | pa.RecordBatch = payloads
-        if keys:
-            batch = batch_of(payloads, keys=_keys(batch_messages, keys))
-        free = asyncio.Semaphore(WINDOW_BATCHES)
-
-        async def send(producer: Producer | PartitionedProducer) -> None:
-            await producer.send_batch(batch)
-            free.release()
-
-        async with client.producer(topic) as producer:
-            began = time.time_ns()
-            async with asyncio.TaskGroup() as tasks:
-                for _ in range(messages // batch_messages):
-                    await free.acquire()
-                    tasks.create_task(send(producer))
-            return {"began_ns": began, "ended_ns": time.time_ns()}
-
-    return _run(url, work)
+    ``send(first, count)`` returns when more may be sent, ``flush()`` when everything is
+    acknowledged.  Publishing ends with *messages*, or at *end_ns* if that is not 0.
+    """
+    sent = 0
+    while sent < messages and not (end_ns and time.monotonic_ns() > end_ns):
+        count = min(chunk, messages - sent)
+        await send(sent, count)
+        sent += count
+    await flush()
+    return sent
 
 
-def publish_one_by_one(
-    url: str, topic: str, *, messages: int, message_bytes: int
-) -> Figures:
-    """Publish with ``send_nowait``, message by message."""
+async def publish_each(
+    send: Callable[[bytes], Awaitable[object]],
+    payloads: Iterable[bytes],
+    *,
+    in_flight: int = 1,
+) -> list[int]:
+    """
+    Publish each message with a call of its own, with *in_flight* calls at a time.
 
-    async def work(client: Client) -> Figures:
-        payloads = random_payloads(1000, message_bytes)
-        async with client.producer(topic) as producer:
-            began = time.time_ns()
-            for base in range(0, messages, 1000):
-                await producer.wait_for_capacity()
-                for payload in payloads[: messages - base]:
-                    producer.send_nowait(payload)
-                # Let the event loop read receipts.
-                await asyncio.sleep(0)
+    Return the nanoseconds from each call to its acknowledgement.
+    """
+    times: list[int] = []
+    left = iter(payloads)
+
+    async def call() -> None:
+        for payload in left:
+            before = time.perf_counter_ns()
+            await send(payload)
+            times.append(time.perf_counter_ns() - before)
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(in_flight):
+            tasks.create_task(call())
+    return times
+
+
+class Sender:
+    """
+    Publishes with pydanube: batches, or single messages that the client batches.
+
+    ``WINDOW_BATCHES`` batches are in flight, to all producers together.
+    """
+
+    def __init__(self, tasks: asyncio.TaskGroup) -> None:
+        self.batches_in_flight = 0
+        self._tasks = tasks
+        self._free = asyncio.Semaphore(WINDOW_BATCHES)
+        self._sent_without_yield = 0
+
+    async def send(self, producer: Any, batch: Any) -> None:
+        """Send *batch*; return when another may be sent."""
+        await self._free.acquire()
+        self.batches_in_flight += 1
+        self._tasks.create_task(self._send(producer, batch))
+
+    async def _send(self, producer: Any, batch: Any) -> None:
+        await producer.send_batch(batch)
+        self.batches_in_flight -= 1
+        self._free.release()
+
+    async def send_each(self, producer: Any, payloads: Sequence[bytes]) -> None:
+        """Send messages with ``send_nowait``; return when more may be sent."""
+        await producer.wait_for_capacity()
+        for payload in payloads:
+            producer.send_nowait(payload)
+        self._sent_without_yield += len(payloads)
+        if self._sent_without_yield >= CHUNK_MESSAGES:
+            # Let the event loop read receipts.
+            self._sent_without_yield = 0
+            await asyncio.sleep(0)
+
+    async def flush(self, *producers: Any) -> None:
+        """Wait until everything that was sent is acknowledged."""
+        for producer in producers:
             await producer.flush()
-            return {"began_ns": began, "ended_ns": time.time_ns()}
-
-    return _run(url, work)
-
-
-def consume(
-    url: str,
-    topic: str,
-    *,
-    messages: int,
-    consumers: int = 1,
-    subscription_type: str = "exclusive",
-) -> Figures:
-    """
-    Consume and acknowledge in batches, with *consumers* of one subscription.
-
-    All consumers are in one process, so that only the work depends on their number.
-    Together they must receive every offset once, and a single one in order.
-    """
-
-    async def work(client: Client) -> Figures:
-        ranges: list[tuple[int, int]] = []
-        began = 0
-        left = messages
-        finished = asyncio.Event()
-
-        async def receive(name: str) -> None:
-            nonlocal began, left
-            async with client.consumer(
-                topic,
-                subscription=f"{SUBSCRIPTION}-{subscription_type}",
-                type=subscription_type,
-                name=name,
-                start="earliest",
-                prefetch_messages=10_000,
-            ) as consumer:
-                while left > 0:
-                    batch = await consumer.receive_batch(
-                        max_messages=10_000, timeout_s=0.1
-                    )
-                    if not batch:
-                        continue
-                    began = began or time.time_ns()
-                    ranges.extend(batch.ranges())
-                    left -= len(batch)
-                    await consumer.ack(batch)
-                    stall.reschedule(loop.time() + RECEIVE_TIMEOUT_S)
-                finished.set()
-
-        loop = asyncio.get_running_loop()
-        try:
-            async with (
-                asyncio.timeout(RECEIVE_TIMEOUT_S) as stall,
-                asyncio.TaskGroup() as tasks,
-            ):
-                for number in range(consumers):
-                    tasks.create_task(receive(f"bench-{number}"))
-                await finished.wait()
-                ended = time.time_ns()
-        except TimeoutError:
-            raise LostMessages(f"{left} messages did not come") from None
-        _check_each_once(ranges if consumers == 1 else sorted(ranges), messages)
-        return {"began_ns": began, "ended_ns": ended}
-
-    return _run(url, work)
+        for _ in range(WINDOW_BATCHES):
+            await self._free.acquire()
+        for _ in range(WINDOW_BATCHES):
+            self._free.release()
 
 
-def consume_one_by_one(url: str, topic: str, *, messages: int) -> Figures:
-    """Consume with ``async for``, message by message, and acknowledge each."""
+class Arrivals:
+    """The messages that all consumers of one subscription receive."""
 
-    async def work(client: Client) -> Figures:
-        left = messages
-        byte_count = 0
-        async with client.consumer(
-            topic, subscription=f"{SUBSCRIPTION}-one", start="earliest"
-        ) as consumer:
-            began = time.time_ns()
-            async for message in consumer:
-                byte_count += len(message.payload)
-                await consumer.ack(message)
-                left -= 1
-                if not left:
-                    break
-            ended = time.time_ns()
-        return {"began_ns": began, "ended_ns": ended}
+    def __init__(self, wanted: int | None, stall_s: float = STALL_S) -> None:
+        self.wanted = wanted
+        """The number of published messages; None if it is not known yet."""
+        self.count = 0
+        self.first_ns = 0
+        self.last_ns = 0
+        self._stall_s = stall_s
 
-    return _run(url, work)
+    async def receive(
+        self,
+        receive: Callable[[float], Awaitable[T]],
+        keep: Callable[[T, int], object],
+        ack: Callable[[T], Awaitable[object]],
+    ) -> None:
+        """
+        Receive and acknowledge with one consumer until all messages came, or stalled.
 
-
-def publish_latency(
-    url: str, topic: str, *, messages: int, message_bytes: int
-) -> Figures:
-    """Publish one message at a time and measure the time to its acknowledgement."""
-
-    async def work(client: Client) -> Figures:
-        [payload] = random_payloads(1, message_bytes)
-        times: list[float] = []
-        async with client.producer(topic) as producer:
-            for _ in range(100):
-                await producer.send(payload)
-            for _ in range(messages):
-                before = time.perf_counter()
-                await producer.send(payload)
-                times.append(time.perf_counter() - before)
-        return percentiles_of(times)
-
-    return _run(url, work)
-
-
-def delivery_latency(
-    url: str, topic: str, *, messages: int, message_bytes: int, reliable: bool
-) -> Figures:
-    """Publish one message at a time and measure the time until it is received."""
-
-    async def work(client: Client) -> Figures:
-        [payload] = random_payloads(1, message_bytes)
-        times: list[float] = []
-        async with (
-            client.producer(topic, reliable=reliable) as producer,
-            client.consumer(topic, subscription=f"{SUBSCRIPTION}-way") as consumer,
-        ):
-            for number in range(messages + 100):
-                before = time.perf_counter()
-                pending = producer.send_nowait(payload)
-                message = await consumer.receive(timeout_s=RECEIVE_TIMEOUT_S)
-                if number >= 100:
-                    times.append(time.perf_counter() - before)
-                await consumer.ack(message)
-                await pending
-        return percentiles_of(times)
-
-    return _run(url, work)
-
-
-def _check_each_once(ranges: list[tuple[int, int]], messages: int) -> None:
-    """Raise unless *ranges* have each offset from 0 once, in order."""
-    expected = 0
-    for base, end in ranges:
-        if base != expected:
-            raise LostMessages(f"offset {base} came, not {expected}")
-        expected = end
-    if expected != messages:
-        raise LostMessages(f"{messages - expected} messages did not come")
-
-
-def _keys(count: int, different: int) -> list[bytes]:
-    """Return random keys for *count* messages."""
-    chance = random.Random(4712)  # noqa: S311
-    return [b"key-%d" % chance.randrange(different) for _ in range(count)]
-
-
-def random_payloads(count: int, message_bytes: int) -> list[bytes]:
-    """Return different incompressible payloads: zeros would flatter the storage."""
-    chance = random.Random(4711)  # noqa: S311
-    return [chance.randbytes(message_bytes) for _ in range(count)]
-
-
-def percentiles_of(times: list[float]) -> Figures:
-    """Return the percentiles of *times* in microseconds."""
-    percents = {"p50_us": 50, "p90_us": 90, "p99_us": 99, "p999_us": 99.9}
-    figures = {name: percentile(times, each) * 1e6 for name, each in percents.items()}
-    return figures | {"max_us": max(times) * 1e6}
-
-
-def _run(url: str, work: Callable[[Client], Coroutine[Any, Any, Figures]]) -> Figures:
-    async def run() -> Figures:
-        async with pydanube.connect(url) as client:
-            before = time.process_time()
-            figures = await work(client)
-            return figures | {"cpu_s": time.process_time() - before}
-
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        return runner.run(run())
+        ``receive(timeout_s)`` returns at least one message, or none after the timeout;
+        ``keep(messages, now_ns)`` and ``ack(messages)`` are given what it returned.
+        """
+        self.last_ns = self.last_ns or time.monotonic_ns()
+        while self.wanted is None or self.count < self.wanted:
+            messages = await receive(RECEIVE_WAIT_S)
+            now_ns = time.monotonic_ns()
+            if not messages:
+                if now_ns - self.last_ns > self._stall_s * 1e9:
+                    return
+                continue
+            self.first_ns = self.first_ns or now_ns
+            self.last_ns = now_ns
+            self.count += len(messages)
+            keep(messages, now_ns)
+            await ack(messages)

@@ -17,6 +17,7 @@ from pydanube.model.ranges import RangeSet
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from pydanube.demo.inputs import SourceFile
     from pydanube.demo.publishing import Ledger
     from pydanube.model.ranges import Range
 
@@ -36,44 +37,39 @@ class Claim:
         return self.expected == self.found
 
 
-@dataclass(slots=True)
-class ReadBack:
-    """The offsets read from a topic, from its first message."""
+def prove_topic(
+    subject: str, ledger: Ledger, ranges: Iterable[Range], lag: int | None
+) -> list[Claim]:
+    """
+    Check that a topic has everything that the broker acknowledged.
 
-    offsets: RangeSet
-    repeated: int = 0
-
-    @classmethod
-    def from_ranges(cls, ranges: Iterable[Range]) -> ReadBack:
-        """Sum up *ranges* in the order in which they were read."""
-        found = cls(RangeSet())
-        for base, end in ranges:
-            found.repeated += end - base - found.offsets.add(base, end)
-        return found
-
-
-def prove_topic(subject: str, ledger: Ledger, back: ReadBack) -> list[Claim]:
-    """Check that a topic has everything that the broker acknowledged."""
-    last = back.offsets.last()
-    end = last[1] if last is not None and len(back.offsets) == 1 else -1
+    *ranges* are the offsets that were read from its start, in this order, and *lag* is
+    that of the query as the broker shows it.
+    """
+    offsets, repeated = RangeSet(), 0
+    for base, end in ranges:
+        repeated += end - base - offsets.add(base, end)
+    last = offsets.last()
+    end = last[1] if last is not None and len(offsets) == 1 else -1
     done = ledger.acknowledged
     return _claims(
         subject,
         {
             "messages published = acknowledged": (ledger.published, done),
-            "acknowledged = different offsets read back": (done, back.offsets.count),
-            "offsets read twice": (0, back.repeated),
+            "acknowledged = different offsets read back": (done, offsets.count),
+            "offsets read twice": (0, repeated),
             "one range of offsets without a gap, up to": (done, end),
             "acknowledgements out of order": (0, int(not ledger.are_offsets_ordered)),
+            "lag of the query, as the broker shows it": (0, -1 if lag is None else lag),
         },
     )
 
 
 def prove_lines(
-    subject: str, ledger: Ledger, table: pa.Table, lines_on_disk: Mapping[str, int]
+    subject: str, ledger: Ledger, table: pa.Table, on_disk: Iterable[SourceFile]
 ) -> list[Claim]:
     """Check the table of files, whose rows are sums of one batch and file each."""
-    files = table.group_by("file").aggregate(
+    totals = table.group_by("file").aggregate(
         [
             ("lines", "sum"),
             ("bytes", "sum"),
@@ -82,18 +78,19 @@ def prove_lines(
             ("last_offset", "max"),
         ]
     )
-    same_lines = same_bytes = same = in_place = 0
-    for row in files.to_pylist():
-        expected = ledger.by_key.get(row["file"])
-        if expected is None:
+    rows = {row["file"]: row for row in totals.to_pylist()}
+    count = same_lines = same_bytes = same = in_place = 0
+    for file in on_disk:
+        count += 1
+        row = rows.get(file.name)
+        if row is None:
             continue
         lines = row["lines_sum"]
-        same_lines += lines == lines_on_disk.get(row["file"])
-        same_bytes += row["bytes_sum"] + lines - 1 == expected.byte_count
-        same += row["fingerprint_sum"] == expected.fingerprint
+        same_lines += lines == len(file.lines)
+        same_bytes += row["bytes_sum"] + lines - 1 == file.byte_count
+        same += row["fingerprint_sum"] == ledger.fingerprints.get(file.name)
         # The lines of a file were published together, so their offsets are adjacent.
         in_place += row["last_offset_max"] - row["first_offset_min"] + 1 == lines
-    count = len(lines_on_disk)
     done = ledger.acknowledged
     offsets = _sum(table, "offsets") if _are_disjoint(table) else -1
     return _claims(
@@ -101,7 +98,7 @@ def prove_lines(
         {
             "acknowledged = sum of lines in Delta": (done, _sum(table, "lines")),
             "acknowledged = different offsets in Delta": (done, offsets),
-            "files on disk = files in the table": (count, files.num_rows),
+            "files on disk = files in the table": (count, len(rows)),
             "files with the line count of the disk": (count, same_lines),
             "files with the size of the disk": (count, same_bytes),
             "files whose lines have adjacent offsets": (count, in_place),
@@ -119,17 +116,6 @@ def prove_telemetry(subject: str, ledger: Ledger, table: pa.Table) -> list[Claim
         {
             "acknowledged = sum of messages in Delta": (done, _sum(table, "messages")),
             "differences between what was published and read": (0, difference),
-        },
-    )
-
-
-def prove_lag(backlogs: Mapping[str, int], subscriptions: Iterable[str]) -> list[Claim]:
-    """Check that the broker shows no lag of the queries."""
-    return _claims(
-        "broker",
-        {
-            f"lag of {name}, as the broker shows it": (0, backlogs.get(name, -1))
-            for name in subscriptions
         },
     )
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pydanube.demo.inputs import (
-    SourceFile,
     batches_of,
     fingerprint,
     read_source,
@@ -19,26 +17,18 @@ from pydanube.demo.inputs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
 LINES = "/default/stdlib-lines"
 TELEMETRY = "/default/telemetry"
-LINES_SUBSCRIPTION = "demo-lines"
-TELEMETRY_SUBSCRIPTION = "demo-telemetry"
+NAMES = {LINES: "demo-lines", TELEMETRY: "demo-telemetry"}
+"""The name of each topic's producer and of its subscription."""
 
 BATCH_LINES = 5_000
 FILES_AT_ONCE = 100
 
 SAMPLE_INTERVAL_S = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class KeyTotals:
-    """The totals of the acknowledged messages of one key."""
-
-    byte_count: int
-    fingerprint: int
 
 
 @dataclass(slots=True)
@@ -51,13 +41,9 @@ class Ledger:
     fingerprint: int = 0
     are_offsets_ordered: bool = True
     """Whether every acknowledged offset followed the one before."""
-    by_key: dict[str, KeyTotals] = field(default_factory=dict)
+    fingerprints: dict[str, int] = field(default_factory=dict)
+    """The fingerprint of each file whose lines were acknowledged."""
     duration_s: float = 0.0
-
-    @property
-    def rate(self) -> float:
-        """Return the acknowledged messages per second of publishing."""
-        return self.acknowledged / self.duration_s if self.duration_s else 0.0
 
     def record(self, payloads: Sequence[bytes], offsets: Sequence[int]) -> int:
         """Add acknowledged *payloads* and return their fingerprint."""
@@ -70,16 +56,14 @@ class Ledger:
         return found
 
 
-def publish_lines(
-    client: Any, paths: Sequence[Path], on_progress: Callable[[Ledger], None]
-) -> Ledger:
+def publish_lines(client: Any, paths: Sequence[Path]) -> Ledger:
     """
     Publish every line of the files at *paths*, in order.
 
     Durability: All lines are on the broker's disk on return.
     """
     ledger = Ledger()
-    with client.producer(LINES, name="demo-lines", reliable=True) as producer:
+    with client.producer(LINES, name=NAMES[LINES], reliable=True) as producer:
         for at in range(0, len(paths), FILES_AT_ONCE):
             files = [read_source(path) for path in paths[at : at + FILES_AT_ONCE]]
             offsets: list[int] = []
@@ -89,88 +73,48 @@ def publish_lines(
                 offsets += producer.send_batch(batch).offsets
             # The time for reading files and for fingerprints does not count.
             ledger.duration_s += time.monotonic() - started_at
-            _record_files(ledger, files, offsets)
-            on_progress(ledger)
+            left = iter(offsets)
+            for file in files:
+                own = list(islice(left, len(file.lines)))
+                ledger.fingerprints[file.name] = ledger.record(file.lines, own)
     return ledger
 
 
-def _record_files(
-    ledger: Ledger, files: Sequence[SourceFile], offsets: Sequence[int]
-) -> None:
-    at = 0
-    for file in files:
-        end = at + len(file.lines)
-        found = ledger.record(file.lines, offsets[at:end])
-        ledger.by_key[file.name] = KeyTotals(file.byte_count, found)
-        at = end
-
-
-@dataclass(frozen=True, slots=True)
-class LagSample:
-    """The lag of the queries at one moment, by subscription."""
-
-    at_s: float
-    backlogs: dict[str, int]
-
-
 class TelemetryProducer:
-    """
-    Publishes this machine's counters twice a second.
-
-    With each sample it records the lag of the queries.
-    """
+    """Publishes this machine's counters, and records the lag of the queries."""
 
     def __init__(self, client: Any) -> None:
         self.ledger = Ledger()
-        self.lag: list[LagSample] = []
+        self.lag: list[tuple[float, dict[str, int]]] = []
+        """The lag by subscription, after a number of seconds."""
+        self.stopping = threading.Event()
         self._client = client
         self._started_at = time.monotonic()
-        self._stopping = threading.Event()
 
-    @contextmanager
-    def running(self) -> Iterator[Callable[[], None]]:
+    def publish(self) -> None:
         """
-        Publish in a thread while the body runs.
+        Publish twice a second until ``stopping`` is set.
 
-        Yield a function that stops publishing; all published messages are acknowledged
-        when it returns.
+        Durability: All messages are acknowledged on return.
         """
-        with ThreadPoolExecutor(1) as thread:
-            publishing = thread.submit(self._publish)
-
-            def stop() -> None:
-                self._stopping.set()
-                publishing.result()
-
-            try:
-                yield stop
-            finally:
-                self._stopping.set()
-
-    def find_backlogs(self) -> dict[str, int]:
-        """Record and return the current lag of the queries."""
-        found = find_backlogs(self._client)
-        self.lag.append(LagSample(time.monotonic() - self._started_at, found))
-        return found
-
-    def _publish(self) -> None:
         with self._client.producer(
-            TELEMETRY, name="demo-telemetry", reliable=True
+            TELEMETRY, name=NAMES[TELEMETRY], reliable=True
         ) as producer:
-            while not self._stopping.is_set():
+            while not self.stopping.is_set():
                 batch = telemetry_batch(sample())
                 self.ledger.published += batch.num_rows
                 offsets = producer.send_batch(batch).offsets
                 payloads: list[Any] = batch.column("payload").to_pylist()
                 self.ledger.record(payloads, offsets)
-                self.find_backlogs()
-                self._stopping.wait(SAMPLE_INTERVAL_S)
+                self.find_lag()
+                self.stopping.wait(SAMPLE_INTERVAL_S)
 
-
-def find_backlogs(client: Any) -> dict[str, int]:
-    """Return the lag of the queries as the broker shows it, by subscription."""
-    return {
-        each.subscription: each.backlog
-        for topic in (LINES, TELEMETRY)
-        for each in client.describe_topic(topic).subscriptions
-    }
+    def find_lag(self) -> dict[str, int]:
+        """Record and return the lag that the broker shows, by subscription."""
+        found = {
+            each.subscription: each.backlog
+            for topic in NAMES
+            for each in self._client.describe_topic(topic).subscriptions
+        }
+        self.lag.append((time.monotonic() - self._started_at, found))
+        return found

@@ -3,11 +3,17 @@
 import pytest
 
 from bench.charts import draw
-from bench.durability import Durability
 from bench.rows import Run, rows_of
+from pydanube.bench.figures import Durability
 
 PNG = b"\x89PNG\r\n\x1a\n"
-LATENCY = {"p50": 300.0, "p90": 400.0, "p99": 900.0, "p99.9": 2e3, "max": 9e3}
+LATENCY = {
+    "p50_us": 300.0,
+    "p90_us": 400.0,
+    "p99_us": 900.0,
+    "p999_us": 2e3,
+    "max_us": 9e3,
+}
 
 
 def run(workload, line="danube/durable", *, durability=Durability.SYNCED, **options):
@@ -17,10 +23,10 @@ def run(workload, line="danube/durable", *, durability=Durability.SYNCED, **opti
 
 @pytest.mark.slow
 def test_each_workload_and_class_has_a_chart(tmp_path):
-    throughput = {"messages_per_s": 1e6}
+    throughput = {"per_second": 1e6}
     runs = [
         run("both", figures=throughput),
-        run("both", message_bytes=65536, figures={"messages_per_s": 900.0}),
+        run("both", message_bytes=65536, figures={"per_second": 900.0}),
         run("both", "redis/always", failure="3 of 5 came"),
         run("both", "redis/memory", durability=Durability.MEMORY, figures=throughput),
         run("steady-1k", figures=LATENCY),

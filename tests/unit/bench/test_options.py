@@ -2,10 +2,10 @@
 
 import pytest
 
-from bench.durability import Durability
 from bench.options import parser_of_command
 from bench.plan import WORKLOADS
 from bench.systems import NAMES
+from pydanube.bench.figures import Durability
 
 
 def parse(*words):

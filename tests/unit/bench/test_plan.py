@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.durability import Durability
 from bench.plan import (
     SIZES,
     WORKLOADS,
@@ -17,6 +16,7 @@ from bench.plan import (
 )
 from bench.systems import NAMES, find_system
 from bench.systems.system import System, Variant
+from pydanube.bench.figures import Durability
 
 
 class Fake(System):

@@ -1,7 +1,8 @@
 """Tests of the rows of a report."""
 
-from bench.figures import Spread
-from bench.rows import Run, by_table, rows_of
+import pytest
+
+from bench.rows import Run, Spread, by_table, rows_of
 
 
 def run(line="a/x", *, workload="publish", size=100, **told):
@@ -18,11 +19,11 @@ def run(line="a/x", *, workload="publish", size=100, **told):
 
 
 def test_rounds_of_a_line_are_one_row():
-    runs = [run(round_=n, messages_per_s=float(n)) for n in (1, 2, 3)]
+    runs = [run(round_=n, per_second=float(n)) for n in (1, 2, 3)]
 
     [row] = rows_of(runs)
 
-    assert row.figures == {"messages_per_s": Spread(2.0, 1.0, 3.0)}
+    assert row.figures == {"per_second": Spread(2.0, 1.0, 3.0)}
     assert row.rounds == 3
     assert row.failures == ()
 
@@ -34,11 +35,11 @@ def test_interleaved_lines_are_separate_rows():
 
 
 def test_failed_round_has_no_figures():
-    runs = [run(messages_per_s=9.0), run(failure="3 of 5 came", round_=2)]
+    runs = [run(per_second=9.0), run(failure="3 of 5 came", round_=2)]
 
     [row] = rows_of(runs)
 
-    assert row.figures["messages_per_s"] == Spread(9.0, 9.0, 9.0)
+    assert row.figures["per_second"] == Spread(9.0, 9.0, 9.0)
     assert row.failures == ("3 of 5 came",)
 
 
@@ -66,3 +67,19 @@ def test_table_has_one_workload_and_class():
         (16, "b/x"),
         (1024, "a/x"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("values", "spread"),
+    [
+        ([3.0, 1.0, 2.0], Spread(2.0, 1.0, 3.0)),
+        ([4.0, 1.0, 3.0, 2.0], Spread(2.5, 1.0, 4.0)),
+        ([5.0], Spread(5.0, 5.0, 5.0)),
+    ],
+)
+def test_spread_is_median_minimum_and_maximum(values, spread):
+    assert Spread.of(values) == spread
+
+
+def test_no_values_have_no_spread():
+    assert Spread.of([]) is None

@@ -3,15 +3,13 @@
 import pyarrow as pa
 import pytest
 
-from pydanube.demo.inputs import fingerprint
+from pydanube.demo.inputs import SourceFile, fingerprint
 from pydanube.demo.proofs import (
-    ReadBack,
-    prove_lag,
     prove_lines,
     prove_telemetry,
     prove_topic,
 )
-from pydanube.demo.publishing import KeyTotals, Ledger
+from pydanube.demo.publishing import Ledger
 
 LINES = {"a.py": [b"x", b"yy", b""], "b.py": [b"z"]}
 
@@ -21,9 +19,7 @@ def ledger():
     for name, lines in LINES.items():
         offsets = range(at, at + len(lines))
         found.published += len(lines)
-        mark = found.record(lines, offsets)
-        size = sum(map(len, lines)) + len(lines) - 1
-        found.by_key[name] = KeyTotals(size, mark)
+        found.fingerprints[name] = found.record(lines, offsets)
         at += len(lines)
     return found
 
@@ -47,7 +43,7 @@ def rows():
 
 
 def lines_hold(found):
-    on_disk = {name: len(lines) for name, lines in LINES.items()}
+    on_disk = [SourceFile(name, tuple(lines)) for name, lines in LINES.items()]
     claims = prove_lines("lines", ledger(), pa.Table.from_pylist(found), on_disk)
     return all(claim.holds for claim in claims)
 
@@ -81,8 +77,8 @@ def test_defective_table_fails(wrong):
     assert not lines_hold(wrong)
 
 
-def topic_holds(ranges, entered=None):
-    claims = prove_topic("lines", entered or ledger(), ReadBack.from_ranges(ranges))
+def topic_holds(ranges, entered=None, lag=0):
+    claims = prove_topic("lines", entered or ledger(), ranges, lag)
     return all(claim.holds for claim in claims)
 
 
@@ -119,5 +115,6 @@ def test_windows_must_be_complete_and_unchanged():
 
 
 def test_lag_must_be_known_and_zero():
-    assert all(claim.holds for claim in prove_lag({"q": 0}, ["q"]))
-    assert not any(claim.holds for claim in prove_lag({"q": 3}, ["q", "r"]))
+    assert topic_holds([(0, 4)])
+    assert not topic_holds([(0, 4)], lag=3)
+    assert not topic_holds([(0, 4)], lag=None)

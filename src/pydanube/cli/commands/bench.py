@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import tempfile
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pydanube.bench.machine import Machine, measure_machine
+from pydanube.bench.figures import FIGURES, headline
+from pydanube.bench.machine import measure_machine
 from pydanube.bench.run import GRPC, ON_REQUEST, WORKLOADS, Row, Scale, run_bench
 from pydanube.cli.declaration import command
 from pydanube.cli.output import Columns, OutputFormat, Result, Table, print_note
 from pydanube.cli.parameters import FormatOption
-from pydanube.demo.broker_process import printed_url, running_broker
+from pydanube.demo.broker_process import running_broker
 from pydanube.model.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -87,13 +89,18 @@ def bench(
     with _broker(url, grpc_url, data_dir) as (broker_url, broker_grpc_url, directory):
         machine = measure_machine(directory)
         if output_format is OutputFormat.TABLE:
-            print_note(_sentence(machine))
+            print_note(
+                f"{machine.cores} cores, Python {machine.python}, one fdatasync "
+                f"{machine.fdatasync_us:.0f} µs, memory copies at "
+                f"{machine.copy_gb_s:.1f} GB/s"
+            )
         rows = []
         measured = run_bench(broker_url, scale, workload, grpc_url=broker_grpc_url)
         for row in measured:
             rows.append(row)
             if output_format is OutputFormat.TABLE:
-                print_note(f"  {row.workload}, {row.durability}: {_headline(row)}")
+                text = headline(row, shows_latency=row["per_second"] is None)
+                print_note(f"  {row['workload']}, {row['durability']}: {text}")
     return Result({"machine": machine, "rows": rows}, "", Table.of(rows, COLUMNS))
 
 
@@ -109,26 +116,15 @@ def _broker(
         if url is not None:
             yield url, grpc_url, directory
             return
-        log_file = directory / "log"
-        with running_broker(directory / "data", log_file, {}) as started:
-            yield started, printed_url(log_file, "grpc"), directory
+        with running_broker(directory / "data", directory / "log", {}) as broker:
+            yield broker.url(), broker.url("grpc"), directory
 
 
-def _rounded(value: float | None) -> str:
-    return "" if value is None else f"{value:,.0f}"
-
-
-def _headline(row: Row) -> str:
-    if row.per_second is not None:
-        return f"{row.per_second:,.0f} messages/s"
-    return f"p50 {_rounded(row.p50_us)} µs, p99 {_rounded(row.p99_us)} µs"
-
-
-def _sentence(machine: Machine) -> str:
-    return (
-        f"{machine.cores} cores, Python {machine.python}, one fdatasync "
-        f"{machine.fdatasync_us:.0f} µs, memory copies at {machine.copy_gb_s:.1f} GB/s"
-    )
+def _figure(name: str, row: Row) -> str:
+    value = row[name]
+    if value is None:
+        return ""
+    return f"{value:,.{2 if name == 'client_cpu_s_per_million' else 0}f}"
 
 
 COLUMNS: Columns = {
@@ -136,15 +132,9 @@ COLUMNS: Columns = {
     "ack means": "durability",
     "bytes": "message_bytes",
     "batch": "batch",
-    "messages/s": lambda row: _rounded(row.per_second),
-    "MB/s": lambda row: _rounded(row.mb_per_second),
-    "p50 µs": lambda row: _rounded(row.p50_us),
-    "p99 µs": lambda row: _rounded(row.p99_us),
-    "p99.9 µs": lambda row: _rounded(row.p999_us),
-    "max µs": lambda row: _rounded(row.max_us),
-    "client CPU s/M": lambda row: (
-        ""
-        if row.client_cpu_s_per_million is None
-        else f"{row.client_cpu_s_per_million:.2f}"
-    ),
+    **{
+        title: partial(_figure, name)
+        for name, title in FIGURES.items()
+        if name != "p90_us"
+    },
 }

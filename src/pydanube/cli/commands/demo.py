@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pydanube import demo as demonstration
 from pydanube.cli.declaration import command
+from pydanube.cli.output import Columns, Fields, Table, print_note, show
+from pydanube.model.extras import require
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+CLAIMS: Columns = {
+    "": lambda claim: "✓" if claim.holds else "✗",
+    "subject": "subject",
+    "claim": "text",
+    "expected": "expected",
+    "found": "found",
+}
 
 
 @command(
@@ -40,8 +50,32 @@ def demo(
             published.
         small: Publish only a part of the standard library.
     """
-    raise typer.Exit(
-        demonstration.run(
-            directory=directory, output=output, seconds=seconds, small=small
-        )
+    require("demo", "the demo")
+    from pydanube.demo.scenario import run_demo  # noqa: PLC0415  # Needs the extra.
+
+    with tempfile.TemporaryDirectory(prefix="danube-demo-") as temporary:
+        try:
+            report = run_demo(
+                directory or Path(temporary),
+                output or Path("demo-output"),
+                seconds=seconds,
+                small=small,
+            )
+        except KeyboardInterrupt:
+            print_note("\nInterrupted; everything that was started is stopped.")
+            raise
+    count = len(report.claims)
+    failed = sum(not claim.holds for claim in report.claims)
+    show(
+        Fields(report.facts.items()),
+        "",
+        Table.of(report.claims, CLAIMS),
+        "",
+        f"{failed} of {count} checks FAILED."
+        if failed
+        else f"All {count} checks hold: nothing lost, nothing duplicated, everything "
+        "in order.",
+        f"Chart: {report.chart}",
     )
+    if failed:
+        raise typer.Exit(1)
