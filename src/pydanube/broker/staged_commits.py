@@ -38,7 +38,6 @@ from pydanube.metadata.store import ABSENT, MetadataStore, Stored
 from pydanube.model.errors import (
     BrokerError,
     CorruptStage,
-    Draining,
     StagedPartNotFound,
     TopicFenced,
     TopicNotFound,
@@ -310,8 +309,7 @@ class Committer:
             frames, dropped, is_last = await self._files.do(read)
             self.dropped_count += dropped
             for topic_id, frame in frames:
-                if self._topics.is_draining:
-                    raise Draining("the broker is stopping (draining)")
+                self._topics.check_not_draining()
                 if not self._topics.has_room:
                     await self._topics.wait_for_room()
                 appends.check()

@@ -268,10 +268,7 @@ class TopicLog:
             try:
                 frames = await self._cache.read(segment, offset, bytes_max)
             except CorruptSegment as error:
-                # It may be gone because it was dropped or replaced while we read.
-                if segment in self.segments:
-                    self._log_once(error)
-                    raise
+                self._raise_unless_gone(segment, error)
                 continue
             if frames:
                 return frames
@@ -305,20 +302,21 @@ class TopicLog:
             try:
                 found = await self._cache.find_time(segment, publish_time)
             except CorruptSegment as error:
-                # It may be gone because it was dropped or replaced while we read.
-                if segment in self.segments:
-                    self._log_once(error)
-                    raise
+                self._raise_unless_gone(segment, error)
                 continue
             if found is not None:
                 return found
             offset = segment.end
 
-    def _log_once(self, error: CorruptSegment) -> None:
+    def _raise_unless_gone(self, segment: SegmentEntry, error: CorruptSegment) -> None:
+        """Raise *error* unless *segment* was dropped or replaced while it was read."""
+        if segment not in self.segments:
+            return
         # An error without a retry time recurs with every request, so do not log it.
         if error.retry_at and not error.is_logged:
             error.is_logged = True
             log.error("topic %s: %s", self.name, error)
+        raise error
 
     def estimate_bytes(self, offset: int) -> int:
         """Estimate the stored bytes from *offset* on, without reading."""
