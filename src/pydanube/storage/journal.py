@@ -94,8 +94,6 @@ class Journal:
         """The number of these groups that were synced."""
         self.commit_s = 0.0
         """The total time of these commits."""
-        self.committed_bytes = 0
-        """The total length of these groups."""
         self.durable_end = end_of(recovery.files[-1])
         """Everything before this position is on disk."""
         self.reserve = reserve
@@ -281,7 +279,6 @@ class Journal:
         self.commit_count += 1
         self.sync_count += group.sync
         self.commit_s += self._writer.clock() - self._submitted_at
-        self.committed_bytes += group.byte_count
         # Submit the next group first, so that the disk works while the callbacks run.
         if self._collected.entries and not self._is_scheduled:
             if self._writer.is_blocking:

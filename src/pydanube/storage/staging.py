@@ -236,7 +236,6 @@ class PartReader:
     def __init__(self, buffer: memoryview, name: str) -> None:
         self._name = name
         self._topics: list[Topic] = []
-        self._buffer = buffer
         self.header, begin = decode_file_header(buffer)
         self._entries = read_entries(buffer, begin, self.header.seed)
 
