@@ -26,6 +26,7 @@ import logging
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -57,6 +58,7 @@ class ClusterMarker(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: str
 
 
+@dataclass(slots=True, kw_only=True)
 class Identity:
     """
     The cluster id and the facts about the other parts in the metadata store.
@@ -65,23 +67,14 @@ class Identity:
     the journal, and ``record()`` writes the cluster id to parts that lack it.
     """
 
-    def __init__(
-        self,
-        directory: DataDirectory,
-        *,
-        revision: Revision,
-        cluster_id: str | None,
-        journal_end: JournalPosition | None,
-        has_marker: bool,
-        epochs: dict[int, int] | None,
-    ) -> None:
-        self.cluster_id = cluster_id
-        """None until the journal is read, if version 0.1 wrote the directory."""
-        self._directory = directory
-        self._revision = revision
-        self._journal_end = journal_end
-        self._has_marker = has_marker
-        self._epochs = epochs
+    directory: DataDirectory
+    revision: Revision
+    cluster_id: str | None
+    """None until the journal is read, if version 0.1 wrote the directory."""
+    journal_end: JournalPosition | None
+    has_marker: bool
+    epochs: dict[int, int] | None
+    """The epochs of topics, if version 0.1 wrote the directory."""
 
     def journal_id(self) -> bytes:
         """Return the id for a new journal."""
@@ -97,7 +90,7 @@ class Identity:
                 metadata store, or the metadata store is older than the journal.
         """
         if recovery.journal_id is None:
-            if self._journal_end is not None or self.cluster_id is None:
+            if self.journal_end is not None or self.cluster_id is None:
                 raise self._lost_journal("there is no journal file")
             return
         found = recovery.journal_id.hex()
@@ -106,57 +99,57 @@ class Identity:
             self.cluster_id = found
         elif self.cluster_id != found:
             raise InconsistentDirectory(
-                f"{self._directory.journal} belongs to cluster {found}, the metadata "
-                f"store {self._directory.metadata} to cluster {self.cluster_id}; put "
+                f"{self.directory.journal} belongs to cluster {found}, the metadata "
+                f"store {self.directory.metadata} to cluster {self.cluster_id}; put "
                 "the parts of one cluster together"
             )
-        if recovery.state.metadata_revision > self._revision:
+        if recovery.state.metadata_revision > self.revision:
             raise self._old_metadata(
-                f"it has revision {self._revision}, and the journal has recorded "
+                f"it has revision {self.revision}, and the journal has recorded "
                 f"revision {recovery.state.metadata_revision}"
             )
         end = end_of(recovery.files[-1])
-        if self._journal_end is not None and end < self._journal_end:
+        if self.journal_end is not None and end < self.journal_end:
             raise self._lost_journal(
                 f"it ends with file {end}, and the metadata store has recorded "
-                f"data up to file {self._journal_end}"
+                f"data up to file {self.journal_end}"
             )
 
     async def record(self, store: MetadataStore, objects: Objects) -> None:
         """Write the cluster id to the object store and metadata store if missing."""
         assert self.cluster_id is not None
-        if not self._has_marker:
+        if not self.has_marker:
             await write_marker(objects, self.cluster_id)
-        if self._epochs is not None:
+        if self.epochs is not None:
             await _record_cluster(store, self.cluster_id)
             log.info(
                 "adopted %s, written by version 0.1, as cluster %s",
-                self._directory.path,
+                self.directory.path,
                 self.cluster_id,
             )
 
     def _check_epochs(self, recovery: Recovery) -> None:
         """Compare the topic epochs of a journal of version 0.1 without revisions."""
-        assert self._epochs is not None
+        assert self.epochs is not None
         for topic_id, topic in recovery.state.topics.items():
-            if topic.epoch > self._epochs.get(topic_id, 0):
+            if topic.epoch > self.epochs.get(topic_id, 0):
                 raise self._old_metadata(
                     f"the journal knows topic {topic_id} ({topic.name}) with epoch "
                     f"{topic.epoch}, the metadata store with epoch "
-                    f"{self._epochs.get(topic_id, 0)}"
+                    f"{self.epochs.get(topic_id, 0)}"
                 )
 
     def _lost_journal(self, reason: str) -> InconsistentDirectory:
-        path = self._directory.path
+        path = self.directory.path
         return InconsistentDirectory(
-            f"journal files are missing in {self._directory.journal}: {reason}. Put "
+            f"journal files are missing in {self.directory.journal}: {reason}. Put "
             "the missing files back, or give up the messages in them with 'danube "
             f"recover --data-dir {path} --accept-loss'"
         )
 
     def _old_metadata(self, reason: str) -> InconsistentDirectory:
         return lost_metadata(
-            self._directory, f"is older than the journal: {reason}; its WAL may be lost"
+            self.directory, f"is older than the journal: {reason}; its WAL may be lost"
         )
 
 
@@ -236,7 +229,7 @@ async def identify(
             "parts of one cluster together"
         )
     return Identity(
-        directory,
+        directory=directory,
         revision=revision,
         cluster_id=cluster_id,
         journal_end=None if end is None else journal_end_of(end.value),

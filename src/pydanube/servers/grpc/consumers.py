@@ -107,16 +107,13 @@ class ConsumerSession:
 
     def __init__(
         self,
+        owner: Consumers,
         registration: ConsumerRegistration,
         topic: Topic,
         subscription: Subscription,
-        *,
         peer: str,
-        broker_url: str,
-        window_messages_max: int,
-        clock: Callable[[], float],
-        on_lost: Callable[[ConsumerSession], None],
     ) -> None:
+        self._owner = owner
         self.registration = registration
         self.topic = topic
         self.subscription = subscription
@@ -128,12 +125,9 @@ class ConsumerSession:
         self.consumer: Consumer
         self.reason: BrokerError | None = None
         """The reason why the session ended; None while it lasts."""
-        self._broker_url = broker_url
-        self._clock = clock
-        self._on_lost = on_lost
         # Without acknowledgements, as on non-reliable topics, there is no window.
         self._window = (
-            AdaptiveWindow(window_messages_max)
+            AdaptiveWindow(owner.window_messages_max)
             if isinstance(topic, ReliableTopic)
             else None
         )
@@ -164,7 +158,7 @@ class ConsumerSession:
             registration.replaced[self.peer] = None
             if len(registration.replaced) > REPLACED_PEERS_MAX:
                 del registration.replaced[next(iter(registration.replaced))]
-        self._on_lost(self)
+        self._owner.on_lost(self)
 
     # The stream.
 
@@ -186,7 +180,7 @@ class ConsumerSession:
             for message in messages_to_wire(
                 frame,
                 topic=topic,
-                broker_url=self._broker_url,
+                broker_url=self._owner.broker_url,
                 producer_id_of=partial(producer_id_of, topic),
                 is_reliable=isinstance(self.topic, ReliableTopic),
             ):
@@ -213,9 +207,8 @@ class ConsumerSession:
         if self._window is None:
             room = DIRECT_WINDOW - self._unwritten - messages
         else:
-            self._window.on_progress(
-                self._delivered - in_flight, in_flight, self._clock()
-            )
+            done = self._delivered - in_flight
+            self._window.on_progress(done, in_flight, self._owner.clock())
             room = self._window.size - in_flight - messages
         room_bytes = WINDOW_BYTES - self._unwritten_bytes - byte_count
         if room > 0 or room_bytes * 2 > WINDOW_BYTES:
@@ -235,10 +228,10 @@ class Consumers:
         refusal_pause_s: float = REFUSAL_PAUSE_S,
     ) -> None:
         self._broker = broker
-        self._broker_url = broker_url
+        self.broker_url = broker_url
+        self.window_messages_max = window_messages_max
+        self.clock = clock
         self._refusal_pause_s = refusal_pause_s
-        self._window_messages_max = window_messages_max
-        self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._known: IdRegistry[ConsumerRegistration] = IdRegistry("consumer")
         self._sessions: defaultdict[Subscription, dict[ConsumerSession, None]] = (
@@ -252,7 +245,7 @@ class Consumers:
 
     async def load(self) -> None:
         """Load the consumers that were stored before the broker started."""
-        now = self._clock()
+        now = self.clock()
         for number, record in (await self._broker.consumer_registry.load()).items():
             registration = ConsumerRegistration(record, now)
             registration.number, registration.stored = number, record
@@ -294,7 +287,7 @@ class Consumers:
             ),
         )
         known = self._known.find((record.topic, name, consumer_name))
-        registration = known or ConsumerRegistration(record, self._clock())
+        registration = known or ConsumerRegistration(record, self.clock())
         if registration.session is not None:
             # A consumer that is attached keeps its filters.
             filters = registration.record.key_filters
@@ -369,12 +362,12 @@ class Consumers:
         registration = self._known.get(number)
         if registration is None or registration.session is None:
             return False
-        registration.last_seen = self._clock()
+        registration.last_seen = self.clock()
         return True
 
     def sweep(self) -> None:
         """End the sessions of silent consumers, and forget those silent for long."""
-        now = self._clock()
+        now = self.clock()
         known = self._known.values()
         for registration in known:
             session = registration.session
@@ -491,16 +484,7 @@ class Consumers:
         subscription: Subscription,
         peer: str,
     ) -> ConsumerSession:
-        session = ConsumerSession(
-            registration,
-            topic,
-            subscription,
-            peer=peer,
-            broker_url=self._broker_url,
-            window_messages_max=self._window_messages_max,
-            clock=self._clock,
-            on_lost=self._on_lost,
-        )
+        session = ConsumerSession(self, registration, topic, subscription, peer)
         before = registration.session
         if before is not None:
             before.successor = peer
@@ -509,16 +493,17 @@ class Consumers:
             record.consumer, session, key_filters=record.key_filters
         )
         registration.session = session
-        registration.last_seen = self._clock()
+        registration.last_seen = self.clock()
         self._sessions[subscription][session] = None
         return session
 
     def _leave(self, session: ConsumerSession) -> None:
         """Detach the consumer, so that its messages are delivered again."""
         session.subscription.detach(session.consumer)
-        self._on_lost(session)
+        self.on_lost(session)
 
-    def _on_lost(self, session: ConsumerSession) -> None:
+    def on_lost(self, session: ConsumerSession) -> None:
+        """Forget a session that has ended."""
         sessions = self._sessions.get(session.subscription)
         if sessions is not None:
             sessions.pop(session, None)
@@ -527,7 +512,7 @@ class Consumers:
         registration = session.registration
         if registration.session is session:
             registration.session = None
-            registration.last_seen = self._clock()
+            registration.last_seen = self.clock()
 
     async def _message_of(
         self, request: pb.AckRequest | pb.NackRequest, doing: str
