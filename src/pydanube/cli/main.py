@@ -21,12 +21,6 @@ from pydanube.cli.error_report import exit_on_error
 from pydanube.cli.parameters import examples
 from pydanube.model.version import __version__
 
-
-def module_of(name: str) -> str:
-    """Return the module of the command *name*."""
-    return f"pydanube.cli.commands.{name.replace('-', '_')}"
-
-
 SUMMARIES = {
     "Broker": {
         "broker": "Start a broker.",
@@ -70,7 +64,7 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that *args* begin with, imported."""
         name, entry, rest = super().resolve_command(ctx, args)
-        return name, entry and load(name), rest
+        return name, entry and load(name or ""), rest
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; if it fails, exit with a code."""
@@ -78,9 +72,10 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
 
 
-def load(name: str | None) -> Any:
+def load(name: str) -> Any:
     """Import and return the command *name*."""
-    command = typer.main.get_command(import_module(module_of(name or "")).app)
+    module = import_module(f"pydanube.cli.commands.{name.replace('-', '_')}")
+    command = typer.main.get_command(module.app)
     command.name = name
     _unwrap(command)
     return command

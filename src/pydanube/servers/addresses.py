@@ -23,11 +23,6 @@ class Addresses:
     connect_url: str
     """The URL to connect to, which differs only if there is a proxy in between."""
 
-    @property
-    def is_behind_proxy(self) -> bool:
-        """True if clients connect through a proxy."""
-        return self.broker_url != self.connect_url
-
 
 def addresses_of(
     host: str, port: int, *, advertised_url: str, connect_url: str

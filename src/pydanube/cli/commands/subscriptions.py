@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from enum import Enum
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 
@@ -44,8 +44,6 @@ from pydanube.model.ranges import Range
 from pydanube.sync import Client
 
 NEVER = "never"
-
-T = TypeVar("T", FailurePolicy, DispatchLimits)
 
 app = command_group(
     "Create, list, describe and delete subscriptions.",
@@ -245,15 +243,11 @@ def set_policy(
         if not reset:
             known = client.subscription_settings(topic, subscription)
         if failures or reset:
-            client.set_failure_policy(
-                topic,
-                subscription,
-                _changed(known.failure_policy or FailurePolicy(), failures),
-            )
+            chosen = replace(known.failure_policy or FailurePolicy(), **failures)
+            client.set_failure_policy(topic, subscription, chosen if failures else None)
         if limits or reset:
-            client.set_dispatch_limits(
-                topic, subscription, _changed(known.limits or DispatchLimits(), limits)
-            )
+            changed = replace(known.limits or DispatchLimits(), **limits)
+            client.set_dispatch_limits(topic, subscription, changed if limits else None)
         settings = client.subscription_settings(topic, subscription)
     return Result(settings, _policy_fields(settings))
 
@@ -408,10 +402,6 @@ def _table_by_partition(rows: Iterable[tuple[str, SubscriptionDescription]]) -> 
 
 def _given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _changed(known: T, given: Mapping[str, Any]) -> T | None:
-    return replace(known, **given) if given else None
 
 
 def _policy_fields(settings: SubscriptionSettings) -> Fields:

@@ -156,7 +156,7 @@ class SmallerServices:
             response_type=pb.TopicLookupResponse.Connect,
             connect_url=addresses.connect_url,
             broker_url=addresses.broker_url,
-            proxy=addresses.is_behind_proxy,
+            proxy=addresses.connect_url != addresses.broker_url,
         )
 
     async def topic_partitions(

@@ -225,10 +225,6 @@ class DirectoryContents:
             int(keys.DELETED_TOPICS.name_of(path))
             for path, _ in await store.scan(keys.DELETED_TOPICS)
         }
-        epochs = {
-            int(keys.EPOCHS.name_of(path)): stored.value
-            for path, stored in await store.scan(keys.EPOCHS)
-        }
         manifest = MetadataManifest(store)
         by_id: dict[int, list[FoundSegment]] = {}
         for each in found:
@@ -248,6 +244,7 @@ class DirectoryContents:
             path, record = records.get(number, ("", None))
             name = f"/{path}" if record is not None else ""
             name = name or (state.name if state is not None else segments[-1].topic)
+            epoch = await store.get(keys.EPOCHS.key(topic_id))
             topic = RecoveredTopic(
                 topic_id,
                 name,
@@ -256,10 +253,9 @@ class DirectoryContents:
                 state,
                 segments,
                 epoch=max(
-                    epochs.get(number, 0),
+                    0 if epoch is None else epoch.value,
                     state.epoch if state is not None else 0,
                     *(each.entry.epoch for each in segments),
-                    0,
                 ),
             )
             topic.kept = choose_segments(topic.manifest, topic.found)
@@ -267,14 +263,9 @@ class DirectoryContents:
             topic.runs = _runs_of(self.journal.frames.get(topic_id, []), sealed_end)
             self.topics[number] = topic
         self._drop_replaced_topics()
-        journal_ends = {
-            number: 0 if topic.state is None else topic.state.end_offset
-            for number, topic in self.topics.items()
-        }
-        for number, topic in self.topics.items():
-            behind = [
-                each for each in topic.found if each.entry.end > journal_ends[number]
-            ]
+        for topic in self.topics.values():
+            journal_end = 0 if topic.state is None else topic.state.end_offset
+            behind = [each for each in topic.found if each.entry.end > journal_end]
             if behind and self.report.journal == self.report.objects == WHOLE:
                 self.report.journal = (
                     f"older than the object store (it ends before "
@@ -288,8 +279,7 @@ class DirectoryContents:
     def _drop_replaced_topics(self) -> None:
         """Drop all but the newest topic of each name."""
         by_name: dict[str, int] = {}
-        for number in sorted(self.topics):
-            topic = self.topics[number]
+        for number, topic in list(self.topics.items()):
             before = by_name.get(topic.name)
             if before is not None:
                 self.report.unreadable += [
