@@ -31,13 +31,15 @@ def verify(job: VerifyJob) -> str | None:
     """
     segment = job.segment
     try:
+        checksum, byte_count = checksum_of(segment.url)
+        # Opening the segment names a wrong length.
+        is_whole = byte_count == segment.byte_count
+        if is_whole and segment.checksum not in (None, checksum):
+            return (
+                f"its checksum is {checksum:#010x}, the manifest says "
+                f"{segment.checksum:#010x}"
+            )
         with open_existing_segment(job.topic, segment) as file:
-            checksum, _ = checksum_of(segment.url)
-            if segment.checksum not in (None, checksum):
-                return (
-                    f"its checksum is {checksum:#010x}, the manifest says "
-                    f"{segment.checksum:#010x}"
-                )
             return _problem_of_rows(job, file)
     except (CorruptSegment, OSError) as error:
         return str(error)
