@@ -17,7 +17,7 @@ from pydanube.broker.broker import Broker, open_broker
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.client.client import Client
 from pydanube.client.requester import CLOSE_TIMEOUT_S
-from pydanube.metadata.store import open_sqlite
+from pydanube.metadata.sqlite import open_sqlite
 from pydanube.servers.config import ListenConfig
 from pydanube.servers.native.in_process import dial_in_process
 from pydanube.servers.native.server import NativeServer, open_native_server

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pydanube.metadata.key import Key, key_of, prefix_of
+from pydanube.metadata.sqlite import open_sqlite
 from pydanube.metadata.store import (
     ABSENT,
     Delete,
     HasValue,
     Put,
     Unchanged,
-    open_sqlite,
 )
 from pydanube.model.errors import Corrupt, RevisionConflict
 from support.memory_store import MemoryStore

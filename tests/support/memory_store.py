@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from pydanube.metadata.store import (
     Comparison,
-    Delete,
+    MetadataStore,
     Operation,
-    Put,
     Revision,
     Stored,
     check,
-    conditions,
     encode_changes,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pydanube.metadata.key import Key, Prefix
 
-T = TypeVar("T")
-
-
-class MemoryStore:
+class MemoryStore(MetadataStore):
     """A ``MetadataStore`` in memory."""
 
     def __init__(self) -> None:
@@ -37,49 +31,27 @@ class MemoryStore:
         self._revision = Revision(0)
 
     async def revision(self) -> Revision:
-        """Return the current revision."""
+        """See MetadataStore."""
         return self._revision
 
-    async def get(self, key: Key[T]) -> Stored[T] | None:
-        """Return the value of *key*, or None if it is absent."""
-        stored = self._entries.get(key.path)
-        if stored is None:
-            return None
-        return Stored(key.decode(stored.value), stored.revision)
+    async def _get(self, path: str) -> Stored[bytes] | None:
+        return self._entries.get(path)
 
-    async def scan(
-        self, prefix: Prefix[T], *, after: str = "", limit: int | None = None
-    ) -> list[tuple[str, Stored[T]]]:
-        """Return paths below *prefix* and values; see ``MetadataStore.scan``."""
-        paths = self._in_order.get(prefix.path)
+    async def _scan(
+        self, prefix: str, after: str, limit: int | None
+    ) -> list[tuple[str, Stored[bytes]]]:
+        paths = self._in_order.get(prefix)
         if paths is None:
-            paths = sorted(self._below.get(prefix.path, ()))
+            paths = sorted(self._below.get(prefix, ()))
             if paths:
-                self._in_order[prefix.path] = paths
+                self._in_order[prefix] = paths
         begin = bisect_right(paths, after)
         end = None if limit is None else begin + limit
-        found = ((path, self._entries[path]) for path in paths[begin:end])
-        return [
-            (path, Stored(prefix.decode(stored.value), stored.revision))
-            for path, stored in found
-        ]
+        return [(path, self._entries[path]) for path in paths[begin:end]]
 
-    async def put(
-        self, key: Key[T], value: T, *, expected: Revision | None = None
-    ) -> Revision:
-        """Write *value*; see ``MetadataStore.put``."""
-        return await self.transaction(conditions(key, expected), [Put(key, value)])
-
-    async def delete(self, key: Key[T], *, expected: Revision | None = None) -> bool:
-        """Remove *key*; see ``MetadataStore.delete``."""
-        existed = key.path in self._entries
-        await self.transaction(conditions(key, expected), [Delete(key)])
-        return existed
-
-    async def transaction(
+    async def _change(
         self, comparisons: Sequence[Comparison], operations: Sequence[Operation]
-    ) -> Revision:
-        """Make all changes or none; see ``MetadataStore.transaction``."""
+    ) -> tuple[Revision, list[str]]:
         for comparison in comparisons:
             check(comparison, self._entries.get(comparison.key.path))
         return self._apply(operations)
@@ -91,8 +63,9 @@ class MemoryStore:
         self._in_order = {}
         self._revision = other._revision
 
-    def _apply(self, operations: Sequence[Operation]) -> Revision:
+    def _apply(self, operations: Sequence[Operation]) -> tuple[Revision, list[str]]:
         revision = Revision(self._revision + 1)
+        changed = []
         for path, value in encode_changes(operations).items():
             if value is not None:
                 if path not in self._entries:
@@ -103,8 +76,9 @@ class MemoryStore:
                 self._remove_path(path)
             else:
                 continue
+            changed.append(path)
             self._revision = revision
-        return self._revision
+        return self._revision, changed
 
     def _add_path(self, path: str) -> None:
         for prefix in _prefixes_of(path):

@@ -1,5 +1,6 @@
 """
 The metadata of brokers: small records under typed keys.
 
-``store`` keeps them in an SQLite file, and ``keys`` lists all keys.
+``store`` is the interface, ``sqlite`` keeps the records in a file, and ``keys`` lists
+all keys.
 """

@@ -35,6 +35,7 @@ import pyarrow as pa
 from pydanube.aio.tasks import task_scope
 from pydanube.metadata import keys
 from pydanube.metadata.records import ClusterRecord, JournalRecord
+from pydanube.metadata.sqlite import SqliteStore
 from pydanube.metadata.store import ABSENT, MetadataStore, Revision
 from pydanube.model.errors import BrokerError, InconsistentDirectory
 from pydanube.servers.directory import DataDirectory
@@ -268,7 +269,7 @@ async def write_marker(objects: Objects, cluster_id: str) -> None:
 
 @asynccontextmanager
 async def recording_progress(
-    store: MetadataStore, storage: Storage
+    store: SqliteStore, storage: Storage
 ) -> AsyncIterator[None]:
     """Record the progress of journal and metadata store in each other."""
     recorder = _ProgressRecorder(store, storage)

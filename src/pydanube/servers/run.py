@@ -20,7 +20,7 @@ from functools import partial
 from pydanube.aio.loops import new_loop
 from pydanube.broker.broker import Broker, open_broker
 from pydanube.broker.manifest import MetadataManifest
-from pydanube.metadata.store import MetadataStore, open_sqlite
+from pydanube.metadata.sqlite import SqliteStore, open_sqlite
 from pydanube.servers.addresses import http_hosts_of, in_url, url_of
 from pydanube.servers.config import BrokerConfig
 from pydanube.servers.connections import ConnectionCounts
@@ -143,7 +143,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
 async def _open_storage(
     config: StorageConfig,
     directory: DataDirectory,
-    store: MetadataStore,
+    store: SqliteStore,
     reserve: Reserve,
 ) -> AsyncIterator[Storage]:
     """Open the storage in *directory* after checking that its parts belong together."""

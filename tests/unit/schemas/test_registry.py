@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from pydanube.metadata.store import open_sqlite
+from pydanube.metadata.sqlite import open_sqlite
 from pydanube.model.errors import (
     IncompatibleSchema,
     InvalidName,

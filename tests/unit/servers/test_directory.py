@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from pydanube.metadata.store import open_sqlite
+from pydanube.metadata.sqlite import open_sqlite
 from pydanube.model.errors import DirectoryLocked, DirectoryReplaced, InvalidConfig
 from pydanube.servers.directory import hold_directory, watching_directory
 from pydanube.storage.files import DirectoryFiles

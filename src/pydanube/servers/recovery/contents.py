@@ -15,7 +15,8 @@ from pydanube.broker.manifest import MetadataManifest
 from pydanube.metadata import keys
 from pydanube.metadata.key import Prefix
 from pydanube.metadata.records import TopicRecord
-from pydanube.metadata.store import MetadataStore, open_sqlite
+from pydanube.metadata.sqlite import open_sqlite
+from pydanube.metadata.store import MetadataStore
 from pydanube.model.errors import (
     Corrupt,
     CorruptJournal,

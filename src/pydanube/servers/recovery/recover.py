@@ -17,7 +17,8 @@ from pydanube.metadata.records import (
     SubscriptionRecord,
     TopicRecord,
 )
-from pydanube.metadata.store import Delete, MetadataStore, Operation, Put, open_sqlite
+from pydanube.metadata.sqlite import open_sqlite
+from pydanube.metadata.store import Delete, MetadataStore, Operation, Put
 from pydanube.model.errors import InconsistentDirectory
 from pydanube.model.ids import Epoch, Offset
 from pydanube.model.names import TopicName

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pydanube.metadata import store as store_module
+from pydanube.metadata import sqlite as sqlite_module
 from pydanube.metadata.key import Key, prefix_of
-from pydanube.metadata.store import Put, open_sqlite
+from pydanube.metadata.sqlite import open_sqlite
+from pydanube.metadata.store import Put
 from pydanube.model.errors import Closed, DiskFull, MetadataUnavailable
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def test_missing_directory_is_reported(tmp_path: Path) -> None:
 def test_locked_file_is_unavailable_and_not_changed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "LOCK_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(sqlite_module, "LOCK_TIMEOUT_S", 0.0)
     fill(path)
     other = sqlite3.connect(path, isolation_level=None)
     try:

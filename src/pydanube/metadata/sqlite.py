@@ -1,0 +1,300 @@
+"""
+A metadata store in an SQLite file.
+
+One thread owns the connection, so the event loop never waits for the disk and
+statements never interleave.  The file is in write-ahead mode with ``synchronous=FULL``:
+commits are synced to disk.  The revision has its own row, because it must not decrease
+when the newest value is deleted.
+
+Changes of the file by other programs are visible to reads and comparisons, but not
+reported to ``on_change``; the lock of the data directory prevents a second broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from pydanube.aio.lock_sharing import LockSharing
+from pydanube.metadata.store import (
+    Comparison,
+    MetadataStore,
+    Operation,
+    Revision,
+    Stored,
+    check,
+    encode_changes,
+)
+from pydanube.model.errors import Closed, DiskFull, MetadataUnavailable
+
+R = TypeVar("R")
+
+FORMAT_VERSION = 1
+
+APPLICATION_ID = int.from_bytes(b"DANU")
+"""In the file's header; it identifies the database, also to ``file``."""
+
+LOCK_TIMEOUT_S = 2.0
+"""The time that a statement waits for another program that has locked the file."""
+
+_SCHEMA = (
+    """
+    CREATE TABLE entries (
+        path TEXT PRIMARY KEY, value BLOB NOT NULL, revision INTEGER NOT NULL
+    ) WITHOUT ROWID
+    """,
+    "CREATE TABLE store (revision INTEGER NOT NULL)",
+    "INSERT INTO store VALUES (0)",
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    f"PRAGMA user_version = {FORMAT_VERSION}",
+)
+
+
+@asynccontextmanager
+async def open_sqlite(
+    path: Path | None, *, make_room: Callable[[], bool] = lambda: False
+) -> AsyncIterator[SqliteStore]:
+    """
+    Open the store in the file *path*, which is created if it is missing.
+
+    Without *path*, the store is in memory.
+
+    When the disk is full, the store calls *make_room* in its thread; if that returns
+    True, the store tries the change once more.
+
+    Raises:
+        MetadataUnavailable: The file cannot be opened, is locked by another
+            program, is damaged, or is not a metadata store of this version.
+    """
+    loop = asyncio.get_running_loop()
+    with ThreadPoolExecutor(1, thread_name_prefix="metadata") as thread:
+        file = _StoreFile(path, make_room)
+        try:
+            await loop.run_in_executor(thread, file.run, file.open)
+            store = SqliteStore(file, thread)
+            try:
+                yield store
+            finally:
+                store.is_closed = True
+        finally:
+            # The task is not awaited: the thread closes the file even if this task is
+            # cancelled, and leaving the pool waits for it.
+            thread.submit(file.close)
+
+
+class SqliteStore(MetadataStore):
+    """A ``MetadataStore`` in one SQLite file; made by ``open_sqlite``."""
+
+    def __init__(self, file: _StoreFile, thread: ThreadPoolExecutor) -> None:
+        self.is_closed = False
+        self.on_change: Callable[[Revision, list[str]], None] | None = None
+        """Called in the event loop with each later revision and the changed paths."""
+        self._file = file
+        self._thread = thread
+        self._loop = asyncio.get_running_loop()
+        self._sharing = LockSharing()
+
+    async def revision(self) -> Revision:
+        """See MetadataStore."""
+        return await self._run(self._file.revision)
+
+    async def raise_revision(self, revision: int) -> None:
+        """Raise the store's revision to *revision*, if it is lower."""
+        await self._run(lambda: self._file.raise_revision(revision))
+
+    async def _get(self, path: str) -> Stored[bytes] | None:
+        return await self._run(lambda: self._file.get(path))
+
+    async def _scan(
+        self, prefix: str, after: str, limit: int | None
+    ) -> Sequence[tuple[str, Stored[bytes]]]:
+        return await self._run(lambda: self._file.scan(prefix, after, limit))
+
+    async def _change(
+        self, comparisons: Sequence[Comparison], operations: Sequence[Operation]
+    ) -> tuple[Revision, list[str]]:
+        def change() -> tuple[Revision, list[str]]:
+            revision, paths = self._file.change(comparisons, operations)
+            if paths and self.on_change is not None:
+                # Not after the await: the caller may be cancelled meanwhile.
+                self._loop.call_soon_threadsafe(self.on_change, revision, paths)
+            return revision, paths
+
+        return await self._run(change)
+
+    async def _run(self, work: Callable[[], R]) -> R:
+        if self.is_closed:
+            raise Closed("the metadata store is closed")
+        self._sharing.on_job_started()
+        try:
+            return await self._loop.run_in_executor(self._thread, self._file.run, work)
+        finally:
+            self._sharing.on_job_ended()
+
+
+class _StoreFile:
+    """The SQLite file, used by one thread only: paths and bytes."""
+
+    def __init__(self, path: Path | None, make_room: Callable[[], bool]) -> None:
+        self._path = path or ":memory:"
+        self._make_room = make_room
+        self._opened: sqlite3.Connection | None = None
+
+    def open(self) -> None:
+        if isinstance(self._path, Path):
+            self._create_private(self._path)
+        self._opened = sqlite3.connect(
+            self._path, timeout=LOCK_TIMEOUT_S, isolation_level=None
+        )
+        self._prepare()
+        self.revision()
+
+    def _create_private(self, path: Path) -> None:
+        """Create the file for its owner only; SQLite copies its mode to other files."""
+        try:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        except OSError as error:
+            raise MetadataUnavailable(
+                f"the metadata file {path} cannot be opened: {error.strerror}"
+            ) from error
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        assert self._opened is not None, "used before it was opened"
+        return self._opened
+
+    def scan(
+        self, prefix: str, after: str, limit: int | None
+    ) -> list[tuple[str, Stored[bytes]]]:
+        # A prefix ends with a slash, and "0" is the next character.
+        end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
+        rows = self._connection.execute(
+            "SELECT path, value, revision FROM entries"
+            " WHERE path > ? AND path < ? ORDER BY path LIMIT ?",
+            (max(prefix, after), end, -1 if limit is None else limit),
+        )
+        return [(path, Stored(value, revision)) for path, value, revision in rows]
+
+    def raise_revision(self, revision: int) -> None:
+        with self._transaction():
+            if revision > self.revision():
+                self._connection.execute("UPDATE store SET revision = ?", (revision,))
+
+    def change(
+        self, comparisons: Sequence[Comparison], operations: Sequence[Operation]
+    ) -> tuple[Revision, list[str]]:
+        """Compare and write; return the revision and the changed paths."""
+        try:
+            return self.run(partial(self._change, comparisons, operations))
+        except DiskFull:
+            if not self._make_room():
+                raise
+            return self._change(comparisons, operations)
+
+    def _change(
+        self, comparisons: Sequence[Comparison], operations: Sequence[Operation]
+    ) -> tuple[Revision, list[str]]:
+        with self._transaction():
+            for comparison in comparisons:
+                check(comparison, self.get(comparison.key.path))
+            before = self.revision()
+            revision = Revision(before + 1)
+            changes = encode_changes(operations)
+            paths = [
+                path for path in changes if self._write(path, changes[path], revision)
+            ]
+            if not paths:
+                return before, []
+            self._connection.execute("UPDATE store SET revision = ?", (revision,))
+        return revision, paths
+
+    def _prepare(self) -> None:
+        execute = self._connection.execute
+        (application_id,) = execute("PRAGMA application_id").fetchone()
+        (version,) = execute("PRAGMA user_version").fetchone()
+        (tables,) = execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if tables and application_id != APPLICATION_ID:
+            raise MetadataUnavailable(
+                f"{self._path} is a database of another program, not a metadata store"
+            )
+        if tables and version != FORMAT_VERSION:
+            raise MetadataUnavailable(
+                f"{self._path} has format {version}; this version of pydanube "
+                f"supports format {FORMAT_VERSION}"
+            )
+        execute("PRAGMA journal_mode = WAL")
+        execute("PRAGMA synchronous = FULL")
+        if not tables:
+            with self._transaction():
+                for statement in _SCHEMA:
+                    execute(statement)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        # IMMEDIATE: compared values cannot change before the write.
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            # A failed COMMIT may have rolled back by itself.
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+    def _write(self, path: str, value: bytes | None, revision: Revision) -> bool:
+        execute = self._connection.execute
+        if value is None:
+            return execute("DELETE FROM entries WHERE path = ?", (path,)).rowcount > 0
+        execute(
+            "INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", (path, value, revision)
+        )
+        return True
+
+    def revision(self) -> Revision:
+        rows = self._connection.execute("SELECT revision FROM store").fetchall()
+        if len(rows) != 1:
+            raise MetadataUnavailable(f"{self._path} is damaged: it has no revision")
+        return Revision(rows[0][0])
+
+    def get(self, path: str) -> Stored[bytes] | None:
+        row = self._connection.execute(
+            "SELECT value, revision FROM entries WHERE path = ?", (path,)
+        ).fetchone()
+        return None if row is None else Stored(row[0], Revision(row[1]))
+
+    def run(self, work: Callable[[], R]) -> R:
+        """Return the result of *work*; translate the errors of SQLite."""
+        try:
+            return work()
+        except sqlite3.Error as error:
+            # The low byte is the primary code; higher bits refine it.
+            kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if kind == sqlite3.SQLITE_FULL:
+                raise DiskFull(f"no room for the metadata in {self._path}") from error
+            what = _EXPLANATIONS.get(kind, "cannot be used")
+            raise MetadataUnavailable(
+                f"the metadata file {self._path} {what}: {error}"
+            ) from error
+
+
+_EXPLANATIONS = {
+    sqlite3.SQLITE_BUSY: "is locked by another program",
+    sqlite3.SQLITE_LOCKED: "is locked by another program",
+    sqlite3.SQLITE_CORRUPT: "is damaged",
+    sqlite3.SQLITE_NOTADB: "is damaged or not a metadata store",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened",
+    sqlite3.SQLITE_READONLY: "is read-only",
+    sqlite3.SQLITE_IOERR: "cannot be read or written",
+}
