@@ -428,3 +428,26 @@ def test_reason_found_through_many_fields_is_reported_once():
 
     [reason] = doubled(y="int").incompatibilities(doubled())
     assert reason.rule == "reader_field_missing_default"
+
+
+def test_names_without_a_namespace_may_stand_inside_one():
+    def record(field, **names):
+        return {"type": "record", "fields": [{"name": "i", "type": field}], **names}
+
+    schema = AvroSchema(
+        json.dumps(
+            {
+                "type": "record",
+                "name": "a.R",
+                "fields": [
+                    {"name": "one", "type": record("int", name="X", namespace="")},
+                    {"name": "two", "type": record("string", name="X")},
+                    {"name": "three", "type": "X"},
+                ],
+            }
+        )
+    )
+    value = {"one": {"i": 1}, "two": {"i": "q"}, "three": {"i": "r"}}
+    payload = schema.encoder()([value])[0]
+    assert payload == b"\x02\x02q\x02r"
+    assert schema.decoder()([payload]) == [value]

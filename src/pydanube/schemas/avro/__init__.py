@@ -204,11 +204,29 @@ class AvroSchema(ParsedSchema):
     def _parsed(self) -> Any:
         try:
             # fastavro would read logical types that are not valid, too.
-            return fastavro.parse_schema(canonical_form(self.root))
+            form = canonical_form(self.root)
+            return fastavro.parse_schema(_with_empty_namespaces(form))
         except Exception as error:
             raise InvalidSchema(
                 f"fastavro cannot use the Avro schema: {error}"
             ) from error
+
+
+def _with_empty_namespaces(form: Any) -> Any:
+    """Return *form* with the namespace of names that have none, for fastavro."""
+    # Without it, a name would belong to the namespace of the type around it.
+    if isinstance(form, list):
+        return [_with_empty_namespaces(each) for each in form]
+    if not isinstance(form, dict):
+        return form
+    parts = {
+        key: _with_empty_namespaces(part)
+        if key in ("type", "items", "values", "fields")
+        else part
+        for key, part in form.items()
+    }
+    is_named = not form.keys().isdisjoint(("fields", "symbols", "size"))
+    return parts | ({"namespace": ""} if is_named and "." not in form["name"] else {})
 
 
 def _lenient(part: Any) -> Any:
