@@ -367,9 +367,11 @@ def test_interrupt_while_a_scope_is_entered_cancels_it():
 
     @asynccontextmanager
     async def endless():
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
         try:
-            await asyncio.Event().wait()
+            while True:
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+                # Python misses a signal that comes just before the thread waits.
+                await asyncio.sleep(1)
         finally:
             was_cancelled.set()
         yield
