@@ -362,6 +362,15 @@ def test_facade_methods_that_only_wait_have_the_docstring_of_the_original(
                 assert wrapped is getattr(original, name), name
 
 
+@pytest.fixture
+def handled_interrupts():
+    """Handle SIGINT, which a process in the background of a shell may ignore."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("handled_interrupts")
 def test_interrupt_while_a_scope_is_entered_cancels_it():
     was_cancelled = threading.Event()
 
