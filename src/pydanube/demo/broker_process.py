@@ -32,6 +32,8 @@ COMMAND = (
 class DemoFailed(BrokerError):
     """The demo cannot continue; the message says why and what to do."""
 
+    code = "demo_failed"
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerProcess:
