@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bench.systems.system import Consumer, Driver
-    from bench.worker import Parent
+    from bench.parent import Parent
 
 STALL_S = 20.0
 """A consumer that receives nothing for this time has lost the missing messages."""

@@ -9,13 +9,25 @@ from support.commands import danube
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
-def test_bench_measures_throughput_and_latency(tmp_path):
+def measure(directory, *arguments):
     done = danube(
-        *("bench", "--messages", "20000", "--data-dir", str(tmp_path)),
-        *("--format", "json"),
+        *("bench", "--messages", "20000", "--data-dir", str(directory)),
+        *("--format", "json", *arguments),
     )
     assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
+    assert list(directory.iterdir()) == []
+    return json.loads(done.stdout)
+
+
+def test_one_workload_is_measured(tmp_path):
+    report = measure(tmp_path, "--workload", "publish")
+    assert {row["workload"] for row in report["rows"]} == {"publish"}
+    assert all(row["per_second"] > 0 for row in report["rows"])
+
+
+@pytest.mark.soak
+def test_bench_measures_throughput_and_latency(tmp_path):
+    report = measure(tmp_path)
 
     assert report["machine"]["fdatasync_us"] > 0
     rows = report["rows"]
@@ -41,7 +53,6 @@ def test_bench_measures_throughput_and_latency(tmp_path):
             "memory",
         )
         assert (row["per_second"] or row["p50_us"]) > 0
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_unknown_workload_is_refused():
