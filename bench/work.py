@@ -21,8 +21,8 @@ from pydanube.bench.workloads import Arrivals, Clock
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.systems.system import Consumer, Driver
     from bench.parent import Parent
+    from bench.systems.system import Consumer, Driver
 
 STALL_S = 20.0
 """A consumer that receives nothing for this time has lost the missing messages."""

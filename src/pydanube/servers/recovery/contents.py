@@ -45,6 +45,7 @@ from pydanube.storage.recovery import (
 )
 from pydanube.storage.state import TopicState
 from pydanube.wire.batches import BatchFrame
+from pydanube.wire.files.segment_format import object_prefix, parse_object_name
 
 SKIPPED_OFFSETS = 10**10
 """
@@ -265,6 +266,8 @@ class DirectoryContents:
             self.topics[number] = topic
         self._drop_replaced_topics()
         for topic in self.topics.values():
+            self._keep_unreadable_segments(topic)
+        for topic in self.topics.values():
             journal_end = 0 if topic.state is None else topic.state.end_offset
             behind = [each for each in topic.found if each.entry.end > journal_end]
             if behind and self.report.journal == self.report.objects == WHOLE:
@@ -276,6 +279,31 @@ class DirectoryContents:
             extra -= {entry.object_name for entry in topic.manifest}
             if behind and extra and self.report.metadata == WHOLE:
                 self.report.metadata = "older than the object store"
+
+    def _keep_unreadable_segments(self, topic: RecoveredTopic) -> None:
+        """Keep segments without which messages would be missing; reading them fails."""
+        prefix = object_prefix(self.config.root, topic.name)
+        frames = self.journal.frames.get(topic.topic_id, [])
+        for name in self.report.unreadable:
+            parsed = parse_object_name(name)
+            if parsed is None or not name.startswith(prefix) or parsed.end > topic.end:
+                continue
+            entry = SegmentEntry(
+                base=parsed.base,
+                end=parsed.end,
+                epoch=parsed.epoch,
+                count=parsed.end - parsed.base,
+                byte_count=(self.directory.objects / name).stat().st_size,
+                object_name=name,
+                first_publish_time=0,
+                last_publish_time=0,
+                sealed_at=self.now,
+            )
+            known = [(each.base, each.end) for each in topic.kept]
+            known += [(each.base, each.end) for each in frames]
+            if all(end <= entry.base or entry.end <= base for base, end in known):
+                topic.kept.append(entry)
+        topic.kept.sort(key=lambda entry: entry.base)
 
     def _drop_replaced_topics(self) -> None:
         """Drop all but the newest topic of each name."""

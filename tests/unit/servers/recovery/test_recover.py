@@ -3,12 +3,12 @@ import shutil
 
 import pytest
 
-from pydanube.model.errors import InconsistentDirectory, OffsetDropped
+from pydanube.model.errors import CorruptSegment, InconsistentDirectory, OffsetDropped
 from pydanube.servers.directory import hold_directory
 from pydanube.servers.recovery.contents import SKIPPED_OFFSETS
 from pydanube.servers.recovery.recover import recover_directory
 from pydanube.storage.config import StorageConfig
-from support.directories import contents_of, copied, publish, serving
+from support.directories import contents_of, copied, first_error, publish, serving
 
 pytestmark = pytest.mark.slow
 
@@ -130,6 +130,20 @@ def test_lost_metadata_is_rebuilt_from_segments_and_journal(data):
 
     assert asyncio.run(partitions()) == [PARTITION]
     assert not recover(data, write=False).needs_from_segments
+
+
+@pytest.mark.parametrize("index", [0, -1])
+def test_unreadable_segment_of_lost_metadata_fails_its_readers(data, index):
+    (data / "metadata.sqlite").unlink()
+    segment = sorted((data / f"objects{TOPIC}").glob("*.parquet"))[index]
+    segment.write_bytes(b"")
+    findings = recover(data, from_segments=True, accept_loss=True)
+    assert findings.unreadable == [f"{TOPIC[1:]}/{segment.name}"]
+    with pytest.raises(BaseExceptionGroup) as caught:
+        read(data)
+    error = first_error(caught.value)
+    assert isinstance(error, CorruptSegment)
+    assert segment.name in str(error)
 
 
 def test_metadata_that_was_rolled_back_is_completed(made, data):
