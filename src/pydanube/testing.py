@@ -18,12 +18,12 @@ from pydanube.broker.manifest import MetadataManifest
 from pydanube.client.client import Client
 from pydanube.client.requester import CLOSE_TIMEOUT_S
 from pydanube.metadata.sqlite import open_sqlite
+from pydanube.objects.memory import MemoryObjects
 from pydanube.servers.config import ListenConfig
 from pydanube.servers.native.in_process import dial_in_process
 from pydanube.servers.native.server import NativeServer, open_native_server
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.files import MemoryFiles
-from pydanube.storage.objects import MemoryObjects
 from pydanube.storage.storage import open_storage
 from pydanube.wire.native.frames import batch_bytes_max
 

@@ -1,11 +1,12 @@
 """The contract of all implementations of Objects."""
 
+import asyncio
 import time
 
 import pytest
 
-from pydanube.model.errors import ObjectsUnavailable
-from pydanube.storage.objects import DirectoryObjects, MemoryObjects
+from pydanube.objects.directory import DirectoryObjects
+from pydanube.objects.memory import MemoryObjects
 
 
 @pytest.fixture(params=["memory", "directory"])
@@ -70,7 +71,43 @@ async def test_an_object_has_the_time_at_which_it_was_stored(objects):
     before = time.time_ns() // 1000
     await objects.put("a/one", b"abc")
     # File systems round times down, by at most 10 ms.
-    assert before - 10_000 <= await objects.modified_at("a/one")
-    assert await objects.modified_at("a/one") <= time.time_ns() // 1000
-    with pytest.raises(ObjectsUnavailable):
-        await objects.modified_at("a/none")
+    found = await objects.stat("a/one")
+    assert found.byte_count == 3
+    assert before - 10_000 <= found.modified_at <= time.time_ns() // 1000
+    assert await objects.stat("a/none") is None
+
+
+async def test_one_of_many_writers_stores_an_absent_object(objects):
+    for at in range(20):
+        name = f"race/{at}"
+        async with asyncio.TaskGroup() as group:
+            puts = [
+                group.create_task(objects.put_if_absent(name, b"%d" % writer))
+                for writer in range(12)
+            ]
+        outcomes = [each.result() for each in puts]
+        assert outcomes.count(True) == 1
+        assert bytes(await objects.read(name)) == b"%d" % outcomes.index(True)
+
+
+async def test_put_if_absent_leaves_the_object_that_is_there(objects):
+    await objects.put("a/one", b"abc")
+    assert not await objects.put_if_absent("a/one", b"de")
+    assert bytes(await objects.read("a/one")) == b"abc"
+
+
+async def test_ranges_of_an_object_are_read(objects):
+    await objects.put("a/one", b"abcdef")
+    assert bytes(await objects.read("a/one")) == b"abcdef"
+    assert bytes(await objects.read("a/one", 2, 4)) == b"cd"
+    assert bytes(await objects.read("a/one", 4)) == b"ef"
+    assert bytes(await objects.read("a/one", 4, 100)) == b"ef"
+    assert await objects.read("a/none") is None
+
+
+async def test_names_are_listed_in_pages(objects):
+    for at in range(5):
+        await objects.put(f"a/{at}", b"x")
+    assert await objects.names("a/", count_max=2) == ["a/0", "a/1"]
+    assert await objects.names("a/", after="a/1", count_max=2) == ["a/2", "a/3"]
+    assert await objects.names("a/", after="a/4") == []

@@ -23,8 +23,8 @@ from pydanube.model.errors import DiskFull, StagedPartNotFound, StagingClosed
 from pydanube.model.names import TopicName
 from pydanube.model.policy import Durability, TopicPolicy
 from pydanube.model.staging import StagedPart
+from pydanube.objects.memory import MemoryObjects
 from pydanube.storage.config import JournalConfig, StorageConfig
-from pydanube.storage.objects import MemoryObjects
 from pydanube.storage.storage import open_storage
 from support.brokers import A_NOW_US
 from support.memory_store import MemoryStore

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from pydanube.broker.broker import open_broker
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.model.errors import BrokerError, CorruptJournal
+from pydanube.objects.memory import MemoryObjects
 from pydanube.servers.native.connection import NativeConnection
 from pydanube.servers.native.server import NativeServer, open_native_server
 from pydanube.storage.journal import open_journal
-from pydanube.storage.objects import MemoryObjects
 from pydanube.storage.storage import open_storage
 from simulation.disk import MachineDisk, PowerCut
 from simulation.loop import HOST, Host

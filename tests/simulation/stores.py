@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from pydanube.model.errors import MetadataUnavailable, ObjectsUnavailable
-from pydanube.storage.objects import MemoryObjects
+from pydanube.objects.memory import MemoryObjects
 from support.memory_store import MemoryStore
 
 if TYPE_CHECKING:
@@ -98,11 +98,13 @@ class ProcessObjects:
     async def delete(self, name):
         await self._ask(f"delete {name}", lambda: self._objects.delete(name))
 
-    async def names(self, prefix):
-        return await self._ask(f"list {prefix}", lambda: self._objects.names(prefix))
+    async def names(self, prefix, **limits):
+        return await self._ask(
+            f"list {prefix}", lambda: self._objects.names(prefix, **limits)
+        )
 
-    async def modified_at(self, name):
-        return await self._ask(f"age {name}", lambda: self._objects.modified_at(name))
+    async def stat(self, name):
+        return await self._ask(f"stat {name}", lambda: self._objects.stat(name))
 
     def url(self, name):
         return self._objects.url(name)

@@ -10,9 +10,9 @@ from pydanube.broker.manifest import MetadataManifest
 from pydanube.model.errors import MetadataUnavailable
 from pydanube.model.names import TopicName
 from pydanube.model.policy import DispatchMode, TopicPolicy
+from pydanube.objects.memory import MemoryObjects
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.files import MemoryFiles
-from pydanube.storage.objects import MemoryObjects
 from pydanube.storage.storage import open_storage
 from support.memory_store import MemoryStore
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pydanube.model.names import TopicName
-from pydanube.storage.objects import MemoryObjects
+from pydanube.objects.memory import MemoryObjects
 from support.storages import seal
 
 if TYPE_CHECKING:

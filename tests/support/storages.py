@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from pydanube.model.errors import ObjectsUnavailable, TopicFenced
 from pydanube.model.policy import TopicPolicy
+from pydanube.objects.memory import MemoryObjects
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.files import MemoryFiles
-from pydanube.storage.objects import MemoryObjects
 from pydanube.storage.storage import open_storage
 from support.batches import frame_of
 from support.manifests import MemoryManifest
@@ -41,9 +41,9 @@ class FlakyObjects(MemoryObjects):
         self._maybe_fail(name)
         await super().delete(name)
 
-    async def modified_at(self, name):
+    async def stat(self, name):
         self.examined.append(name)
-        return await super().modified_at(name)
+        return await super().stat(name)
 
     def open(self, name):
         self.open_count += 1

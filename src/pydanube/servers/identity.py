@@ -38,8 +38,8 @@ from pydanube.metadata.records import ClusterRecord, JournalRecord
 from pydanube.metadata.sqlite import SqliteStore
 from pydanube.metadata.store import ABSENT, MetadataStore, Revision
 from pydanube.model.errors import BrokerError, InconsistentDirectory
+from pydanube.objects.store import Objects, wall_clock_us
 from pydanube.servers.directory import DataDirectory
-from pydanube.storage.objects import Objects, wall_clock_us
 from pydanube.storage.recovery import SUFFIX, JournalPosition, Recovery, end_of
 from pydanube.storage.storage import Storage
 from pydanube.wire.files.segment_format import PARTS

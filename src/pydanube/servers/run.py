@@ -21,6 +21,8 @@ from pydanube.aio.loops import new_loop
 from pydanube.broker.broker import Broker, open_broker
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.metadata.sqlite import SqliteStore, open_sqlite
+from pydanube.objects.directory import DirectoryObjects
+from pydanube.objects.store import wall_clock_us
 from pydanube.servers.addresses import http_hosts_of, in_url, url_of
 from pydanube.servers.config import BrokerConfig
 from pydanube.servers.connections import ConnectionCounts
@@ -47,7 +49,6 @@ from pydanube.servers.native.server import open_native_server
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.files import DirectoryFiles
 from pydanube.storage.journal import open_journal
-from pydanube.storage.objects import DirectoryObjects, wall_clock_us
 from pydanube.storage.reserve import Reserve, ReserveFile
 from pydanube.storage.storage import Storage, open_storage
 from pydanube.wire.native.frames import batch_bytes_max

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from pydanube.objects.directory import sync_directory
 from pydanube.wire.buffer import Buffer
 
 _IOV_MAX = 1024
@@ -124,15 +125,6 @@ class DirectoryFiles(Files):
 
     def sync_directory(self) -> None:
         sync_directory(self._path)
-
-
-def sync_directory(path: Path) -> None:
-    """Return when the list of files in the directory *path* is on disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class _DescriptorFile:

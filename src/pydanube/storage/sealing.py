@@ -35,11 +35,11 @@ from pydanube.model.ids import Offset, TopicId
 from pydanube.model.policy import Durability
 from pydanube.model.retry import RetryPolicy
 from pydanube.model.segments import SegmentEntry
+from pydanube.objects.store import Objects
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.files import Files
 from pydanube.storage.journal import Journal
 from pydanube.storage.manifest import Manifest
-from pydanube.storage.objects import Objects
 from pydanube.storage.retention import plan_drops
 from pydanube.storage.segments import encode_segment, publish_times_of
 from pydanube.storage.topic_log import TailMemory, TopicLog
@@ -564,6 +564,8 @@ class Sealer:
                 if name in known or parsed is None or parsed.epoch > topic_log.epoch:
                     continue
                 left_us = await self._kept_us(name)
+                if left_us is None:
+                    continue
                 if left_us > 0:
                     wait_us = left_us if wait_us is None else min(wait_us, left_us)
                     continue
@@ -573,9 +575,12 @@ class Sealer:
             time = self._clock() + wait_us / _US_PER_S
             heappush(self._searches, (time, topic_log.topic_id))
 
-    async def _kept_us(self, orphan: str) -> float:
-        """Return for how many more microseconds to keep the object *orphan*."""
-        age_us = self._wall_clock() - await self._objects.modified_at(orphan)
+    async def _kept_us(self, orphan: str) -> float | None:
+        """Return for how many more microseconds to keep *orphan*; None if it is gone"""
+        found = await self._objects.stat(orphan)
+        if found is None:
+            return None
+        age_us = self._wall_clock() - found.modified_at
         return self._config.orphan_keep_s * _US_PER_S - age_us
 
 

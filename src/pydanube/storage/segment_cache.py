@@ -14,7 +14,7 @@ from typing import Any, cast
 from pydanube.model.errors import CorruptSegment
 from pydanube.model.retry import RetryPolicy
 from pydanube.model.segments import SegmentEntry
-from pydanube.storage.objects import Objects
+from pydanube.objects.store import Objects
 from pydanube.storage.segments import SegmentReader
 from pydanube.wire.batches import BatchFrame
 

@@ -23,11 +23,11 @@ from pydanube.model.errors import (
 from pydanube.model.ids import Epoch, Offset, TopicId
 from pydanube.model.policy import TopicPolicy
 from pydanube.model.segments import SegmentEntry
+from pydanube.objects.store import Objects, wall_clock_us
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.files import Files
 from pydanube.storage.journal import Journal, open_journal
 from pydanube.storage.manifest import Manifest
-from pydanube.storage.objects import Objects, wall_clock_us
 from pydanube.storage.replacement import (
     REPLACED_MAX,
     Replacement,

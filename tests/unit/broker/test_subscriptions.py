@@ -20,8 +20,8 @@ from pydanube.model.policy import (
     Start,
     SubscriptionType,
 )
+from pydanube.objects.directory import DirectoryObjects
 from pydanube.storage.files import DirectoryFiles
-from pydanube.storage.objects import DirectoryObjects
 from support.brokers import (
     A_NOW_US,
     A_TOPIC,

@@ -8,9 +8,9 @@ import pytest
 
 from pydanube.metadata.sqlite import open_sqlite
 from pydanube.model.errors import DirectoryLocked, DirectoryReplaced, InvalidConfig
+from pydanube.objects.directory import DirectoryObjects
 from pydanube.servers.directory import hold_directory, watching_directory
 from pydanube.storage.files import DirectoryFiles
-from pydanube.storage.objects import DirectoryObjects
 
 
 def mode_of(path):

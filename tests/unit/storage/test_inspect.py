@@ -5,9 +5,9 @@ import pytest
 from crc32c import crc32c
 
 from pydanube.model.errors import CorruptJournal, CorruptSegment
+from pydanube.objects.directory import DirectoryObjects
 from pydanube.storage.files import DirectoryFiles
 from pydanube.storage.inspect import describe_segment, inspect_journal
-from pydanube.storage.objects import DirectoryObjects
 from pydanube.wire.files.journal_format import CursorSaved, CursorState
 from support.storages import World, open_topic, publish, seal
 

@@ -26,6 +26,7 @@ from pydanube.model.errors import (
 )
 from pydanube.model.ids import TopicId
 from pydanube.model.segments import SegmentEntry
+from pydanube.objects.store import wall_clock_us
 from pydanube.servers.directory import DataDirectory
 from pydanube.servers.identity import MARKER_NAME, journal_end_of, read_marker
 from pydanube.servers.recovery.segments import (
@@ -35,7 +36,6 @@ from pydanube.servers.recovery.segments import (
 )
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.files import DirectoryFiles
-from pydanube.storage.objects import wall_clock_us
 from pydanube.storage.recovery import (
     JournalPosition,
     Recovery,

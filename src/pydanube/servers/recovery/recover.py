@@ -24,6 +24,8 @@ from pydanube.model.ids import Epoch, Offset
 from pydanube.model.names import TopicName
 from pydanube.model.policy import SubscriptionType, TopicPolicy
 from pydanube.model.segments import SegmentEntry
+from pydanube.objects.directory import DirectoryObjects, sync_directory
+from pydanube.objects.store import wall_clock_us
 from pydanube.servers.directory import DataDirectory
 from pydanube.servers.identity import write_marker
 from pydanube.servers.recovery.contents import (
@@ -34,9 +36,8 @@ from pydanube.servers.recovery.contents import (
     metadata_files,
 )
 from pydanube.storage.config import StorageConfig
-from pydanube.storage.files import DirectoryFiles, sync_directory
+from pydanube.storage.files import DirectoryFiles
 from pydanube.storage.journal_writer import write_journal
-from pydanube.storage.objects import DirectoryObjects, wall_clock_us
 from pydanube.storage.recovery import JournalPosition
 from pydanube.storage.sealing import make_segment
 from pydanube.storage.state import JournalState, TopicState

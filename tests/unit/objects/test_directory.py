@@ -1,7 +1,7 @@
 import pytest
 
 from pydanube.model.errors import NotFound, ObjectsUnavailable
-from pydanube.storage.objects import DirectoryObjects
+from pydanube.objects.directory import DirectoryObjects
 
 
 async def test_incomplete_objects_of_a_crash_are_removed(tmp_path):

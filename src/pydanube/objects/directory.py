@@ -1,71 +1,22 @@
-"""The interface to the object store: named, immutable objects."""
+"""An object store in a local directory."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import os
-import time
+from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 
 from pydanube.model.errors import NotFound, ObjectsUnavailable
-from pydanube.storage.files import sync_directory
+from pydanube.objects.store import ObjectInfo, Objects
 from pydanube.wire.buffer import Buffer
-from pydanube.wire.files.segment_format import PARTS, part_name
-
-
-class Objects(Protocol):
-    """Objects by name; names have slashes like paths."""
-
-    async def put(self, name: str, data: Buffer | pa.Buffer) -> None:
-        """
-        Store an object; replace an existing one of the same name.
-
-        Durability: On return the object is durable.  Until then, and after a crash or a
-            cancellation, either all of it is stored or nothing.
-
-        Raises:
-            ObjectsUnavailable: The object could not be stored.
-        """
-
-    def open(self, name: str) -> Any:
-        """
-        Open an object as a pyarrow file for random access; call this in a thread.
-
-        Raises:
-            OSError: The object does not exist or cannot be read.
-        """
-
-    async def delete(self, name: str) -> None:
-        """
-        Remove an object, if it exists.
-
-        Raises:
-            ObjectsUnavailable: The object could not be removed.
-        """
-
-    async def names(self, prefix: str) -> list[str]:
-        """
-        Return the names that begin with *prefix*, sorted.
-
-        Raises:
-            ObjectsUnavailable: The store did not answer.
-        """
-
-    async def modified_at(self, name: str) -> int:
-        """
-        Return when the object was stored: microseconds since 1970, UTC.
-
-        Raises:
-            ObjectsUnavailable: The object does not exist, or the store did not answer.
-        """
-
-    def url(self, name: str) -> str:
-        """Return the URL at which other programs can read the object."""
+from pydanube.wire.files.segment_format import PARTS
 
 
 class DirectoryObjects(Objects):
@@ -86,7 +37,17 @@ class DirectoryObjects(Objects):
             part.unlink(missing_ok=True)
 
     async def put(self, name: str, data: Buffer | pa.Buffer) -> None:
-        await self._in_thread(self._put, name, data)
+        await self._in_thread(self._put, name, data, _replace)
+
+    async def put_if_absent(self, name: str, data: Buffer | pa.Buffer) -> bool:
+        stored: bool = await self._in_thread(self._put, name, data, _add)
+        return stored
+
+    async def read(
+        self, name: str, begin: int = 0, end: int | None = None
+    ) -> Buffer | None:
+        found: Buffer | None = await self._in_thread(self._read, name, begin, end)
+        return found
 
     def open(self, name: str) -> Any:
         # Not mapped: a disk error would be a signal that ends the process.
@@ -95,12 +56,14 @@ class DirectoryObjects(Objects):
     async def delete(self, name: str) -> None:
         await self._in_thread(self._delete, name)
 
-    async def names(self, prefix: str) -> list[str]:
+    async def names(
+        self, prefix: str, *, after: str = "", count_max: int | None = None
+    ) -> list[str]:
         found: list[str] = await self._in_thread(self._names, prefix)
-        return found
+        return found[bisect_right(found, after) :][:count_max]
 
-    async def modified_at(self, name: str) -> int:
-        found: int = await self._in_thread(self._modified_at, name)
+    async def stat(self, name: str) -> ObjectInfo | None:
+        found: ObjectInfo | None = await self._in_thread(self._stat, name)
         return found
 
     def url(self, name: str) -> str:
@@ -112,21 +75,27 @@ class DirectoryObjects(Objects):
         except OSError as error:
             raise ObjectsUnavailable(f"the directory {self._path}: {error}") from error
 
-    def _put(self, name: str, data: Buffer | pa.Buffer) -> None:
+    def _put(
+        self,
+        name: str,
+        data: Buffer | pa.Buffer,
+        publish: Callable[[Path, Path], bool],
+    ) -> bool:
         path = self._path_of(name)
         self._make_directory(path.parent)
-        part = self._parts / part_name(name)
+        part = self._parts / uuid4().hex
         try:
             with open(part, "wb", opener=_open_private) as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            part.replace(path)
-        except OSError:
+            is_stored = publish(part, path)
+        finally:
             # The incomplete file must not take the last space of a full disk.
             part.unlink(missing_ok=True)
-            raise
+        # Also if there is an object already: its writer may not have come here yet.
         sync_directory(path.parent)
+        return is_stored
 
     def _make_directory(self, path: Path) -> None:
         """Create *path*, so that it survives a crash."""
@@ -156,8 +125,20 @@ class DirectoryObjects(Objects):
         )
         return sorted(name for name in names if name.startswith(prefix))
 
-    def _modified_at(self, name: str) -> int:
-        return self._path_of(name).stat().st_mtime_ns // 1000
+    def _read(self, name: str, begin: int, end: int | None) -> bytes | None:
+        try:
+            with self._path_of(name).open("rb") as file:
+                file.seek(begin)
+                return file.read(-1 if end is None else end - begin)
+        except FileNotFoundError:
+            return None
+
+    def _stat(self, name: str) -> ObjectInfo | None:
+        try:
+            found = self._path_of(name).stat()
+        except FileNotFoundError:
+            return None
+        return ObjectInfo(found.st_size, found.st_mtime_ns // 1000)
 
     def _path_of(self, name: str) -> Path:
         path = self._path / name
@@ -171,39 +152,23 @@ def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def wall_clock_us() -> int:
-    """Return the time: microseconds since 1970, UTC."""
-    return time.time_ns() // 1000
+def _replace(part: Path, path: Path) -> bool:
+    part.replace(path)
+    return True
 
 
-class MemoryObjects(Objects):
-    """Objects in the memory of the process."""
+def _add(part: Path, path: Path) -> bool:
+    try:
+        path.hardlink_to(part)
+    except FileExistsError:
+        return False
+    return True
 
-    def __init__(self, wall_clock_us: Callable[[], int] = wall_clock_us) -> None:
-        self._objects: dict[str, pa.Buffer] = {}
-        self._modified_at: dict[str, int] = {}
-        self._wall_clock_us = wall_clock_us
 
-    async def put(self, name: str, data: Buffer | pa.Buffer) -> None:
-        self._objects[name] = pa.py_buffer(bytes(data))
-        self._modified_at[name] = self._wall_clock_us()
-
-    def open(self, name: str) -> Any:
-        found = self._objects.get(name)
-        if found is None:
-            raise FileNotFoundError(name)
-        return pa.BufferReader(found)
-
-    async def delete(self, name: str) -> None:
-        self._objects.pop(name, None)
-
-    async def names(self, prefix: str) -> list[str]:
-        return sorted(name for name in self._objects if name.startswith(prefix))
-
-    async def modified_at(self, name: str) -> int:
-        if name not in self._objects:
-            raise ObjectsUnavailable(f"there is no object {name}")
-        return self._modified_at[name]
-
-    def url(self, name: str) -> str:
-        return f"memory:///{name}"
+def sync_directory(path: Path) -> None:
+    """Return when the list of files in the directory *path* is on disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

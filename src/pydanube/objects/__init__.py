@@ -1,0 +1,1 @@
+"""Object stores: named, immutable objects in a directory, in memory, or in a cloud."""

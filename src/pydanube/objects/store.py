@@ -1,0 +1,88 @@
+"""The interface to an object store: named, immutable objects."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from pydanube.wire.buffer import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """The size of an object, and when it was stored."""
+
+    byte_count: int
+    modified_at: int
+    """When it was stored: microseconds since 1970, UTC."""
+
+
+class Objects(Protocol):
+    """
+    Objects by name; names have slashes like paths.
+
+    Raises: Every coroutine raises ObjectsUnavailable if the store does not answer or
+        refuses.  The outcome of a failed put() or put_if_absent() is unknown: it may
+        still happen, even later.
+    """
+
+    async def put(self, name: str, data: Buffer | pa.Buffer) -> None:
+        """
+        Store an object; replace an existing one of the same name.
+
+        Durability: On return the object is durable.  Until then, and after a crash or a
+            cancellation, either all of it is stored or nothing.
+        """
+
+    async def put_if_absent(self, name: str, data: Buffer | pa.Buffer) -> bool:
+        """
+        Store an object unless there is one of this name; return whether it was stored.
+
+        Of several writers at the same time, exactly one stores its object.
+
+        Durability: As put().
+        """
+
+    async def read(
+        self, name: str, begin: int = 0, end: int | None = None
+    ) -> Buffer | None:
+        """
+        Return the bytes ``begin … end`` of an object; None if it does not exist.
+
+        Without *end*, all bytes from *begin* on.  Bytes after its end are left out.
+        """
+
+    def open(self, name: str) -> Any:
+        """
+        Open an object as a pyarrow file for random access; call this in a thread.
+
+        Raises:
+            FileNotFoundError: The object does not exist.
+            OSError: It cannot be read; the methods of the file raise this, too.
+        """
+
+    async def delete(self, name: str) -> None:
+        """Remove an object, if it exists."""
+
+    async def names(
+        self, prefix: str, *, after: str = "", count_max: int | None = None
+    ) -> list[str]:
+        """
+        Return the names that begin with *prefix*, sorted by their characters.
+
+        Only those that are greater than *after*, and at most *count_max*.
+        """
+
+    async def stat(self, name: str) -> ObjectInfo | None:
+        """Return what is known about an object; None if it does not exist."""
+
+    def url(self, name: str) -> str:
+        """Return the URL at which other programs can read the object."""
+
+
+def wall_clock_us() -> int:
+    """Return the time: microseconds since 1970, UTC."""
+    return time.time_ns() // 1000
