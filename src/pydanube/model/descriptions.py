@@ -147,7 +147,9 @@ class Segment(SegmentEntry):
     """One immutable Parquet file with the messages ``base … end`` of a topic."""
 
     url: str
-    """The URL at which any engine can read it."""
+    """The URL at which engines read it: of the local copy, if there is one."""
+    remote_url: str = ""
+    """The URL of its copy in the remote object store; empty if there is none."""
 
     def __post_init__(self) -> None:
         """Accept any numbers: the broker has checked them."""

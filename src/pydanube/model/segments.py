@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +29,8 @@ class SegmentEntry:
     """CRC-32C of the object; None for segments of old versions."""
     part_checksums: bytes | None = None
     """CRC-32C of its footer and of each column chunk; see ``segment_checksums``."""
+    is_uploaded: bool = field(default=False, compare=False)
+    """Whether the remote object store has a verified copy."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.base < self.end or not 0 <= self.count <= self.end - self.base:

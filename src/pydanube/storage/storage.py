@@ -39,6 +39,7 @@ from pydanube.storage.sealing import Sealer, pressure_bytes
 from pydanube.storage.segment_cache import SegmentCache
 from pydanube.storage.segments import topic_id_of
 from pydanube.storage.state import TopicState
+from pydanube.storage.tiered_objects import TieredObjects
 from pydanube.storage.topic_log import TailMemory, TopicLog
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.files.journal_format import (
@@ -112,6 +113,7 @@ class Storage:
         )
         self._config = config
         self._objects = objects
+        self._tiers = objects if isinstance(objects, TieredObjects) else None
         self._manifest = manifest
         self._clock = clock
         self._wall_clock = wall_clock
@@ -291,8 +293,14 @@ class Storage:
             self.journal.append(MetadataRevision(revision), None, sync=False)
 
     def segment_url(self, segment: SegmentEntry) -> str:
-        """Return the URL at which other programs can read the segment."""
+        """Return the URL of the local copy of *segment*, or of the remote copy."""
         return self._objects.url(segment.object_name)
+
+    def remote_url(self, segment: SegmentEntry) -> str:
+        """Return the URL of the remote copy of *segment*; empty if there is none."""
+        if self._tiers is None or not segment.is_uploaded:
+            return ""
+        return self._tiers.remote.url(segment.object_name)
 
     def save(
         self,

@@ -217,3 +217,26 @@ def test_damaged_segment_record_is_corrupt(damage):
     assert key.decode(value) == record
     with pytest.raises(Corrupt, match="the metadata store contains an invalid"):
         key.decode(value.replace(*damage))
+
+
+def test_record_of_an_uploaded_segment_is_read_back_and_older_ones_are_not_uploaded():
+    key = keys.segment(TopicId(1), 0)
+    record = SegmentEntry(
+        base=0,
+        end=2,
+        epoch=1,
+        count=2,
+        byte_count=100,
+        object_name="a.parquet",
+        first_publish_time=0,
+        last_publish_time=0,
+        sealed_at=0,
+        is_uploaded=True,
+    )
+    value = key.encode(record)
+    assert key.decode(value).is_uploaded
+    older = value.replace(b',"is_uploaded":true', b"")
+    assert older != value
+    assert not key.decode(older).is_uploaded
+    # The copies do not make it another segment.
+    assert key.decode(older) == record

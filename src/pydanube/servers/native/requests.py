@@ -303,7 +303,12 @@ async def _list_segments(broker: Broker, m: pb.ListSegments) -> pb.Segments:
         sealed_offset=facts.sealed_offset,
         end_offset=facts.end_offset,
         segments=[
-            to_wire(pb.Segment, entry, url=broker.storage.segment_url(entry))
+            to_wire(
+                pb.Segment,
+                entry,
+                url=broker.storage.segment_url(entry),
+                remote_url=broker.storage.remote_url(entry),
+            )
             for entry in topic.segments
             if entry.base < end and base < entry.end
         ],

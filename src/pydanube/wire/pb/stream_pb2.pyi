@@ -312,7 +312,7 @@ class ListSegments(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
 
 class Segment(_message.Message):
-    __slots__ = ("base_offset", "end_offset", "epoch", "byte_count", "url", "count", "object_name", "checksum", "first_publish_time", "last_publish_time", "sealed_at", "part_checksums")
+    __slots__ = ("base_offset", "end_offset", "epoch", "byte_count", "url", "count", "object_name", "checksum", "first_publish_time", "last_publish_time", "sealed_at", "part_checksums", "is_uploaded", "remote_url")
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -325,6 +325,8 @@ class Segment(_message.Message):
     LAST_PUBLISH_TIME_FIELD_NUMBER: _ClassVar[int]
     SEALED_AT_FIELD_NUMBER: _ClassVar[int]
     PART_CHECKSUMS_FIELD_NUMBER: _ClassVar[int]
+    IS_UPLOADED_FIELD_NUMBER: _ClassVar[int]
+    REMOTE_URL_FIELD_NUMBER: _ClassVar[int]
     base_offset: int
     end_offset: int
     epoch: int
@@ -337,7 +339,9 @@ class Segment(_message.Message):
     last_publish_time: int
     sealed_at: int
     part_checksums: bytes
-    def __init__(self, base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., epoch: _Optional[int] = ..., byte_count: _Optional[int] = ..., url: _Optional[str] = ..., count: _Optional[int] = ..., object_name: _Optional[str] = ..., checksum: _Optional[int] = ..., first_publish_time: _Optional[int] = ..., last_publish_time: _Optional[int] = ..., sealed_at: _Optional[int] = ..., part_checksums: _Optional[bytes] = ...) -> None: ...
+    is_uploaded: bool
+    remote_url: str
+    def __init__(self, base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., epoch: _Optional[int] = ..., byte_count: _Optional[int] = ..., url: _Optional[str] = ..., count: _Optional[int] = ..., object_name: _Optional[str] = ..., checksum: _Optional[int] = ..., first_publish_time: _Optional[int] = ..., last_publish_time: _Optional[int] = ..., sealed_at: _Optional[int] = ..., part_checksums: _Optional[bytes] = ..., is_uploaded: bool = ..., remote_url: _Optional[str] = ...) -> None: ...
 
 class Segments(_message.Message):
     __slots__ = ("topic_id", "segments", "base_offset", "sealed_offset", "end_offset", "epoch")

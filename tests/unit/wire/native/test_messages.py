@@ -354,3 +354,26 @@ def test_ranges_are_divided_so_that_each_message_may_be_sent():
     received = [ranges_from_wire(d, RANGES_MAX) for d in divided]
     assert received[0] + received[1] == pairs
     assert divided_to_wire([]) == [pb.OffsetRanges()]
+
+
+@pytest.mark.parametrize("is_uploaded", [False, True])
+def test_the_remote_copy_of_a_segment_is_sent(is_uploaded):
+    segment = Segment(
+        base=0,
+        end=1,
+        epoch=1,
+        count=1,
+        byte_count=1,
+        object_name="a",
+        first_publish_time=0,
+        last_publish_time=0,
+        sealed_at=0,
+        is_uploaded=is_uploaded,
+        url="file:///a",
+        remote_url="s3://b/a" if is_uploaded else "",
+    )
+    received = from_wire(Segment, to_wire(pb.Segment, segment))
+    assert (received.is_uploaded, received.remote_url) == (
+        segment.is_uploaded,
+        segment.remote_url,
+    )
