@@ -1,7 +1,7 @@
 """
-The journal: the write-ahead log of all topics of a broker.
+The journal: the write-ahead log of all topics of a broker, and the one on a disk.
 
-Theory.  The state is a fold over entries (``state.py``).  The event loop collects
+LocalJournal.  The state is a fold over entries (``state.py``).  The event loop collects
 appended entries.  It submits the collected entries as one *group* to the commit thread,
 which writes them with one call, and syncs the file if any entry of the group asks for
 that.  Meanwhile the loop collects the next group.  The thread never has more than one
@@ -28,8 +28,9 @@ import asyncio
 import logging
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import (
     AbstractContextManager,
     asynccontextmanager,
@@ -48,13 +49,15 @@ from pydanube.model.ids import Offset, TopicId
 from pydanube.storage.config import JournalConfig
 from pydanube.storage.files import Files
 from pydanube.storage.journal_writer import Group, JournalWriter, Outcome, open_files
-from pydanube.storage.recovery import Recovery, end_of
+from pydanube.storage.recovery import JournalPosition, Recovery, end_of
 from pydanube.storage.reserve import Reserve
 from pydanube.storage.state import JournalState
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.files.journal_format import Batch, CursorSaved, Entry
 
 Job = Callable[[], None]
+SealedOffsetOf = Callable[[TopicId], int | None]
+"""Returns the offset up to which a topic is sealed; None if it does not exist."""
 
 log = logging.getLogger(__name__)
 
@@ -62,14 +65,14 @@ log = logging.getLogger(__name__)
 _SMALL_ENTRY_BYTES = 256
 
 
-class Journal:
+class Journal(ABC):
     """
-    The open journal; see open_journal().
+    The open journal of a broker.
 
     Ordering: Entries are committed in the order of append(), and ``done`` is
         called in that order, on the loop, after the entry is in ``state``.
 
-    Bounds: ``pending_bytes`` counts the entries that wait for the disk.  append()
+    Bounds: ``pending_bytes`` counts the entries that are not committed yet.  append()
         never waits; callers that append a lot must await wait_for_room() first.
     """
 
@@ -77,8 +80,6 @@ class Journal:
         self,
         config: JournalConfig,
         recovery: Recovery,
-        writer: JournalWriter,
-        submit: Callable[[Group], None],
         reserve: Reserve,
     ) -> None:
         self.state: JournalState = recovery.state
@@ -94,23 +95,13 @@ class Journal:
         """The number of these groups that were synced."""
         self.commit_s = 0.0
         """The total time of these commits."""
-        self.durable_end = end_of(recovery.files[-1])
-        """Everything before this position is on disk."""
         self.reserve = reserve
         self._config = config
-        self._files = recovery.files
-        self._writer = writer
-        self._submit = submit
-        self._loop = asyncio.get_running_loop()
-        self._collected = Group()
-        self._in_flight: Group | None = None
-        self._submitted_at = 0.0
-        self._is_scheduled = False
-        self._is_roll_wanted = False
         # Set when those who wait for room are to check again.
         self._room_check = asyncio.Event()
         self._failure_watchers: dict[object, Callable[[], None]] = {}
 
+    @abstractmethod
     def append(
         self, entry: Entry | None, done: Done | None, *, sync: bool = True
     ) -> None:
@@ -120,28 +111,57 @@ class Journal:
         If *entry* is None, *done* is called after all entries before it.
 
         Durability: When *done* gets None, the entry survives the end of the process.
-            With *sync*, it is on disk, and so is everything before it.
+            With *sync*, it is durable, and so is everything before it.
 
         Raises:
             JournalFailed, Closed: The journal accepts no more entries.
         """
-        if self.failure is not None:
-            # The same exception object is raised repeatedly, so drop its traceback.
-            raise self.failure.with_traceback(None)
-        group = self._collected
-        group.entries.append((entry, done))
-        size = len(entry.frame.buffer) if type(entry) is Batch else _size_of(entry)
-        group.byte_count += size
-        self.pending_bytes += size
-        if sync:
-            group.sync = True
-        if self._in_flight is None and not self._is_scheduled:
-            self._is_scheduled = True
-            self._loop.call_soon(self._submit_group)
+
+    @property
+    @abstractmethod
+    def byte_count(self) -> int:
+        """The length of all files together."""
+
+    @property
+    @abstractmethod
+    def file_count(self) -> int:
+        """The number of files."""
+
+    @property
+    @abstractmethod
+    def first_name(self) -> str:
+        """The name of the oldest file."""
+
+    @property
+    @abstractmethod
+    def durable_end(self) -> JournalPosition:
+        """The position before which everything is durable."""
+
+    @abstractmethod
+    def oldest_ends(self) -> Mapping[TopicId, Offset]:
+        """Return the topics with batches in the oldest file, and their ends in it."""
+
+    @abstractmethod
+    async def trim(self, sealed_offset_of: SealedOffsetOf, executor: Executor) -> None:
+        """
+        Remove the oldest files that are not needed any more.
+
+        *executor* runs calls that wait for a disk.
+
+        Cancellation: Safe at any point; other calls of trim() remove the rest.
+        """
+
+    @abstractmethod
+    def roll_if_useless(self, sealed_offset_of: SealedOffsetOf) -> None:
+        """
+        Roll to a new file soon if nothing in the last one is needed any more.
+
+        On a full disk, that file may hold most of the space that can be freed.
+        """
 
     async def sync(self) -> None:
         """
-        Return when everything that was appended is on disk.
+        Return when everything that was appended is durable.
 
         Raises:
             DiskFull, JournalFailed, Closed: It is not, or may not be.
@@ -150,7 +170,7 @@ class Journal:
 
     @property
     def has_room(self) -> bool:
-        """Whether at most ``pending_bytes_max`` wait for the disk."""
+        """Whether at most ``pending_bytes_max`` are not committed yet."""
         return self.pending_bytes <= self._config.pending_bytes_max
 
     async def wait_for_room(self) -> None:
@@ -168,33 +188,96 @@ class Journal:
         """
         return watch(self._failure_watchers, callback)
 
+    def _wake_room(self) -> None:
+        if not self._room_check.is_set() and (
+            self.has_room or self.failure is not None
+        ):
+            self._room_check.set()
+
+
+class LocalJournal(Journal):
+    """A journal in a directory of append-only files; see open_journal()."""
+
+    def __init__(
+        self,
+        config: JournalConfig,
+        recovery: Recovery,
+        writer: JournalWriter,
+        submit: Callable[[Group], None],
+        *,
+        reserve: Reserve,
+        files: Files,
+    ) -> None:
+        super().__init__(config, recovery, reserve)
+        self._durable_end = end_of(recovery.files[-1])
+        self._directory = files
+        self._removal = asyncio.Lock()
+        self._files = recovery.files
+        self._writer = writer
+        self._submit = submit
+        self._loop = asyncio.get_running_loop()
+        self._collected = Group()
+        self._in_flight: Group | None = None
+        self._submitted_at = 0.0
+        self._is_scheduled = False
+        self._is_roll_wanted = False
+
+    def append(
+        self, entry: Entry | None, done: Done | None, *, sync: bool = True
+    ) -> None:
+        if self.failure is not None:
+            # The same exception object is raised repeatedly, so drop its traceback.
+            raise self.failure.with_traceback(None)
+        group = self._collected
+        group.entries.append((entry, done))
+        size = len(entry.frame.buffer) if type(entry) is Batch else _size_of(entry)
+        group.byte_count += size
+        self.pending_bytes += size
+        if sync:
+            group.sync = True
+        if self._in_flight is None and not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._submit_group)
+
     @property
     def byte_count(self) -> int:
-        """The length of all files together."""
         return sum(file.byte_count for file in self._files)
 
     @property
     def file_count(self) -> int:
-        """The number of files."""
         return len(self._files)
 
     @property
     def first_name(self) -> str:
-        """The name of the oldest file."""
         return self._files[0].name
 
+    @property
+    def durable_end(self) -> JournalPosition:
+        return self._durable_end
+
     def oldest_ends(self) -> Mapping[TopicId, Offset]:
-        """Return the topics with batches in the oldest file, and their ends in it."""
         return self._files[0].ends
 
-    def plan_removal(
-        self, sealed_offset_of: Callable[[TopicId], int | None]
-    ) -> list[str]:
+    async def trim(self, sealed_offset_of: SealedOffsetOf, executor: Executor) -> None:
+        async with self._removal:
+            names = self._plan_removal(sealed_offset_of)
+            if not names:
+                return
+            if self._directory.is_blocking:
+                removing = self._loop.run_in_executor(
+                    executor, _remove_files, self._directory, names
+                )
+                removed = await _finish(removing)
+            else:
+                removed = _remove_files(self._directory, names)
+            assert [file.name for file in self._files[: len(removed)]] == removed
+            del self._files[: len(removed)]
+
+    def _plan_removal(self, sealed_offset_of: SealedOffsetOf) -> list[str]:
         """
         Return the names of the oldest files that are not needed any more.
 
-        *sealed_offset_of* returns the offset up to which a topic is sealed, or None if
-        the topic does not exist.  The last file always stays.
+        The last file always stays.
         """
         names: list[str] = []
         for file in self._files[:-1]:
@@ -208,14 +291,7 @@ class Journal:
             names.append(file.name)
         return names
 
-    def roll_if_useless(
-        self, sealed_offset_of: Callable[[TopicId], int | None]
-    ) -> None:
-        """
-        Roll to a new file soon if nothing in the last one is needed any more.
-
-        On a full disk, that file may hold most of the space that can be freed.
-        """
+    def roll_if_useless(self, sealed_offset_of: SealedOffsetOf) -> None:
         ends = self._files[-1].ends
         if not ends or self.failure is not None:
             return
@@ -225,11 +301,6 @@ class Journal:
                 return
         self._is_roll_wanted = True
         self.append(None, None)
-
-    def on_removed(self, names: Sequence[str]) -> None:
-        """Forget the files of plan_removal(), which were removed."""
-        assert [file.name for file in self._files[: len(names)]] == list(names)
-        del self._files[: len(names)]
 
     def close(self) -> None:
         """Accept no more entries; those that wait fail with Closed."""
@@ -273,7 +344,7 @@ class Journal:
             self._fail(group, outcome.error)
             return
         if group.sync:
-            self.durable_end = end_of(self._files[-1])
+            self._durable_end = end_of(self._files[-1])
         self._fold(group)
         self.pending_bytes -= group.byte_count
         self.commit_count += 1
@@ -320,12 +391,6 @@ class Journal:
         group, self._collected = self._collected, Group()
         return group
 
-    def _wake_room(self) -> None:
-        if not self._room_check.is_set() and (
-            self.has_room or self.failure is not None
-        ):
-            self._room_check.set()
-
 
 def _random_id() -> bytes:
     return os.urandom(16)
@@ -367,7 +432,7 @@ async def open_journal(
     new_thread: Callable[
         [], AbstractContextManager[Callable[[Job], None]]
     ] = commit_thread,
-) -> AsyncIterator[Journal]:
+) -> AsyncIterator[LocalJournal]:
     """
     Recover the journal in *files* and open it.
 
@@ -411,7 +476,9 @@ async def open_journal(
 
     try:
         with new_thread() if files.is_blocking else nullcontext() as thread:
-            journal = Journal(config, recovery, writer, submit, reserve)
+            journal = LocalJournal(
+                config, recovery, writer, submit, reserve=reserve, files=files
+            )
             try:
                 yield journal
             finally:
@@ -440,3 +507,29 @@ def _size_of(entry: Entry | None) -> int:
     if type(entry) is CursorSaved:
         return _SMALL_ENTRY_BYTES + entry.cursor.done.byte_count
     return _SMALL_ENTRY_BYTES
+
+
+def _remove_files(files: Files, names: Sequence[str]) -> list[str]:
+    """Remove *names* one by one; return those that were removed."""
+    # Sync each removal before the next, so that a crash cannot leave a gap.
+    removed = []
+    for name in names:
+        try:
+            # A cancelled call may have removed the file already.
+            with suppress(FileNotFoundError):
+                files.remove(name)
+            files.sync_directory()
+        except OSError as error:
+            log.warning("the journal file %s cannot be removed: %s", name, error)
+            break
+        removed.append(name)
+    return removed
+
+
+async def _finish(work: asyncio.Future[list[str]]) -> list[str]:
+    """Wait for *work* even when cancelled, because it cannot be stopped."""
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait([work])
+        raise

@@ -37,7 +37,6 @@ from pydanube.model.retry import RetryPolicy
 from pydanube.model.segments import SegmentEntry
 from pydanube.objects.store import Objects
 from pydanube.storage.config import StorageConfig
-from pydanube.storage.files import Files
 from pydanube.storage.journal import Journal
 from pydanube.storage.manifest import Manifest
 from pydanube.storage.retention import plan_drops
@@ -163,7 +162,6 @@ class Sealer:
         logs: Mapping[TopicId, TopicLog],
         memory: TailMemory,
         *,
-        files: Files,
         journal: Journal,
         objects: Objects,
         manifest: Manifest,
@@ -176,7 +174,6 @@ class Sealer:
         self._config = config
         self._logs = logs
         self._memory = memory
-        self._files = files
         self._journal = journal
         self._objects = objects
         self._manifest = manifest
@@ -197,7 +194,6 @@ class Sealer:
         self._delayed_deletions: deque[_DelayedDeletion] = deque()
         # Set when those who wait for room are to check again.
         self._room_check = asyncio.Event()
-        self._removal = asyncio.Lock()
         self._retention_applied_at = clock()
 
     async def run(self) -> None:
@@ -213,7 +209,7 @@ class Sealer:
             self._memory.due.clear()
             await self._collect_all_orphans()
             await self._run_delayed_deletions()
-            await self.remove_files()
+            await self.trim_journal()
             await self._refill_reserve()
             if (
                 self._clock() - self._retention_applied_at
@@ -435,7 +431,7 @@ class Sealer:
         self.sealed_count += 1
         self.on_memory_freed()
         await self._append_sealed(topic_log, segment)
-        await self.remove_files()
+        await self.trim_journal()
 
     async def _store(
         self, topic_log: TopicLog, frames: Sequence[BatchFrame]
@@ -466,21 +462,9 @@ class Sealer:
             # the manifest, so it does not need the entry.
             log.warning("cannot journal a seal of %s: %s", topic_log.name, error)
 
-    async def remove_files(self) -> None:
-        """Delete the journal files that are not needed any more."""
-        async with self._removal:
-            names = self._journal.plan_removal(self._sealed_offset_of)
-            if not names:
-                return
-            if self._files.is_blocking:
-                loop = asyncio.get_running_loop()
-                removing = loop.run_in_executor(
-                    self._executor, _remove_files, self._files, names
-                )
-                removed = await _finish(removing)
-            else:
-                removed = _remove_files(self._files, names)
-            self._journal.on_removed(removed)
+    async def trim_journal(self) -> None:
+        """Remove the journal files that are not needed any more."""
+        await self._journal.trim(self._sealed_offset_of, self._executor)
 
     def _sealed_offset_of(self, topic_id: TopicId) -> int | None:
         topic_log = self._logs.get(topic_id)
@@ -608,29 +592,3 @@ def make_segment(
         checksum=crc32c(data),
         part_checksums=part_checksums_of(pa.BufferReader(data)),
     )
-
-
-def _remove_files(files: Files, names: Sequence[str]) -> list[str]:
-    """Remove *names* one by one; return those that were removed."""
-    # Sync each removal before the next, so that a crash cannot leave a gap.
-    removed = []
-    for name in names:
-        try:
-            # A cancelled call may have removed the file already.
-            with suppress(FileNotFoundError):
-                files.remove(name)
-            files.sync_directory()
-        except OSError as error:
-            log.warning("the journal file %s cannot be removed: %s", name, error)
-            break
-        removed.append(name)
-    return removed
-
-
-async def _finish(work: asyncio.Future[list[str]]) -> list[str]:
-    """Wait for *work* even when cancelled, because it cannot be stopped."""
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        await asyncio.wait([work])
-        raise

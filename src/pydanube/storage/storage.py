@@ -71,7 +71,6 @@ class Storage:
     def __init__(
         self,
         config: StorageConfig,
-        files: Files,
         journal: Journal,
         objects: Objects,
         manifest: Manifest,
@@ -103,7 +102,6 @@ class Storage:
             config,
             self.logs,
             self.memory,
-            files=files,
             journal=journal,
             objects=objects,
             manifest=manifest,
@@ -238,7 +236,7 @@ class Storage:
             self.logs.pop(topic_id, None)
             topic_log.discard()
         self.sealer.on_memory_freed()
-        await self.sealer.remove_files()
+        await self.sealer.trim_journal()
 
     async def _delete_history(self, topic_id: TopicId) -> None:
         topic_log, state = self.logs.get(topic_id), self.find_state(topic_id)
@@ -511,7 +509,6 @@ async def open_storage(
         ) as journal:
             storage = Storage(
                 config,
-                files,
                 journal,
                 objects,
                 manifest,

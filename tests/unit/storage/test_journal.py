@@ -1,5 +1,6 @@
 import asyncio
 import errno
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -39,6 +40,12 @@ def files(request, tmp_path):
             return DirectoryFiles(tmp_path, reserve_bytes=4096)
         case _:
             return RecordingFiles()
+
+
+@pytest.fixture
+def executor():
+    with ThreadPoolExecutor(1) as executor:
+        yield executor
 
 
 class Batches:
@@ -156,22 +163,24 @@ async def test_a_snapshot_larger_than_a_file_does_not_roll_for_ever(files):
         assert journal.file_count <= before + 1
 
 
-async def test_old_files_are_named_when_all_in_them_is_sealed(files):
+async def test_old_files_are_removed_when_all_in_them_is_sealed(files, executor):
     async with open_journal(files, CONFIG) as journal:
         batches = Batches()
         journal.append(OPENED, None)
         for _ in range(30):
             journal.append(batches.next(), None)
             await journal.sync()
-        assert journal.plan_removal(lambda topic: 0) == []
+        first, count = journal.first_name, journal.file_count
+        await journal.trim(lambda topic: 0, executor)
         end = journal.oldest_ends()[1]
-        assert journal.plan_removal(lambda topic: end - 1) == []
-        assert journal.plan_removal(lambda topic: end) == [file_name(1)]
-        everything = journal.plan_removal(lambda topic: None)
-        assert len(everything) == journal.file_count - 1
-        for name in everything:
-            files.remove(name)
-        journal.on_removed(everything)
+        await journal.trim(lambda topic: end - 1, executor)
+        assert journal.first_name == first == file_name(1)
+        await journal.trim(lambda topic: end, executor)
+        assert journal.first_name == file_name(2)
+        assert journal.file_count == count - 1
+        assert file_name(1) not in files.names()
+        await journal.trim(lambda topic: None, executor)
+        assert len(files.names()) == 1
         assert journal.file_count == 1
     async with open_journal(files, CONFIG) as journal:
         assert journal.state.topics[1].end_offset == 30
