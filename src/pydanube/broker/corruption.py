@@ -13,7 +13,7 @@ from itertools import islice
 
 from pydanube.broker.counts import Counts
 from pydanube.dispatch.cursor import Cursor
-from pydanube.model.errors import CorruptSegment
+from pydanube.model.errors import CorruptSegment, ObjectsUnavailable
 from pydanube.model.policy import CorruptionPolicy
 from pydanube.model.ranges import Range, RangeSet
 from pydanube.storage.topic_log import TopicLog
@@ -38,20 +38,27 @@ class CorruptionHandler:
         self._name = name
         self._log = topic_log
         self._counts = counts
-        self._error: CorruptSegment | None = None
+        self._error: CorruptSegment | ObjectsUnavailable | None = None
         self._skipped = RangeSet()
 
-    def on_error(self, error: CorruptSegment, now: float, delivered: int) -> None:
+    def on_error(
+        self, error: CorruptSegment | ObjectsUnavailable, now: float, delivered: int
+    ) -> None:
         """
         Note that a read failed, and wait for another attempt.
 
-        *delivered* messages are with consumers.
+        *delivered* messages are with consumers.  Consumers stay while an object store
+        does not answer: nothing is lost, and connecting again would not help.
 
         Raises:
             CorruptSegment: Consumers have no messages, or took too long.
         """
-        if self._error is None:
+        if isinstance(error, ObjectsUnavailable):
+            self._error, self.close_at = error, error.retry_at
+            return
+        if not isinstance(self._error, CorruptSegment):
             log.error("%s stops: %s", self._name, error)
+            self.close_at = None
         self._error = error
         if self.close_at is None:
             self.close_at = now + STOP_GRACE_S
@@ -63,9 +70,9 @@ class CorruptionHandler:
 
     def on_success(self) -> None:
         """Note that segments can be read again."""
-        if self._error is not None:
+        if isinstance(self._error, CorruptSegment):
             log.info("%s continues", self._name)
-            self.reset()
+        self.reset()
 
     def reset(self) -> None:
         """Forget the error."""
@@ -108,7 +115,9 @@ class CorruptionHandler:
         assert self._error is not None
         return min(self.close_at, self._error.retry_at)
 
-    def stopped_by(self, cursor_offset: int) -> CorruptSegment | None:
+    def stopped_by(
+        self, cursor_offset: int
+    ) -> CorruptSegment | ObjectsUnavailable | None:
         """Return the error that stops the subscription, if it is stopped."""
         error = self._error
         if error is None or error.offsets is None:

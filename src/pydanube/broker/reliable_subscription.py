@@ -46,6 +46,7 @@ from pydanube.model.descriptions import RANGES_SHOWN_MAX, SubscriptionDescriptio
 from pydanube.model.errors import (
     BrokerError,
     CorruptSegment,
+    ObjectsUnavailable,
     OffsetDropped,
     Unavailable,
 )
@@ -371,7 +372,7 @@ class ReliableSubscription(Subscription):
             try:
                 await self._send_deliveries()
                 await self._read_ahead()
-            except CorruptSegment as error:
+            except (CorruptSegment, ObjectsUnavailable) as error:
                 unsent = sum(map(count_messages, self._deliveries))
                 delivered = self._machine.in_flight.count - unsent
                 self._corruption.on_error(error, self._clock(), delivered)

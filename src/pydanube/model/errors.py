@@ -208,7 +208,19 @@ class MetadataUnavailable(Unavailable):
     """The metadata store does not answer."""
 
 
-class ObjectsUnavailable(Unavailable):
+class SegmentFailure:
+    """The history of a failed read of a segment, which a broker keeps in the error."""
+
+    offsets: tuple[int, int] | None = None
+    """The offsets that cannot be read, half-open, if known."""
+    attempts = 1
+    """The number of successive reads that have failed."""
+    retry_at = 0.0
+    """The time of the event loop's clock before which the broker does not retry."""
+    is_logged = False
+
+
+class ObjectsUnavailable(Unavailable, SegmentFailure):
     """The object store does not answer."""
 
 
@@ -265,7 +277,7 @@ class CorruptStage(Corrupt):
     """A staged part is damaged, so its version was not committed."""
 
 
-class CorruptSegment(Corrupt):
+class CorruptSegment(Corrupt, SegmentFailure):
     """A segment of stored messages is damaged, missing or unreadable."""
 
     def __init__(
@@ -277,14 +289,8 @@ class CorruptSegment(Corrupt):
     ) -> None:
         super().__init__(message)
         self.offsets = offsets
-        """The offsets that cannot be read, half-open, if known."""
         self.is_damaged = is_damaged
         """Whether the bytes are wrong; False if they could not be read."""
-        self.attempts = 1
-        """The number of successive reads that have failed."""
-        self.retry_at = 0.0
-        """The time of the event loop's clock before which the broker does not retry."""
-        self.is_logged = False
 
 
 def error_of(code: str, message: str) -> BrokerError:

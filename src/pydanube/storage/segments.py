@@ -46,9 +46,12 @@ from pydanube.wire.files.segment_format import (
     oldest_tombstone_of,
     writer_arguments,
 )
+from pydanube.wire.files.segment_ranges import Span
 
 FRAME_OFFSETS_MAX = 65_536
 """The largest offset range of a frame with gaps; readers plan by offsets."""
+
+_TIME_COLUMNS = ["offset", "publish_time"]
 
 ROW_GROUP_MESSAGES_MAX = 131_072
 """
@@ -299,14 +302,30 @@ class SegmentReader:
         index = bisect_right(self._ends, offset)
         return index if index < len(self._ends) else None
 
-    def read_row_group(self, index: int) -> list[BatchFrame]:
+    def row_group_span(self, index: int) -> Span:
+        """Return the positions ``begin … end`` of a row group in the object."""
+        spans = self._index.chunk_spans(index)
+        return min(begin for begin, _ in spans), max(end for _, end in spans)
+
+    def times_span(self, index: int) -> Span:
+        """Return the positions of the columns of a row group that find_time() reads."""
+        spans = self._index.chunk_spans(index)
+        offset, time = (spans[SCHEMA.get_field_index(name)] for name in _TIME_COLUMNS)
+        return min(offset[0], time[0]), max(offset[1], time[1])
+
+    def read_row_group(
+        self, index: int, source: Callable[[], Any] | None = None
+    ) -> list[BatchFrame]:
         """
         Return the messages of one row group as frames, in order.
+
+        *source* opens the object; at least the row group can be read from it.
 
         Raises:
             CorruptSegment: The object is damaged or gone.
         """
-        with self._reading(index) as file:
+        with self._reading(index, source) as file:
+            file = self._index.open_row_group(file, index)  # noqa: PLW2901
             table = file.read_row_group(index, use_threads=False)
             offsets = table.column("offset")
             expected = self._bases[index], self._ends[index] - 1
@@ -321,32 +340,53 @@ class SegmentReader:
             frames_of(table, epoch=self.entry.epoch, frame_bytes=self._frame_bytes)
         )
 
-    def find_time(self, publish_time: int) -> int | None:
+    def find_time(
+        self, publish_time: int, source: Callable[[], Any] | None = None
+    ) -> int | None:
         """
         Return the offset of the first message published at *publish_time* or later.
 
         Raises:
             CorruptSegment: The object is damaged or gone.
         """
-        for index in range(self.row_group_count):
-            times = _statistics(self._metadata.row_group(index), "publish_time")
-            if times is not None and times.max_raw < publish_time:
-                continue
-            with self._reading(index) as file:
-                rows = file.read_row_group(
-                    index, ["offset", "publish_time"], use_threads=False
-                )
-            at = first_at_or_after(rows.column("publish_time"), publish_time)
-            if at is not None:
-                return int(rows.column("offset")[at].as_py())
+        for index in self.row_groups_from(publish_time):
+            found = self.find_time_in(index, publish_time, source)
+            if found is not None:
+                return found
         return None
 
+    def row_groups_from(self, publish_time: int) -> list[int]:
+        """Return the row groups that may have a message of *publish_time* or later."""
+        found = []
+        for index in range(self.row_group_count):
+            times = _statistics(self._metadata.row_group(index), "publish_time")
+            if times is None or times.max_raw >= publish_time:
+                found.append(index)
+        return found
+
+    def find_time_in(
+        self, index: int, publish_time: int, source: Callable[[], Any] | None = None
+    ) -> int | None:
+        """
+        Search a row group like find_time().
+
+        *source* opens the object; at least ``times_span(index)`` can be read from it.
+        """
+        with self._reading(index, source) as file:
+            rows = self._index.open(file).read_row_group(
+                index, _TIME_COLUMNS, use_threads=False
+            )
+        at = first_at_or_after(rows.column("publish_time"), publish_time)
+        return None if at is None else int(rows.column("offset")[at].as_py())
+
     @contextmanager
-    def _reading(self, index: int) -> Iterator[pq.ParquetFile]:
+    def _reading(
+        self, index: int, source: Callable[[], Any] | None = None
+    ) -> Iterator[Any]:
         """Open the object; attribute errors to the row group *index*."""
         try:
-            with self._source() as file:
-                yield self._index.open_row_group(file, index)
+            with (source or self._source)() as file:
+                yield file
         except UNREADABLE as error:
             raise self._corrupt(error, index) from error
 

@@ -28,6 +28,7 @@ from pydanube.storage.config import StorageConfig
 from pydanube.storage.files import Files
 from pydanube.storage.journal import Journal, open_journal
 from pydanube.storage.manifest import Manifest
+from pydanube.storage.remote_segments import RemoteSegments
 from pydanube.storage.replacement import (
     REPLACED_MAX,
     Replacement,
@@ -36,7 +37,7 @@ from pydanube.storage.replacement import (
 )
 from pydanube.storage.reserve import Reserve
 from pydanube.storage.sealing import Sealer, pressure_bytes
-from pydanube.storage.segment_cache import SegmentCache
+from pydanube.storage.segment_cache import SegmentCache, open_segment_cache
 from pydanube.storage.segments import topic_id_of
 from pydanube.storage.state import TopicState
 from pydanube.storage.tiered_objects import TieredObjects
@@ -57,6 +58,9 @@ from pydanube.wire.files.segment_format import object_prefix, parse_object_name
 PROBLEMS_MAX = 10
 """The most topics named among the problems of storage."""
 
+REMOTE_READS_MAX = 16
+"""How many ranges of remote segments are requested at the same time."""
+
 # One for the row group that a reader waits for, one for reading ahead.
 _READ_THREADS = 2
 
@@ -75,8 +79,8 @@ class Storage:
         objects: Objects,
         manifest: Manifest,
         *,
+        cache: SegmentCache,
         seal_thread: Executor,
-        read_threads: Executor,
         clock: Callable[[], float],
         wall_clock: Callable[[], int],
     ) -> None:
@@ -92,12 +96,7 @@ class Storage:
             pressure_bytes(config.tail_bytes_max),
             config.tail_bytes_max,
         )
-        self.cache = SegmentCache(
-            objects,
-            read_threads,
-            frame_bytes=config.frame_bytes,
-            bytes_max=config.cache_bytes_max,
-        )
+        self.cache = cache
         self.sealer = Sealer(
             config,
             self.logs,
@@ -472,6 +471,17 @@ def _iso_time(time_us: int) -> str:
     return datetime.fromtimestamp(time_us // 1_000_000, UTC).isoformat()
 
 
+def _remote_segments(objects: Objects) -> RemoteSegments | None:
+    if not isinstance(objects, TieredObjects):
+        return None
+    return RemoteSegments(
+        objects.remote,
+        is_local=objects.is_local,
+        cache=None,
+        requests_max=REMOTE_READS_MAX,
+    )
+
+
 @asynccontextmanager
 async def open_storage(
     config: StorageConfig,
@@ -504,16 +514,23 @@ async def open_storage(
             _READ_THREADS, thread_name_prefix="segments"
         ) as read_threads,
     ):
-        async with new_journal(
-            files, config.journal, reserve=reserve, clock=clock
-        ) as journal:
+        async with (
+            open_segment_cache(
+                objects.local if isinstance(objects, TieredObjects) else objects,
+                read_threads,
+                frame_bytes=config.frame_bytes,
+                bytes_max=config.cache_bytes_max,
+                remote=_remote_segments(objects),
+            ) as cache,
+            new_journal(files, config.journal, reserve=reserve, clock=clock) as journal,
+        ):
             storage = Storage(
                 config,
                 journal,
                 objects,
                 manifest,
+                cache=cache,
                 seal_thread=seal_thread,
-                read_threads=read_threads,
                 clock=clock,
                 wall_clock=wall_clock,
             )

@@ -10,7 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pydanube.aio.futures import Done, watch
-from pydanube.model.errors import BrokerError, CorruptSegment, OffsetDropped, Overloaded
+from pydanube.model.errors import (
+    BrokerError,
+    CorruptSegment,
+    ObjectsUnavailable,
+    OffsetDropped,
+    Overloaded,
+)
 from pydanube.model.ids import Epoch, Offset, TopicId
 from pydanube.model.policy import Durability, TopicPolicy
 from pydanube.model.segments import SegmentEntry
@@ -22,6 +28,9 @@ from pydanube.wire.files.journal_format import Batch
 
 log = logging.getLogger(__name__)
 
+
+AHEAD_SEGMENTS_MAX = 16
+"""How many segments after the one that is read are considered for reading ahead."""
 
 UNSEALABLE_SHARE = 4
 """A topic whose sealing fails may use this fraction (1/4) of ``tail_bytes_max``."""
@@ -257,17 +266,20 @@ class TopicLog:
         Raises:
             OffsetDropped: Retention has dropped *offset*.
             CorruptSegment: The segment that holds it is damaged or missing.
+            ObjectsUnavailable: The remote store, which alone has it, does not answer.
         """
         while True:
             frames = self.read_tail(offset, bytes_max=bytes_max)
             if frames is not None:
                 return frames
-            segment = self._segment_of(offset)
-            if segment is None:
+            at = self._segment_at(offset)
+            if at is None:
                 raise self._dropped(offset)
+            segment = self.segments[at]
+            following = self.segments[at + 1 : at + 1 + AHEAD_SEGMENTS_MAX]
             try:
-                frames = await self._cache.read(segment, offset, bytes_max)
-            except CorruptSegment as error:
+                frames = await self._cache.read(segment, offset, bytes_max, following)
+            except (CorruptSegment, ObjectsUnavailable) as error:
                 self._raise_unless_gone(segment, error)
                 continue
             if frames:
@@ -285,6 +297,7 @@ class TopicLog:
 
         Raises:
             CorruptSegment: A segment that may hold it is damaged or missing.
+            ObjectsUnavailable: The remote store, which alone has it, does not answer.
         """
         offset = 0
         while True:
@@ -301,19 +314,23 @@ class TopicLog:
                 return self.end_offset if found is None else found
             try:
                 found = await self._cache.find_time(segment, publish_time)
-            except CorruptSegment as error:
+            except (CorruptSegment, ObjectsUnavailable) as error:
                 self._raise_unless_gone(segment, error)
                 continue
             if found is not None:
                 return found
             offset = segment.end
 
-    def _raise_unless_gone(self, segment: SegmentEntry, error: CorruptSegment) -> None:
+    def _raise_unless_gone(
+        self, segment: SegmentEntry, error: CorruptSegment | ObjectsUnavailable
+    ) -> None:
         """Raise *error* unless *segment* was dropped or replaced while it was read."""
-        if segment not in self.segments:
+        if self._segment_of(segment.base) != segment:
             return
         # An error without a retry time recurs with every request, so do not log it.
-        if error.retry_at and not error.is_logged:
+        # That the object store does not answer is logged once, for all topics.
+        is_new = error.retry_at and not error.is_logged
+        if is_new and isinstance(error, CorruptSegment):
             error.is_logged = True
             log.error("topic %s: %s", self.name, error)
         raise error
@@ -363,9 +380,14 @@ class TopicLog:
         return segment.first_publish_time + passed
 
     def _segment_of(self, offset: int) -> SegmentEntry | None:
+        at = self._segment_at(offset)
+        return None if at is None else self.segments[at]
+
+    def _segment_at(self, offset: int) -> int | None:
+        """Return the index of the segment whose range includes *offset*."""
         segments = self.segments
         at = bisect_right(segments, offset, key=lambda segment: segment.base) - 1
-        return segments[at] if at >= 0 and offset < segments[at].end else None
+        return at if at >= 0 and offset < segments[at].end else None
 
     def next_kept(self, offset: int) -> Offset:
         """Return the first readable offset from *offset* on; the end if none is."""

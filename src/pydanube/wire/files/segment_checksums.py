@@ -116,6 +116,16 @@ class SegmentIndex:
             page_checksum_verification=self._chunks is None,
         )
 
+    def chunk_spans(self, index: int) -> list[tuple[int, int]]:
+        """Return the positions ``begin … end`` of the column chunks of a row group."""
+        group = self.metadata.row_group(index)
+        chunks = [group.column(at) for at in range(group.num_columns)]
+        begins = [_begin_of(chunk) for chunk in chunks]
+        return [
+            (begin, begin + chunk.total_compressed_size)
+            for begin, chunk in zip(begins, chunks, strict=True)
+        ]
+
     def open_row_group(self, file: Any, index: int) -> pq.ParquetFile:
         """
         Read and verify one row group of *file*; return a reader of it.
@@ -128,9 +138,9 @@ class SegmentIndex:
         """
         if self._chunks is None:
             return self.open(file)
-        group = self.metadata.row_group(index)
-        begins = [_begin_of(group.column(at)) for at in range(group.num_columns)]
-        end = max(begin + self._chunks[begin].byte_count for begin in begins)
+        spans = self.chunk_spans(index)
+        begins = [begin for begin, _ in spans]
+        end = max(end for _, end in spans)
         # Positions are those in the file; pages that are not written take no memory.
         memory = mmap.mmap(-1, self._byte_count)
         view = memoryview(memory)
