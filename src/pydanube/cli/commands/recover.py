@@ -102,6 +102,14 @@ def _shown(findings: RecoveryReport) -> list[str | Table | Fields]:
         f"ignored: {name} is not a segment of a topic above"
         for name in findings.unreadable
     ]
+    if findings.needs_from_segments:
+        parts += [
+            f"{topic.topic} begins at offset {topic.base}: earlier messages were "
+            "dropped by retention, or their segments are lost; without the metadata, "
+            "nothing tells which"
+            for topic in findings.topics
+            if topic.base
+        ]
     flags = [
         flag
         for flag, is_needed in (

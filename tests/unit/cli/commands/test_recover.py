@@ -51,3 +51,33 @@ def test_other_directory_is_not_a_data_directory(tmp_path):
     assert refused.exit_code == 3
     assert "is not a broker's data directory" in refused.stderr
     assert not list(tmp_path.iterdir())
+
+
+async def until_sealed(client, topic, offset):
+    while (await client.segments(topic)).sealed_offset < offset:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def data_without_first_segment(tmp_path):
+    """A directory without its metadata store and without the oldest segment."""
+    sealing = {"storage__seal_age_s": 0.0, "storage__seal_interval_s": 0.001}
+
+    async def make():
+        async with serving(tmp_path / "data", **sealing) as client:
+            for end in (1, 2):
+                await publish(client, "/default/t", b"x")
+                async with asyncio.timeout(60):
+                    await until_sealed(client, "/default/t", end)
+
+    asyncio.run(make())
+    data = tmp_path / "data"
+    min((data / "objects/default/t").glob("*.parquet")).unlink()
+    (data / "metadata.sqlite").unlink()
+    return data
+
+
+@pytest.mark.slow
+def test_beginning_of_a_rebuilt_topic_is_shown(data_without_first_segment):
+    shown = run(data_without_first_segment, "--dry-run")
+    assert "/default/t begins at offset 1: earlier messages" in shown.stdout
