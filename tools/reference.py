@@ -99,7 +99,7 @@ The following are read by other commands:
             (
                 f"`{setting.path}`",
                 _type_in_words(setting.field.type),
-                _default_in_words(setting.field.default),
+                _default_in_words(setting.default),
                 _docstrings_of(struct)[setting.field.name],
             )
             for setting in settings
@@ -225,6 +225,7 @@ def _type_in_words(kind: Any) -> str:
         str: "text",
         Path: "path",
         type(None): "nothing",
+        dict[str, str]: "texts by name",
     }
     return words[kind]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     from pydanube.model.ids import TopicId
     from pydanube.model.segments import SegmentEntry
@@ -16,11 +16,23 @@ class MemoryManifest:
 
     def __init__(self) -> None:
         self.segments: dict[TopicId, dict[int, SegmentEntry]] = {}
+        self.held: set[TopicId] = set()
+        """The topics with retention holds."""
 
     async def load(self, topic_id: TopicId) -> tuple[SegmentEntry, ...]:
         """See Manifest."""
         segments = self.segments.get(topic_id, {})
         return tuple(segments[base] for base in sorted(segments))
+
+    async def all_segments(self) -> AsyncIterator[tuple[TopicId, SegmentEntry]]:
+        """See Manifest."""
+        for topic_id in list(self.segments):
+            for entry in await self.load(topic_id):
+                yield topic_id, entry
+
+    async def held_topics(self) -> set[TopicId]:
+        """See Manifest."""
+        return set(self.held)
 
     async def change(
         self,

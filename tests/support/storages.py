@@ -90,13 +90,21 @@ class World:
         async with open_storage(
             StorageConfig(**config),
             files=self.files,
-            objects=self.objects,
+            objects=self.opened_objects(),
             manifest=self.manifest,
             clock=lambda: self.now,
             wall_clock=lambda: self.wall,
             reserve=self.reserve,
+            claim_remote=self.claim_remote,
         ) as storage:
             yield storage
+
+    claim_remote = None
+    """See ``open_storage``."""
+
+    def opened_objects(self):
+        """Return the objects as a storage uses them."""
+        return self.objects
 
     def copy(self) -> World:
         return copy.deepcopy(self)

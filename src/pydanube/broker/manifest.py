@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 from pydanube.metadata import keys
 from pydanube.metadata.store import Delete, HasValue, MetadataStore, Operation, Put
 from pydanube.model.errors import RevisionConflict, TopicFenced
 from pydanube.model.ids import TopicId
 from pydanube.model.segments import SegmentEntry
+
+PAGE = 1000
+"""The number of segments that are read at once."""
 
 
 class MetadataManifest:
@@ -26,6 +29,21 @@ class MetadataManifest:
         """Return all segments of the topic, sorted by offset."""
         stored = await self._store.scan(keys.SEGMENTS.within(topic_id))
         return tuple(each.value for _, each in stored)
+
+    async def all_segments(self) -> AsyncIterator[tuple[TopicId, SegmentEntry]]:
+        """Yield all segments of all topics, in pages."""
+        after = ""
+        while page := await self._store.scan(keys.SEGMENTS, after=after, limit=PAGE):
+            for path, stored in page:
+                topic_id, _, _ = keys.SEGMENTS.name_of(path).partition("/")
+                yield TopicId(int(topic_id)), stored.value
+            after = page[-1][0]
+
+    async def held_topics(self) -> set[TopicId]:
+        """Return the topics with retention holds."""
+        held = await self._store.scan(keys.HOLDS)
+        names = (keys.HOLDS.name_of(path) for path, _ in held)
+        return {TopicId(int(name.partition("/")[0])) for name in names}
 
     async def change(
         self,

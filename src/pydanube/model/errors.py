@@ -225,7 +225,7 @@ class ObjectsUnavailable(Unavailable, SegmentFailure):
 
 
 class DiskFull(Unavailable):
-    """The disk is full: nothing was written; reads still work."""
+    """There is no disk space left: nothing was written; reads still work."""
 
 
 class JournalFailed(Unavailable):

@@ -236,6 +236,12 @@ class Setting:
         """The environment variable that sets it."""
         return ENVIRONMENT_PREFIX + self.path.upper().replace(".", "__")
 
+    @property
+    def default(self) -> object:
+        """The value of a setting that is not given."""
+        factory = self.field.default_factory
+        return self.field.default if factory is msgspec.NODEFAULT else factory()
+
 
 def settings_of(
     group: type[msgspec.Struct] = BrokerConfig, path: str = ""
@@ -277,9 +283,21 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[Setting, Any
                 f"environment: unknown variable {name!r}"
                 + _suggested_variable(name, [*known, *OTHER_VARIABLES])
             )
+        kind = known[name].field.type
+        given: object = environ[name]
+        if get_origin(kind) is dict:
+            given = _decode_object(environ[name], name)
         # All values are text, so "7000" may be a number.
-        value = _convert(environ[name], known[name].field.type, name, strict=False)
-        yield known[name], value
+        yield known[name], _convert(given, kind, name, strict=False)
+
+
+def _decode_object(text: str, name: str) -> object:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise InvalidConfig(
+            f'{name}: expected a JSON object such as {{"region": "eu-west-1"}}: {error}'
+        ) from None
 
 
 def _place(values: dict[str, Any], dotted: str, value: object) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
+
+from pydanube.model.errors import InvalidConfig
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -27,6 +31,65 @@ class JournalConfig(
     """How many bytes may wait for the disk before publishers have to wait."""
 
 
+class RemoteConfig(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
+):
+    """The settings of the remote object store, to which segments are uploaded."""
+
+    url: str = ""
+    """The URL of the store, as in ``s3://bucket/prefix``. Empty: there is none, and
+    segments are only on the local disk. Credentials do not belong into the URL."""
+    options: dict[str, str] = {}
+    """Options of the store, such as ``region`` and ``endpoint``. An option whose name
+    ends in ``_file`` names a file that contains the value. In the environment, a JSON
+    object."""
+    concurrency: Annotated[int, Meta(ge=1, le=64)] = 4
+    """How many segments are uploaded at the same time."""
+    timeout_s: Interval = 60.0
+    """How long a request to the store may take."""
+    retries: Annotated[int, Meta(ge=0)] = 3
+    """How often a failed request is repeated at once. After that the upload is repeated
+    after growing pauses, forever."""
+    upload_bytes_per_s: Annotated[int, Meta(ge=0)] = 0
+    """The mean rate of all uploads together. 0: no limit."""
+    local_bytes_max: AtLeastOne = 64 * GIB
+    """The size of all segments on the local disk. Beyond it, the oldest uploaded ones
+    are removed there. Publishing is refused while segments that are not uploaded yet
+    take more."""
+    read_cache_bytes_max: Annotated[int, Meta(ge=0)] = GIB
+    """The size of the cache on the local disk for parts of segments that are read from
+    the store."""
+
+    def __post_init__(self) -> None:
+        """
+        Check the URL.
+
+        Raises:
+            InvalidConfig: It is not a URL, or has credentials.
+        """
+        if not self.url:
+            if self.options:
+                raise InvalidConfig(
+                    "options are set, but the url of the store is not; set it, as in "
+                    "s3://bucket/prefix"
+                )
+            return
+        try:
+            parts = urlsplit(self.url)
+        except ValueError:
+            raise InvalidConfig("url is not a valid URL") from None
+        if "@" in parts.netloc or parts.query or parts.fragment:
+            # Not shown, because it may have a password.
+            raise InvalidConfig(
+                "url must not contain credentials or options; set credentials in the "
+                "environment or in files, and the rest in options"
+            )
+        if not re.fullmatch("[a-z][a-z0-9+.-]*", parts.scheme) or "://" not in self.url:
+            raise InvalidConfig(
+                f"url is {self.url!r}, expected a URL such as s3://bucket/prefix"
+            )
+
+
 class StorageConfig(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
@@ -34,6 +97,8 @@ class StorageConfig(
 
     journal: JournalConfig = JournalConfig()
     """The write-ahead journal."""
+    remote: RemoteConfig = RemoteConfig()
+    """The remote object store, if there is one."""
     seal_bytes: AtLeastOne = 64 * MIB
     """The size at which a topic's messages are sealed as a segment. Messages count
     before compression, plus 16 bytes for each."""

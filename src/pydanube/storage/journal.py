@@ -96,6 +96,8 @@ class Journal(ABC):
         self.commit_s = 0.0
         """The total time of these commits."""
         self.reserve = reserve
+        self.refusal = ""
+        """Why batches are refused; empty if they are accepted."""
         self._config = config
         # Set when those who wait for room are to check again.
         self._room_check = asyncio.Event()
@@ -315,8 +317,8 @@ class LocalJournal(Journal):
         if self._in_flight is not None or not group.entries:
             return
         self._collected = Group()
-        if self.reserve.is_released and group.has_batches:
-            self._fail(group, DiskFull(self.reserve.refusal))
+        if self._is_refusing and group.has_batches:
+            self._fail(group, DiskFull(self.refusal or self.reserve.refusal))
             return
         file = self._files[-1]
         byte_count = file.byte_count - file.head_bytes
@@ -373,11 +375,7 @@ class LocalJournal(Journal):
         later = self._take_collected()
         self.pending_bytes -= group.byte_count + later.byte_count
         independent: list[tuple[Entry | None, Done | None]] = []
-        if (
-            isinstance(error, DiskFull)
-            and self.reserve.is_released
-            and group.has_batches
-        ):
+        if isinstance(error, DiskFull) and self._is_refusing and group.has_batches:
             independent = group.take_independent() + later.take_independent()
         for watcher in list(self._failure_watchers.values()):
             watcher()
@@ -386,6 +384,10 @@ class LocalJournal(Journal):
         for entry, done in independent:
             self.append(entry, done)
         self._wake_room()
+
+    @property
+    def _is_refusing(self) -> bool:
+        return self.reserve.is_released or bool(self.refusal)
 
     def _take_collected(self) -> Group:
         group, self._collected = self._collected, Group()

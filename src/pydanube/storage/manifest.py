@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from pydanube.model.ids import TopicId
@@ -19,6 +19,13 @@ class Manifest(Protocol):
 
     async def load(self, topic_id: TopicId) -> tuple[SegmentEntry, ...]:
         """Return all segments of the topic, sorted by offset."""
+
+    def all_segments(self) -> AsyncIterator[tuple[TopicId, SegmentEntry]]:
+        """Yield all segments of all topics, by topic."""
+        ...
+
+    async def held_topics(self) -> set[TopicId]:
+        """Return the topics with retention holds, whose local copies are kept."""
 
     async def change(
         self,

@@ -171,6 +171,8 @@ class Sealer:
     ) -> None:
         self.sealed_count = 0
         self.failure_count = 0
+        self.on_sealed: Callable[[TopicId, Sequence[SegmentEntry]], None] | None = None
+        """Called with each new segment."""
         self._config = config
         self._logs = logs
         self._memory = memory
@@ -427,6 +429,8 @@ class Sealer:
                 return
             segment = await self._store(topic_log, frames)
             topic_log.on_sealed(segment)
+            if self.on_sealed is not None:
+                self.on_sealed(topic_log.topic_id, [segment])
             topic_log.on_seal_recovered()
         self.sealed_count += 1
         self.on_memory_freed()

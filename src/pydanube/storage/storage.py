@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import UTC, datetime
@@ -42,6 +42,7 @@ from pydanube.storage.segments import topic_id_of
 from pydanube.storage.state import TopicState
 from pydanube.storage.tiered_objects import TieredObjects
 from pydanube.storage.topic_log import TailMemory, TopicLog
+from pydanube.storage.uploading import Uploader
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.files.journal_format import (
     CursorSaved,
@@ -81,6 +82,7 @@ class Storage:
         *,
         cache: SegmentCache,
         seal_thread: Executor,
+        claim_remote: Callable[[bool], Awaitable[None]] | None,
         clock: Callable[[], float],
         wall_clock: Callable[[], int],
     ) -> None:
@@ -111,6 +113,23 @@ class Storage:
         self._config = config
         self._objects = objects
         self._tiers = objects if isinstance(objects, TieredObjects) else None
+        self.uploader: Uploader | None = None
+        """Uploads segments, if there is a remote object store."""
+        if self._tiers is not None and claim_remote is not None:
+            self.uploader = Uploader(
+                config.remote,
+                self._tiers,
+                self.logs,
+                journal=journal,
+                manifest=manifest,
+                change_manifest=self.sealer.change_manifest,
+                claim=claim_remote,
+                prefix=object_prefix(config.root, "").lstrip("/"),
+                orphan_keep_s=config.orphan_keep_s,
+                clock=clock,
+                wall_clock=wall_clock,
+            )
+            self.sealer.on_sealed = self.uploader.add
         self._manifest = manifest
         self._clock = clock
         self._wall_clock = wall_clock
@@ -163,6 +182,8 @@ class Storage:
         topic_log.restore(frames, self._clock())
         self.journal.recovered.pop(topic_id, None)
         self.logs[topic_id] = topic_log
+        if self.uploader is not None:
+            self.uploader.add(topic_id, segments)
         self.sealer.on_opened(topic_log)
         return topic_log
 
@@ -377,8 +398,13 @@ class Storage:
                 root=self._config.root,
                 now=self._wall_clock(),
             )
+            if self._tiers is not None:
+                for each in new:
+                    await self._tiers.find_local(each.object_name)
             await self.sealer.change_manifest(topic_log, removed=old, added=new)
             topic_log.on_replaced(old, new)
+            if self.uploader is not None:
+                self.uploader.add(topic_id, new)
             self.sealer.delete_later(topic_log, [each.object_name for each in old])
         return new
 
@@ -387,11 +413,14 @@ class Storage:
         Raise if the disk is too full to publish or stage messages.
 
         Raises:
-            DiskFull: Only deletions, cursors and metadata may use the reserve.
+            DiskFull: Only deletions, cursors and metadata may use the reserve; or too
+                many segments are not uploaded.
         """
         reserve = self.journal.reserve
         if reserve.is_released:
             raise DiskFull(reserve.refusal)
+        if self.journal.refusal:
+            raise DiskFull(self.journal.refusal)
 
     @property
     def has_room(self) -> bool:
@@ -425,6 +454,8 @@ class Storage:
         ]
         if len(failing) > PROBLEMS_MAX:
             problems.append(f"sealing {len(failing) - PROBLEMS_MAX} more topics fails")
+        if self.uploader is not None:
+            problems += self.uploader.problems
         return problems
 
     async def wait_for_room(self) -> None:
@@ -492,6 +523,7 @@ async def open_storage(
     clock: Callable[[], float] = time.monotonic,
     wall_clock: Callable[[], int] = wall_clock_us,
     reserve: Reserve | None = None,
+    claim_remote: Callable[[bool], Awaitable[None]] | None = None,
     new_journal: Callable[..., AbstractAsyncContextManager[Journal]] = open_journal,
 ) -> AsyncIterator[Storage]:
     """
@@ -500,6 +532,10 @@ async def open_storage(
     *reserve* is released when the disk is full; by default there is none.
     *wall_clock* returns microseconds since 1970, UTC; *new_journal* opens the journal
     in *files*.
+
+    With *claim_remote*, segments are uploaded to the remote store of *objects* while
+    the storage is open.  Before the first upload, it raises if the store is not this
+    cluster's; its argument says whether segments were uploaded before.
 
     When the context ends, everything that was appended is committed; unsealed messages
     stay in the journal.  An error of the body is raised unchanged.
@@ -531,9 +567,12 @@ async def open_storage(
                 manifest,
                 cache=cache,
                 seal_thread=seal_thread,
+                claim_remote=claim_remote,
                 clock=clock,
                 wall_clock=wall_clock,
             )
             async with task_scope() as tasks:
                 tasks.run(storage.sealer.run(), "seal topics")
+                if storage.uploader is not None:
+                    tasks.run(storage.uploader.run(), "upload segments")
                 yield storage

@@ -451,6 +451,15 @@ class TopicLog:
         self._cache.discard(old)
         self.segments = (*self.segments[:at], *new, *self.segments[end:])
 
+    def on_uploaded(self, segment: SegmentEntry) -> None:
+        """Take over the entry of a segment that is uploaded now."""
+        at = self.segments.index(segment)
+        self.segments = (*self.segments[:at], segment, *self.segments[at + 1 :])
+
+    def find_segment(self, object_name: str) -> SegmentEntry | None:
+        """Return the segment with this name, if the topic has it."""
+        return next((s for s in self.segments if s.object_name == object_name), None)
+
     def on_dropped(self, count: int) -> None:
         """Remove the oldest *count* segments."""
         self._cache.discard(self.segments[:count])

@@ -83,11 +83,23 @@ def test_environment_may_name_the_file(tmp_path: Path) -> None:
 
 def test_every_setting_can_be_set_in_the_environment() -> None:
     for setting in settings_of():
-        default = setting.field.default
+        default = setting.default
         if default is None:
             continue
         text = str(default).lower() if isinstance(default, bool) else str(default)
         assert load(environ={setting.variable: text}) == BrokerConfig()
+
+
+def test_options_of_a_store_can_be_set_in_the_environment() -> None:
+    environ = {
+        "DANUBE_STORAGE__REMOTE__URL": "s3://bucket",
+        "DANUBE_STORAGE__REMOTE__OPTIONS": '{"region": "eu-west-1"}',
+    }
+    assert load(environ=environ).storage.remote.options == {"region": "eu-west-1"}
+    for wrong in ("region=eu-west-1", "[]", '{"region": 1}'):
+        environ["DANUBE_STORAGE__REMOTE__OPTIONS"] = wrong
+        with pytest.raises(InvalidConfig, match="DANUBE_STORAGE__REMOTE__OPTIONS"):
+            load(environ=environ)
 
 
 def test_variables_of_clients_are_accepted() -> None:
