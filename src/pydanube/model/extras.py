@@ -9,6 +9,7 @@ EXTRAS = {
     "schemas": ("fastavro", "grpc_tools", "jsonschema_rs", "msgspec"),
     "cli": ("rich", "typer", "yaml"),
     "broker": ("prometheus_client", "starlette", "structlog", "uvicorn"),
+    "objects": ("opendal",),
     "postgres": ("adbc_driver_postgresql",),
     "lancedb": ("lancedb",),
     "http": ("httpx",),

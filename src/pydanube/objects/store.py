@@ -16,8 +16,12 @@ class ObjectInfo:
     """The size of an object, and when it was stored."""
 
     byte_count: int
-    modified_at: int
-    """When it was stored: microseconds since 1970, UTC."""
+    modified_at: int | None
+    """
+    When it was stored: microseconds since 1970, UTC.
+
+    None if the store does not know, such as Redis.
+    """
 
 
 class Objects(Protocol):
@@ -28,6 +32,12 @@ class Objects(Protocol):
         refuses.  The outcome of a failed put() or put_if_absent() is unknown: it may
         still happen, even later.
     """
+
+    supports_put_if_absent: bool = True
+    """Whether put_if_absent() works; otherwise it raises InvalidRequest."""
+
+    supports_listing: bool = True
+    """Whether names() works; otherwise it raises InvalidRequest."""
 
     async def put(self, name: str, data: Buffer | pa.Buffer) -> None:
         """

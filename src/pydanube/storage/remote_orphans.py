@@ -88,6 +88,8 @@ class RemoteOrphans:
         Raises:
             ObjectsUnavailable, MetadataUnavailable: The search was not completed.
         """
+        if not self._remote.supports_listing:
+            return
         # Hashes take less memory than names; a collision only hides an orphan.
         known = {
             hash(entry.object_name) async for _, entry in self._manifest.all_segments()
@@ -105,7 +107,10 @@ class RemoteOrphans:
 
     async def _examine(self, name: str, parsed: ObjectName) -> None:
         found = await self._remote.stat(name)
-        if found is None or self._wall_clock() - found.modified_at < self._keep_us:
+        # A store that does not know ages keeps orphans.
+        if found is None or found.modified_at is None:
+            return
+        if self._wall_clock() - found.modified_at < self._keep_us:
             return
         source = partial(self._remote.open, name)
         topic_id = await asyncio.to_thread(topic_id_of, source)

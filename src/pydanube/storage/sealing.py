@@ -568,6 +568,9 @@ class Sealer:
         found = await self._objects.stat(orphan)
         if found is None:
             return None
+        if found.modified_at is None:
+            # A store that does not know ages keeps orphans.
+            return float("inf")
         age_us = self._wall_clock() - found.modified_at
         return self._config.orphan_keep_s * _US_PER_S - age_us
 

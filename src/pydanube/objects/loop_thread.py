@@ -1,0 +1,92 @@
+"""
+One event loop in a thread of its own, for programs that wait in threads.
+
+OpenDAL's asynchronous calls need a running event loop, and its synchronous ones keep
+the interpreter lock while they wait.  Files of remote objects are read in threads, in
+processes with and without an event loop, so their requests run here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from pydanube.aio.loops import new_loop
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """
+    A thread that runs an event loop until the process ends.
+
+    The process has one, like the thread pool of OpenDAL itself: files may outlive the
+    store that they were opened with, and a thread for each file would cost too much.
+    """
+
+    def __init__(self) -> None:
+        self._loop = new_loop()
+        # A daemon, because threads that are not are awaited before they are told to
+        # stop.
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="pydanube-objects", daemon=True
+        )
+        self._thread.start()
+        atexit.register(self._stop)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run *work* in the loop, and wait for it in the calling thread."""
+        running = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return running.result()
+        except BaseException:
+            # An interrupt of the waiting thread ends the work, too.
+            running.cancel()
+            raise
+
+    def _stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class _Process:
+    """The state of this process: its loop thread, and whether it was forked."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.loop_thread: LoopThread | None = None
+        self.user: int | None = None
+        """The process that first used an object store."""
+
+
+_process = _Process()
+
+
+def loop_thread() -> LoopThread:
+    """Return the loop thread of this process; start it if necessary."""
+    check_not_forked()
+    with _process.lock:
+        if _process.loop_thread is None:
+            _process.loop_thread = LoopThread()
+        return _process.loop_thread
+
+
+def check_not_forked() -> None:
+    """
+    Raise if a parent process used an object store before it forked this process.
+
+    The threads of OpenDAL do not exist in this process, so it would wait for ever.
+    """
+    if _process.user is None:
+        _process.user = os.getpid()
+    elif _process.user != os.getpid():
+        raise ChildProcessError(
+            "this process was forked from one that had already used an object store, "
+            "whose connections do not survive that; start processes with the method "
+            "'spawn' or 'forkserver'"
+        )

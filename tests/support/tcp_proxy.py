@@ -1,0 +1,117 @@
+"""A proxy between a client and a server that loses requests or answers."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from pydanube.aio.tasks import task_scope
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+_READ_BYTES = 64 * 1024
+
+
+class Fault(Enum):
+    """How a proxy treats its connections."""
+
+    NONE = "none"
+    REFUSE = "refuse"
+    """Close each connection at once, before anything reaches the server."""
+    LOSE_ANSWER = "lose answer"
+    """Deliver the request, and close the connection when the answer begins."""
+    STALL = "stall"
+    """Deliver the request, and keep the answer."""
+
+
+class TcpProxy:
+    """A proxy in front of a server on this machine."""
+
+    def __init__(self, server_port: int) -> None:
+        self.port = 0
+        self.fault = Fault.NONE
+        self.fault_count = 0
+        """How many requests had a fault."""
+        self.faults_max: int | None = None
+        """After so many faults there are none; None: no limit."""
+        self._server_port = server_port
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._had_fault = asyncio.Event()
+
+    async def serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Copy between a client and the server until one of them ends."""
+        self._writers.add(writer)
+        try:
+            if self.fault is Fault.REFUSE:
+                self._count()
+                return
+            upstream = await asyncio.open_connection("127.0.0.1", self._server_port)
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._copy(reader, upstream[1], False))
+                    group.create_task(self._copy(upstream[0], writer, True))
+            finally:
+                upstream[1].close()
+        except* (OSError, _Cut):
+            pass
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+    async def _copy(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        is_answer: bool,
+    ) -> None:
+        while data := await reader.read(_READ_BYTES):
+            if is_answer and self.fault is Fault.LOSE_ANSWER:
+                self._count()
+                raise _Cut
+            if is_answer and self.fault is Fault.STALL:
+                self._count()
+                await asyncio.Future()
+            writer.write(data)
+            await writer.drain()
+        raise _Cut
+
+    def cut(self) -> None:
+        """Close all connections."""
+        for writer in self._writers:
+            writer.close()
+
+    async def wait_for_fault(self) -> None:
+        """Return when a connection has had a fault."""
+        await self._had_fault.wait()
+
+    def _count(self) -> None:
+        self.fault_count += 1
+        self._had_fault.set()
+        if self.fault_count == self.faults_max:
+            self.fault = Fault.NONE
+
+
+class _Cut(Exception):
+    """A side closed the connection, or a fault does."""
+
+
+@asynccontextmanager
+async def tcp_proxy(server_port: int) -> AsyncIterator[TcpProxy]:
+    """Run a proxy in front of *server_port*."""
+    proxy = TcpProxy(server_port)
+    async with task_scope() as scope:
+        server = await asyncio.start_server(
+            lambda reader, writer: scope.run(proxy.serve(reader, writer)),
+            "127.0.0.1",
+            0,
+        )
+        proxy.port = server.sockets[0].getsockname()[1]
+        try:
+            yield proxy
+        finally:
+            server.close()
