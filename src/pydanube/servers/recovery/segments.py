@@ -42,9 +42,10 @@ def find_segments(
     for path in sorted(objects.rglob("*")) if objects.is_dir() else ():
         name = path.relative_to(objects).as_posix()
         parsed = parse_object_name(name)
-        if parsed is None or name.startswith(f"{PARTS}/") or not path.is_file():
+        if parsed is None or name.startswith(f"{PARTS}/"):
             continue
-        found = _read_segment(path, name, parsed)
+        # Opening a pipe, for example, could wait for ever.
+        found = _read_segment(path, name, parsed) if path.is_file() else None
         if found is None:
             unreadable.append(name)
         else:

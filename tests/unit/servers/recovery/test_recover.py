@@ -133,10 +133,17 @@ def test_lost_metadata_is_rebuilt_from_segments_and_journal(data):
 
 
 @pytest.mark.parametrize("index", [0, -1])
-def test_unreadable_segment_of_lost_metadata_fails_its_readers(data, index):
+@pytest.mark.parametrize("is_directory", [False, True])
+def test_unreadable_segment_of_lost_metadata_fails_its_readers(
+    data, index, is_directory
+):
     (data / "metadata.sqlite").unlink()
     segment = sorted((data / f"objects{TOPIC}").glob("*.parquet"))[index]
-    segment.write_bytes(b"")
+    segment.unlink()
+    if is_directory:
+        segment.mkdir()
+    else:
+        segment.touch()
     findings = recover(data, from_segments=True, accept_loss=True)
     assert findings.unreadable == [f"{TOPIC[1:]}/{segment.name}"]
     with pytest.raises(BaseExceptionGroup) as caught:
