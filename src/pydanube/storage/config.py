@@ -31,6 +31,22 @@ class JournalConfig(
     """How many bytes may wait for the disk before publishers have to wait."""
 
 
+class ObjectJournalConfig(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
+):
+    """The settings of a journal in an object store."""
+
+    linger_ms: Annotated[float, Meta(ge=0, le=10_000)] = 50.0
+    """How long a batch waits for others that are stored in the same object. A batch
+    that arrives this time after the last object was begun is stored at once. So there
+    are at most 1000 / linger_ms requests per second, and more only if objects are
+    full."""
+    group_bytes_max: Annotated[int, Meta(ge=KIB, le=256 * MIB)] = 4 * MIB
+    """The size from which an object is full. A batch is never divided."""
+    in_flight_max: Annotated[int, Meta(ge=1, le=256)] = 8
+    """How many objects may be stored at the same time."""
+
+
 class RemoteConfig(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 ):

@@ -117,6 +117,7 @@ class Journal(ABC):
 
         Raises:
             JournalFailed, Closed: The journal accepts no more entries.
+            DiskFull: The journal accepts no batch now.
         """
 
     @property
@@ -197,6 +198,25 @@ class Journal(ABC):
             self._room_check.set()
 
 
+def count_sealed(
+    ends_of_files: Sequence[dict[TopicId, Offset]], sealed_offset_of: SealedOffsetOf
+) -> int:
+    """
+    Return how many of the first files have only sealed messages.
+
+    *ends_of_files* has the end of the last batch of each topic in each file.  Topics
+    that are sealed up to this end are removed there, so that they are checked once.
+    """
+    for count, ends in enumerate(ends_of_files):
+        while ends:
+            topic_id, end = ends.popitem()
+            sealed_offset = sealed_offset_of(topic_id)
+            if sealed_offset is not None and sealed_offset < end:
+                ends[topic_id] = end
+                return count
+    return len(ends_of_files)
+
+
 class LocalJournal(Journal):
     """A journal in a directory of append-only files; see open_journal()."""
 
@@ -232,7 +252,7 @@ class LocalJournal(Journal):
             raise self.failure.with_traceback(None)
         group = self._collected
         group.entries.append((entry, done))
-        size = len(entry.frame.buffer) if type(entry) is Batch else _size_of(entry)
+        size = len(entry.frame.buffer) if type(entry) is Batch else size_of(entry)
         group.byte_count += size
         self.pending_bytes += size
         if sync:
@@ -281,17 +301,9 @@ class LocalJournal(Journal):
 
         The last file always stays.
         """
-        names: list[str] = []
-        for file in self._files[:-1]:
-            # What is sealed stays sealed, so each topic is checked once.
-            while file.ends:
-                topic_id, end = file.ends.popitem()
-                sealed_offset = sealed_offset_of(topic_id)
-                if sealed_offset is not None and sealed_offset < end:
-                    file.ends[topic_id] = end
-                    return names
-            names.append(file.name)
-        return names
+        files = self._files[:-1]
+        count = count_sealed([file.ends for file in files], sealed_offset_of)
+        return [file.name for file in files[:count]]
 
     def roll_if_useless(self, sealed_offset_of: SealedOffsetOf) -> None:
         ends = self._files[-1].ends
@@ -359,7 +371,7 @@ class LocalJournal(Journal):
             else:
                 self._is_scheduled = True
                 self._loop.call_soon(self._submit_group)
-        _notify(group, None)
+        notify(group, None)
         self._wake_room()
 
     def _fold(self, group: Group) -> None:
@@ -379,8 +391,8 @@ class LocalJournal(Journal):
             independent = group.take_independent() + later.take_independent()
         for watcher in list(self._failure_watchers.values()):
             watcher()
-        _notify(group, error)
-        _notify(later, error)
+        notify(group, error)
+        notify(later, error)
         for entry, done in independent:
             self.append(entry, done)
         self._wake_room()
@@ -493,7 +505,8 @@ async def open_journal(
         writer.close()
 
 
-def _notify(group: Group, error: BrokerError | None) -> None:
+def notify(group: Group, error: BrokerError | None) -> None:
+    """Tell the callbacks of *group* the outcome."""
     for _, done in group.entries:
         if done is None:
             continue
@@ -504,7 +517,7 @@ def _notify(group: Group, error: BrokerError | None) -> None:
             log.exception("a callback of the journal failed")
 
 
-def _size_of(entry: Entry | None) -> int:
+def size_of(entry: Entry | None) -> int:
     """Return the size at which an entry that is not a batch counts as pending."""
     if type(entry) is CursorSaved:
         return _SMALL_ENTRY_BYTES + entry.cursor.done.byte_count

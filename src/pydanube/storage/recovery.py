@@ -160,7 +160,7 @@ def recover(contents: Mapping[str, memoryview]) -> Recovery:
     for header, (number, view) in zip(headers, numbered, strict=False):
         is_last = number == numbered[-1][0]
         _read_file(recovery, header, view, is_last=is_last)
-    _keep_unsealed(recovery)
+    keep_unsealed(recovery)
     return recovery
 
 
@@ -371,8 +371,13 @@ def _at(name: str, position: int, error: CorruptJournal) -> CorruptJournal:
     return CorruptJournal(f"{name}, position {position}: {error}")
 
 
-def _keep_unsealed(recovery: Recovery) -> None:
-    """Drop frames that are sealed or whose topic was deleted; check the others."""
+def keep_unsealed(recovery: Recovery) -> None:
+    """
+    Drop frames that are sealed or whose topic was deleted; check the others.
+
+    Raises:
+        CorruptJournal: The frames of a topic have a gap.
+    """
     kept: dict[TopicId, list[BatchFrame]] = {}
     for topic_id, frames in recovery.frames.items():
         topic = recovery.state.topics.get(topic_id)

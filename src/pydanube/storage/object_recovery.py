@@ -1,0 +1,310 @@
+"""
+Recovery of an object journal: fence the last session, and read what all have written.
+
+See group_commits.py about the protocol, and journal_sessions.py about the list of
+sessions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeVar
+
+from pydanube.aio.tasks import gather
+from pydanube.model.errors import (
+    CorruptJournal,
+    JournalFailed,
+    NewerJournal,
+    ObjectsUnavailable,
+    RevisionConflict,
+)
+from pydanube.model.ids import Offset, TopicId
+from pydanube.model.retry import RetryPolicy
+from pydanube.objects.store import Objects
+from pydanube.storage.group_commits import FIRST_GROUP, Answer, Fencing, Step
+from pydanube.storage.journal_sessions import JournalSession, JournalSessions
+from pydanube.storage.recovery import Recovery, keep_unsealed
+from pydanube.storage.state import JournalState
+from pydanube.wire.buffer import Buffer
+from pydanube.wire.files.group_format import (
+    GroupHeader,
+    GroupKind,
+    decode_entries,
+    decode_group_header,
+    encode_group,
+)
+from pydanube.wire.files.journal_format import Batch, Entry, SnapshotEnd, TopicDeleted
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+READS_IN_FLIGHT = 8
+"""How many objects are read at the same time."""
+_SESSION_ID_BYTES = 16
+
+
+@dataclass(slots=True)
+class Section:
+    """Consecutive groups of a session, of which the first has a snapshot."""
+
+    session: int
+    """The number of the session."""
+    first: int
+    """The number of the first group."""
+    byte_count: int = 0
+    ends: dict[TopicId, Offset] = field(default_factory=dict)
+    """The topics with batches in it, and the end of the last batch of each."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ObjectRecovery:
+    """The recovered content of an object journal, and the new session."""
+
+    recovery: Recovery
+    sections: list[Section]
+    """The sections of the earlier sessions, in order."""
+    sessions: tuple[JournalSession, ...]
+    """All sessions; the last one is the new one."""
+
+
+class GroupFold:
+    """The fold of the groups of all sessions, which are added in order."""
+
+    def __init__(self, journal_id: bytes) -> None:
+        self.recovery = Recovery()
+        self.sections: list[Section] = []
+        self._journal_id = journal_id
+
+    def add(self, session: JournalSession, number: int, data: Buffer) -> bool:
+        """
+        Apply the object *number* of *session*; return False if it is a fence.
+
+        Raises:
+            NewerJournal: The object has a newer format version.
+            CorruptJournal: The object is damaged or does not fit.
+        """
+        try:
+            return self._add(session, number, memoryview(data))
+        except NewerJournal as error:
+            raise NewerJournal(f"{session.object_name(number)}: {error}") from error
+        except CorruptJournal as error:
+            raise CorruptJournal(f"{session.object_name(number)}: {error}") from error
+
+    def _add(self, session: JournalSession, number: int, data: memoryview) -> bool:
+        header = decode_group_header(data)
+        self._check(session, number, header)
+        if header.kind is GroupKind.FENCE:
+            return False
+        entries = (decoded.entry for decoded in decode_entries(data, header))
+        if header.kind is GroupKind.SNAPSHOT:
+            self._begin_section(session, number, entries)
+        last = self.sections[-1] if self.sections else None
+        if last is None or last.session != session.number:
+            raise CorruptJournal("expected a group with a snapshot")
+        last.byte_count += len(data)
+        apply, frames = self.recovery.state.apply, self.recovery.frames
+        for entry in entries:
+            apply(entry)
+            if type(entry) is Batch:
+                frames.setdefault(entry.topic_id, []).append(entry.frame)
+                last.ends[entry.topic_id] = Offset(entry.frame.end)
+            elif type(entry) is TopicDeleted:
+                frames.pop(entry.topic_id, None)
+        return True
+
+    def _check(self, session: JournalSession, number: int, header: GroupHeader) -> None:
+        if header.number != number:
+            raise CorruptJournal(
+                f"expected group {number}, the header says {header.number}"
+            )
+        if header.journal_id != self._journal_id:
+            raise CorruptJournal(
+                f"expected an object of cluster {self._journal_id.hex()}, it belongs "
+                f"to cluster {header.journal_id.hex()}"
+            )
+        if header.kind is not GroupKind.FENCE and header.writer != session.writer:
+            raise CorruptJournal(
+                f"expected a group of session {session.session_id}, session "
+                f"{header.writer.hex()} wrote it"
+            )
+
+    def _begin_section(
+        self, session: JournalSession, number: int, entries: Iterator[Entry]
+    ) -> None:
+        snapshot, count = JournalState(), 0
+        for entry in entries:
+            if isinstance(entry, SnapshotEnd):
+                break
+            count += 1
+            snapshot.apply(entry)
+        else:
+            raise CorruptJournal("expected the end of a snapshot")
+        if entry.count != count:
+            raise CorruptJournal(
+                f"expected a snapshot of {entry.count} entries, there are {count}"
+            )
+        state = self.recovery.state
+        if self.sections and state.positions() != snapshot.positions():
+            raise CorruptJournal(
+                "expected a snapshot of what the groups before it say; one of them "
+                "was replaced"
+            )
+        self.recovery.state = snapshot
+        self.sections.append(Section(session.number, number))
+
+
+def new_session_id() -> bytes:
+    """Return a random id for a session."""
+    return os.urandom(_SESSION_ID_BYTES)
+
+
+async def take_over(
+    objects: Objects,
+    sessions: JournalSessions,
+    *,
+    journal_id: bytes,
+    session_id: bytes,
+    root: str,
+    check: Callable[[Recovery], None] = lambda _: None,
+    retries: RetryPolicy,
+) -> ObjectRecovery:
+    """
+    Fence the last session, recover the journal, and record a new session.
+
+    *root* is the prefix of the names of all objects of the journal.  *check* is called
+    with the recovered state before the new session is recorded, and may raise; the
+    last session is fenced then.  *retries* says when a read is repeated.
+
+    Raises:
+        JournalFailed: Another broker is taking over at the same time.
+        CorruptJournal: An object is missing or damaged.
+        ObjectsUnavailable, MetadataUnavailable: The journal cannot be read now.
+    """
+    reader = _Reader(objects, journal_id, session_id, retries)
+    try:
+        known = await sessions.load()
+        if known and known[-1].end is None and not known[-1].is_frozen:
+            frozen = (*known[:-1], replace(known[-1], is_frozen=True))
+            await sessions.replace(known, frozen)
+            known = frozen
+        ended = [await reader.read(session) for session in known]
+        keep_unsealed(reader.fold.recovery)
+        if reader.fold.sections:
+            reader.fold.recovery.journal_id = journal_id
+        check(reader.fold.recovery)
+        number = known[-1].number + 1 if known else 1
+        new = JournalSession(
+            number=number,
+            session_id=session_id.hex(),
+            prefix=f"{root}{number:010d}-{session_id.hex()[:8]}/",
+        )
+        # A session without groups has no objects but its fence, which stays for ever.
+        new_sessions = (*(each for each in ended if each.end != FIRST_GROUP), new)
+        await sessions.replace(known, new_sessions)
+    except RevisionConflict as error:
+        raise JournalFailed(
+            "another broker with the same metadata store is taking over the journal; "
+            "stop one of them, and start the other one again"
+        ) from error
+    return ObjectRecovery(
+        recovery=reader.fold.recovery,
+        sections=reader.fold.sections,
+        sessions=new_sessions,
+    )
+
+
+class _Reader:
+    """Reads the objects of sessions, and ends the last one with a fence."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        journal_id: bytes,
+        session_id: bytes,
+        retries: RetryPolicy,
+    ) -> None:
+        self.fold = GroupFold(journal_id)
+        self._objects = objects
+        self._journal_id = journal_id
+        self._session_id = session_id
+        self._retries = retries
+
+    async def read(self, session: JournalSession) -> JournalSession:
+        """Read what *session* has written; return it with its end."""
+        if session.end is None:
+            return replace(session, end=await self._fence(session))
+        for first in range(session.first, session.end, READS_IN_FLIGHT):
+            numbers = range(first, min(first + READS_IN_FLIGHT, session.end))
+            found = await self._read_all(session, numbers)
+            for number, data in zip(numbers, found, strict=True):
+                if data is None or not self.fold.add(session, number, data):
+                    raise CorruptJournal(
+                        f"{session.object_name(number)}: expected a group, "
+                        f"{'there is no object' if data is None else 'it is a fence'}"
+                    )
+        return session
+
+    async def _fence(self, session: JournalSession) -> int:
+        """Read *session* up to its end, and fence it there; return the end."""
+        fencing, step = Fencing(session.first), Step.READ
+        # Read ahead; an object that is there does not change.
+        ahead: dict[int, Buffer | None] = {}
+        while step is not Step.END:
+            number = fencing.number
+            if step is Step.PUT:
+                step = fencing.on_put(await self._put_fence(session, number))
+                continue
+            data = ahead.pop(number, None)
+            if data is None:
+                numbers = range(number, number + READS_IN_FLIGHT)
+                found = await self._read_all(session, numbers)
+                ahead = dict(zip(numbers, found, strict=True))
+                data = ahead.pop(number)
+            is_fence = data is not None and not self.fold.add(session, number, data)
+            step = fencing.on_read(exists=data is not None, is_fence=is_fence)
+        assert fencing.end is not None
+        return fencing.end
+
+    async def _put_fence(self, session: JournalSession, number: int) -> Answer:
+        data = encode_group(
+            [],
+            number=number,
+            journal_id=self._journal_id,
+            writer=self._session_id,
+            kind=GroupKind.FENCE,
+        )
+        try:
+            stored = await self._objects.put_if_absent(
+                session.object_name(number), data
+            )
+        except ObjectsUnavailable as error:
+            # The read that follows is repeated, and finds out what happened.
+            log.warning("the outcome of putting a fence is unknown: %s", error)
+            return Answer.UNKNOWN
+        return Answer.STORED if stored else Answer.EXISTS
+
+    async def _read_all(
+        self, session: JournalSession, numbers: range
+    ) -> list[Buffer | None]:
+        return await gather(
+            self._repeat(partial(self._objects.read, session.object_name(number)))
+            for number in numbers
+        )
+
+    async def _repeat(self, call: Callable[[], Awaitable[T]]) -> T:
+        failures = 0
+        while True:
+            try:
+                return await call()
+            except ObjectsUnavailable as error:
+                failures += 1
+                if not self._retries.allows(failures):
+                    raise
+                log.warning("the journal cannot be read, trying again: %s", error)
+            await asyncio.sleep(self._retries.delay_s(failures))
