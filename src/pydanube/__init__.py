@@ -12,6 +12,7 @@ from pydanube.model.policy import DispatchLimits as DispatchLimits
 from pydanube.model.policy import FailurePolicy as FailurePolicy
 from pydanube.model.policy import NamespacePolicy as NamespacePolicy
 from pydanube.model.policy import PoisonPolicy as PoisonPolicy
+from pydanube.model.policy import Retention as Retention
 from pydanube.model.policy import SubscriptionSettings as SubscriptionSettings
 from pydanube.model.schemas import Compatibility as Compatibility
 from pydanube.model.schemas import SchemaPolicy as SchemaPolicy

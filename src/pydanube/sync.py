@@ -438,6 +438,10 @@ class Client(Facade):
     find_offsets = blocking(aio.Client.find_offsets)
     set_topic_limits = blocking(aio.Client.set_topic_limits)
     set_on_corruption = blocking(aio.Client.set_on_corruption)
+    set_sealing = blocking(aio.Client.set_sealing)
+    set_retention = blocking(aio.Client.set_retention)
+    plan_retention = blocking(aio.Client.plan_retention)
+    apply_retention = blocking(aio.Client.apply_retention)
     add_partitions = blocking(aio.Client.add_partitions)
     partitions = blocking(aio.Client.partitions)
 
@@ -446,6 +450,9 @@ class Client(Facade):
     namespaces = blocking(aio.Client.namespaces)
     describe_namespace = blocking(aio.Client.describe_namespace)
     set_namespace_policy = blocking(aio.Client.set_namespace_policy)
+    set_namespace_retention = blocking(aio.Client.set_namespace_retention)
+    plan_namespace_retention = blocking(aio.Client.plan_namespace_retention)
+    apply_namespace_retention = blocking(aio.Client.apply_namespace_retention)
 
     create_subscription = blocking(aio.Client.create_subscription)
     delete_subscription = blocking(aio.Client.delete_subscription)

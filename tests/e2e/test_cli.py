@@ -381,7 +381,12 @@ def test_topic_is_created_described_and_deleted(url):
     topic = "/default/life"
     create = ("topics", "create", topic, "--retention-age", "7d")
     created = answer_of(*create, "--retention-bytes", "1GiB", url=url)
-    assert created["policy"]["retention"] == {"age_s": 604_800, "bytes_max": 2**30}
+    assert created["retention"] == created["policy"]["retention"]
+    assert created["retention"] == {
+        "age_s": 604_800,
+        "bytes_max": 2**30,
+        "drops_acknowledged": False,
+    }
 
     again = danube(*create, url=url)
     assert again.returncode == 5

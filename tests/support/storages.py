@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from pydanube.model.errors import ObjectsUnavailable, TopicFenced
-from pydanube.model.policy import TopicPolicy
+from pydanube.model.policy import KEEP_ALL, TopicPolicy
 from pydanube.objects.memory import MemoryObjects
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.files import MemoryFiles
@@ -111,9 +111,12 @@ class World:
 
 
 async def open_topic(storage, topic_id=1, epoch=1, policy=None, name=None):
-    return await storage.open_log(
-        topic_id, name or f"/default/t{topic_id}", epoch, policy or TopicPolicy()
+    policy = policy or TopicPolicy()
+    log = await storage.open_log(
+        topic_id, name or f"/default/t{topic_id}", epoch, policy
     )
+    log.configure(policy, policy.effective_retention(KEEP_ALL))
+    return log
 
 
 async def publish(log, *payloads, **fields):

@@ -247,6 +247,9 @@ def test_batch_after_iteration_is_of_one_partition(client):
 def test_settings_can_be_changed_without_await(client):
     client.create_namespace("shop")
     client.set_namespace_policy("shop", pydanube.NamespacePolicy())
+    client.set_namespace_retention("shop", pydanube.Retention(age_s=60.0))
+    assert client.plan_namespace_retention("shop") == []
+    assert client.apply_namespace_retention("shop") == []
     assert client.describe_namespace("shop").topic_count == 0
     assert "shop" in client.namespaces()
     client.delete_namespace("shop")
@@ -255,6 +258,9 @@ def test_settings_can_be_changed_without_await(client):
     assert len(client.partitions(TOPIC)) == 2
     client.set_topic_limits(TOPIC, None)
     client.set_on_corruption(TOPIC, "skip")
+    client.set_retention(TOPIC, pydanube.Retention(drops_acknowledged=True))
+    assert len(client.plan_retention(TOPIC)) == len(client.apply_retention(TOPIC)) == 2
+    client.set_sealing(TOPIC, seal_age_s=60.0)
     client.create_subscription(TOPIC, "s")
     client.set_dispatch_limits(TOPIC, "s", pydanube.DispatchLimits())
     client.pause_subscription(TOPIC, "s")

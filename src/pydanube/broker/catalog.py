@@ -54,7 +54,7 @@ from pydanube.model.errors import (
 )
 from pydanube.model.ids import TopicId
 from pydanube.model.names import NamespaceName, TopicName
-from pydanube.model.policy import CorruptionPolicy, NamespacePolicy, TopicPolicy
+from pydanube.model.policy import NamespacePolicy, TopicPolicy
 from pydanube.model.schemas import TopicSchema
 
 
@@ -83,8 +83,10 @@ class Catalog:
             AlreadyExists: The name is taken, its base name is a topic without
                 partitions, or the other partitions have another policy.
             InvalidName: The name is too long.
+            InvalidRequest: A setting of the policy is out of range.
         """
         name.check_new()
+        policy.check()
         await retry_on_conflict(partial(self._try_create, name, policy, schema))
 
     async def _try_create(
@@ -131,6 +133,7 @@ class Catalog:
     ) -> None:
         """Record all partitions of *base*; see ``Topics.create_partitioned``."""
         check_count(base, partitions)
+        policy.check()
         now = self._wall_clock_us()
 
         async def attempt() -> None:
@@ -290,23 +293,32 @@ class Catalog:
         """
         if limits is not None:
             check_policy(limits)
-        return await retry_on_conflict(partial(self._try_change, name, limits=limits))
 
-    async def set_on_corruption(
-        self, name: TopicName, on_corruption: CorruptionPolicy
-    ) -> list[TopicName]:
+        def change(record: Any) -> Any:
+            return msgspec.structs.replace(record, limits=limits)
+
+        return await retry_on_conflict(partial(self._try_change, name, change))
+
+    async def change_policy(self, name: TopicName, **settings: Any) -> list[TopicName]:
         """
-        Set this part of the policy of a topic or of all its partitions.
+        Change these settings in the policy of a topic or of all its partitions.
+
+        Other settings keep their values, also those of single partitions.
 
         Returns: The changed topics.
         """
 
-        async def attempt() -> list[TopicName]:
-            policy = (await self.get(name)).policy
-            policy = replace(policy, on_corruption=on_corruption)
-            return await self._try_change(name, policy=policy)
+        def change(record: Any) -> Any:
+            if not record.policy.is_reliable and "on_corruption" not in settings:
+                raise InvalidRequest(
+                    f"{name} is not reliable: its messages are not stored, so it has "
+                    "neither retention nor segments"
+                )
+            policy = replace(record.policy, **settings)
+            policy.check()
+            return msgspec.structs.replace(record, policy=policy)
 
-        return await retry_on_conflict(attempt)
+        return await retry_on_conflict(partial(self._try_change, name, change))
 
     async def set_schema(
         self, name: TopicName, schema: TopicSchema | None
@@ -320,20 +332,23 @@ class Catalog:
         if split is not None and await self.find_partitioned(split[0]) is not None:
             name = split[0]
 
+        def change(record: Any) -> Any:
+            return msgspec.structs.replace(record, schema=schema)
+
         async def attempt() -> list[TopicName]:
             conditions, operations = await self._conflict_on_subject(schema)
-            return await self._try_change(name, conditions, operations, schema=schema)
+            return await self._try_change(name, change, conditions, operations)
 
         return await retry_on_conflict(attempt)
 
     async def _try_change(
         self,
         name: TopicName,
+        change: Callable[[Any], Any],
         other_conditions: Sequence[Comparison] = (),
         other_operations: Sequence[Operation] = (),
-        **fields: Any,
     ) -> list[TopicName]:
-        """Change *fields* in the records of a topic or of all its partitions."""
+        """Change the records of a topic or of all its partitions."""
         names = await self.partitions_of(name)
         conditions: list[Comparison] = [*other_conditions]
         operations: list[Operation] = [*other_operations]
@@ -347,7 +362,7 @@ class Catalog:
             if stored is None:
                 raise RevisionConflict(f"{key} has been deleted concurrently")
             conditions.append(unchanged(key, stored))
-            operations.append(Put(key, msgspec.structs.replace(stored.value, **fields)))
+            operations.append(Put(key, change(stored.value)))
         await self._store.transaction(conditions, operations)
         return names
 

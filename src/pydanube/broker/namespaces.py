@@ -1,5 +1,5 @@
 """
-The namespaces of a broker, and the limits that each gives to its topics.
+The namespaces of a broker, and what each gives to its topics: limits and retention.
 
 A namespace with topics cannot be deleted.  A transaction that creates a topic compares
 the namespace's record and raises the topic id counter; one that deletes a namespace
@@ -42,7 +42,7 @@ from pydanube.model.names import (
     TopicName,
     check_new_namespace,
 )
-from pydanube.model.policy import NamespacePolicy
+from pydanube.model.policy import NamespacePolicy, Retention
 
 FIRST_NAMESPACES = (DEFAULT_NAMESPACE, SYSTEM_NAMESPACE)
 """The namespaces that always exist."""
@@ -166,16 +166,37 @@ class Namespaces:
             InvalidRequest: A limit is out of range.
         """
         check_policy(policy)
-
-        async def attempt() -> None:
-            stored = await self.find(name)
-            record = msgspec.structs.replace(stored.value, policy=policy)
-            await self._store.put(
-                keys.NAMESPACES.key(name), record, expected=stored.revision
-            )
-
         async with self._lock:
-            await retry_on_conflict(attempt)
+            await retry_on_conflict(partial(self._try_change, name, policy=policy))
             for topic in self._opened.values():
                 if topic.name.namespace == name and not topic.has_own_limits:
                     topic.set_limits(policy, are_own=False)
+
+    async def set_retention(self, name: NamespaceName, retention: Retention) -> None:
+        """
+        Set the retention of a namespace's topics that have none of their own.
+
+        The next retention pass applies it.  Of concurrent changes, the last one wins.
+
+        Durability: On return it is on disk.
+
+        Raises:
+            NamespaceNotFound: It does not exist.
+            InvalidRequest: A limit is out of range.
+        """
+        retention.check()
+        async with self._lock:
+            await retry_on_conflict(
+                partial(self._try_change, name, retention=retention)
+            )
+            for topic in self._opened.values():
+                if topic.name.namespace == name:
+                    topic.configure(topic.policy, retention)
+
+    async def _try_change(self, name: NamespaceName, **fields: Any) -> None:
+        """Change *fields* in the record of a namespace."""
+        stored = await self.find(name)
+        record = msgspec.structs.replace(stored.value, **fields)
+        await self._store.put(
+            keys.NAMESPACES.key(name), record, expected=stored.revision
+        )

@@ -71,6 +71,7 @@ class SubscriptionStore:
 
     async def load(self, topic: ReliableTopic) -> None:
         """Load the subscriptions of a topic that is being opened."""
+        topic.log.find_cursors = partial(self._find_cursors, topic)
         prefix = keys.SUBSCRIPTIONS.within(topic.topic_id)
         stored = await self._store.scan(prefix)
         if not stored:
@@ -127,6 +128,21 @@ class SubscriptionStore:
         topic.subscriptions[name] = subscription
         return subscription
 
+    def _find_cursors(self, topic: ReliableTopic) -> list[int]:
+        """
+        Return for each subscription an offset that it has certainly acknowledged.
+
+        All earlier messages are acknowledged, too, both in memory and in the journal: a
+        seek may have moved the cursor back, and a crash may take it back.
+        """
+        state = self._storage.find_state(topic.topic_id)
+        saved = {} if state is None else state.cursors
+        cursors = [
+            min(each.cursor_offset, saved[name].offset) if name in saved else 0
+            for name, each in topic.subscriptions.items()
+        ]
+        return [*cursors, *topic.starting.values()]
+
     async def _create_reliable(
         self,
         topic: ReliableTopic,
@@ -135,13 +151,20 @@ class SubscriptionStore:
         start: Position,
     ) -> ReliableSubscription:
         cursor = Cursor(await topic.locate(start))
-        # The cursor is written first: a subscription's record must not lack a cursor.
-        saved = CursorSaved(topic.topic_id, name, state_of(cursor))
-        await completion(partial(self._storage.save, saved))
-        record = SubscriptionRecord(type=type_, created_at=self._wall_clock_us())
-        await self._store.put(keys.SUBSCRIPTIONS.key(topic.topic_id, name), record)
-        settings = await self.settings_of(topic.topic_id, name)
-        return self._reliable(topic, name, type_, cursor, settings)
+        # Retention must not drop acknowledged segments from here on.
+        topic.starting[name] = cursor.offset
+        try:
+            # The cursor is written first: a subscription's record must not lack one.
+            saved = CursorSaved(topic.topic_id, name, state_of(cursor))
+            await completion(partial(self._storage.save, saved))
+            record = SubscriptionRecord(type=type_, created_at=self._wall_clock_us())
+            await self._store.put(keys.SUBSCRIPTIONS.key(topic.topic_id, name), record)
+            settings = await self.settings_of(topic.topic_id, name)
+            created = self._reliable(topic, name, type_, cursor, settings)
+            topic.subscriptions[name] = created
+        finally:
+            del topic.starting[name]
+        return created
 
     async def delete(self, topic: Topic, name: SubscriptionName) -> None:
         """Delete a subscription of the topic, its cursor and its settings."""

@@ -151,7 +151,7 @@ class Subscriptions:
         offset = await topic.locate(position)
         subscription.hold()
         try:
-            subscription.seek(max(offset, topic.log.base_offset))
+            subscription.seek(max(offset, topic.log.first_kept))
             await completion(subscription.save_cursor_now)
         finally:
             # The caller is answered before messages from the new position arrive.

@@ -29,10 +29,11 @@ from pydanube.model.errors import (
 from pydanube.model.ids import TopicId
 from pydanube.model.names import SubscriptionName, TopicName
 from pydanube.model.policy import (
+    KEEP_ALL,
     AtTime,
-    CorruptionPolicy,
     NamespacePolicy,
     Position,
+    Retention,
     Start,
     TopicPolicy,
 )
@@ -68,6 +69,8 @@ class Topic:
         """The limits in force; see ``set_limits``."""
         self.has_own_limits = False
         """Whether the limits are the topic's own, not those of its namespace."""
+        self.namespace_retention = KEEP_ALL
+        """The retention of its namespace."""
         self.registrations = ProducerRegistrations(name)
         """The producers that may publish."""
         self.sessions: dict[str, ProducerSession] = {}
@@ -198,9 +201,9 @@ class Topic:
             for subscription in self.subscriptions.values():
                 subscription.set_rate(self.dispatch_rate)
 
-    def set_on_corruption(self, on_corruption: CorruptionPolicy) -> None:
-        """Set what subscriptions do about segments that cannot be read."""
-        self.policy = replace(self.policy, on_corruption=on_corruption)
+    def configure(self, policy: TopicPolicy, namespace_retention: Retention) -> None:
+        """Apply a changed policy, and the retention of the namespace, from now on."""
+        self.policy, self.namespace_retention = policy, namespace_retention
 
     def find_subscription(self, name: SubscriptionName) -> Subscription:
         """
@@ -265,6 +268,11 @@ class Topic:
         return len(self.registrations) > 0 or self.counts.consumers > 0
 
     @property
+    def retention(self) -> Retention:
+        """The retention that applies: the topic's own, or that of its namespace."""
+        return self.policy.effective_retention(self.namespace_retention)
+
+    @property
     def dispatch_rate(self) -> float | None:
         """Messages per second that each subscription may deliver; None: no limit."""
         return self.limits.max_subscription_dispatch_rate or None
@@ -313,6 +321,7 @@ class Topic:
                 for s in islice(self.subscriptions.values(), first, stop)
             ),
             dropped=self.counts.dropped,
+            retention=self.retention,
             limits=self.limits,
             own_limits=self.limits if self.has_own_limits else None,
             schema=self.schema,
@@ -366,6 +375,8 @@ class ReliableTopic(Topic):
     ) -> None:
         super().__init__(name, topic_id, policy, counts, clock)
         self.log = topic_log
+        self.starting: dict[SubscriptionName, int] = {}
+        """The cursors of subscriptions that are being created."""
         # Repeated batches: their end and base offsets, until these are committed.
         self._repeated: deque[tuple[int, int, OnPublished]] = deque()
         self._unwatch = topic_log.watch(self._answer_repeated)
@@ -407,15 +418,15 @@ class ReliableTopic(Topic):
         base_offset = self.log.append_nowait(frame, committed)
         self.count_published(count)
 
-    def set_on_corruption(self, on_corruption: CorruptionPolicy) -> None:
-        super().set_on_corruption(on_corruption)
-        self.log.policy = self.policy
+    def configure(self, policy: TopicPolicy, namespace_retention: Retention) -> None:
+        super().configure(policy, namespace_retention)
+        self.log.configure(policy, self.retention)
         for subscription in self.subscriptions.values():
             subscription.on_policy_changed()
 
     async def locate(self, position: Position) -> int:
         """
-        Return the offset of a position; at least that of the first stored message.
+        Return the offset of a position; at least that of the first message kept.
 
         Raises:
             InvalidRequest: The offset is negative or beyond the end of the topic.
@@ -427,13 +438,13 @@ class ReliableTopic(Topic):
             offset: int = await self.log.find_time(time)
         elif isinstance(position, Start):
             is_latest = position is Start.LATEST
-            offset = self.end_offset if is_latest else self.log.base_offset
+            offset = self.end_offset if is_latest else self.log.first_kept
         else:
             offset = position
         if offset < 0:
             raise InvalidRequest(f"the offset {offset} is negative")
         self.check_offset(offset)
-        return max(offset, self.log.base_offset)
+        return max(offset, self.log.first_kept)
 
     def check_offset(self, offset: int) -> None:
         """

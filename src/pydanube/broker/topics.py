@@ -11,7 +11,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from pydanube.aio.tasks import gather, run_all
 from pydanube.broker.catalog import Catalog
@@ -24,6 +26,11 @@ from pydanube.broker.topic import DirectTopic, ReliableTopic, Topic
 from pydanube.broker.topic_schemas import TopicSchemas
 from pydanube.metadata import keys
 from pydanube.metadata.store import ABSENT, MetadataStore, retry_on_conflict
+from pydanube.model.descriptions import (
+    DROPS_SHOWN_MAX,
+    DroppedSegment,
+    RetentionDrops,
+)
 from pydanube.model.errors import (
     AlreadyExists,
     Draining,
@@ -34,8 +41,9 @@ from pydanube.model.errors import (
 )
 from pydanube.model.ids import Epoch, TopicId
 from pydanube.model.names import TopicName, check_new_namespace
-from pydanube.model.policy import CorruptionPolicy, NamespacePolicy, TopicPolicy
+from pydanube.model.policy import NamespacePolicy, Retention, TopicPolicy
 from pydanube.model.schemas import TopicSchema
+from pydanube.model.segments import SegmentEntry
 from pydanube.storage.replacement import Replacement
 from pydanube.storage.storage import Storage, check_not_held
 
@@ -209,21 +217,62 @@ class Topics:
             for topic in filter(None, map(self.opened.get, names)):
                 topic.set_limits(effective, are_own=limits is not None)
 
-    async def set_on_corruption(
-        self, name: TopicName, on_corruption: CorruptionPolicy
-    ) -> None:
+    async def change_policy(self, name: TopicName, **settings: Any) -> None:
         """
-        Set what subscriptions of a topic do about segments that cannot be read.
+        Change these settings of a topic's policy; the others keep their values.
 
-        The base name of partitions stands for all of them, also for later ones.
+        Those are the settings that may change: ``retention``, ``on_corruption``,
+        ``seal_bytes`` and ``seal_age_s``.  The base name of partitions stands for all
+        of them, also for later ones.  Of concurrent changes of a setting, the last one
+        wins.
+
+        Durability: On return the change is on disk.
 
         Raises:
             TopicNotFound: There is no such topic.
+            InvalidRequest: A value is out of range.
         """
         async with self.lock:
-            names = await self._catalog.set_on_corruption(name, on_corruption)
+            names = await self._catalog.change_policy(name, **settings)
             for topic in filter(None, map(self.opened.get, names)):
-                topic.set_on_corruption(on_corruption)
+                policy = replace(topic.policy, **settings)
+                topic.configure(policy, topic.namespace_retention)
+
+    async def plan_retention(
+        self,
+        name: TopicName,
+        assume: Callable[[TopicPolicy, Retention], Retention] | None = None,
+    ) -> RetentionDrops:
+        """
+        Return what retention would drop from a topic now.
+
+        *assume* returns the retention to assume, given the topic's policy and the
+        retention of its namespace.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+            InvalidRequest: The topic is not reliable.
+        """
+        topic = await self.get_reliable(name)
+        retention = topic.retention
+        if assume is not None:
+            retention = assume(topic.policy, topic.namespace_retention)
+        drops = self._storage.sealer.plan_retention(topic.log, retention)
+        return describe_drops(topic, drops, topic.segments[len(drops) :])
+
+    async def apply_retention(self, name: TopicName) -> RetentionDrops:
+        """
+        Drop what a topic's retention does not keep now, not at the next pass.
+
+        See ``Sealer.apply_retention``.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+            InvalidRequest: The topic is not reliable.
+        """
+        topic = await self.get_reliable(name)
+        drops = await self._storage.sealer.apply_retention(topic.log)
+        return describe_drops(topic, drops, topic.segments)
 
     async def replace_segments(
         self,
@@ -329,7 +378,7 @@ class Topics:
             raise TopicNotFound(f"Unable to find the topic: {name}")
         topic_id = TopicId(record.value.topic_id)
         policy, own_limits = record.value.policy, record.value.limits
-        limits = own_limits or await self._namespaces.policy(name.namespace)
+        namespace = (await self._namespaces.find(name.namespace)).value
         topic: Topic
         if policy.is_reliable:
             # The log is open already if a later step failed the last time.
@@ -338,7 +387,7 @@ class Topics:
                 _warn_of_long_name(name)
                 epoch = await self._claim(topic_id)
                 topic_log = await self._storage.open_log(topic_id, name, epoch, policy)
-                await self._holds.load(topic_log)
+            await self._holds.load(topic_log)
             topic = ReliableTopic(
                 name, topic_id, policy, self._counts, self._clock, topic_log=topic_log
             )
@@ -346,7 +395,9 @@ class Topics:
             self._restore_producers(topic)
         else:
             topic = DirectTopic(name, topic_id, policy, self._counts, self._clock)
-        topic.set_limits(limits, are_own=own_limits is not None)
+        topic.set_limits(own_limits or namespace.policy, are_own=own_limits is not None)
+        # From here on retention is applied: holds and subscriptions are known.
+        topic.configure(policy, namespace.retention)
         self._schemas.apply(topic, record.value.schema)
         if self.is_draining:
             topic.refusal = Draining("the broker is stopping (draining)")
@@ -410,6 +461,32 @@ def _warn_of_long_name(name: TopicName) -> None:
             "directory: copy them to a topic with a shorter name, and delete it",
             error,
         )
+
+
+def describe_drops(
+    topic: ReliableTopic, drops: Sequence[SegmentEntry], kept: Sequence[SegmentEntry]
+) -> RetentionDrops:
+    """Describe the segments *drops* of a topic, which go, and *kept*, which stay."""
+    return RetentionDrops(
+        topic=str(topic.name),
+        base_offset=kept[0].base if kept else topic.log.tail.base,
+        segment_count=len(drops),
+        message_count=sum(each.count for each in drops),
+        byte_count=sum(each.byte_count for each in drops),
+        segments=tuple(
+            DroppedSegment(
+                base=each.base,
+                end=each.end,
+                count=each.count,
+                byte_count=each.byte_count,
+                object_name=each.object_name,
+                last_publish_time=each.last_publish_time,
+            )
+            for each in drops[:DROPS_SHOWN_MAX]
+        ),
+        held_by=tuple(sorted(topic.log.holds)),
+        has_subscriptions=bool(topic.subscriptions),
+    )
 
 
 def _reliable_topics(topics: Iterable[Topic]) -> dict[TopicId, TopicName]:

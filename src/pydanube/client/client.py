@@ -28,6 +28,7 @@ from pydanube.client.partitioned_producer import PartitionedProducer, open_produ
 from pydanube.client.producer import Producer
 from pydanube.client.reader import read
 from pydanube.client.requester import CLOSE_TIMEOUT_S, CONNECT_TIMEOUT_S
+from pydanube.client.retention import RetentionRequests
 from pydanube.client.schema import Schema, schema_of
 from pydanube.client.schemas import Schemas
 from pydanube.client.staging import Staging
@@ -119,7 +120,7 @@ def parse_url(url: str) -> tuple[str, int]:
     return parts.hostname, port
 
 
-class Client(NamespaceRequests, SubscriptionRequests):
+class Client(NamespaceRequests, RetentionRequests, SubscriptionRequests):
     """
     A client of one broker; made by ``connect``.
 

@@ -17,6 +17,7 @@ from pydanube.model.errors import (
 )
 from pydanube.model.names import parse_namespace
 from pydanube.model.policy import (
+    KEEP_ALL,
     CorruptionPolicy,
     DispatchMode,
     Durability,
@@ -45,6 +46,7 @@ class TopicRequests(Requester):
         durability: str = "durable",
         retention_age_s: float | None = None,
         retention_bytes_max: int | None = None,
+        retention_acknowledged: bool = False,
         ttl_s: float | None = None,
         on_corruption: str = "stop",
         exist_ok: bool = False,
@@ -62,10 +64,14 @@ class TopicRequests(Requester):
                 ``"written"``: it is written to the operating system.
             retention_age_s: Drop older messages; None: never.
             retention_bytes_max: Drop the oldest messages beyond this; None: never.
+            retention_acknowledged: Drop messages that all subscriptions have
+                acknowledged.  If none of the three is given, the topic has the
+                retention of its namespace; see ``set_retention``.
             ttl_s: Deliver no older messages; None: deliver all.
             on_corruption: What subscriptions do if a segment cannot be read:
                 ``"stop"`` with an error, or ``"skip"`` its messages.
-            exist_ok: Accept a topic that exists with the same settings.
+            exist_ok: Accept a topic that exists with the same settings; those that
+                can be changed later are not compared, and do not change.
 
         Raises:
             AlreadyExists: The topic exists.
@@ -73,10 +79,15 @@ class TopicRequests(Requester):
         """
         if ttl_s is not None and ttl_s <= 0:
             raise InvalidRequest(f"ttl_s is {ttl_s}: it must be more than 0, or None")
+        retention = Retention(
+            age_s=retention_age_s,
+            bytes_max=retention_bytes_max,
+            drops_acknowledged=retention_acknowledged,
+        )
         policy = TopicPolicy(
             dispatch=DispatchMode.RELIABLE if reliable else DispatchMode.NON_RELIABLE,
             durability=parse_choice("durability", durability, Durability),
-            retention=Retention(age_s=retention_age_s, bytes_max=retention_bytes_max),
+            retention=None if retention == KEEP_ALL else retention,
             ttl_s=ttl_s,
             on_corruption=parse_choice(
                 "on_corruption", on_corruption, CorruptionPolicy

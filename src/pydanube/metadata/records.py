@@ -10,7 +10,9 @@ from __future__ import annotations
 import msgspec
 
 from pydanube.model.policy import (
+    KEEP_ALL,
     NamespacePolicy,
+    Retention,
     SubscriptionSettings,
     SubscriptionType,
     TopicPolicy,
@@ -42,10 +44,12 @@ class JournalRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NamespaceRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A namespace, and the limits of its topics."""
+    """A namespace, and the limits and retention of its topics."""
 
     created_at: int
     policy: NamespacePolicy = NamespacePolicy()
+    retention: Retention = KEEP_ALL
+    """The retention of topics that have none of their own."""
 
 
 class TopicRecord(msgspec.Struct, frozen=True, kw_only=True):

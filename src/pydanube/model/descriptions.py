@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pydanube.model.policy import (
+    KEEP_ALL,
     NamespacePolicy,
+    Retention,
     SubscriptionSettings,
     SubscriptionType,
     TopicPolicy,
@@ -19,6 +21,9 @@ DEFAULT_SETTINGS = SubscriptionSettings()
 
 RANGES_SHOWN_MAX = 1000
 """The most ranges in a description; a subscription may have a million."""
+
+DROPS_SHOWN_MAX = 1000
+"""The most segments in the answer about what retention drops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +115,8 @@ class TopicDescription:
     """The number of readable messages; fewer than offsets if some were removed."""
     holds: tuple[Hold, ...] = ()
     """The retention holds, which keep its segments."""
+    retention: Retention = KEEP_ALL
+    """The effective retention: the topic's own, or its namespace's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +147,41 @@ class NamespaceDescription:
     namespace: str
     policy: NamespacePolicy
     topic_count: int
+    retention: Retention = KEEP_ALL
+    """The retention of topics that have none of their own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DroppedSegment:
+    """A segment that retention drops."""
+
+    base: int
+    end: int
+    """The first offset after the segment."""
+    count: int
+    """The number of messages."""
+    byte_count: int
+    object_name: str
+    last_publish_time: int
+    """The latest publish time in it, in microseconds since 1970, UTC."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionDrops:
+    """The segments that retention drops, or would drop, from a topic at one moment."""
+
+    topic: str
+    base_offset: int
+    """The first offset that is kept."""
+    segment_count: int
+    message_count: int
+    byte_count: int
+    segments: tuple[DroppedSegment, ...]
+    """The first DROPS_SHOWN_MAX of these segments."""
+    held_by: tuple[str, ...] = ()
+    """The retention holds; while there are any, nothing is dropped."""
+    has_subscriptions: bool = False
+    """Whether the topic has subscriptions; without, nothing counts as acknowledged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from pydanube.model.errors import InvalidRequest
+
 
 class DispatchMode(Enum):
     """Whether a topic stores its messages."""
@@ -152,10 +154,54 @@ class NamespacePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """The age and size up to which segments are kept; None: no limit."""
+    """
+    The rules by which whole segments are dropped, the oldest first.
+
+    A segment is dropped as soon as one of the rules says so.
+    """
 
     age_s: float | None = None
+    """Drop segments whose messages are all older; None: no limit."""
     bytes_max: int | None = None
+    """Drop segments while the topic is larger without them; None: no limit."""
+    drops_acknowledged: bool = False
+    """
+    Whether to drop segments that all subscriptions have acknowledged.
+
+    A topic without subscriptions keeps them.
+    """
+
+    def check(self) -> None:
+        """
+        Raise if a limit is out of range.
+
+        Raises:
+            InvalidRequest: It is.
+        """
+        # Written so that it refuses NaN.
+        if self.age_s is not None and not 0 < self.age_s <= RETENTION_AGE_S_MAX:
+            raise InvalidRequest(
+                f"the retention age is {self.age_s} s; it must be more than 0 and at "
+                f"most {RETENTION_AGE_S_MAX} s, or absent for no limit"
+            )
+        if self.bytes_max is not None and not 0 < self.bytes_max <= BYTES_MAX:
+            raise InvalidRequest(
+                f"the retention size is {self.bytes_max} bytes; it must be more than "
+                f"0 and at most {BYTES_MAX} bytes, or absent for no limit"
+            )
+
+
+RETENTION_AGE_S_MAX = 1000 * 365 * 86_400
+"""A thousand years; times in microseconds stay far below 64 bits."""
+BYTES_MAX = 2**63 - 1
+
+KEEP_ALL = Retention()
+"""The retention that drops nothing."""
+
+SEAL_BYTES_MIN = 64 * 1024
+SEAL_BYTES_MAX = 1024 * 1024 * 1024
+SEAL_AGE_S_MIN = 1.0
+SEAL_AGE_S_MAX = 30 * 86_400.0
 
 
 class CorruptionPolicy(Enum):
@@ -169,19 +215,56 @@ class CorruptionPolicy(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPolicy:
-    """The settings with which a topic was created."""
+    """
+    The settings of a topic.
+
+    Comparisons of policies ignore the settings that may change later.
+    """
 
     dispatch: DispatchMode = DispatchMode.RELIABLE
     durability: Durability = Durability.DURABLE
-    retention: Retention = Retention()
+    retention: Retention | None = field(default=None, compare=False)
+    """None: that of the namespace.  It may change later."""
     ttl_s: float | None = None
     """The age at which messages expire; None: never."""
     on_corruption: CorruptionPolicy = field(
         default=CorruptionPolicy.STOP, compare=False
     )
-    """It may change later, so comparisons of policies ignore it."""
+    """It may change later."""
+    seal_bytes: int | None = field(default=None, compare=False)
+    """The size at which messages are sealed; None: that of the broker's settings.
+    It may change later."""
+    seal_age_s: float | None = field(default=None, compare=False)
+    """The age at which messages are sealed; None: that of the broker's settings.
+    It may change later."""
 
     @property
     def is_reliable(self) -> bool:
         """Whether messages are stored."""
         return self.dispatch is DispatchMode.RELIABLE
+
+    def effective_retention(self, of_namespace: Retention) -> Retention:
+        """Return the retention that applies in a namespace with *of_namespace*."""
+        return of_namespace if self.retention is None else self.retention
+
+    def check(self) -> None:
+        """
+        Raise if a setting that may change later is out of range.
+
+        Raises:
+            InvalidRequest: It is.
+        """
+        if self.retention is not None:
+            self.retention.check()
+        size, age_s = self.seal_bytes, self.seal_age_s
+        if size is not None and not SEAL_BYTES_MIN <= size <= SEAL_BYTES_MAX:
+            raise InvalidRequest(
+                f"the size of segments is {size} bytes; it must be {SEAL_BYTES_MIN} to "
+                f"{SEAL_BYTES_MAX} bytes, or absent for the broker's setting"
+            )
+        if age_s is not None and not SEAL_AGE_S_MIN <= age_s <= SEAL_AGE_S_MAX:
+            raise InvalidRequest(
+                f"the age at which messages are sealed is {age_s} s; it must be "
+                f"{SEAL_AGE_S_MIN:.0f} to {SEAL_AGE_S_MAX:.0f} s, or absent for the "
+                "broker's setting"
+            )

@@ -1,8 +1,8 @@
-"""Which segments retention drops."""
+"""The segments that retention drops."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pydanube.model.policy import Retention
 from pydanube.model.segments import SegmentEntry
@@ -11,20 +11,35 @@ _US_PER_S = 1_000_000
 
 
 def plan_drops(
-    segments: Sequence[SegmentEntry], retention: Retention, *, tail_bytes: int, now: int
+    segments: Sequence[SegmentEntry],
+    retention: Retention,
+    *,
+    tail_bytes: int,
+    now: int,
+    cursors: Iterable[int] = (),
+    is_held: bool = False,
 ) -> tuple[SegmentEntry, ...]:
     """
     Return the oldest of a topic's *segments* that *retention* does not keep.
 
     Only whole segments are dropped, from the oldest on, so that the others have no gap.
-    A segment is too old when its last message is.  The topic may exceed *bytes_max* by
-    less than one segment.  Unsealed messages count and are never dropped.
+    One reason is enough: a segment is too old, it is too much, or all subscriptions
+    have acknowledged it.
+
+    - A segment is too old when its last message is.
+    - The topic may exceed *bytes_max* by less than one segment.  Unsealed messages
+      count and are never dropped.
+    - *cursors* are the offsets below which each subscription has acknowledged
+      everything.  Without subscriptions, nothing counts as acknowledged.
 
     The newest segment always stays: if the journal is lost, only this segment tells
-    the offset at which the topic continues.
+    the offset at which the topic continues.  If *is_held*, all segments stay.
 
     *now* is in microseconds since 1970, UTC.
     """
+    if is_held:
+        return ()
+    acknowledged = min(cursors, default=0) if retention.drops_acknowledged else 0
     kept_bytes = tail_bytes + sum(segment.byte_count for segment in segments)
     count = 0
     for segment in segments[:-1]:
@@ -36,7 +51,8 @@ def plan_drops(
         is_too_much = (
             retention.bytes_max is not None and kept_bytes >= retention.bytes_max
         )
-        if not is_old and not is_too_much:
+        is_done = segment.end <= acknowledged
+        if not is_old and not is_too_much and not is_done:
             break
         count += 1
     return tuple(segments[:count])

@@ -32,7 +32,7 @@ from crc32c import crc32c
 from pydanube.aio.futures import completion
 from pydanube.model.errors import BrokerError, TopicFenced
 from pydanube.model.ids import Offset, TopicId
-from pydanube.model.policy import Durability
+from pydanube.model.policy import Durability, Retention
 from pydanube.model.retry import RetryPolicy
 from pydanube.model.segments import SegmentEntry
 from pydanube.objects.store import Objects
@@ -71,6 +71,10 @@ class SealCandidate:
     """The memory that its unsealed messages take when decoded."""
     time: float
     """When the oldest of them was appended."""
+    seal_bytes: int
+    """The size at which they are sealed."""
+    seal_age_s: float
+    """The age at which they are sealed."""
     pins_journal: bool
     """Whether they keep the oldest journal file from being deleted."""
 
@@ -119,7 +123,7 @@ def plan_seals(
         chosen.update((each.topic_id, None) for each in loads if each.pins_journal)
     is_urgent = bool(chosen)
     for load in sorted(loads, key=lambda each: (each.time, each.topic_id)):
-        if load.byte_count >= config.seal_bytes or now - load.time >= config.seal_age_s:
+        if load.byte_count >= load.seal_bytes or now - load.time >= load.seal_age_s:
             chosen[load.topic_id] = None
     return SealPlan(tuple(chosen), is_urgent)
 
@@ -365,15 +369,18 @@ class Sealer:
             failures = self._failures.get(topic_id)
             if failures is not None and failures.retry_at > now:
                 continue
+            seal_age_s = topic_log.policy.seal_age_s
             yield SealCandidate(
                 topic_id,
                 topic_log.tail.memory_bytes,
                 time,
+                topic_log.seal_bytes,
+                self._config.seal_age_s if seal_age_s is None else seal_age_s,
                 oldest.get(topic_id, 0) > topic_log.sealed_offset,
             )
 
     async def _attempt(
-        self, topic_log: TopicLog, work: Awaitable[None], *, is_sealing: bool = False
+        self, topic_log: TopicLog, work: Awaitable[object], *, is_sealing: bool = False
     ) -> bool:
         """Do *work* for one topic; return whether it succeeded."""
         # One failing topic must not keep the others from being sealed.
@@ -424,7 +431,7 @@ class Sealer:
     async def _seal_one(self, topic_log: TopicLog) -> None:
         async with topic_log.maintenance:
             tail = topic_log.tail
-            frames = tail.frames_from(tail.base, self._config.seal_bytes)
+            frames = tail.frames_from(tail.base, topic_log.seal_bytes)
             if not frames:
                 return
             segment = await self._store(topic_log, frames)
@@ -485,29 +492,63 @@ class Sealer:
             if number % _TOPICS_AT_ONCE == 0:
                 await asyncio.sleep(0)
 
-    async def apply_retention(self, topic_log: TopicLog) -> None:
+    def plan_retention(
+        self, topic_log: TopicLog, retention: Retention
+    ) -> tuple[SegmentEntry, ...]:
+        """Return the segments of a topic that *retention* does not keep."""
+        return plan_drops(
+            topic_log.segments,
+            retention,
+            tail_bytes=topic_log.tail.byte_count,
+            now=self._wall_clock(),
+            cursors=topic_log.find_cursors(),
+            is_held=bool(topic_log.holds),
+        )
+
+    async def apply_retention(self, topic_log: TopicLog) -> tuple[SegmentEntry, ...]:
         """
-        Drop the segments that the topic's policy does not keep, unless it is held.
+        Drop the segments that the topic's retention does not keep; return them.
+
+        Durability: A segment is removed from the manifest before its object is
+            deleted.  If the broker stops between the two, the object is an orphan.  If
+            the object store fails, the deletion is tried again.
 
         Raises:
-            TopicFenced: Another broker writes this log now.
-            ObjectsUnavailable: They are dropped, but some objects still exist.
+            TopicFenced: Another broker writes this log now; nothing was dropped.
+            JournalFailed: The cursors are not on disk; nothing was dropped.
         """
         async with topic_log.maintenance:
-            if topic_log.holds:
-                return
-            drops = plan_drops(
-                topic_log.segments,
-                topic_log.policy.retention,
-                tail_bytes=topic_log.tail.byte_count,
-                now=self._wall_clock(),
-            )
+            drops = self.plan_retention(topic_log, topic_log.retention)
             if not drops:
-                return
-            await self.change_manifest(topic_log, removed=drops)
-            topic_log.on_dropped(len(drops))
-            for segment in drops:
-                await self._objects.delete(segment.object_name)
+                return ()
+            topic_log.drop_end = Offset(drops[-1].end)
+            try:
+                if topic_log.retention.drops_acknowledged:
+                    # A power failure must not take the cursors back below the drops.
+                    await self._journal.sync()
+                await self.change_manifest(topic_log, removed=drops)
+                topic_log.on_dropped(len(drops))
+            finally:
+                topic_log.drop_end = Offset(0)
+            await self._delete_dropped(topic_log, drops)
+            return drops
+
+    async def _delete_dropped(
+        self, topic_log: TopicLog, drops: Sequence[SegmentEntry]
+    ) -> None:
+        names = deque(segment.object_name for segment in drops)
+        try:
+            while names:
+                await self._objects.delete(names[0])
+                names.popleft()
+        except BrokerError as error:
+            log.warning(
+                "topic %s: %d objects of dropped segments are deleted later: %s",
+                topic_log.name,
+                len(names),
+                error,
+            )
+            self.delete_later(topic_log, names)
 
     async def _collect_all_orphans(self) -> None:
         while self._searches and self._searches[0][0] <= self._clock():

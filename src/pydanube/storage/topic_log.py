@@ -6,7 +6,7 @@ import asyncio
 import logging
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pydanube.aio.futures import Done, watch
@@ -18,7 +18,7 @@ from pydanube.model.errors import (
     Overloaded,
 )
 from pydanube.model.ids import Epoch, Offset, TopicId
-from pydanube.model.policy import Durability, TopicPolicy
+from pydanube.model.policy import KEEP_ALL, Durability, Retention, TopicPolicy
 from pydanube.model.segments import SegmentEntry
 from pydanube.storage.journal import Journal
 from pydanube.storage.segment_cache import SegmentCache
@@ -45,7 +45,7 @@ class TailMemory:
     """
 
     seal_bytes: int
-    """The size at which one tail is sealed."""
+    """The size at which one tail is sealed, unless its topic's policy has another."""
     pressure_bytes: int
     """The size of all tails from which the largest are sealed."""
     bytes_max: int
@@ -88,13 +88,18 @@ class TailMemory:
             or self.unsealable_bytes >= self.bytes_max // 2
         )
 
-    def on_grown(self, tail_bytes: int, size: int) -> None:
-        """Count a tail that has grown by *size* to *tail_bytes*; wake the sealer."""
+    def on_grown(self, tail_bytes: int, size: int, seal_bytes: int) -> None:
+        """
+        Count a tail that has grown by *size* to *tail_bytes*.
+
+        The sealer is woken if the tail is to be sealed at *seal_bytes*, or memory is
+        short.
+        """
         before = self.byte_count
         self.byte_count = before + size
         # Only at the moment of crossing a limit: the sealer also wakes by itself.
         if (
-            tail_bytes - size < self.seal_bytes <= tail_bytes
+            tail_bytes - size < seal_bytes <= tail_bytes
             or before < self.pressure_bytes <= self.byte_count
         ):
             self.due.set()
@@ -136,6 +141,16 @@ class TopicLog:
         self.name = name
         self.epoch = epoch
         self.policy = policy
+        self.seal_bytes = policy.seal_bytes or memory.seal_bytes
+        """The size at which its messages are sealed."""
+        self.retention = KEEP_ALL
+        """The effective retention; ``configure`` sets it when holds and subscriptions
+        are known."""
+        self.find_cursors: Callable[[], Iterable[int]] = tuple
+        """Returns for each subscription an offset below which all messages are
+        acknowledged in the journal, though perhaps not on disk."""
+        self.drop_end = Offset(0)
+        """The end of the segments that are being dropped."""
         self.segments = segments
         """
         Sorted by offset, each beginning at the end of the one before; every change
@@ -237,6 +252,11 @@ class TopicLog:
     def base_offset(self) -> Offset:
         """The first offset that can be read; the end if the log is empty."""
         return Offset(self.segments[0].base if self.segments else self.tail.base)
+
+    @property
+    def first_kept(self) -> Offset:
+        """The first offset that can be read and is not being dropped."""
+        return max(self.base_offset, self.drop_end)
 
     @property
     def segment_bytes(self) -> int:
@@ -406,6 +426,14 @@ class TopicLog:
         """Call *callback* when end_offset rises; return a function that ends this."""
         return watch(self._watchers, callback)
 
+    def configure(self, policy: TopicPolicy, retention: Retention) -> None:
+        """Apply a changed *policy*, and the effective *retention*, from now on."""
+        self.policy, self.retention = policy, retention
+        self.seal_bytes = policy.seal_bytes or self._memory.seal_bytes
+        if self.tail.byte_count:
+            # The tail may be due for sealing now.
+            self._memory.due.set()
+
     # Methods for storage.
 
     def restore(self, frames: Sequence[BatchFrame], now: float) -> None:
@@ -474,7 +502,7 @@ class TopicLog:
     def _on_grown(self, size: int) -> None:
         if self._seal_failure is not None:
             self._memory.unsealable_bytes += size
-        self._memory.on_grown(self.tail.memory_bytes, size)
+        self._memory.on_grown(self.tail.memory_bytes, size, self.seal_bytes)
 
     def _drop_tail(self, offset: int) -> None:
         size = self.tail.drop_below(offset)

@@ -125,7 +125,7 @@ async def test_settings_are_deleted_with_subscription_and_topic(world, broker):
 
 
 @pytest.mark.parametrize(
-    ("policy", "words"),
+    ("failure_policy", "words"),
     [
         (FailurePolicy(redeliveries_max=-1), "redeliveries_max is -1"),
         (FailurePolicy(redeliveries_max=2**32), "redeliveries_max"),
@@ -142,9 +142,11 @@ async def test_settings_are_deleted_with_subscription_and_topic(world, broker):
         (FailurePolicy(dead_letter_topic=str(A_TOPIC)), "its own dead-letter topic"),
     ],
 )
-async def test_invalid_policy_is_refused_with_a_message(broker, topic, policy, words):
+async def test_invalid_policy_is_refused_with_a_message(
+    broker, topic, failure_policy, words
+):
     with pytest.raises(InvalidRequest, match=words):
-        await decide(broker, failure_policy=policy)
+        await decide(broker, failure_policy=failure_policy)
     assert await broker.subscriptions.settings(A_TOPIC, S) == SubscriptionSettings()
 
 

@@ -22,9 +22,14 @@ def segments(count):
     ]
 
 
-def dropped(count, now=0, tail_bytes=0, **retention):
+def dropped(count, now=0, tail_bytes=0, cursors=(), is_held=False, **retention):
     drops = plan_drops(
-        segments(count), Retention(**retention), tail_bytes=tail_bytes, now=now
+        segments(count),
+        Retention(**retention),
+        tail_bytes=tail_bytes,
+        now=now,
+        cursors=cursors,
+        is_held=is_held,
     )
     assert [drop.base for drop in drops] == [10 * at for at in range(len(drops))]
     return len(drops)
@@ -54,3 +59,28 @@ def test_the_newest_segment_stays():
     assert dropped(5, now=10**18, age_s=0) == 4
     assert dropped(1, bytes_max=0) == 0
     assert dropped(0, bytes_max=0) == 0
+
+
+def test_segments_that_all_subscriptions_have_acknowledged_are_dropped():
+    acknowledged = {"drops_acknowledged": True}
+    assert dropped(5, cursors=[30], **acknowledged) == 3
+    assert dropped(5, cursors=[30, 29], **acknowledged) == 2
+    assert dropped(5, cursors=[30, 9], **acknowledged) == 0
+    assert dropped(5, cursors=[50], **acknowledged) == 4
+    assert dropped(5, cursors=[30]) == 0
+
+
+def test_without_subscriptions_nothing_is_acknowledged():
+    assert dropped(5, drops_acknowledged=True) == 0
+    assert dropped(5, drops_acknowledged=True, bytes_max=300) == 2
+
+
+def test_limits_drop_what_is_not_acknowledged():
+    assert dropped(5, cursors=[10], drops_acknowledged=True, bytes_max=300) == 2
+    assert dropped(5, cursors=[40], drops_acknowledged=True, bytes_max=300) == 4
+
+
+def test_held_topic_keeps_everything():
+    every = {"age_s": 1, "bytes_max": 1, "drops_acknowledged": True}
+    assert dropped(5, now=10**18, cursors=[50], **every) == 4
+    assert dropped(5, now=10**18, cursors=[50], is_held=True, **every) == 0

@@ -25,9 +25,22 @@ CONFIG = StorageConfig(
 )
 
 
+def candidate(
+    topic_id,
+    byte_count,
+    time,
+    pins_journal,
+    seal_bytes=CONFIG.seal_bytes,
+    seal_age_s=CONFIG.seal_age_s,
+):
+    return SealCandidate(
+        topic_id, byte_count, time, seal_bytes, seal_age_s, pins_journal
+    )
+
+
 def plan(*loads, now=0.0, tail_bytes=0, journal_bytes=0):
     return plan_seals(
-        [SealCandidate(*load) for load in loads],
+        [candidate(*load) for load in loads],
         now=now,
         tail_bytes=tail_bytes,
         tail_bytes_max=CONFIG.tail_bytes_max,
@@ -44,6 +57,17 @@ def test_what_is_large_or_old_is_sealed_the_oldest_first():
     chosen = plan((1, 99, 5.0, False), (2, 100, 8.0, False), (3, 1, 0.0, False), now=10)
     assert chosen.topics == (3, 2)
     assert not chosen.is_urgent
+
+
+def test_each_topic_is_sealed_at_its_own_size_and_age():
+    chosen = plan(
+        (1, 150, 0.0, False, 200, 60.0),
+        (2, 20, 1.0, False, 20),
+        (3, 9, 2.0, False),
+        now=9,
+    )
+    assert chosen.topics == (2,)
+    assert plan((1, 150, 0.0, False, 200, 60.0), now=60).topics == (1,)
 
 
 def test_short_memory_seals_the_largest_topics_until_half_is_free():
@@ -357,3 +381,108 @@ async def test_retention_is_applied_periodically(world, storage):
     world.now = 61.0
     wake(storage)
     await until(lambda: log.base_offset == 2)
+
+
+async def test_failed_deletions_of_dropped_objects_are_repeated(world, storage):
+    log = await open_topic(
+        storage, policy=TopicPolicy(retention=Retention(bytes_max=1))
+    )
+    for _ in range(3):
+        await publish(log, b"a")
+        await seal(storage, 1)
+    names = [segment.object_name for segment in log.segments]
+    world.objects.failing.add("default/t1")
+    dropped = await storage.sealer.apply_retention(log)
+    assert [each.object_name for each in dropped] == names[:2]
+    # For readers they are dropped; the objects are not forgotten.
+    assert (log.base_offset, len(world.objects.stored)) == (2, 3)
+    world.now += 60
+    wake(storage)
+    await until(lambda: storage.sealer.failure_count == 1)
+    assert len(world.objects.stored) == 3
+    world.objects.failing.clear()
+    world.now += 120
+    wake(storage)
+    await until(lambda: list(world.objects.stored) == names[2:])
+
+
+async def test_new_log_drops_nothing_until_it_is_configured(world, storage):
+    policy = TopicPolicy(retention=Retention(bytes_max=1))
+    log = await storage.open_log(1, "/default/t1", 1, policy)
+    for _ in range(2):
+        await publish(log, b"a")
+        await seal(storage, 1)
+    assert await storage.sealer.apply_retention(log) == ()
+    log.configure(policy, policy.retention)
+    assert len(await storage.sealer.apply_retention(log)) == 1
+
+
+async def test_cursors_are_on_disk_before_acknowledged_segments_are_dropped(
+    world, storage
+):
+    policy = TopicPolicy(retention=Retention(drops_acknowledged=True))
+    log = await open_topic(storage, policy=policy)
+    for _ in range(3):
+        await publish(log, b"a")
+        await seal(storage, 1)
+    cursors = [2, 2]
+    log.find_cursors = lambda: cursors
+    synced = storage.journal.sync_count
+    changed_after = []
+    change = world.manifest.change
+
+    async def change_and_note(*args, **changes):
+        changed_after.append(storage.journal.sync_count - synced)
+        assert log.first_kept == 2
+        await change(*args, **changes)
+
+    world.manifest.change = change_and_note
+    await storage.sealer.apply_retention(log)
+    assert (log.base_offset, changed_after) == (2, [1])
+
+
+async def test_nothing_is_dropped_if_the_manifest_fails(world, storage):
+    log = await open_topic(
+        storage, policy=TopicPolicy(retention=Retention(bytes_max=1))
+    )
+    for _ in range(2):
+        await publish(log, b"a")
+        await seal(storage, 1)
+    world.manifest.epochs[1] = 2
+    with pytest.raises(TopicFenced):
+        await storage.sealer.apply_retention(log)
+    assert (log.base_offset, log.first_kept, len(log.segments)) == (0, 0, 2)
+    assert len(world.objects.stored) == 2
+
+
+@using(storage_config={"seal_bytes": 2**20})
+async def test_topic_is_sealed_at_the_size_of_its_policy(storage):
+    logs = [
+        await open_topic(storage, 1, policy=TopicPolicy(seal_bytes=65536)),
+        await open_topic(storage, 2),
+    ]
+    for log in logs:
+        for _ in range(9):
+            await publish(log, bytes(8192))
+    await until(lambda: logs[0].segments)
+    assert not logs[1].segments
+    # A changed size takes effect at once.
+    logs[1].configure(TopicPolicy(seal_bytes=65536), Retention())
+    await until(lambda: logs[1].segments)
+
+
+async def test_topic_is_sealed_at_the_age_of_its_policy(world, storage):
+    young = await open_topic(storage, 1, policy=TopicPolicy(seal_age_s=1200.0))
+    log = await open_topic(storage, 2, policy=TopicPolicy(seal_age_s=5.0))
+    await publish(young, b"a")
+    await publish(log, b"a")
+    world.now = 5.0
+    wake(storage)
+    await until(lambda: log.segments)
+    world.now = 1199.0
+    wake(storage)
+    await asyncio.sleep(0)
+    assert not young.segments
+    world.now = 1200.0
+    wake(storage)
+    await until(lambda: young.segments)

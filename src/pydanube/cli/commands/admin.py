@@ -8,8 +8,14 @@ import typer
 
 from pydanube.cli import parameters
 from pydanube.cli.commands import limits, subscriptions, topics
+from pydanube.cli.commands.retention import (
+    check_actions,
+    describe_retention,
+    drops_shown,
+    parse_retention,
+)
 from pydanube.cli.declaration import Connect, command, confirm
-from pydanube.cli.output import Fields, Result, Table, to_json_value
+from pydanube.cli.output import Columns, Fields, Result, Table, to_json_value
 from pydanube.cli.parameters import command_group
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import NamespacePolicy
@@ -34,10 +40,11 @@ brokers = command_group(
 )
 
 namespaces = command_group(
-    "Create, list and delete namespaces, and set limits for their topics.",
+    "Create, list and delete namespaces, and set limits and retention of their topics.",
     "danube admin namespaces create shop --set max_producers_per_topic=10",
     "danube admin namespaces list",
     "danube admin namespaces set-policies shop --set max_publish_rate=5000",
+    "danube admin namespaces set-retention shop --age 30d",
     "danube admin namespaces delete shop",
 )
 
@@ -45,6 +52,12 @@ app.add_typer(brokers, name="brokers")
 app.add_typer(namespaces, name="namespaces")
 app.add_typer(topics.app, name="topics")
 app.add_typer(subscriptions.app, name="subscriptions")
+
+NAMESPACE: Columns = {
+    "Namespace": "namespace",
+    "Topics": "topic_count",
+    "Retention": lambda namespace: describe_retention(namespace.retention),
+}
 
 BROKER = {"Broker": "broker_id", "URL": "url", "Version": "version"}
 
@@ -107,11 +120,10 @@ def create(
 
 @command(namespaces, "danube admin namespaces list", name="list")
 def list_namespaces(connect: Connect) -> Result:
-    """List the namespaces and their numbers of topics."""
+    """List the namespaces with their numbers of topics and their retention."""
     with connect() as client:
         described = [client.describe_namespace(name) for name in client.namespaces()]
-    columns = {"Namespace": "namespace", "Topics": "topic_count"}
-    return Result(described, Table.of(described, columns))
+    return Result(described, Table.of(described, NAMESPACE))
 
 
 @command(namespaces, "danube admin namespaces delete shop --yes")
@@ -157,3 +169,63 @@ def set_policies(
         policy = limits.with_settings(known, settings)
         client.set_namespace_policy(namespace, policy)
     return Result(policy, Fields(limits.limit_fields(policy)))
+
+
+@command(
+    namespaces,
+    "danube admin namespaces set-retention shop --age 30d --size 100GiB",
+    "danube admin namespaces set-retention shop --acknowledged --dry-run",
+    "danube admin namespaces set-retention shop --none",
+)
+def set_retention(
+    connect: Connect,
+    namespace: Namespace,
+    *,
+    age: str | None = None,
+    size: str | None = None,
+    acknowledged: bool = False,
+    none: bool = False,
+    dry_run: bool = False,
+    now: bool = False,
+) -> Result:
+    """
+    Set which messages the topics of a namespace keep, at any time.
+
+    It applies to topics without a retention of their own, also to existing ones. The
+    options are those of "danube topics set-retention".
+
+    Args:
+        age (DURATION): Remove messages older than this, such as 12h or 7d.
+        size (SIZE): Remove the oldest messages of each topic beyond this size, such as
+            500MB or 10GiB.
+        acknowledged: Remove messages that all subscriptions of their topic have
+            acknowledged.
+        none: Keep everything.
+        dry_run: Change and remove nothing; list what would be removed now. Without
+            another option, by the present retention.
+        now: Remove the messages at once, and list them. Without another option, by the
+            present retention.
+    """
+    check_actions(dry_run=dry_run, now=now)
+    retention = parse_retention(age, size, acknowledged=acknowledged, none=none)
+    if not (retention is not None or dry_run or now):
+        raise InvalidRequest(
+            "no retention given; use --age, --size, --acknowledged or --none"
+        )
+    with connect() as client:
+        if dry_run:
+            drops = client.plan_namespace_retention(namespace, retention)
+            return Result(drops, *drops_shown(drops, are_planned=True))
+        if retention is not None:
+            client.set_namespace_retention(namespace, retention)
+        drops = client.apply_namespace_retention(namespace) if now else []
+        described = client.describe_namespace(namespace)
+    return Result(
+        {
+            "namespace": described.namespace,
+            "retention": described.retention,
+            "drops": drops,
+        },
+        Fields.of(described, NAMESPACE),
+        *(drops_shown(drops, are_planned=False) if now else ()),
+    )

@@ -11,6 +11,12 @@ import typer
 
 from pydanube.cli import parameters
 from pydanube.cli.commands import limits, subscriptions
+from pydanube.cli.commands.retention import (
+    check_actions,
+    describe_retention,
+    drops_shown,
+    parse_retention,
+)
 from pydanube.cli.commands.schemas import describe_binding
 from pydanube.cli.commands.subscriptions import partitions_of
 from pydanube.cli.declaration import Connect, command, confirm
@@ -34,7 +40,7 @@ from pydanube.cli.quantities import (
 from pydanube.model.descriptions import Segment, TopicDescription
 from pydanube.model.errors import InvalidRequest, TopicNotFound
 from pydanube.model.names import TopicName
-from pydanube.model.policy import CorruptionPolicy, Durability, Retention
+from pydanube.model.policy import CorruptionPolicy, Durability, TopicPolicy
 from pydanube.sync import Client
 
 app = command_group(
@@ -50,6 +56,7 @@ app = command_group(
     app,
     "danube topics create /default/orders",
     "danube topics create /default/orders --retention-age 7d --retention-bytes 50GiB",
+    "danube topics create /default/jobs --retention-acknowledged",
     "danube topics create /default/ticks --non-reliable --if-not-exists",
     "danube topics create /default/clicks --partitions 8",
 )
@@ -61,6 +68,7 @@ def create(
     durability: Durability = Durability.DURABLE,
     retention_age: str | None = None,
     retention_bytes: str | None = None,
+    retention_acknowledged: bool = False,
     ttl: str | None = None,
     on_corruption: CorruptionPolicy = CorruptionPolicy.STOP,
     partitions: Annotated[int | None, typer.Option(min=1)] = None,
@@ -69,8 +77,8 @@ def create(
     """
     Create a topic.
 
-    Producers also create topics, with default settings. The settings of a topic given
-    here are permanent.
+    Producers also create topics, with default settings. Retention and the reaction to
+    unreadable segments can be changed later; the other settings are permanent.
 
     Args:
         reliable (--reliable/--non-reliable): A reliable topic stores messages on disk,
@@ -83,11 +91,14 @@ def create(
             default never.
         retention_bytes (SIZE): Remove the oldest messages beyond this size, such as
             500MB or 10GiB; by default never.
+        retention_acknowledged: Remove messages that all subscriptions have
+            acknowledged. Without any of the three, the retention of the namespace
+            applies.
         ttl (DURATION): Messages expire after this time, such as 10m; by default never.
         on_corruption (stop|skip): The reaction of subscriptions to a segment that
             cannot be read: stop with an error, or skip its messages.
         partitions (COUNT): Create a partitioned topic with this number of partitions.
-        if_not_exists: Succeed if the topic exists with the same settings.
+        if_not_exists: Succeed if the topic exists with the same permanent settings.
     """
     age_s = optional(parse_duration, retention_age)
     bytes_max = optional(parse_bytes, retention_bytes)
@@ -100,6 +111,7 @@ def create(
             durability=durability.value,
             retention_age_s=age_s,
             retention_bytes_max=bytes_max,
+            retention_acknowledged=retention_acknowledged,
             ttl_s=ttl_s,
             on_corruption=on_corruption.value,
             exist_ok=if_not_exists,
@@ -344,6 +356,110 @@ def set_on_corruption(
     print_line(f"Subscriptions of {topic} {on_corruption.value} at corrupt segments.")
 
 
+@command(
+    app,
+    "danube topics set-retention /default/orders --age 7d --size 10GB",
+    "danube topics set-retention /default/jobs --acknowledged --age 30d",
+    "danube topics set-retention /default/orders --age 1d --dry-run",
+    "danube topics set-retention /default/orders --none",
+    "danube topics set-retention /default/orders --inherit --now",
+)
+def set_retention(
+    connect: Connect,
+    topic: parameters.Topic,
+    *,
+    age: str | None = None,
+    size: str | None = None,
+    acknowledged: bool = False,
+    none: bool = False,
+    inherit: bool = False,
+    dry_run: bool = False,
+    now: bool = False,
+) -> Result:
+    """
+    Set which messages a topic keeps, at any time.
+
+    Whole segments are removed, the oldest first, as soon as one of --age, --size and
+    --acknowledged says so; the newest segment stays. The options replace the retention
+    that the topic had. The broker applies it within storage.retention_interval_s. For a
+    partitioned topic, it applies to each partition.
+
+    Args:
+        age (DURATION): Remove messages older than this, such as 12h or 7d.
+        size (SIZE): Remove the oldest messages beyond this size, such as 500MB or
+            10GiB.
+        acknowledged: Remove messages that all subscriptions have acknowledged. While
+            the topic has no subscription, none is removed for this reason.
+        none: Keep everything.
+        inherit: Use the retention of the namespace, also when that changes later.
+        dry_run: Change and remove nothing; list what would be removed now. Without
+            another option, by the present retention.
+        now: Remove the messages at once, and list them. Without another option, by the
+            present retention.
+    """
+    check_actions(dry_run=dry_run, now=now)
+    retention = parse_retention(age, size, acknowledged=acknowledged, none=none)
+    if inherit and retention is not None:
+        raise InvalidRequest("--inherit excludes a retention of the topic's own")
+    is_change = inherit or retention is not None
+    if not (is_change or dry_run or now):
+        raise InvalidRequest(
+            "no retention given; use --age, --size, --acknowledged, --none or --inherit"
+        )
+    with connect() as client:
+        if dry_run:
+            drops = client.plan_retention(topic, retention, inherits=inherit)
+            return Result(drops, *drops_shown(drops, are_planned=True))
+        if is_change:
+            client.set_retention(topic, retention)
+        drops = client.apply_retention(topic) if now else []
+        described = _describe(client, topic)
+    return Result(
+        {
+            "topic": topic,
+            "retention": described[0].retention,
+            "own": described[0].policy.retention,
+            "drops": drops,
+        },
+        Fields([("Topic", topic), ("Retention", _retention(described[0]))]),
+        *(drops_shown(drops, are_planned=False) if now else ()),
+    )
+
+
+@command(
+    app,
+    "danube topics set-sealing /default/clicks --size 256MiB --age 30m",
+    "danube topics set-sealing /default/clicks",
+)
+def set_sealing(
+    connect: Connect,
+    topic: parameters.Topic,
+    *,
+    size: str | None = None,
+    age: str | None = None,
+) -> Result:
+    """
+    Set when the messages of a topic are sealed as a segment.
+
+    What is not given is as the broker's settings say. The change takes effect at once.
+    For a partitioned topic, it applies to each partition.
+
+    Args:
+        size (SIZE): The size of a segment before compression, 64KiB to 1GiB; by default
+            storage.seal_bytes.
+        age (DURATION): The age at which messages are sealed even if the segment is
+            small, 1s to 30d; by default storage.seal_age_s.
+    """
+    seal_bytes, seal_age_s = optional(parse_bytes, size), optional(parse_duration, age)
+    with connect() as client:
+        client.set_sealing(topic, seal_bytes=seal_bytes, seal_age_s=seal_age_s)
+        policy = _describe(client, topic)[0].policy
+    return Result(
+        {"topic": topic, "seal_bytes": seal_bytes, "seal_age_s": seal_age_s},
+        Fields([("Topic", topic), ("Sealed", _sealing(policy))]),
+    )
+
+
 def _describe(client: Client, topic: str) -> list[TopicDescription]:
     """Return the descriptions of the partitions of *topic*, or of *topic* itself."""
     return [client.describe_topic(name) for name in partitions_of(client, topic)]
@@ -432,13 +548,19 @@ def _segments(topic: TopicDescription) -> str:
     return f"{size} in {files}, up to offset {topic.sealed_offset}"
 
 
-def _retention(retention: Retention) -> str:
-    limits = []
-    if retention.age_s is not None:
-        limits.append(f"up to {format_duration(retention.age_s)} old")
-    if retention.bytes_max is not None:
-        limits.append(f"up to {format_bytes(retention.bytes_max)}")
-    return " and ".join(limits) or "everything"
+def _retention(topic: TopicDescription) -> str:
+    kept = describe_retention(
+        topic.retention, has_subscriptions=bool(topic.subscriptions)
+    )
+    return kept if topic.policy.retention is not None else f"{kept} (of its namespace)"
+
+
+def _sealing(policy: TopicPolicy) -> str:
+    size, age_s = policy.seal_bytes, policy.seal_age_s
+    given = [] if size is None else [f"at {format_bytes(size)}"]
+    if age_s is not None:
+        given.append(f"after {format_duration(age_s)}")
+    return " or ".join(given) or "as the broker's settings say"
 
 
 def _ttl(topic: TopicDescription) -> str:
@@ -471,7 +593,8 @@ FIELDS: Columns = {
     "Topic": "topic",
     "Kind": _kind,
     "Ack means": lambda topic: ACK_MEANS[topic.policy.durability],
-    "Retention": lambda topic: _retention(topic.policy.retention),
+    "Retention": _retention,
+    "Sealed": lambda topic: _sealing(topic.policy),
     "Time to live": _ttl,
     "On corruption": "policy.on_corruption",
     "Messages": "message_count",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pydanube.model.names import NamespaceName, parse_namespace
-from pydanube.model.policy import NamespacePolicy
+from pydanube.model.policy import NamespacePolicy, Retention
 from pydanube.servers.http.endpoints import NAMESPACE, Call, Endpoints
 from pydanube.wire.native.kinds import Kind
 
@@ -63,4 +63,22 @@ async def namespace_policy(call: Call[None]) -> NamespacePolicy:
 async def set_namespace_policy(call: Call[NamespacePolicy]) -> NamespacePolicy:
     """Set the policy of a namespace; limits that are left out are removed."""
     await call.broker.namespaces.set_policy(call.namespace, call.body)
+    return call.body
+
+
+@NAMESPACES.add("GET", f"{NAMESPACE}/retention", Kind.DESCRIBE_NAMESPACE)
+async def namespace_retention(call: Call[None]) -> Retention:
+    """Return the retention of a namespace's topics that have none of their own."""
+    return (await call.broker.namespaces.find(call.namespace)).value.retention
+
+
+@NAMESPACES.add(
+    "PUT",
+    f"{NAMESPACE}/retention",
+    Kind.SET_NAMESPACE_RETENTION,
+    body=Retention,
+)
+async def set_namespace_retention(call: Call[Retention]) -> Retention:
+    """Set the retention of a namespace's topics that have none of their own."""
+    await call.broker.namespaces.set_retention(call.namespace, call.body)
     return call.body

@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pydanube.model.descriptions import TopicDescription
+from pydanube.model.descriptions import RetentionDrops, TopicDescription
 from pydanube.model.names import TopicName, parse_namespace
-from pydanube.model.policy import CorruptionPolicy, NamespacePolicy, TopicPolicy
+from pydanube.model.policy import (
+    CorruptionPolicy,
+    NamespacePolicy,
+    Retention,
+    TopicPolicy,
+)
 from pydanube.model.schemas import TopicSchema
 from pydanube.servers.http.endpoints import TOPIC, Call, Endpoints, parse_count
 from pydanube.wire.native.kinds import Kind
@@ -35,6 +40,14 @@ class OnCorruption:
     """The body of ``PUT …/on-corruption``."""
 
     on_corruption: CorruptionPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sealing:
+    """The body of ``PUT …/sealing``."""
+
+    seal_bytes: int | None = None
+    seal_age_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +149,49 @@ async def clear_topic_limits(call: Call[None]) -> object:
 @TOPICS.add("PUT", f"{TOPIC}/on-corruption", Kind.SET_ON_CORRUPTION, body=OnCorruption)
 async def set_on_corruption(call: Call[OnCorruption]) -> OnCorruption:
     """Set what the subscriptions of a topic do at a corrupt segment."""
-    await call.broker.topics.set_on_corruption(call.topic, call.body.on_corruption)
+    on_corruption = call.body.on_corruption
+    await call.broker.topics.change_policy(call.topic, on_corruption=on_corruption)
+    return call.body
+
+
+@TOPICS.add("GET", f"{TOPIC}/retention", Kind.DESCRIBE_TOPIC, Kind.DESCRIBE_NAMESPACE)
+async def topic_retention(call: Call[None]) -> object:
+    """Return the retention that applies to a topic, and the topic's own retention."""
+    return await _retention(call)
+
+
+@TOPICS.add("PUT", f"{TOPIC}/retention", Kind.SET_TOPIC_RETENTION, body=Retention)
+async def set_topic_retention(call: Call[Retention]) -> object:
+    """Set a topic's own retention; the next retention pass applies it."""
+    await call.broker.topics.change_policy(call.topic, retention=call.body)
+    return await _retention(call)
+
+
+@TOPICS.add("DELETE", f"{TOPIC}/retention", Kind.SET_TOPIC_RETENTION)
+async def clear_topic_retention(call: Call[None]) -> object:
+    """Remove a topic's own retention, so that that of its namespace applies."""
+    await call.broker.topics.change_policy(call.topic, retention=None)
+    return await _retention(call)
+
+
+@TOPICS.add("GET", f"{TOPIC}/retention/drops", Kind.APPLY_RETENTION)
+async def plan_retention(call: Call[None]) -> RetentionDrops:
+    """Return what the retention of a topic or partition would drop now."""
+    return await call.broker.topics.plan_retention(await call.single_topic())
+
+
+@TOPICS.add("POST", f"{TOPIC}/retention/drops", Kind.APPLY_RETENTION)
+async def apply_retention(call: Call[None]) -> RetentionDrops:
+    """Drop what the retention of a topic or partition does not keep, now."""
+    return await call.broker.topics.apply_retention(await call.single_topic())
+
+
+@TOPICS.add("PUT", f"{TOPIC}/sealing", Kind.SET_SEALING, body=Sealing)
+async def set_sealing(call: Call[Sealing]) -> Sealing:
+    """Set when messages of a topic are sealed; null: as the broker's settings say."""
+    await call.broker.topics.change_policy(
+        call.topic, seal_bytes=call.body.seal_bytes, seal_age_s=call.body.seal_age_s
+    )
     return call.body
 
 
@@ -155,3 +210,11 @@ async def _limits(call: Call[Any]) -> object:
     own = (await call.broker.catalog.get(name)).limits
     namespace = await call.broker.namespaces.policy(name.namespace)
     return {"limits": own or namespace, "own": own}
+
+
+async def _retention(call: Call[Any]) -> object:
+    name = call.topic
+    policy = (await call.broker.catalog.get(name)).policy
+    namespace = (await call.broker.namespaces.find(name.namespace)).value
+    effective = policy.effective_retention(namespace.retention)
+    return {"retention": effective, "own": policy.retention}

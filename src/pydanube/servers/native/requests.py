@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import Message
@@ -29,6 +30,7 @@ from pydanube.model.policy import (
     FailurePolicy,
     NamespacePolicy,
     Position,
+    Retention,
     Start,
     SubscriptionType,
     TopicPolicy,
@@ -43,6 +45,7 @@ from pydanube.wire.native.messages import (
     from_wire,
     position_from_wire,
     ranges_from_wire,
+    seconds_from_wire,
     to_wire,
 )
 from pydanube.wire.pb import stream_pb2 as pb
@@ -154,7 +157,55 @@ async def _set_topic_limits(broker: Broker, m: pb.SetTopicLimits) -> None:
 @REQUESTS.handler(pb.SetOnCorruption)
 async def _set_on_corruption(broker: Broker, m: pb.SetOnCorruption) -> None:
     on_corruption = enum_from_wire(CorruptionPolicy, m.on_corruption)
-    await broker.topics.set_on_corruption(TopicName.parse(m.topic), on_corruption)
+    name = TopicName.parse(m.topic)
+    await broker.topics.change_policy(name, on_corruption=on_corruption)
+
+
+@REQUESTS.handler(pb.SetTopicRetention)
+async def _set_topic_retention(broker: Broker, m: pb.SetTopicRetention) -> None:
+    retention = from_wire(Retention, m.retention) if m.HasField("retention") else None
+    await broker.topics.change_policy(TopicName.parse(m.topic), retention=retention)
+
+
+@REQUESTS.handler(pb.SetNamespaceRetention)
+async def _set_namespace_retention(broker: Broker, m: pb.SetNamespaceRetention) -> None:
+    await broker.namespaces.set_retention(
+        parse_namespace(m.namespace), from_wire(Retention, m.retention)
+    )
+
+
+@REQUESTS.handler(pb.SetSealing)
+async def _set_sealing(broker: Broker, m: pb.SetSealing) -> None:
+    await broker.topics.change_policy(
+        TopicName.parse(m.topic),
+        seal_bytes=m.seal_bytes or None,
+        seal_age_s=seconds_from_wire("seal age", m.seal_age_s),
+    )
+
+
+@REQUESTS.handler(pb.ApplyRetention)
+async def _apply_retention(broker: Broker, m: pb.ApplyRetention) -> pb.RetentionDrops:
+    name = TopicName.parse(m.topic)
+    if m.is_dry_run:
+        drops = await broker.topics.plan_retention(name, partial(_assumed, m))
+    else:
+        drops = await broker.topics.apply_retention(name)
+    return to_wire(pb.RetentionDrops, drops)
+
+
+def _assumed(
+    m: pb.ApplyRetention, policy: TopicPolicy, of_namespace: Retention
+) -> Retention:
+    """Return the retention that a dry run assumes for a topic with *policy*."""
+    if m.HasField("namespace_retention"):
+        of_namespace = from_wire(Retention, m.namespace_retention)
+    if m.HasField("retention"):
+        policy = replace(policy, retention=from_wire(Retention, m.retention))
+    elif m.inherits:
+        policy = replace(policy, retention=None)
+    retention = policy.effective_retention(of_namespace)
+    retention.check()
+    return retention
 
 
 @REQUESTS.handler(pb.AddPartitions)
@@ -196,10 +247,12 @@ async def _describe_namespace(
     broker: Broker, m: pb.DescribeNamespace
 ) -> pb.NamespaceDescription:
     name = parse_namespace(m.namespace)
+    record = (await broker.namespaces.find(name)).value
     return pb.NamespaceDescription(
         namespace=name,
-        policy=to_wire(pb.NamespacePolicy, await broker.namespaces.policy(name)),
+        policy=to_wire(pb.NamespacePolicy, record.policy),
         topic_count=len(await broker.catalog.names(name)),
+        retention=to_wire(pb.Retention, record.retention),
     )
 
 

@@ -193,6 +193,11 @@ class Kind(IntEnum):
     HOLD_TOPIC = _op(136, pb.HoldTopic, ADMIN, pb.Ok, REPEAT)
     RELEASE_TOPIC = _op(137, pb.ReleaseTopic, ADMIN)
     SET_ON_CORRUPTION = _op(138, pb.SetOnCorruption, ADMIN, pb.Ok, REPEAT)
+    SET_TOPIC_RETENTION = _op(139, pb.SetTopicRetention, ADMIN, pb.Ok, REPEAT)
+    SET_NAMESPACE_RETENTION = _op(140, pb.SetNamespaceRetention, ADMIN, pb.Ok, REPEAT)
+    SET_SEALING = _op(141, pb.SetSealing, ADMIN, pb.Ok, REPEAT)
+    APPLY_RETENTION = _op(142, pb.ApplyRetention, ADMIN, pb.RetentionDrops)
+    RETENTION_DROPS = _frame(143, pb.RetentionDrops, BROKER)
 
     OPEN_STAGE = _op(144, pb.OpenStage, WRITE, pb.StageOpened, on_channel=True)
     STAGE_OPENED = _frame(145, pb.StageOpened, BROKER, on_channel=True)

@@ -40,6 +40,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from pydanube.model.errors import BrokerError, InvalidRequest, error_of
 from pydanube.model.policy import (
+    KEEP_ALL,
     AtTime,
     Backoff,
     CorruptionPolicy,
@@ -248,10 +249,13 @@ def _policy_fields(policy: TopicPolicy) -> dict[str, Any]:
     return {
         "reliable": policy.is_reliable,
         "written_is_enough": policy.durability is Durability.WRITTEN,
-        "retention_age_s": policy.retention.age_s or 0,
-        "retention_bytes_max": policy.retention.bytes_max or 0,
+        "retention_age_s": policy.effective_retention(KEEP_ALL).age_s or 0,
+        "retention_bytes_max": policy.effective_retention(KEEP_ALL).bytes_max or 0,
         "ttl_s": policy.ttl_s or 0,
         "on_corruption": enum_to_wire(policy.on_corruption),
+        "retention": to_wire(pb.Retention, policy.retention),
+        "seal_bytes": policy.seal_bytes or 0,
+        "seal_age_s": policy.seal_age_s or 0,
     }
 
 
@@ -263,13 +267,23 @@ def _fields_of_policy(message: pb.TopicPolicy) -> dict[str, Any]:
         "durability": (
             Durability.WRITTEN if message.written_is_enough else Durability.DURABLE
         ),
-        "retention": Retention(
-            age_s=seconds_from_wire("retention age", message.retention_age_s),
-            bytes_max=message.retention_bytes_max or None,
-        ),
+        "retention": _retention_of_policy(message),
         "ttl_s": seconds_from_wire("time to live", message.ttl_s),
         "on_corruption": enum_from_wire(CorruptionPolicy, message.on_corruption),
+        "seal_bytes": message.seal_bytes or None,
+        "seal_age_s": seconds_from_wire("seal age", message.seal_age_s),
     }
+
+
+def _retention_of_policy(message: pb.TopicPolicy) -> Retention | None:
+    if message.HasField("retention"):
+        return from_wire(Retention, message.retention)
+    # An old client knows only these two fields.
+    given = Retention(
+        age_s=seconds_from_wire("retention age", message.retention_age_s),
+        bytes_max=message.retention_bytes_max or None,
+    )
+    return None if given == KEEP_ALL else given
 
 
 def position_to_wire(position: Position, kind: type[M]) -> M:

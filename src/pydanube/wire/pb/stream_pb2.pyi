@@ -130,20 +130,36 @@ class Location(_message.Message):
     def __init__(self, url: _Optional[str] = ...) -> None: ...
 
 class TopicPolicy(_message.Message):
-    __slots__ = ("reliable", "written_is_enough", "retention_age_s", "retention_bytes_max", "ttl_s", "on_corruption")
+    __slots__ = ("reliable", "written_is_enough", "retention_age_s", "retention_bytes_max", "ttl_s", "on_corruption", "retention", "seal_bytes", "seal_age_s")
     RELIABLE_FIELD_NUMBER: _ClassVar[int]
     WRITTEN_IS_ENOUGH_FIELD_NUMBER: _ClassVar[int]
     RETENTION_AGE_S_FIELD_NUMBER: _ClassVar[int]
     RETENTION_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     TTL_S_FIELD_NUMBER: _ClassVar[int]
     ON_CORRUPTION_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
+    SEAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SEAL_AGE_S_FIELD_NUMBER: _ClassVar[int]
     reliable: bool
     written_is_enough: bool
     retention_age_s: float
     retention_bytes_max: int
     ttl_s: float
     on_corruption: CorruptionPolicy
-    def __init__(self, reliable: bool = ..., written_is_enough: bool = ..., retention_age_s: _Optional[float] = ..., retention_bytes_max: _Optional[int] = ..., ttl_s: _Optional[float] = ..., on_corruption: _Optional[_Union[CorruptionPolicy, str]] = ...) -> None: ...
+    retention: Retention
+    seal_bytes: int
+    seal_age_s: float
+    def __init__(self, reliable: bool = ..., written_is_enough: bool = ..., retention_age_s: _Optional[float] = ..., retention_bytes_max: _Optional[int] = ..., ttl_s: _Optional[float] = ..., on_corruption: _Optional[_Union[CorruptionPolicy, str]] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ..., seal_bytes: _Optional[int] = ..., seal_age_s: _Optional[float] = ...) -> None: ...
+
+class Retention(_message.Message):
+    __slots__ = ("age_s", "bytes_max", "drops_acknowledged")
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    DROPS_ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
+    age_s: float
+    bytes_max: int
+    drops_acknowledged: bool
+    def __init__(self, age_s: _Optional[float] = ..., bytes_max: _Optional[int] = ..., drops_acknowledged: bool = ...) -> None: ...
 
 class SetOnCorruption(_message.Message):
     __slots__ = ("topic", "on_corruption")
@@ -220,7 +236,7 @@ class DescribeTopic(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., limit: _Optional[int] = ..., first: _Optional[int] = ...) -> None: ...
 
 class TopicDescription(_message.Message):
-    __slots__ = ("topic", "topic_id", "policy", "epoch", "base_offset", "end_offset", "sealed_offset", "tail_bytes", "segment_bytes", "segment_count", "producers", "subscriptions", "dropped", "limits", "own_limits", "schema", "message_count", "holds", "has_more")
+    __slots__ = ("topic", "topic_id", "policy", "epoch", "base_offset", "end_offset", "sealed_offset", "tail_bytes", "segment_bytes", "segment_count", "producers", "subscriptions", "dropped", "limits", "own_limits", "schema", "message_count", "holds", "has_more", "retention")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
@@ -240,6 +256,7 @@ class TopicDescription(_message.Message):
     MESSAGE_COUNT_FIELD_NUMBER: _ClassVar[int]
     HOLDS_FIELD_NUMBER: _ClassVar[int]
     HAS_MORE_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
     topic: str
     topic_id: int
     policy: TopicPolicy
@@ -259,7 +276,8 @@ class TopicDescription(_message.Message):
     message_count: int
     holds: _containers.RepeatedCompositeFieldContainer[Hold]
     has_more: bool
-    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., policy: _Optional[_Union[TopicPolicy, _Mapping]] = ..., epoch: _Optional[int] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., sealed_offset: _Optional[int] = ..., tail_bytes: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_count: _Optional[int] = ..., producers: _Optional[_Iterable[str]] = ..., subscriptions: _Optional[_Iterable[_Union[SubscriptionDescription, _Mapping]]] = ..., dropped: _Optional[int] = ..., limits: _Optional[_Union[NamespacePolicy, _Mapping]] = ..., own_limits: _Optional[_Union[NamespacePolicy, _Mapping]] = ..., schema: _Optional[_Union[TopicSchema, _Mapping]] = ..., message_count: _Optional[int] = ..., holds: _Optional[_Iterable[_Union[Hold, _Mapping]]] = ..., has_more: bool = ...) -> None: ...
+    retention: Retention
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., policy: _Optional[_Union[TopicPolicy, _Mapping]] = ..., epoch: _Optional[int] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., sealed_offset: _Optional[int] = ..., tail_bytes: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_count: _Optional[int] = ..., producers: _Optional[_Iterable[str]] = ..., subscriptions: _Optional[_Iterable[_Union[SubscriptionDescription, _Mapping]]] = ..., dropped: _Optional[int] = ..., limits: _Optional[_Union[NamespacePolicy, _Mapping]] = ..., own_limits: _Optional[_Union[NamespacePolicy, _Mapping]] = ..., schema: _Optional[_Union[TopicSchema, _Mapping]] = ..., message_count: _Optional[int] = ..., holds: _Optional[_Iterable[_Union[Hold, _Mapping]]] = ..., has_more: bool = ..., retention: _Optional[_Union[Retention, _Mapping]] = ...) -> None: ...
 
 class Hold(_message.Message):
     __slots__ = ("name", "reason", "created_at")
@@ -270,6 +288,74 @@ class Hold(_message.Message):
     reason: str
     created_at: int
     def __init__(self, name: _Optional[str] = ..., reason: _Optional[str] = ..., created_at: _Optional[int] = ...) -> None: ...
+
+class SetTopicRetention(_message.Message):
+    __slots__ = ("topic", "retention")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    retention: Retention
+    def __init__(self, topic: _Optional[str] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ...) -> None: ...
+
+class SetSealing(_message.Message):
+    __slots__ = ("topic", "seal_bytes", "seal_age_s")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SEAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SEAL_AGE_S_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    seal_bytes: int
+    seal_age_s: float
+    def __init__(self, topic: _Optional[str] = ..., seal_bytes: _Optional[int] = ..., seal_age_s: _Optional[float] = ...) -> None: ...
+
+class ApplyRetention(_message.Message):
+    __slots__ = ("topic", "is_dry_run", "namespace_retention", "retention", "inherits")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    IS_DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_RETENTION_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
+    INHERITS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    is_dry_run: bool
+    namespace_retention: Retention
+    retention: Retention
+    inherits: bool
+    def __init__(self, topic: _Optional[str] = ..., is_dry_run: bool = ..., namespace_retention: _Optional[_Union[Retention, _Mapping]] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ..., inherits: bool = ...) -> None: ...
+
+class DroppedSegment(_message.Message):
+    __slots__ = ("base_offset", "end_offset", "count", "byte_count", "object_name", "last_publish_time")
+    BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    BYTE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_NAME_FIELD_NUMBER: _ClassVar[int]
+    LAST_PUBLISH_TIME_FIELD_NUMBER: _ClassVar[int]
+    base_offset: int
+    end_offset: int
+    count: int
+    byte_count: int
+    object_name: str
+    last_publish_time: int
+    def __init__(self, base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., count: _Optional[int] = ..., byte_count: _Optional[int] = ..., object_name: _Optional[str] = ..., last_publish_time: _Optional[int] = ...) -> None: ...
+
+class RetentionDrops(_message.Message):
+    __slots__ = ("topic", "base_offset", "segment_count", "message_count", "byte_count", "segments", "held_by", "has_subscriptions")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    BYTE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    HELD_BY_FIELD_NUMBER: _ClassVar[int]
+    HAS_SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    base_offset: int
+    segment_count: int
+    message_count: int
+    byte_count: int
+    segments: _containers.RepeatedCompositeFieldContainer[DroppedSegment]
+    held_by: _containers.RepeatedScalarFieldContainer[str]
+    has_subscriptions: bool
+    def __init__(self, topic: _Optional[str] = ..., base_offset: _Optional[int] = ..., segment_count: _Optional[int] = ..., message_count: _Optional[int] = ..., byte_count: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[DroppedSegment, _Mapping]]] = ..., held_by: _Optional[_Iterable[str]] = ..., has_subscriptions: bool = ...) -> None: ...
 
 class SetTopicLimits(_message.Message):
     __slots__ = ("topic", "limits")
@@ -438,14 +524,24 @@ class DescribeNamespace(_message.Message):
     def __init__(self, namespace: _Optional[str] = ...) -> None: ...
 
 class NamespaceDescription(_message.Message):
-    __slots__ = ("namespace", "policy", "topic_count")
+    __slots__ = ("namespace", "policy", "topic_count", "retention")
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     TOPIC_COUNT_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
     namespace: str
     policy: NamespacePolicy
     topic_count: int
-    def __init__(self, namespace: _Optional[str] = ..., policy: _Optional[_Union[NamespacePolicy, _Mapping]] = ..., topic_count: _Optional[int] = ...) -> None: ...
+    retention: Retention
+    def __init__(self, namespace: _Optional[str] = ..., policy: _Optional[_Union[NamespacePolicy, _Mapping]] = ..., topic_count: _Optional[int] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ...) -> None: ...
+
+class SetNamespaceRetention(_message.Message):
+    __slots__ = ("namespace", "retention")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    retention: Retention
+    def __init__(self, namespace: _Optional[str] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ...) -> None: ...
 
 class SetNamespacePolicy(_message.Message):
     __slots__ = ("namespace", "policy")

@@ -78,9 +78,11 @@ async def test_topic_is_created_with_its_policy_and_limits(api):
     policy = {
         "dispatch": "reliable",
         "durability": "written",
-        "retention": {"age_s": 60, "bytes_max": None},
+        "retention": {"age_s": 60, "bytes_max": None, "drops_acknowledged": True},
         "ttl_s": 5.5,
         "on_corruption": "skip",
+        "seal_bytes": 2**20,
+        "seal_age_s": 60,
     }
     created = await api.post(
         "/topics",
@@ -148,6 +150,41 @@ async def test_topic_limits_override_those_of_the_namespace(api):
     assert cleared == {"limits": small, "own": None}
     await api.put(path, {"max_publish_rate": -7}, 400)
     await api.put("/topics/default/nothing/limits", {}, 404)
+
+
+async def test_retention_is_set_cleared_and_applied(api):
+    limit = {"age_s": None, "bytes_max": 1000, "drops_acknowledged": False}
+    keep_all = {"age_s": None, "bytes_max": None, "drops_acknowledged": False}
+    await api.post("/topics", {"name": "/default/a"})
+    path = "/topics/default/a/retention"
+    assert await api.get(path) == {"retention": keep_all, "own": None}
+    assert await api.put("/namespaces/default/retention", limit) == limit
+    assert await api.get("/namespaces/default/retention") == limit
+    assert await api.get(path) == {"retention": limit, "own": None}
+    own = {"retention": keep_all, "own": keep_all}
+    assert await api.put(path, {}) == own
+    assert await api.get(path) == own
+    assert (await api.get("/topics/default/a"))["retention"] == keep_all
+    assert await api.delete(path, 200) == {"retention": limit, "own": None}
+    for method in ("GET", "POST"):
+        drops = await api.ask(method, f"{path}/drops")
+        assert (drops["segment_count"], drops["base_offset"]) == (0, 0)
+    refused = await api.put(path, {"age_s": 0}, 400)
+    assert "must be more than 0" in refused["message"]
+    await api.put("/namespaces/default/retention", {"bytes_max": -1}, 400)
+    await api.put("/topics/default/none/retention", {}, 404)
+    await api.put("/namespaces/none/retention", {}, 404)
+
+
+async def test_sealing_of_a_topic_is_set(api):
+    await api.post("/topics", {"name": "/default/a"})
+    path = "/topics/default/a/sealing"
+    given = {"seal_bytes": 2**20, "seal_age_s": None}
+    assert await api.put(path, {"seal_bytes": 2**20}) == given
+    policy = (await api.get("/topics/default/a"))["policy"]
+    assert (policy["seal_bytes"], policy["seal_age_s"]) == (2**20, None)
+    refused = await api.put(path, {"seal_bytes": 1}, 400)
+    assert "65536 to 1073741824 bytes" in refused["message"]
 
 
 async def test_on_corruption_is_set_and_described(api):

@@ -94,17 +94,21 @@ settings = st.builds(
     ),
     is_paused=st.booleans(),
 )
+retentions = st.builds(
+    Retention,
+    age_s=st.none() | seconds,
+    bytes_max=st.none() | st.integers(1, 2**63),
+    drops_acknowledged=st.booleans(),
+)
 topic_policies = st.builds(
     TopicPolicy,
     dispatch=st.sampled_from(DispatchMode),
     durability=st.sampled_from(Durability),
-    retention=st.builds(
-        Retention,
-        age_s=st.none() | seconds,
-        bytes_max=st.none() | st.integers(1, 2**63),
-    ),
+    retention=st.none() | retentions,
     ttl_s=st.none() | seconds,
     on_corruption=st.sampled_from(CorruptionPolicy),
+    seal_bytes=st.none() | st.integers(1, 2**40),
+    seal_age_s=st.none() | seconds,
 )
 subscriptions = st.builds(
     SubscriptionDescription,
