@@ -2,6 +2,8 @@
 
 import asyncio
 import io
+import json
+import sys
 import time
 
 import pyarrow as pa
@@ -276,6 +278,42 @@ async def test_the_url_of_an_object_opens_it_elsewhere(server):
     assert await asyncio.to_thread(file.read) == b"abc"
     with pytest.raises(FileNotFoundError):
         await asyncio.to_thread(open_url, objects.url("none"), options)
+
+
+FORKING = """
+import json, os, sys
+from pydanube.objects.opening import open_url
+
+url, options, is_used = json.loads(sys.argv[1])
+if is_used:
+    open_url(url, options).close()
+child = os.fork()
+try:
+    print(open_url(url, options).read().decode(), flush=True)
+except OSError as error:
+    print(type(error).__name__, error, flush=True)
+if not child:
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+async def test_forked_processes_open_objects_unless_their_parent_did(server):
+    url, options = server.new_store()
+    objects = open_objects(url, options)
+    await objects.put("a", b"content")
+
+    async def printed(is_used):
+        argument = json.dumps([objects.url("a"), options, is_used])
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", FORKING, argument, stdout=asyncio.subprocess.PIPE
+        )
+        return sorted((await process.communicate())[0].decode().splitlines())
+
+    assert await printed(is_used=False) == ["content", "content"]
+    refused, content = await printed(is_used=True)
+    assert refused.startswith("ChildProcessError this process was forked from one")
+    assert content == "content"
 
 
 @pytest.mark.parametrize("kind", [REDIS])

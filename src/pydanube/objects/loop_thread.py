@@ -1,9 +1,10 @@
 """
 One event loop in a thread of its own, for programs that wait in threads.
 
-OpenDAL's asynchronous calls need a running event loop, and its synchronous ones keep
-the interpreter lock while they wait.  Files of remote objects are read in threads, in
-processes with and without an event loop, so their requests run here.
+Files of remote objects are read in threads, in processes with and without an event
+loop.  OpenDAL's synchronous calls would do, but they cannot be interrupted, they read a
+large range in one piece, and some of them keep the interpreter lock while they wait.
+Its asynchronous calls need a running event loop, which is here.
 """
 
 from __future__ import annotations
