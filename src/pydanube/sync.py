@@ -445,6 +445,10 @@ class Client(Facade):
     add_partitions = blocking(aio.Client.add_partitions)
     partitions = blocking(aio.Client.partitions)
 
+    describe_storage = blocking(aio.Client.describe_storage)
+    upload_segments = blocking(aio.Client.upload_segments)
+    evict_segments = blocking(aio.Client.evict_segments)
+
     create_namespace = blocking(aio.Client.create_namespace)
     delete_namespace = blocking(aio.Client.delete_namespace)
     namespaces = blocking(aio.Client.namespaces)

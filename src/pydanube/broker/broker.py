@@ -42,8 +42,11 @@ from pydanube.schemas.registry import SchemaRegistry
 from pydanube.storage.config import StagingConfig
 from pydanube.storage.files import Files, MemoryFiles
 from pydanube.storage.storage import Storage
+from pydanube.storage.uploading import Uploader
 
 log = logging.getLogger(__name__)
+
+_OPENING_RETRY_S = 10.0
 
 
 class Broker:
@@ -183,6 +186,9 @@ async def open_broker(
             wall_clock_us=wall_clock_us,
         )
         await _open_recovered(broker, store, storage)
+        opening = None
+        if storage.uploader is not None:
+            opening = tasks.create_task(_open_backlog(broker, store, storage.uploader))
         try:
             async with open_staging(
                 broker.topics,
@@ -196,6 +202,8 @@ async def open_broker(
             ) as broker.staging:
                 yield broker
         finally:
+            if opening is not None:
+                opening.cancel()
             await broker.drain()
             for topic in broker.topics.opened.values():
                 topic.close(Draining("the broker is stopping (draining)"))
@@ -260,3 +268,27 @@ async def _open_recovered(
         except BrokerError as error:
             log.warning("the next start will try again: %s", error)
     await broker.topics.open_all(unsealed)
+
+
+async def _open_backlog(
+    broker: Broker, store: MetadataStore, uploader: Uploader
+) -> None:
+    """Open the topics whose segments are not uploaded, so that they are uploaded."""
+    await uploader.loaded.wait()
+    while waiting := uploader.unopened_topics():
+        try:
+            names = [
+                TopicName.parse("/" + keys.TOPICS.name_of(path))
+                for path, stored in await store.scan(keys.TOPICS)
+                if stored.value.topic_id in waiting
+            ]
+        except BrokerError as error:
+            log.warning("the topics cannot be listed: %s", error)
+            await asyncio.sleep(_OPENING_RETRY_S)
+            continue
+        for name in names:
+            try:
+                await broker.topics.get(name)
+            except BrokerError as error:
+                log.warning("the segments of %s are not uploaded: %s", name, error)
+        return

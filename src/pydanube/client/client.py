@@ -32,6 +32,7 @@ from pydanube.client.retention import RetentionRequests
 from pydanube.client.schema import Schema, schema_of
 from pydanube.client.schemas import Schemas
 from pydanube.client.staging import Staging
+from pydanube.client.storage import StorageRequests
 from pydanube.client.subscriptions import SubscriptionRequests
 from pydanube.client.topics import check_partitions
 from pydanube.client.typed_producer import TypedProducer, open_typed_producer
@@ -120,7 +121,9 @@ def parse_url(url: str) -> tuple[str, int]:
     return parts.hostname, port
 
 
-class Client(NamespaceRequests, RetentionRequests, SubscriptionRequests):
+class Client(
+    NamespaceRequests, RetentionRequests, StorageRequests, SubscriptionRequests
+):
     """
     A client of one broker; made by ``connect``.
 

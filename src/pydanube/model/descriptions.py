@@ -198,6 +198,30 @@ class Segment(SegmentEntry):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StorageDescription:
+    """The segments of a broker, and their uploads since it started."""
+
+    remote_url: str
+    """The remote object store; empty if there is none."""
+    local_bytes: int
+    """The size of the segments on the local disk."""
+    local_bytes_max: int = 0
+    backlog_segments: int = 0
+    """The number of segments that are not uploaded yet."""
+    backlog_bytes: int = 0
+    backlog_age_s: float = 0.0
+    """The time since the oldest of them was sealed."""
+    uploads: int = 0
+    uploaded_bytes: int = 0
+    upload_failures: int = 0
+    evictions: int = 0
+    evicted_bytes: int = 0
+    is_refusing: bool = False
+    """Whether publishing is refused until more segments are uploaded."""
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Segments:
     """The segments of a topic; newer messages are in the broker's memory."""
 

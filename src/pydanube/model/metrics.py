@@ -345,7 +345,43 @@ SEALINGS = _counter(
 DISK_FULL = _gauge(
     "danube_disk_full",
     "flag",
-    "1 while the disk is full and publishing and staging fail, otherwise 0.",
+    "1 while publishing and staging fail, because the disk is full, or the space for "
+    "segments that are not uploaded; otherwise 0.",
+)
+LOCAL_SEGMENT_BYTES = _gauge(
+    "danube_local_segment_bytes",
+    "bytes",
+    "Size of the segments on the local disk. This metric and the next ones exist if "
+    "there is a remote object store.",
+)
+UPLOAD_BACKLOG = _gauge(
+    "danube_upload_backlog_segments", "segments", "Segments that are not uploaded yet."
+)
+UPLOAD_BACKLOG_BYTES = _gauge(
+    "danube_upload_backlog_bytes", "bytes", "Size of these segments."
+)
+UPLOAD_BACKLOG_AGE = _gauge(
+    "danube_upload_backlog_age_seconds",
+    "seconds",
+    "Time since the oldest of these segments was sealed.",
+)
+UPLOADS = _counter(
+    "danube_uploads_total", "segments", "Segments that were uploaded and verified."
+)
+UPLOADED_BYTES = _counter(
+    "danube_uploaded_bytes_total",
+    "bytes",
+    "Bytes that were sent to the remote object store, including repeated uploads.",
+)
+UPLOAD_FAILURES = _counter(
+    "danube_upload_failures_total",
+    "attempts",
+    "Failed attempts to upload a segment, which are retried.",
+)
+EVICTIONS = _counter(
+    "danube_evictions_total",
+    "segments",
+    "Local copies of uploaded segments that were removed.",
 )
 SEALING_FAILURES = _counter(
     "danube_sealing_failures_total",

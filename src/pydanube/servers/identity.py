@@ -116,6 +116,45 @@ class Identity:
                 f"data up to file {self.journal_end}"
             )
 
+    async def claim_remote(self, remote: Objects, url: str, has_uploads: bool) -> None:
+        """
+        Check that the remote store at *url* is this cluster's; mark it if it is new.
+
+        *has_uploads* says whether segments were uploaded before.
+
+        Raises:
+            InconsistentDirectory: It belongs to another cluster, or it is new and
+                segments were uploaded to another store.
+            ObjectsUnavailable: The store does not answer.
+        """
+        assert self.cluster_id is not None
+        found = await remote.read(MARKER_NAME)
+        if found is None and has_uploads:
+            raise InconsistentDirectory(
+                f"the object store {url} has no {MARKER_NAME}, but segments were "
+                "uploaded before: set storage.remote.url to the store that has them, "
+                "or copy all objects of that store to this one"
+            )
+        if found is None:
+            marker = msgspec.json.encode(ClusterMarker(cluster_id=self.cluster_id))
+            await remote.put_if_absent(MARKER_NAME, marker)
+            # Another broker may have been faster.
+            found = await remote.read(MARKER_NAME)
+        try:
+            marker_of = msgspec.json.Decoder(ClusterMarker).decode
+            owner = None if found is None else marker_of(bytes(found)).cluster_id
+        except ValueError as error:
+            raise InconsistentDirectory(
+                f"the object {MARKER_NAME} in {url} is damaged: {error}. If the store "
+                "belongs to this cluster, remove it, and the broker writes it again"
+            ) from error
+        if owner != self.cluster_id:
+            raise InconsistentDirectory(
+                f"the object store {url} belongs to cluster {owner}, this broker to "
+                f"cluster {self.cluster_id}: set storage.remote.url to a store, or to "
+                "another prefix in the bucket, that no other cluster uses"
+            )
+
     async def record(self, store: MetadataStore, objects: Objects) -> None:
         """Write the cluster id to the object store and metadata store if missing."""
         assert self.cluster_id is not None

@@ -22,7 +22,8 @@ from pydanube.broker.broker import Broker, open_broker
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.metadata.sqlite import SqliteStore, open_sqlite
 from pydanube.objects.directory import DirectoryObjects
-from pydanube.objects.store import wall_clock_us
+from pydanube.objects.opening import open_objects
+from pydanube.objects.store import Objects, wall_clock_us
 from pydanube.servers.addresses import http_hosts_of, in_url, url_of
 from pydanube.servers.config import BrokerConfig
 from pydanube.servers.connections import ConnectionCounts
@@ -51,6 +52,7 @@ from pydanube.storage.files import DirectoryFiles
 from pydanube.storage.journal import open_journal
 from pydanube.storage.reserve import Reserve, ReserveFile
 from pydanube.storage.storage import Storage, open_storage
+from pydanube.storage.tiered_objects import TieredObjects
 from pydanube.wire.native.frames import batch_bytes_max
 
 log = logging.getLogger(__name__)
@@ -147,20 +149,37 @@ async def _open_storage(
     store: SqliteStore,
     reserve: Reserve,
 ) -> AsyncIterator[Storage]:
-    """Open the storage in *directory* after checking that its parts belong together."""
-    objects = DirectoryObjects(directory.objects)
-    identity = await identify(store, directory, objects)
+    """
+    Open the storage in *directory* after checking that its parts belong together.
+
+    Raises:
+        InvalidConfig: The remote object store cannot be used with these settings.
+    """
+    local = DirectoryObjects(directory.objects)
+    identity = await identify(store, directory, local)
+    objects: Objects = local
+    claim_remote = None
+    if config.remote.url:
+        remote = open_objects(
+            config.remote.url,
+            config.remote.options,
+            timeout_s=config.remote.timeout_s,
+            retries=config.remote.retries,
+        )
+        objects = TieredObjects(local, remote)
+        claim_remote = partial(identity.claim_remote, remote, config.remote.url)
     async with open_storage(
         config,
         files=DirectoryFiles(directory.journal, reserve_bytes=_RESERVE_BYTES),
         objects=objects,
+        claim_remote=claim_remote,
         manifest=MetadataManifest(store),
         reserve=reserve,
         new_journal=partial(
             open_journal, new_id=identity.journal_id, check=identity.check_journal
         ),
     ) as storage:
-        await identity.record(store, objects)
+        await identity.record(store, local)
         async with recording_progress(store, storage):
             yield storage
 

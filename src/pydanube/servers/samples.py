@@ -14,6 +14,7 @@ from pydanube.model.version import __version__
 from pydanube.servers.connections import ConnectionCounts
 from pydanube.servers.grpc.services import Service
 from pydanube.servers.native.server import NativeServer
+from pydanube.storage.uploading import Uploader
 
 
 def samples_of(
@@ -143,5 +144,20 @@ def _of_storage(broker: Broker) -> Iterator[Sample]:
     yield metrics.CORRUPT_SEGMENTS, (), storage.corrupt_segment_count
     yield metrics.SEALINGS, (), sealer.sealed_count
     yield metrics.SEALING_FAILURES, (), sealer.failure_count
-    yield metrics.DISK_FULL, (), int(journal.reserve.is_released)
+    is_full = journal.reserve.is_released or bool(journal.refusal)
+    yield metrics.DISK_FULL, (), int(is_full)
     yield metrics.FAILING_TOPICS, (), len(sealer.failing)
+    if storage.uploader is not None:
+        yield from _of_uploads(storage.uploader)
+
+
+def _of_uploads(uploader: Uploader) -> Iterator[Sample]:
+    counts, tiers = uploader.counts, uploader.tiers
+    yield metrics.LOCAL_SEGMENT_BYTES, (), tiers.local_bytes
+    yield metrics.UPLOAD_BACKLOG, (), len(tiers.backlog)
+    yield metrics.UPLOAD_BACKLOG_BYTES, (), tiers.backlog_bytes
+    yield metrics.UPLOAD_BACKLOG_AGE, (), uploader.oldest_age_s
+    yield metrics.UPLOADS, (), counts.uploads
+    yield metrics.UPLOADED_BYTES, (), counts.uploaded_bytes
+    yield metrics.UPLOAD_FAILURES, (), counts.failures
+    yield metrics.EVICTIONS, (), counts.evictions

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
 
 from pydanube.model.errors import InvalidConfig
+from pydanube.objects.addresses import parse_store_url
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -81,7 +80,7 @@ class RemoteConfig(
         Check the URL.
 
         Raises:
-            InvalidConfig: It is not a URL, or has credentials.
+            InvalidConfig: It is not the URL of a store, or contains credentials.
         """
         if not self.url:
             if self.options:
@@ -91,18 +90,13 @@ class RemoteConfig(
                 )
             return
         try:
-            parts = urlsplit(self.url)
-        except ValueError:
-            raise InvalidConfig("url is not a valid URL") from None
-        if "@" in parts.netloc or parts.query or parts.fragment:
-            # Not shown, because it may have a password.
+            address = parse_store_url(self.url)
+        except InvalidConfig as error:
+            raise InvalidConfig(f"url: {error}") from error
+        if address.service == "memory":
             raise InvalidConfig(
-                "url must not contain credentials or options; set credentials in the "
-                "environment or in files, and the rest in options"
-            )
-        if not re.fullmatch("[a-z][a-z0-9+.-]*", parts.scheme) or "://" not in self.url:
-            raise InvalidConfig(
-                f"url is {self.url!r}, expected a URL such as s3://bucket/prefix"
+                "url: it names the memory of the broker, which a restart would lose; "
+                "use a store that keeps objects, such as s3://bucket/prefix"
             )
 
 

@@ -12,11 +12,13 @@ from functools import partial
 
 from pydanube.aio.futures import Done, completion
 from pydanube.aio.tasks import task_scope
+from pydanube.model.descriptions import StorageDescription
 from pydanube.model.errors import (
     BrokerError,
     CorruptJournal,
     DiskFull,
     InconsistentDirectory,
+    InvalidRequest,
     TopicHeld,
     TopicNotFound,
 )
@@ -457,6 +459,44 @@ class Storage:
         if self.uploader is not None:
             problems += self.uploader.problems
         return problems
+
+    def describe(self) -> StorageDescription:
+        """Describe the segments and their uploads."""
+        uploader = self.uploader
+        if uploader is None:
+            local_bytes = sum(log.segment_bytes for log in self.logs.values())
+            return StorageDescription(
+                remote_url="", local_bytes=local_bytes, problems=tuple(self.problems)
+            )
+        counts, tiers = uploader.counts, uploader.tiers
+        return StorageDescription(
+            remote_url=uploader.config.url,
+            local_bytes=tiers.local_bytes,
+            local_bytes_max=uploader.config.local_bytes_max,
+            backlog_segments=len(tiers.backlog),
+            backlog_bytes=tiers.backlog_bytes,
+            backlog_age_s=uploader.oldest_age_s,
+            uploads=counts.uploads,
+            uploaded_bytes=counts.uploaded_bytes,
+            upload_failures=counts.failures,
+            evictions=counts.evictions,
+            evicted_bytes=counts.evicted_bytes,
+            is_refusing=bool(self.journal.refusal),
+            problems=tuple(self.problems),
+        )
+
+    def require_uploader(self) -> Uploader:
+        """
+        Return the uploader.
+
+        Raises:
+            InvalidRequest: There is no remote object store.
+        """
+        if self.uploader is None:
+            raise InvalidRequest(
+                "this broker has no remote object store; set storage.remote.url"
+            )
+        return self.uploader
 
     async def wait_for_room(self) -> None:
         """Return when publishers may continue, or the journal has failed."""

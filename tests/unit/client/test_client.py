@@ -4,8 +4,8 @@ import pytest
 
 import pydanube
 from pydanube.client.client import parse_url
+from pydanube.client.connection import BROKER_REVISION_MIN
 from pydanube.servers.native import connection
-from pydanube.wire.native.connection import REVISION
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from support.running import TOPIC, published
@@ -127,10 +127,26 @@ async def test_requests_survive_a_broken_connection(broker, client):
 
 
 async def test_older_broker_is_refused(broker, monkeypatch):
-    monkeypatch.setattr(connection, "REVISION", REVISION - 1)
+    monkeypatch.setattr(connection, "REVISION", BROKER_REVISION_MIN - 1)
     with pytest.raises(pydanube.ProtocolViolation, match="older than this client"):
         async with broker.connect():
             pass
+
+
+async def test_storage_of_an_older_broker_cannot_be_managed(broker, monkeypatch):
+    monkeypatch.setattr(connection, "REVISION", BROKER_REVISION_MIN)
+    async with broker.connect() as client:
+        with pytest.raises(pydanube.ProtocolViolation, match="too old"):
+            await client.describe_storage()
+
+
+async def test_storage_without_a_remote_store_is_described(client):
+    await published(client, b"a")
+    found = await client.describe_storage()
+    assert (found.remote_url, found.backlog_segments, found.problems) == ("", 0, ())
+    for request in (client.upload_segments(), client.evict_segments(TOPIC)):
+        with pytest.raises(pydanube.InvalidRequest, match=r"set storage\.remote\.url"):
+            await request
 
 
 # Closing while the broker does not answer.

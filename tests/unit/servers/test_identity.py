@@ -3,7 +3,9 @@ import shutil
 
 import pytest
 
-from pydanube.model.errors import InconsistentDirectory
+from pydanube.model.errors import InconsistentDirectory, ObjectsUnavailable
+from pydanube.objects.memory import MemoryObjects
+from pydanube.servers.identity import MARKER_NAME, Identity
 from support.directories import (
     change_metadata,
     contents_of,
@@ -209,3 +211,78 @@ def test_interrupted_first_start_is_completed(directories):
 
     asyncio.run(publish_first())
     assert start(new) == 1
+
+
+# The remote object store.
+
+URL = "s3://bucket/prefix"
+OURS, OTHER = "0" * 32, "1" * 32
+
+
+def identity_of(cluster_id):
+    return Identity(
+        directory=None,
+        revision=0,
+        cluster_id=cluster_id,
+        journal_end=None,
+        has_marker=True,
+        epochs=None,
+    )
+
+
+async def claim(remote, cluster_id=OURS, *, has_uploads=False):
+    await identity_of(cluster_id).claim_remote(remote, URL, has_uploads)
+
+
+async def marker_of(remote):
+    return bytes(await remote.read(MARKER_NAME))
+
+
+async def test_new_store_is_marked_and_belongs_to_the_cluster_from_then_on():
+    remote = MemoryObjects()
+    await claim(remote)
+    assert await marker_of(remote) == b'{"cluster_id":"%s"}' % OURS.encode()
+    await claim(remote, has_uploads=True)
+
+
+async def test_store_of_another_cluster_is_refused_and_not_changed():
+    remote = MemoryObjects()
+    await claim(remote, OTHER)
+    before = await marker_of(remote)
+    with pytest.raises(InconsistentDirectory, match=f"belongs to cluster {OTHER}"):
+        await claim(remote)
+    assert await marker_of(remote) == before
+
+
+async def test_of_two_clusters_at_the_same_time_one_gets_the_store():
+    class SlowObjects(MemoryObjects):
+        async def put_if_absent(self, name, data):
+            # Another cluster comes between the first request and this one.
+            await MemoryObjects.put(self, name, b'{"cluster_id":"%s"}' % OTHER.encode())
+            return await super().put_if_absent(name, data)
+
+    with pytest.raises(InconsistentDirectory, match=f"belongs to cluster {OTHER}"):
+        await claim(SlowObjects())
+
+
+async def test_new_store_is_refused_if_segments_were_uploaded_to_another():
+    remote = MemoryObjects()
+    with pytest.raises(InconsistentDirectory, match="segments were uploaded before"):
+        await claim(remote, has_uploads=True)
+    assert await remote.names("") == []
+
+
+async def test_damaged_marker_is_refused():
+    remote = MemoryObjects()
+    await remote.put(MARKER_NAME, b"{")
+    with pytest.raises(InconsistentDirectory, match="is damaged"):
+        await claim(remote)
+
+
+async def test_store_that_does_not_answer_is_not_claimed():
+    class AbsentObjects(MemoryObjects):
+        async def read(self, name, begin=0, end=None):
+            raise ObjectsUnavailable("on purpose")
+
+    with pytest.raises(ObjectsUnavailable):
+        await claim(AbsentObjects())

@@ -29,23 +29,20 @@ def test_invalid_setting_is_refused_with_its_path(settings):
 @pytest.mark.parametrize(
     ("remote", "problem"),
     [
-        ({"url": "bucket/prefix"}, "expected a URL such as s3://bucket/prefix"),
-        ({"url": "s3:bucket"}, "expected a URL"),
-        ({"url": "S 3://bucket"}, "expected a URL"),
-        ({"url": "s3://[bucket"}, "not a valid URL"),
-        ({"url": "s3://key:secret@bucket"}, "must not contain credentials"),
-        ({"url": "s3://bucket?secret=1"}, "must not contain credentials"),
+        ({"url": "bucket/prefix"}, "url: 'bucket/prefix' is not the URL"),
+        ({"url": "s3://"}, "url: .*the bucket is missing"),
+        ({"url": "s3://key:hunter2@bucket"}, "url: .*contains credentials"),
+        ({"url": "s3://bucket/a?b=c"}, "url: .*give options as options"),
+        ({"url": "memory:///"}, "a restart would lose"),
         ({"options": {"region": "eu"}}, "the url of the store is not"),
     ],
 )
 def test_remote_store_that_cannot_be_used_is_refused(remote, problem):
     with pytest.raises(InvalidConfig, match=problem) as raised:
         RemoteConfig(**remote)
-    assert "secret" not in str(raised.value)
+    assert "hunter2" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    "url", ["s3://bucket", "memory:///", "fs:///a/b", "x-y+1.0://h:1/"]
-)
+@pytest.mark.parametrize("url", ["s3://bucket", "fs:///a/b", "webdav:///prefix"])
 def test_url_of_a_remote_store_is_accepted(url):
     assert RemoteConfig(url=url, options={"region": "eu"}).url == url

@@ -568,6 +568,13 @@ def _ttl(topic: TopicDescription) -> str:
     return "no limit" if ttl_s is None else format_duration(ttl_s)
 
 
+def copies_of(segment: Segment) -> str:
+    """Return which copies of a segment exist: the local one, the remote one, or both"""
+    if not segment.remote_url:
+        return "local"
+    return "remote" if segment.url == segment.remote_url else "local, remote"
+
+
 def _fields(topic: TopicDescription) -> Fields:
     columns = FIELDS if topic.policy.is_reliable else FIELDS_OF_NON_RELIABLE
     holds = [
@@ -625,5 +632,6 @@ SEGMENT: Columns = {
     "End": lambda segment: str(segment.end),
     "Messages": "count",
     "Size": lambda segment: format_bytes(segment.byte_count),
+    "Copies": copies_of,
     "File": "url",
 }

@@ -382,6 +382,33 @@ async def _replace_segments(
     return pb.SegmentsReplaced(removed=removed)
 
 
+@REQUESTS.handler(pb.DescribeStorage)
+async def _describe_storage(
+    broker: Broker, _: pb.DescribeStorage
+) -> pb.StorageDescription:
+    return to_wire(pb.StorageDescription, broker.storage.describe())
+
+
+@REQUESTS.handler(pb.UploadSegments)
+async def _upload_segments(broker: Broker, m: pb.UploadSegments) -> None:
+    uploader = broker.storage.require_uploader()
+    await uploader.upload_now(await _topic_ids_of(broker, m.topic))
+
+
+@REQUESTS.handler(pb.EvictSegments)
+async def _evict_segments(broker: Broker, m: pb.EvictSegments) -> pb.SegmentsEvicted:
+    uploader = broker.storage.require_uploader()
+    count, byte_count = await uploader.evict(await _topic_ids_of(broker, m.topic))
+    return pb.SegmentsEvicted(count=count, byte_count=byte_count)
+
+
+async def _topic_ids_of(broker: Broker, topic: str) -> set[TopicId] | None:
+    """Return the id of *topic*; None, which stands for all topics, if it is empty."""
+    if not topic:
+        return None
+    return {(await broker.topics.get_reliable(TopicName.parse(topic))).topic_id}
+
+
 @REQUESTS.handler(pb.HoldTopic)
 async def _hold_topic(broker: Broker, m: pb.HoldTopic) -> None:
     holder = parse_client_name("hold", m.name)

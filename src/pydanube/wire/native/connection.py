@@ -35,7 +35,7 @@ from pydanube.wire.native.frames import (
 from pydanube.wire.native.kinds import Kind, Side
 
 PROTOCOL_VERSION = 1
-REVISION = 4
+REVISION = 5
 """The revision of this version that we know; see docs/format/stream.md."""
 CREDIT_REVISION = 4
 """The first revision in which credit counts bytes before compression, and batches have

@@ -215,6 +215,12 @@ class Kind(IntEnum):
     )
     STAGING_DESCRIPTION = _frame(156, pb.StagingDescription, BROKER)
 
+    DESCRIBE_STORAGE = _op(160, pb.DescribeStorage, READ, pb.StorageDescription, REPEAT)
+    STORAGE_DESCRIPTION = _frame(161, pb.StorageDescription, BROKER)
+    UPLOAD_SEGMENTS = _op(162, pb.UploadSegments, ADMIN)
+    EVICT_SEGMENTS = _op(163, pb.EvictSegments, ADMIN, pb.SegmentsEvicted)
+    SEGMENTS_EVICTED = _frame(164, pb.SegmentsEvicted, BROKER)
+
 
 KIND_OF: dict[type[Message], Kind] = {
     kind.body: kind for kind in Kind if kind.body is not None

@@ -1294,3 +1294,57 @@ class StagingDescription(_message.Message):
     part_count: int
     byte_count: int
     def __init__(self, committed_version: _Optional[int] = ..., is_finished: bool = ..., part_count: _Optional[int] = ..., byte_count: _Optional[int] = ...) -> None: ...
+
+class DescribeStorage(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StorageDescription(_message.Message):
+    __slots__ = ("remote_url", "local_bytes", "local_bytes_max", "backlog_segments", "backlog_bytes", "backlog_age_s", "uploads", "uploaded_bytes", "upload_failures", "evictions", "evicted_bytes", "is_refusing", "problems")
+    REMOTE_URL_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    BACKLOG_SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    BACKLOG_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BACKLOG_AGE_S_FIELD_NUMBER: _ClassVar[int]
+    UPLOADS_FIELD_NUMBER: _ClassVar[int]
+    UPLOADED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    UPLOAD_FAILURES_FIELD_NUMBER: _ClassVar[int]
+    EVICTIONS_FIELD_NUMBER: _ClassVar[int]
+    EVICTED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    IS_REFUSING_FIELD_NUMBER: _ClassVar[int]
+    PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    remote_url: str
+    local_bytes: int
+    local_bytes_max: int
+    backlog_segments: int
+    backlog_bytes: int
+    backlog_age_s: float
+    uploads: int
+    uploaded_bytes: int
+    upload_failures: int
+    evictions: int
+    evicted_bytes: int
+    is_refusing: bool
+    problems: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, remote_url: _Optional[str] = ..., local_bytes: _Optional[int] = ..., local_bytes_max: _Optional[int] = ..., backlog_segments: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., backlog_age_s: _Optional[float] = ..., uploads: _Optional[int] = ..., uploaded_bytes: _Optional[int] = ..., upload_failures: _Optional[int] = ..., evictions: _Optional[int] = ..., evicted_bytes: _Optional[int] = ..., is_refusing: bool = ..., problems: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class UploadSegments(_message.Message):
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+
+class EvictSegments(_message.Message):
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+
+class SegmentsEvicted(_message.Message):
+    __slots__ = ("count", "byte_count")
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    BYTE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    byte_count: int
+    def __init__(self, count: _Optional[int] = ..., byte_count: _Optional[int] = ...) -> None: ...

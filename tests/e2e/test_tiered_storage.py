@@ -1,0 +1,306 @@
+"""Segments in an S3 server: uploads, evictions, outages and kills."""
+
+import asyncio
+import json
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+import pydanube
+from pydanube.model.errors import InvalidConfig
+from pydanube.objects.opening import open_objects
+from pydanube.servers.identity import MARKER_NAME
+from support.commands import danube
+from support.directories import first_error, serving
+from support.object_stores import SECRETS, S3Server
+from support.processes import BrokerProcess
+from support.tcp_proxy import Fault, tcp_proxy
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+TOPIC = "/default/orders"
+DEADLINE_S = 60
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory):
+    with S3Server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+def settings(tmp_path, store, **remote):
+    """Write the settings of a broker that seals at once; return their path."""
+    url, options = store
+    config = {
+        "storage": {
+            "seal_age_s": 0,
+            "seal_interval_s": 0.05,
+            "remote": {"url": url, "options": options, **remote},
+        }
+    }
+    path = tmp_path / "broker.yaml"
+    path.write_text(json.dumps(config))
+    return path
+
+
+def said(broker, *arguments):
+    done = danube("storage", *arguments, "--format", "json", url=broker.url)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+async def publish(client, payloads):
+    async with client.producer(TOPIC) as producer:
+        for payload in payloads:
+            await producer.send(payload)
+
+
+async def stored(client):
+    return [payload async for batch in client.read(TOPIC) for payload in batch.payloads]
+
+
+async def until(condition, what):
+    """Ask until *condition* holds: only other processes know when."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not await condition():
+        assert time.monotonic() < deadline, what
+        await asyncio.sleep(0.05)
+
+
+async def uploaded(client, count):
+    """Return when *count* messages are sealed and uploaded."""
+
+    async def is_done():
+        if (await client.describe_topic(TOPIC)).sealed_offset < count:
+            return False
+        return not (await client.describe_storage()).backlog_segments
+
+    await until(is_done, "not everything is uploaded")
+
+
+def payloads_of(count, size=1000):
+    return [b"%06d" % at + bytes(size) for at in range(count)]
+
+
+def local_segments(data_dir):
+    return sorted(Path(data_dir, "objects").rglob("*.parquet"))
+
+
+def test_segments_are_uploaded_evicted_and_read_back(tmp_path, s3):
+    store = s3.new_store()
+    url, options = store
+    expected = payloads_of(200)
+
+    async def fill(broker):
+        async with pydanube.connect(broker.url) as client:
+            for at in range(0, 200, 40):
+                await publish(client, expected[at : at + 40])
+            await uploaded(client, 200)
+
+    async def read(broker, subscription):
+        async with pydanube.connect(broker.url) as client:
+            assert await stored(client) == expected
+            async with client.consumer(
+                TOPIC, subscription=subscription, start="earliest"
+            ) as consumer:
+                for payload in expected:
+                    message = await consumer.receive(timeout_s=20)
+                    assert message.payload == payload
+                    await consumer.ack(message)
+
+    path = settings(tmp_path, store)
+    with BrokerProcess(tmp_path / "data", "--config", str(path)) as broker:
+        asyncio.run(fill(broker))
+        status = said(broker, "status")
+        assert status["remote_url"] == url
+        assert status["uploads"] >= 1
+        assert status["uploaded_bytes"] == status["local_bytes"] > 0
+        assert (status["backlog_segments"], status["problems"]) == (0, [])
+        located = said(broker, "locate", TOPIC)
+        assert {each["copies"] for each in located} == {"local, remote"}
+        assert all(each["url"].startswith("file://") for each in located)
+        assert all(each["remote_url"].startswith(url) for each in located)
+        assert said(broker, "upload", TOPIC) == {"topic": TOPIC, "uploaded": True}
+        evicted = said(broker, "evict", TOPIC, "--yes")
+        assert evicted["evicted_segments"] == len(located)
+        assert local_segments(tmp_path / "data") == []
+        located = said(broker, "locate", TOPIC)
+        assert {each["copies"] for each in located} == {"remote"}
+        asyncio.run(read(broker, "first"))
+        table = danube("storage", "status", url=broker.url).stdout
+        assert "Remote store" in table
+        metrics = httpx.get(f"{broker.http_url}/metrics").text
+        assert f"danube_evictions_total {float(len(located))}" in metrics
+        assert "danube_upload_backlog_segments 0.0" in metrics
+        described = danube("topics", "describe", TOPIC, "--segments", url=broker.url)
+        assert "remote" in described.stdout
+        assert not any(secret in table + described.stdout for secret in SECRETS)
+        broker.kill()
+        broker.start()
+        asyncio.run(read(broker, "second"))
+        assert (
+            danube("topics", "delete", TOPIC, "--yes", url=broker.url).returncode == 0
+        )
+        remote = open_objects(url, options)
+        asyncio.run(until(lambda: _only_marker(remote), "remote copies are left"))
+        assert broker.stop() == 0
+
+
+async def _only_marker(remote):
+    return await remote.names("") == [MARKER_NAME]
+
+
+@pytest.mark.parametrize(
+    "kills", [4, pytest.param(20, marks=[pytest.mark.soak, pytest.mark.smoke])]
+)
+def test_kills_during_uploads_lose_nothing_and_leave_no_orphans(tmp_path, s3, kills):
+    store = s3.new_store()
+    expected = payloads_of(kills * 50)
+    path = settings(tmp_path, store, local_bytes_max=2000, concurrency=2)
+
+    async def run(broker):
+        async with pydanube.connect(broker.url) as client:
+            for kill in range(kills):
+                await publish(client, expected[kill * 50 : kill * 50 + 50])
+                # Kill it during the uploads, at a different moment each time.
+                await asyncio.sleep(0.02 * kill)
+                await asyncio.to_thread(broker.kill)
+                await asyncio.to_thread(broker.start)
+            await uploaded(client, len(expected))
+            segments = (await client.segments(TOPIC)).segments
+            assert all(segment.is_uploaded for segment in segments)
+            remote = open_objects(*store)
+            assert await remote.names("") == sorted(
+                [MARKER_NAME, *(segment.object_name for segment in segments)]
+            )
+            await until(lambda: _is_within_budget(client), "not evicted")
+            assert await stored(client) == expected
+
+    with BrokerProcess(tmp_path / "data", "--config", str(path)) as broker:
+        asyncio.run(run(broker))
+        assert broker.stop() == 0
+
+
+async def _is_within_budget(client):
+    found = await client.describe_storage()
+    return found.local_bytes <= found.local_bytes_max
+
+
+def test_publishing_stops_when_the_budget_is_full_and_resumes_with_the_store(
+    tmp_path, s3
+):
+    async def run():
+        async with tcp_proxy(s3.port) as proxy:
+            proxy.fault = Fault.REFUSE
+            path = settings(
+                tmp_path,
+                s3.new_store(proxy.port),
+                local_bytes_max=3000,
+                retries=0,
+                timeout_s=2,
+            )
+            broker = BrokerProcess(tmp_path / "data", "--config", str(path))
+            # The broker starts without the store.
+            await asyncio.to_thread(broker.start)
+            try:
+                await without_store(broker, proxy)
+                assert await asyncio.to_thread(broker.stop) == 0
+            finally:
+                if broker._process is not None:
+                    broker.kill()
+
+    async def without_store(broker, proxy):
+        async with pydanube.connect(broker.url) as client:
+            accepted = []
+
+            async def publish_until_refused():
+                async with client.producer(TOPIC) as producer:
+                    try:
+                        while True:
+                            payload = b"%06d" % len(accepted)
+                            async with asyncio.timeout(5):
+                                await producer.send(payload)
+                            accepted.append(payload)
+                            if (await client.describe_storage()).is_refusing:
+                                return
+                    finally:
+                        producer.abandon()
+
+            await publish_until_refused()
+            problems = (await client.describe_storage()).problems
+            assert "storage.remote.local_bytes_max" in problems[0]
+            ready = (
+                await asyncio.to_thread(httpx.get, f"{broker.http_url}/readyz")
+            ).json()
+            assert ready["ready"]
+            assert any("publishing is refused" in each for each in ready["problems"])
+            # Consuming goes on.
+            assert (await stored(client))[: len(accepted)] == accepted
+            proxy.fault = Fault.NONE
+            async with client.producer(TOPIC) as producer, asyncio.timeout(60):
+                await producer.send(b"after")
+            assert (await stored(client))[-1] == b"after"
+            await uploaded(client, len(accepted) + 1)
+
+    asyncio.run(run())
+
+
+def test_store_of_another_cluster_is_not_touched(tmp_path, s3):
+    store = s3.new_store()
+
+    async def use(name):
+        async with serving(
+            tmp_path / name,
+            storage__seal_age_s=0,
+            storage__seal_interval_s=0.05,
+            storage__remote__url=store[0],
+            storage__remote__options=store[1],
+        ) as client:
+            await publish(client, [b"x"])
+            if name == "one":
+                await uploaded(client, 1)
+                return
+
+            async def is_refused():
+                problems = (await client.describe_storage()).problems
+                return any("belongs to cluster" in each for each in problems)
+
+            await until(is_refused, "no problem is reported")
+            described = await client.describe_storage()
+            assert (described.uploads, described.backlog_segments) in ((0, 0), (0, 1))
+
+    asyncio.run(use("one"))
+    before = asyncio.run(_contents(store))
+    asyncio.run(use("two"))
+    assert asyncio.run(_contents(store)) == before
+
+
+async def _contents(store):
+    remote = open_objects(*store)
+    return {name: bytes(await remote.read(name)) for name in await remote.names("")}
+
+
+def test_broker_does_not_start_with_a_store_that_cannot_be_used(tmp_path):
+    async def start():
+        async with serving(tmp_path, storage__remote__url="nowhere://bucket"):
+            pass
+
+    with pytest.raises((InvalidConfig, ExceptionGroup)) as raised:
+        asyncio.run(start())
+    error = first_error(raised.value)
+    assert isinstance(error, InvalidConfig)
+    assert "nowhere" in str(error)
+
+
+def test_local_broker_refuses_to_upload(tmp_path):
+    with BrokerProcess(tmp_path) as broker:
+        assert said(broker, "status")["remote_url"] == ""
+        done = danube("storage", "upload", url=broker.url)
+        assert done.returncode != 0
+        assert "storage.remote.url" in done.stderr
+        assert (
+            "danube_uploads_total" not in httpx.get(f"{broker.http_url}/metrics").text
+        )
+        assert broker.stop() == 0
