@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 from pydanube.model.errors import ObjectsUnavailable
 from pydanube.objects.memory import MemoryObjects
 from pydanube.storage.tiered_objects import TieredObjects
 from support.storages import FlakyObjects, World, open_topic, publish, seal, until
+
+LARGE = 64 * 1024
+"""The size of a message that has a row group of its own."""
+
+COUNT = 12
+"""The number of messages of a large segment."""
+
+
+def incompressible(seed, count=COUNT, size=LARGE):
+    """Payloads that compression does not make smaller."""
+    chance = random.Random(seed)
+    return [chance.randbytes(size) for _ in range(count)]
 
 
 class RemoteObjects(MemoryObjects):

@@ -166,7 +166,13 @@ class TopicRequests(Requester):
             TopicNotFound: There is no such topic.
         """
         message = pb.ListSegments(base_offset=base, end_offset=end)
-        return from_wire(Segments, await self.request_topic(topic, message))
+        answer = await self.request_topic(topic, message)
+        found = from_wire(Segments, answer)
+        if not answer.store_options:
+            return found
+        options = dict(answer.store_options)
+        segments = [replace(each, store_options=options) for each in found.segments]
+        return replace(found, segments=tuple(segments))
 
     async def replace_segments(
         self,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from pydanube.model.policy import (
     KEEP_ALL,
@@ -192,6 +193,10 @@ class Segment(SegmentEntry):
     """The URL at which engines read it: of the local copy, if there is one."""
     remote_url: str = ""
     """The URL of its copy in the remote object store; empty if there is none."""
+    store_options: Mapping[str, str] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    """The options of the remote store that are not secret, such as its endpoint."""
 
     def __post_init__(self) -> None:
         """Accept any numbers: the broker has checked them."""
@@ -232,3 +237,5 @@ class Segments:
     end_offset: int
     epoch: int = 0
     """The epoch of the topic; the names of new segments contain it."""
+    objects_url: str = ""
+    """The URL of the directory where maintenance writes new segments."""

@@ -14,6 +14,7 @@ import atexit
 import os
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from pydanube.aio.loops import new_loop
@@ -41,13 +42,17 @@ class LoopThread:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run *work* in the loop, and wait for it in the calling thread."""
-        running = asyncio.run_coroutine_threadsafe(work, self._loop)
+        running = self.start(work)
         try:
             return running.result()
         except BaseException:
             # An interrupt of the waiting thread ends the work, too.
             running.cancel()
             raise
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run *work* in the loop; the future has its outcome."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)

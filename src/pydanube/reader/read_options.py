@@ -139,6 +139,14 @@ OPTIONS = (
         "newest messages are then read after they are sealed.",
     ),
     Option(
+        "readThrough",
+        "auto",
+        "Whether messages of segments come through the broker. `never` reads the files "
+        "directly, and fails without access to them; `always` reads everything through "
+        "the broker; `auto` reads directly, and through the broker where the executor "
+        "has no access. See [Access to segments](#access-to-segments).",
+    ),
+    Option(
         "maxOffsetsPerTrigger",
         "no limit",
         "The most messages of a micro-batch, divided among the topics in proportion to "
@@ -244,6 +252,15 @@ class OnUndecodable(Enum):
     NULL = "null"
 
 
+class ReadThrough(Enum):
+    """Whether messages of segments are read through the broker."""
+
+    AUTO = "auto"
+    """Only where a task cannot read the files."""
+    NEVER = "never"
+    ALWAYS = "always"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueOptions:
     """How values are decoded."""
@@ -272,6 +289,7 @@ class ReadOptions:
     ending: Bound = TO_LATEST
     has_tail: bool = True
     """True if the tail is read, too."""
+    read_through: ReadThrough = ReadThrough.AUTO
     columns: tuple[str, ...] | None = None
     """None: the default columns."""
     has_attributes: bool = True
@@ -340,6 +358,9 @@ def parse_read_options(options: Mapping[str, str], mode: Mode | None) -> ReadOpt
         starting=starting,
         ending=ending,
         has_tail=given.choice("tail", ("broker", "none"), "broker") == "broker",
+        read_through=ReadThrough(
+            given.choice("readThrough", [each.value for each in ReadThrough], "auto")
+        ),
         columns=_columns(given),
         has_attributes=given.boolean("includeHeaders", default=True),
         pushes_filters=given.boolean("pushFilters"),

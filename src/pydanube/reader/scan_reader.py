@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -35,8 +36,10 @@ from pydanube.reader.decoding import (
 )
 from pydanube.reader.filters import Condition
 from pydanube.reader.query_positions import Position
+from pydanube.reader.read_options import ReadThrough
 from pydanube.reader.scans import Scan, SegmentRange, plan_scans
-from pydanube.reader.segment_files import open_segment, reading_segment
+from pydanube.reader.segment_access import SegmentAccess, remedy_of
+from pydanube.reader.segment_files import NoAccess, open_segment, reading_segment
 from pydanube.reader.topics import find_range
 
 log = logging.getLogger(__name__)
@@ -110,6 +113,7 @@ def read_scan(
     fail_on_data_loss: bool,
     decoding: Decoding | None = None,
     conditions: Sequence[Condition] = (),
+    access: SegmentAccess | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """
     Read the messages of *scan* that meet all *conditions*, as batches of *schema*.
@@ -121,19 +125,27 @@ def read_scan(
     Raises:
         OffsetDropped: Messages are gone, and *fail_on_data_loss*.
         CorruptSegment: A segment does not have what the manifest says.
+        NoAccess: This process cannot read a segment, and *access* does not allow to
+            read it through the broker.
         InvalidPayload: A message cannot be decoded, and ``onUndecodable`` is ``fail``.
     """
     decoder = None
     if decoding is not None:
         decoder = ValueDecoder(decoding, value_type_of(schema))
     reading = _ScanReader(catalog, _names(schema, conditions), conditions)
+    access = access or SegmentAccess()
     position = scan.base
     try:
-        for batch, next_offset in reading.batches(scan):
+        for batch, next_offset in reading.batches(_reachable(scan, access)):
             yield from conform(batch, scan.topic, schema, decoder)
             position = next_offset
     except (FileNotFoundError, OffsetDropped) as moved:
         log.info("%s: planning again from offset %d: %s", scan.topic, position, moved)
+    except NoAccess as error:
+        rest = _without_segments(scan, position, access, error)
+        for batch, _ in reading.batches(rest):
+            yield from conform(batch, scan.topic, schema, decoder)
+        return
     else:
         return
     if position == scan.end:
@@ -145,15 +157,50 @@ def read_scan(
     scan_bytes_max = max(1, scan.byte_count)
     scans = plan_scans([left], scan_bytes_max=scan_bytes_max) if left else []
     for rest in scans:
+        position = rest.base
         try:
-            for batch, _ in reading.batches(rest):
+            for batch, next_offset in reading.batches(_reachable(rest, access)):
                 yield from conform(batch, rest.topic, schema, decoder)
-        except FileNotFoundError as error:
-            raise CorruptSegment(
-                f"{rest.topic}: offsets {rest.base} to {rest.end}: the broker lists a "
-                f"segment that is missing: {error}",
-                offsets=(rest.base, rest.end),
-            ) from error
+                position = next_offset
+        except (FileNotFoundError, NoAccess) as error:
+            again = _without_segments(rest, position, access, error)
+            for batch, _ in reading.batches(again):
+                yield from conform(batch, rest.topic, schema, decoder)
+
+
+def _reachable(scan: Scan, access: SegmentAccess) -> Scan:
+    """Return *scan*, without segments if it is to be read through the broker."""
+    if access.reads_directly(each.segment for each in scan.segments):
+        return scan
+    return replace(scan, segments=())
+
+
+def _without_segments(
+    scan: Scan, position: int, access: SegmentAccess, error: Exception
+) -> Scan:
+    """
+    Return the rest of *scan* from *position* on, to read it through the broker.
+
+    Raises:
+        NoAccess: The options do not allow that.
+        CorruptSegment: They do not, and a segment's file does not exist.
+    """
+    at = max(position, scan.base)
+    found = [each.segment for each in scan.segments if at < each.end]
+    assert found, "only reading segments raises this"
+    if access.mode is ReadThrough.AUTO:
+        access.deny(found[0], error)
+        return replace(scan, base=at, segments=())
+    if isinstance(error, NoAccess):
+        raise NoAccess(
+            f"{scan.topic}: {error}. {remedy_of(found[0])}, or set readThrough to auto"
+        ) from error
+    raise CorruptSegment(
+        f"{scan.topic}: offsets {at} to {scan.end}: the broker lists a segment whose "
+        f"file does not exist on this machine: {error}. {remedy_of(found[0])}, or set "
+        "readThrough to auto",
+        offsets=(at, scan.end),
+    ) from error
 
 
 def conform(
@@ -223,8 +270,11 @@ class _ScanReader:
             open_segment(segment) as file,
         ):
             position = piece.base
-            for groups, end in self._runs(file, piece):
-                for batch in self._read_groups(file, groups):
+            runs = list(self._runs(file.parquet, piece))
+            groups_read = [index for groups, _ in runs for index in groups]
+            file.expect(groups_read, self._columns(file.parquet))
+            for groups, end in runs:
+                for batch in self._read_groups(file.parquet, groups):
                     part = _between(batch, position, piece.end, scan, has_gaps=has_gaps)
                     if part.num_rows:
                         position = part.column("offset")[-1].as_py() + 1
@@ -270,11 +320,14 @@ class _ScanReader:
     ) -> Iterator[pa.RecordBatch]:
         if not groups:
             return
-        wanted = [name for name in file.schema_arrow.names if name in self._names]
+        wanted = self._columns(file)
         # Spark already runs a task on every core.
         yield from file.iter_batches(
             BATCH_ROWS_MAX, row_groups=groups, columns=wanted, use_threads=False
         )
+
+    def _columns(self, file: pq.ParquetFile) -> list[str]:
+        return [name for name in file.schema_arrow.names if name in self._names]
 
     def _unsealed(self, scan: Scan) -> Iterator[Part]:
         """Yield exactly the messages of *scan*, read from the broker."""

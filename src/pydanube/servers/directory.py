@@ -34,6 +34,8 @@ class DataDirectory:
         """The directory of staged parts, which are invisible until their commit."""
         self.objects = path / "objects"
         """The object store, if it is a local directory."""
+        self.cache = path / "cache"
+        """Parts of remote segments that were read; may be removed at any time."""
         self.metadata = path / "metadata.sqlite"
         """The metadata store's file."""
         self.reserve = path / "reserve"

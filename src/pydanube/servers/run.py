@@ -175,6 +175,7 @@ async def _open_storage(
         claim_remote=claim_remote,
         manifest=MetadataManifest(store),
         reserve=reserve,
+        cache_path=directory.cache,
         new_journal=partial(
             open_journal, new_id=identity.journal_id, check=identity.check_journal
         ),

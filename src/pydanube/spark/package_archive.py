@@ -26,6 +26,7 @@ ARCHIVED_PACKAGES = (
     "aio",
     "client",
     "model",
+    "objects",
     "reader",
     "schemas",
     "sinks",

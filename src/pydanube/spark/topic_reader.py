@@ -17,6 +17,7 @@ from pydanube.reader.query_positions import Head, Positions, ReaderSchema
 from pydanube.reader.read_options import ReadOptions
 from pydanube.reader.scan_reader import DECODED_COLUMNS, check_schema, read_scan
 from pydanube.reader.scans import Scan, plan_scans
+from pydanube.reader.segment_access import SegmentAccess
 
 
 class ScanPartition(InputPartition):  # type: ignore[misc]
@@ -50,6 +51,7 @@ class TopicReader:
         self._options = options
         self._schema = schema
         self._catalog = connect(options)
+        self._access = SegmentAccess(options.read_through)
         self._conditions: tuple[Condition, ...] = ()
         self._values: DecodingPlanner | None = None
         """How values are decoded; None if they are not read."""
@@ -70,6 +72,7 @@ class TopicReader:
             fail_on_data_loss=self._options.fail_on_data_loss,
             decoding=partition.decoding,
             conditions=self._conditions,
+            access=self._access,
         )
 
     def _plan(
@@ -85,6 +88,7 @@ class TopicReader:
         ranges = topics.find_ranges(
             options, self._catalog, start, end, heads=heads, conditions=conditions
         )
+        self._access.check(ranges.values())
         scans = plan_scans(
             list(ranges.values()),
             scans_min=options.partitions_min,

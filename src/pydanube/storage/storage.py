@@ -9,6 +9,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 
 from pydanube.aio.futures import Done, completion
 from pydanube.aio.tasks import task_scope
@@ -25,11 +26,13 @@ from pydanube.model.errors import (
 from pydanube.model.ids import Epoch, Offset, TopicId
 from pydanube.model.policy import TopicPolicy
 from pydanube.model.segments import SegmentEntry
+from pydanube.objects.addresses import public_options
 from pydanube.objects.store import Objects, wall_clock_us
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.files import Files
 from pydanube.storage.journal import Journal, open_journal
 from pydanube.storage.manifest import Manifest
+from pydanube.storage.range_cache import RangeCache
 from pydanube.storage.remote_segments import RemoteSegments
 from pydanube.storage.replacement import (
     REPLACED_MAX,
@@ -322,6 +325,18 @@ class Storage:
             return ""
         return self._tiers.remote.url(segment.object_name)
 
+    @property
+    def store_options(self) -> dict[str, str]:
+        """The options of the remote store that are not secret."""
+        return public_options(self._config.remote.options)
+
+    @property
+    def objects_url(self) -> str:
+        """The URL of the directory where maintenance writes new segments."""
+        objects = self._objects
+        local = objects.local if isinstance(objects, TieredObjects) else objects
+        return local.url("").rstrip("/")
+
     def save(
         self,
         entry: CursorSaved | SubscriptionDeleted | ProducerOpened | ProducerDeleted,
@@ -542,15 +557,33 @@ def _iso_time(time_us: int) -> str:
     return datetime.fromtimestamp(time_us // 1_000_000, UTC).isoformat()
 
 
-def _remote_segments(objects: Objects) -> RemoteSegments | None:
-    if not isinstance(objects, TieredObjects):
-        return None
-    return RemoteSegments(
-        objects.remote,
-        is_local=objects.is_local,
-        cache=None,
-        requests_max=REMOTE_READS_MAX,
-    )
+@asynccontextmanager
+async def _open_cache(
+    config: StorageConfig, objects: Objects, path: Path | None, read_threads: Executor
+) -> AsyncIterator[SegmentCache]:
+    """Open the cache of segments; *path* is the directory of its part on the disk."""
+    remote, ranges = None, None
+    with ThreadPoolExecutor(1, thread_name_prefix="range cache") as thread:
+        if isinstance(objects, TieredObjects):
+            bytes_max = config.remote.read_cache_bytes_max
+            if path is not None and bytes_max:
+                ranges = RangeCache(path, thread, bytes_max=bytes_max)
+                await ranges.open()
+            remote = RemoteSegments(
+                objects.remote,
+                is_local=objects.is_local,
+                cache=ranges,
+                requests_max=REMOTE_READS_MAX,
+            )
+            objects = objects.local
+        async with open_segment_cache(
+            objects,
+            read_threads,
+            frame_bytes=config.frame_bytes,
+            bytes_max=config.cache_bytes_max,
+            remote=remote,
+        ) as cache:
+            yield cache
 
 
 @asynccontextmanager
@@ -564,6 +597,7 @@ async def open_storage(
     wall_clock: Callable[[], int] = wall_clock_us,
     reserve: Reserve | None = None,
     claim_remote: Callable[[bool], Awaitable[None]] | None = None,
+    cache_path: Path | None = None,
     new_journal: Callable[..., AbstractAsyncContextManager[Journal]] = open_journal,
 ) -> AsyncIterator[Storage]:
     """
@@ -575,7 +609,8 @@ async def open_storage(
 
     With *claim_remote*, segments are uploaded to the remote store of *objects* while
     the storage is open.  Before the first upload, it raises if the store is not this
-    cluster's; its argument says whether segments were uploaded before.
+    cluster's; its argument says whether segments were uploaded before.  What is read
+    from the remote store is cached in the directory *cache_path*, if it is given.
 
     When the context ends, everything that was appended is committed; unsealed messages
     stay in the journal.  An error of the body is raised unchanged.
@@ -591,13 +626,7 @@ async def open_storage(
         ) as read_threads,
     ):
         async with (
-            open_segment_cache(
-                objects.local if isinstance(objects, TieredObjects) else objects,
-                read_threads,
-                frame_bytes=config.frame_bytes,
-                bytes_max=config.cache_bytes_max,
-                remote=_remote_segments(objects),
-            ) as cache,
+            _open_cache(config, objects, cache_path, read_threads) as cache,
             new_journal(files, config.journal, reserve=reserve, clock=clock) as journal,
         ):
             storage = Storage(

@@ -1,7 +1,6 @@
 """Segments that are only in the remote store: which requests reading them makes."""
 
 import asyncio
-import random
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -18,24 +17,16 @@ from support.batches import A_TIME, offsets_of, payloads_of
 from support.corrupt_objects import forget_segments, retry_reads_now
 from support.storages import open_topic, publish, read_all, seal, until
 from support.tiered_worlds import (
+    COUNT,
+    LARGE,
     TieredWorld,
     age_row_groups_ahead,
     expect_local,
+    incompressible,
     row_groups_ahead,
     sealed_topic,
     settle,
 )
-
-LARGE = 64 * 1024
-"""The size of a message that has a row group of its own."""
-
-COUNT = 12
-"""The number of messages of a large segment."""
-
-
-def incompressible(seed, count=COUNT, size=LARGE):
-    chance = random.Random(seed)
-    return [chance.randbytes(size) for _ in range(count)]
 
 
 @pytest.fixture

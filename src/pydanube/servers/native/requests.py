@@ -366,6 +366,8 @@ async def _list_segments(broker: Broker, m: pb.ListSegments) -> pb.Segments:
             if entry.base < end and base < entry.end
         ],
         epoch=facts.epoch,
+        store_options=broker.storage.store_options,
+        objects_url=broker.storage.objects_url,
     )
 
 

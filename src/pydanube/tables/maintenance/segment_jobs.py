@@ -129,7 +129,7 @@ def _collect_keys_of(
 ) -> SegmentKeyCounts:
     without_key = 0
     with open_existing_segment(topic, segment) as file:
-        footer = read_footer(file.metadata.metadata)
+        footer = read_footer(file.parquet.metadata.metadata)
         assert footer is not None
         names = ["key", "offset"]
         tombstones: list[int] = []
@@ -396,5 +396,6 @@ def key_bytes_of(topic: str, segment: Segment) -> int:
     """Return the size of the keys of a segment according to its footer."""
     at = SCHEMA.get_field_index("key")
     with open_existing_segment(topic, segment) as file:
-        groups = [file.metadata.row_group(n) for n in range(file.num_row_groups)]
+        metadata = file.parquet.metadata
+        groups = [metadata.row_group(n) for n in range(metadata.num_row_groups)]
         return sum(group.column(at).total_uncompressed_size for group in groups)

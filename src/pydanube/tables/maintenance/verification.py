@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from pydanube.model.descriptions import Segment
-from pydanube.model.errors import CorruptSegment
-from pydanube.reader.segment_files import open_existing_segment, read_row_groups
-from pydanube.tables.maintenance.object_files import checksum_of
+from pydanube.model.errors import CorruptSegment, ObjectsUnavailable
+from pydanube.reader.segment_files import (
+    SegmentFile,
+    open_existing_segment,
+    open_file_of,
+    read_row_groups,
+)
+from pydanube.wire.files.segment_checksums import file_checksum
 from pydanube.wire.files.segment_format import read_footer
 
 
@@ -31,7 +35,8 @@ def verify(job: VerifyJob) -> str | None:
     """
     segment = job.segment
     try:
-        checksum, byte_count = checksum_of(segment.url)
+        with open_file_of(segment) as bytes_of_segment:
+            checksum, byte_count = file_checksum(bytes_of_segment)
         # Opening the segment names a wrong length.
         is_whole = byte_count == segment.byte_count
         if is_whole and segment.checksum not in (None, checksum):
@@ -41,13 +46,13 @@ def verify(job: VerifyJob) -> str | None:
             )
         with open_existing_segment(job.topic, segment) as file:
             return _problem_of_rows(job, file)
-    except (CorruptSegment, OSError) as error:
+    except (CorruptSegment, ObjectsUnavailable, OSError) as error:
         return str(error)
 
 
-def _problem_of_rows(job: VerifyJob, file: pq.ParquetFile) -> str | None:
+def _problem_of_rows(job: VerifyJob, file: SegmentFile) -> str | None:
     segment = job.segment
-    footer = read_footer(file.metadata.metadata)
+    footer = read_footer(file.parquet.metadata.metadata)
     if footer is None or footer.topic_id != job.topic_id:
         return f"its footer does not name the topic id {job.topic_id}"
     if (footer.base, footer.end, footer.count) != (

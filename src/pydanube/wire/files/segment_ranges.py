@@ -61,6 +61,10 @@ class RangeFile(io.RawIOBase):
         """Return the length of the whole file."""
         return self._size
 
+    def has(self, begin: int, end: int) -> bool:
+        """Return whether the bytes ``begin … end`` can be read."""
+        return self._begin <= begin and end <= self._begin + len(self._data)
+
     def read_buffer(self, byte_count: int) -> pa.Buffer:
         """Return the next *byte_count* bytes, without a copy."""
         return pa.py_buffer(self._take(byte_count))

@@ -430,20 +430,31 @@ class Segment(_message.Message):
     def __init__(self, base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., epoch: _Optional[int] = ..., byte_count: _Optional[int] = ..., url: _Optional[str] = ..., count: _Optional[int] = ..., object_name: _Optional[str] = ..., checksum: _Optional[int] = ..., first_publish_time: _Optional[int] = ..., last_publish_time: _Optional[int] = ..., sealed_at: _Optional[int] = ..., part_checksums: _Optional[bytes] = ..., is_uploaded: bool = ..., remote_url: _Optional[str] = ...) -> None: ...
 
 class Segments(_message.Message):
-    __slots__ = ("topic_id", "segments", "base_offset", "sealed_offset", "end_offset", "epoch")
+    __slots__ = ("topic_id", "segments", "base_offset", "sealed_offset", "end_offset", "epoch", "store_options", "objects_url")
+    class StoreOptionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     SEALED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STORE_OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    OBJECTS_URL_FIELD_NUMBER: _ClassVar[int]
     topic_id: int
     segments: _containers.RepeatedCompositeFieldContainer[Segment]
     base_offset: int
     sealed_offset: int
     end_offset: int
     epoch: int
-    def __init__(self, topic_id: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., base_offset: _Optional[int] = ..., sealed_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+    store_options: _containers.ScalarMap[str, str]
+    objects_url: str
+    def __init__(self, topic_id: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., base_offset: _Optional[int] = ..., sealed_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., epoch: _Optional[int] = ..., store_options: _Optional[_Mapping[str, str]] = ..., objects_url: _Optional[str] = ...) -> None: ...
 
 class ReplaceSegments(_message.Message):
     __slots__ = ("topic", "topic_id", "old", "new")
