@@ -2,6 +2,8 @@
 
 import pytest
 
+from pydanube.spark.jobs import SparkRunner
+from pydanube.tables.export.exporter import Exporter, ExportOptions
 from support.lake_tables import KINDS, catalog_of, data_files, read, table_in
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
@@ -71,6 +73,17 @@ def test_incompatible_columns_are_named(spark, kind, sink):
         wider.save(**write, mergeSchem="true")
     with pytest.raises(Exception, match="n is int64, not string"):
         spark.range(1).selectExpr("'x' AS n").write.save(**write)
+
+
+def test_topic_is_exported_by_tasks(spark, client, broker_url, kind, tmp_path):
+    topic = f"/default/tasks-{kind}"
+    with client.producer(topic) as producer:
+        for base in (0, 1000):
+            producer.send_batch([f"{n:0100}" for n in range(base, base + 1000)])
+    options = ExportOptions(url=broker_url, topic=topic, task_bytes_max=1000)
+    table = table_in(tmp_path, kind)
+    Exporter(options, table, SparkRunner(spark)).export_round()
+    assert sorted(read(table).column("offset").to_pylist()) == list(range(2000))
 
 
 def test_stream_is_written_once(spark, client, broker_url, sink, tmp_path):

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from pydanube.cli import main
 from pydanube.model.errors import BrokerError, InvalidPayload, InvalidRequest
-from pydanube.spark.jobs import SparkRunner, ThreadRunner
+from pydanube.spark.jobs import ThreadRunner
 from pydanube.tables.export.exporter import Exporter, ExportOptions
 from pydanube.tables.export.zero_copy import ZeroCopyExporter
 from pydanube.tables.table_options import UndecodablePolicy
@@ -25,7 +25,7 @@ from support.lake_tables import (
     table_in,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 COUNT = 5000
 
@@ -123,17 +123,6 @@ def test_values_become_columns_and_new_versions_add_some(
     }
     assert [row["_offset"] for row in rows] == list(range(2000))
     assert read_with_polars(table).num_rows == 2000
-
-
-def test_spark_runs_the_tasks(spark, client, broker_url, topic, table):
-    publish(client, topic, 0)
-    publish(client, topic, 1000)
-    Exporter(
-        ExportOptions(url=broker_url, topic=topic, task_bytes_max=1000),
-        table,
-        SparkRunner(spark),
-    ).export_round()
-    assert sorted(read(table).column("offset").to_pylist()) == list(range(2000))
 
 
 def test_partitions_become_one_table(client, broker_url, topic, table):

@@ -9,13 +9,16 @@ import tempfile
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pydanube.cli.main import WITH_PANDAS, app
+from pydanube.cli.main import app
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DANUBE = (sys.executable, "-m", "pydanube.cli.main")
 TIMEOUT_S = 240
+
+STARTING_OTHERS = frozenset({"demo", "bench", "pipeline", "--master"})
+"""The words of commands that start brokers or Spark."""
 
 
 def environment(url: str = "", **variables: str) -> dict[str, str]:
@@ -33,7 +36,7 @@ def danube(
     It runs in this process, which saves half a second, unless it starts others.
     """
     data = stdin.encode() if isinstance(stdin, str) else stdin
-    if not WITH_PANDAS.isdisjoint(arguments):
+    if not STARTING_OTHERS.isdisjoint(arguments):
         done = subprocess.run(
             [*DANUBE, *arguments],
             check=False,
