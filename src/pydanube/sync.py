@@ -427,6 +427,9 @@ class Client(Facade):
     read = iterating(aio.Client.read)
     describe_broker = blocking(aio.Client.describe_broker)
 
+    create_backup = blocking(aio.Client.create_backup)
+    describe_backup = blocking(aio.Client.describe_backup)
+
     create_topic = blocking(aio.Client.create_topic)
     delete_topic = blocking(aio.Client.delete_topic)
     topics = blocking(aio.Client.topics)

@@ -21,6 +21,7 @@ PAGES = [
     "docs/guide/schemas.md",
     "docs/guide/lakehouse.md",
     "docs/guide/maintenance.md",
+    "docs/guide/backup.md",
 ]
 
 

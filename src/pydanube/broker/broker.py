@@ -12,6 +12,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from pydanube.broker.backups import Backups, Snapshots
 from pydanube.broker.catalog import Catalog
 from pydanube.broker.consumer_registry import ConsumerRegistry
 from pydanube.broker.counts import Counts
@@ -73,6 +74,7 @@ class Broker:
         self.broker_id = broker_id
         self.storage = storage
         self.counts = Counts()
+        self.backups: Backups | None = None
         self.batcher = MessageBatcher(loop, batch_bytes_max=batch_bytes_max)
         """Publishes single messages to any topic."""
         self.consumer_registry = ConsumerRegistry(store)
@@ -164,11 +166,13 @@ async def open_broker(
     batch_bytes_max: int = BATCH_BYTES_MAX,
     staging_files: Files | None = None,
     staging: StagingConfig = StagingConfig(),  # noqa: B008  # It is immutable.
+    snapshots: Snapshots | None = None,
 ) -> AsyncIterator[Broker]:
     """
     Open a broker on *store* and *storage*.
 
     Staged batches are kept in *staging_files*, or in memory if there are none.
+    *snapshots* is *store* if it can copy itself; without it there are no backups.
 
     Topics with messages that are not sealed are opened at once, the others on first
     use.  On exit the broker is drained.
@@ -189,13 +193,18 @@ async def open_broker(
         opening = None
         if storage.uploader is not None:
             opening = tasks.create_task(_open_backlog(broker, store, storage.uploader))
+        files = MemoryFiles() if staging_files is None else staging_files
+        if snapshots is not None:
+            broker.backups = Backups(
+                snapshots, storage, files, tasks, wall_clock_us=wall_clock_us
+            )
         try:
             async with open_staging(
                 broker.topics,
                 broker.schemas,
                 store,
                 storage,
-                MemoryFiles() if staging_files is None else staging_files,
+                files,
                 config=staging,
                 clock=asyncio.get_running_loop().time,
                 wall_clock_us=wall_clock_us,
@@ -204,6 +213,8 @@ async def open_broker(
         finally:
             if opening is not None:
                 opening.cancel()
+            if broker.backups is not None:
+                broker.backups.cancel()
             await broker.drain()
             for topic in broker.topics.opened.values():
                 topic.close(Draining("the broker is stopping (draining)"))

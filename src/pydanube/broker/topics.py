@@ -313,6 +313,7 @@ class Topics:
             TopicNotFound: There is no such topic.
             SubscriptionInUse: It has producers or consumers and *force* is false.
             TopicHeld: A retention hold keeps its segments and *force* is false.
+            BackupRunning: A backup is being made.
             InvalidRequest: It is a partition of a partitioned topic.
         """
         async with self.lock:
@@ -327,6 +328,7 @@ class Topics:
 
     async def _remove_names(self, name: TopicName, *, force: bool) -> list[Topic]:
         """Remove a name and its partitions from the catalog; return the topics."""
+        self._storage.check_may_remove()
         await self._catalog.check_not_a_partition(name)
         stored = await self._catalog.find_partitioned(name)
         names = [name] if stored is None else names_of(name, stored.value)

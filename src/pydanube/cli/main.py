@@ -25,6 +25,8 @@ SUMMARIES = {
     "Broker": {
         "broker": "Start a broker.",
         "recover": "Repair a data directory that is damaged or incomplete.",
+        "backup": "Back up a running broker to a directory or an object store, and "
+        "restore it.",
         "demo": "Run a demonstration of the whole system on real data.",
         "bench": "Measure throughput and latency on this machine.",
     },

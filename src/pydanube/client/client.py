@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, TypeVar, Unpack, overload
 from urllib.parse import urlsplit
 
+from pydanube.client.backups import BackupRequests
 from pydanube.client.connection import BrokerConnection
 from pydanube.client.consumer import Consumer
 from pydanube.client.dead_letters import DeadLetters
@@ -122,7 +123,11 @@ def parse_url(url: str) -> tuple[str, int]:
 
 
 class Client(
-    NamespaceRequests, RetentionRequests, StorageRequests, SubscriptionRequests
+    NamespaceRequests,
+    RetentionRequests,
+    StorageRequests,
+    SubscriptionRequests,
+    BackupRequests,
 ):
     """
     A client of one broker; made by ``connect``.

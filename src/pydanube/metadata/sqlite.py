@@ -109,6 +109,28 @@ class SqliteStore(MetadataStore):
         """Raise the store's revision to *revision*, if it is lower."""
         await self._run(lambda: self._file.raise_revision(revision))
 
+    async def snapshot(self, path: Path, then: Callable[[], R]) -> R:
+        """
+        Write the present content to the new file *path*; return what *then* returns.
+
+        *then* is called in the event loop before the loop learns of any change that is
+        made after this snapshot.
+        """
+        after: asyncio.Future[R] = self._loop.create_future()
+
+        def call() -> None:
+            try:
+                after.set_result(then())
+            except Exception as error:  # noqa: BLE001  # The caller gets it.
+                after.set_exception(error)
+
+        def work() -> None:
+            self._file.copy_to(path)
+            self._loop.call_soon_threadsafe(call)
+
+        await self._run(work)
+        return await after
+
     async def _get(self, path: str) -> Stored[bytes] | None:
         return await self._run(lambda: self._file.get(path))
 
@@ -185,6 +207,9 @@ class _StoreFile:
             (max(prefix, after), end, -1 if limit is None else limit),
         )
         return [(path, Stored(value, revision)) for path, value, revision in rows]
+
+    def copy_to(self, path: Path) -> None:
+        self._connection.execute("VACUUM INTO ?", (str(path),))
 
     def raise_revision(self, revision: int) -> None:
         with self._transaction():

@@ -131,6 +131,29 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BackupProgress:
+    """The last backup that a broker has made since its start, or is making."""
+
+    id: str = ""
+    """Empty if there was none."""
+    url: str = ""
+    """The object store that it is written to."""
+    is_running: bool = False
+    error: str = ""
+    """Why it failed."""
+    segment_count: int = 0
+    segments_done: int = 0
+    """How many of these are in the backup."""
+    segments_shared: int = 0
+    """How many of these an earlier backup had stored already."""
+    byte_count: int = 0
+    """The size of the state that is backed up."""
+    bytes_done: int = 0
+    damaged: tuple[str, ...] = ()
+    """Segments that cannot be read, so the backup lacks them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerDescription:
     """A broker's description of itself."""
 

@@ -158,6 +158,10 @@ class SubscriptionInUse(Conflict):
     """The subscription or topic has consumers or producers, so it cannot be deleted."""
 
 
+class BackupRunning(Conflict):
+    """A backup is being made, and keeps all segments until it is finished."""
+
+
 class TopicHeld(Conflict):
     """The topic has retention holds, so it cannot be changed or deleted."""
 
@@ -271,6 +275,10 @@ class NewerJournal(CorruptJournal):
 
 class InconsistentDirectory(Corrupt):
     """A part of the data directory is missing, outdated or from another directory."""
+
+
+class CorruptBackup(Corrupt):
+    """A backup is damaged or has an unknown format; nothing was restored."""
 
 
 class CorruptStage(Corrupt):

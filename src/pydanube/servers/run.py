@@ -119,6 +119,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 batch_bytes_max=batch_bytes_max(config.listen.frame_bytes_max),
                 staging_files=DirectoryFiles(directory.staging),
                 staging=config.staging,
+                snapshots=store,
             ) as broker,
             open_native_server(broker, config.listen) as server,
             listen(server, host, config.listen.stream_port) as stream_port,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Protocol
 
+from pydanube.model.errors import BackupRunning
 from pydanube.model.ids import TopicId
 from pydanube.model.segments import SegmentEntry
 
@@ -43,3 +46,67 @@ class Manifest(Protocol):
         Raises:
             TopicFenced: The topic has a newer epoch than *epoch*.
         """
+
+
+class HoldableManifest(Manifest):
+    """A manifest that refuses to remove segments while a backup copies them."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.is_held = False
+        self._manifest = manifest
+        self._removals = asyncio.Lock()
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """
+        Refuse removals during the body; those that have begun end before it.
+
+        Raises:
+            BackupRunning: It is held already.
+        """
+        if self.is_held:
+            raise BackupRunning("a backup is being made; only one runs at a time")
+        self.is_held = True
+        try:
+            async with self._removals:
+                pass
+            yield
+        finally:
+            self.is_held = False
+
+    def check_not_held(self) -> None:
+        """
+        Raise if segments must not be removed now.
+
+        Raises:
+            BackupRunning: They must not.
+        """
+        if self.is_held:
+            raise BackupRunning(
+                "a backup is being made and keeps all segments; try again when it is "
+                "finished ('danube backup status')"
+            )
+
+    async def load(self, topic_id: TopicId) -> tuple[SegmentEntry, ...]:
+        return await self._manifest.load(topic_id)
+
+    def all_segments(self) -> AsyncIterator[tuple[TopicId, SegmentEntry]]:
+        return self._manifest.all_segments()
+
+    async def held_topics(self) -> set[TopicId]:
+        return await self._manifest.held_topics()
+
+    async def change(
+        self,
+        topic_id: TopicId,
+        epoch: int,
+        *,
+        removed: Sequence[SegmentEntry] = (),
+        added: Sequence[SegmentEntry] = (),
+    ) -> None:
+        if not removed:
+            await self._manifest.change(topic_id, epoch, added=added)
+            return
+        async with self._removals:
+            self.check_not_held()
+            await self._manifest.change(topic_id, epoch, removed=removed, added=added)

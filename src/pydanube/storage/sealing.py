@@ -38,7 +38,7 @@ from pydanube.model.segments import SegmentEntry
 from pydanube.objects.store import Objects
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.journal import Journal
-from pydanube.storage.manifest import Manifest
+from pydanube.storage.manifest import HoldableManifest
 from pydanube.storage.retention import plan_drops
 from pydanube.storage.segments import encode_segment, publish_times_of
 from pydanube.storage.topic_log import TailMemory, TopicLog
@@ -168,7 +168,7 @@ class Sealer:
         *,
         journal: Journal,
         objects: Objects,
-        manifest: Manifest,
+        manifest: HoldableManifest,
         executor: Executor,
         clock: Callable[[], float],
         wall_clock: Callable[[], int],
@@ -518,6 +518,8 @@ class Sealer:
             JournalFailed: The cursors are not on disk; nothing was dropped.
         """
         async with topic_log.maintenance:
+            if self._manifest.is_held:
+                return ()
             drops = self.plan_retention(topic_log, topic_log.retention)
             if not drops:
                 return ()

@@ -31,7 +31,7 @@ from pydanube.objects.store import Objects, wall_clock_us
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.files import Files
 from pydanube.storage.journal import Journal, open_journal
-from pydanube.storage.manifest import Manifest
+from pydanube.storage.manifest import HoldableManifest, Manifest
 from pydanube.storage.range_cache import RangeCache
 from pydanube.storage.remote_segments import RemoteSegments
 from pydanube.storage.replacement import (
@@ -49,6 +49,7 @@ from pydanube.storage.tiered_objects import TieredObjects
 from pydanube.storage.topic_log import TailMemory, TopicLog
 from pydanube.storage.uploading import Uploader
 from pydanube.wire.batches import BatchFrame
+from pydanube.wire.buffer import Buffer
 from pydanube.wire.files.journal_format import (
     CursorSaved,
     Entry,
@@ -83,7 +84,7 @@ class Storage:
         config: StorageConfig,
         journal: Journal,
         objects: Objects,
-        manifest: Manifest,
+        manifest: HoldableManifest,
         *,
         cache: SegmentCache,
         seal_thread: Executor,
@@ -314,6 +315,33 @@ class Storage:
         # Without the record, only the detection of lost metadata is weaker.
         with suppress(BrokerError):
             self.journal.append(MetadataRevision(revision), None, sync=False)
+
+    def keeping_segments(self) -> AbstractAsyncContextManager[None]:
+        """
+        Remove no segment during the body, neither by retention nor by deletion.
+
+        Raises:
+            BackupRunning: Segments are being kept already.
+        """
+        return self._manifest.held()
+
+    def check_may_remove(self) -> None:
+        """
+        Raise if no segment may be removed now.
+
+        Raises:
+            BackupRunning: A backup is being made.
+        """
+        self._manifest.check_not_held()
+
+    async def read_segment(self, segment: SegmentEntry) -> Buffer | None:
+        """
+        Return all bytes of a segment's object; None if it does not exist.
+
+        Raises:
+            ObjectsUnavailable: The object store does not answer.
+        """
+        return await self._objects.read(segment.object_name)
 
     def segment_url(self, segment: SegmentEntry) -> str:
         """Return the URL of the local copy of *segment*, or of the remote copy."""
@@ -633,7 +661,7 @@ async def open_storage(
                 config,
                 journal,
                 objects,
-                manifest,
+                HoldableManifest(manifest),
                 cache=cache,
                 seal_thread=seal_thread,
                 claim_remote=claim_remote,

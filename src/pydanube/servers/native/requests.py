@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import Message
 
+from pydanube.broker.backups import Backups
 from pydanube.broker.broker import Broker
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.ids import TopicId
@@ -50,6 +51,8 @@ from pydanube.wire.native.messages import (
 )
 from pydanube.wire.pb import stream_pb2 as pb
 
+BACKUP_OPTIONS_MAX = 100
+"""The maximum number of options of an object store in a request."""
 HOLD_REASON_LENGTH_MAX = 1000
 PAGE_MAX = 5000
 """The maximum number of names or descriptions in one answer, to fit into a frame."""
@@ -533,3 +536,24 @@ async def _bind_schema(broker: Broker, m: pb.BindSchema) -> None:
 async def _topic_schema(broker: Broker, m: pb.GetTopicSchema) -> pb.TopicSchemaAnswer:
     schema = (await broker.catalog.get(TopicName.parse(m.topic))).schema
     return pb.TopicSchemaAnswer(schema=to_wire(pb.TopicSchema, schema))
+
+
+def _backups_of(broker: Broker) -> Backups:
+    if broker.backups is None:
+        raise InvalidRequest("this broker has no data directory to back up")
+    return broker.backups
+
+
+@REQUESTS.handler(pb.CreateBackup)
+async def _create_backup(broker: Broker, m: pb.CreateBackup) -> pb.BackupProgress:
+    if len(m.options) > BACKUP_OPTIONS_MAX:
+        raise InvalidRequest(
+            f"{len(m.options)} options are too many; at most {BACKUP_OPTIONS_MAX}"
+        )
+    begun = _backups_of(broker).begin(m.url, dict(m.options))
+    return to_wire(pb.BackupProgress, begun)
+
+
+@REQUESTS.handler(pb.DescribeBackup)
+async def _describe_backup(broker: Broker, m: pb.DescribeBackup) -> pb.BackupProgress:
+    return to_wire(pb.BackupProgress, _backups_of(broker).progress)

@@ -1359,3 +1359,46 @@ class SegmentsEvicted(_message.Message):
     count: int
     byte_count: int
     def __init__(self, count: _Optional[int] = ..., byte_count: _Optional[int] = ...) -> None: ...
+
+class CreateBackup(_message.Message):
+    __slots__ = ("url", "options")
+    class OptionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    URL_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    url: str
+    options: _containers.ScalarMap[str, str]
+    def __init__(self, url: _Optional[str] = ..., options: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class DescribeBackup(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class BackupProgress(_message.Message):
+    __slots__ = ("id", "url", "is_running", "error", "segment_count", "segments_done", "segments_shared", "byte_count", "bytes_done", "damaged")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    URL_FIELD_NUMBER: _ClassVar[int]
+    IS_RUNNING_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_DONE_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_SHARED_FIELD_NUMBER: _ClassVar[int]
+    BYTE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_DONE_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    url: str
+    is_running: bool
+    error: str
+    segment_count: int
+    segments_done: int
+    segments_shared: int
+    byte_count: int
+    bytes_done: int
+    damaged: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., url: _Optional[str] = ..., is_running: bool = ..., error: _Optional[str] = ..., segment_count: _Optional[int] = ..., segments_done: _Optional[int] = ..., segments_shared: _Optional[int] = ..., byte_count: _Optional[int] = ..., bytes_done: _Optional[int] = ..., damaged: _Optional[_Iterable[str]] = ...) -> None: ...

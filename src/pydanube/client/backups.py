@@ -1,0 +1,41 @@
+"""The operations of a client on backups of the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydanube.client.requester import Requester
+from pydanube.model.descriptions import BackupProgress
+from pydanube.wire.native.messages import from_wire
+from pydanube.wire.pb import stream_pb2 as pb
+
+
+class BackupRequests(Requester):
+    """The operations of ``Client`` on backups of the broker."""
+
+    async def create_backup(
+        self, url: str, options: Mapping[str, str] | None = None
+    ) -> BackupProgress:
+        """
+        Begin a backup of the broker to the object store at *url*.
+
+        The broker makes it while it goes on serving; ``describe_backup`` tells how far
+        it is.  The backup has the state of a moment after this call: everything that
+        was acknowledged before the call is in it.  Until it is finished, the broker
+        removes no segments and deletes no topics.
+
+        Args:
+            url: For example ``s3://bucket/prefix`` or ``fs:///directory``; the broker
+                opens it, with its own credentials.
+            options: Options of the store, without credentials.
+
+        Raises:
+            BackupRunning: A backup is being made.
+            InvalidConfig: The broker cannot open the store.
+        """
+        request = pb.CreateBackup(url=url, options=options or {})
+        return from_wire(BackupProgress, await self.request(request))
+
+    async def describe_backup(self) -> BackupProgress:
+        """Return the progress of the last backup since the broker's start."""
+        return from_wire(BackupProgress, await self.request(pb.DescribeBackup()))

@@ -1,0 +1,205 @@
+"""Backups of a broker under load, and their restoring."""
+
+import asyncio
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from pydanube.cli.main import app
+from pydanube.model.errors import BackupRunning, CorruptBackup, NotFound
+from pydanube.objects.directory import DirectoryObjects
+from pydanube.servers.restore import choose_backup, restore_backup
+from support.directories import publish, serving
+
+TOPIC = "/default/orders"
+SEALING = {"storage__seal_age_s": 0.0, "storage__seal_interval_s": 0.001}
+
+
+async def backed_up(client, url):
+    await client.create_backup(url)
+    async with asyncio.timeout(60):
+        while (progress := await client.describe_backup()).is_running:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    return progress
+
+
+async def until_sealed(client, topic, offset):
+    async with asyncio.timeout(60):
+        while (await client.segments(topic)).sealed_offset < offset:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def read(client, topic):
+    return {
+        each.id.offset: each.payload
+        async for batch in client.read(topic)
+        for each in batch
+    }
+
+
+@pytest.fixture
+def data(tmp_path):
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def store(tmp_path):
+    return tmp_path / "backups"
+
+
+@pytest.fixture
+def restored(tmp_path):
+    return tmp_path / "restored"
+
+
+async def restore(store, path, backup_id=None):
+    objects = DirectoryObjects(store)
+    await restore_backup(objects, await choose_backup(objects, backup_id), path)
+
+
+async def test_backup_has_what_was_acknowledged_before_it(data, store, restored):
+    async with serving(data, **SEALING) as client:
+        await publish(client, TOPIC, b"0", b"1", b"2")
+        await until_sealed(client, TOPIC, 3)
+    async with serving(data) as client:
+        await publish(client, TOPIC, b"3")
+        async with client.consumer(
+            TOPIC, subscription="billing", start="earliest"
+        ) as consumer:
+            for _ in range(2):
+                await consumer.ack(await consumer.receive())
+        progress = await backed_up(client, store.as_uri().replace("file", "fs"))
+        assert progress.error == ""
+        assert progress.segments_done == progress.segment_count > 0
+        assert progress.bytes_done == progress.byte_count
+        await publish(client, TOPIC, b"later")
+    await restore(store, restored)
+    async with serving(restored) as client:
+        assert await read(client, TOPIC) == {0: b"0", 1: b"1", 2: b"2", 3: b"3"}
+        async with client.consumer(TOPIC, subscription="billing") as consumer:
+            assert (await consumer.receive()).payload == b"2"
+        assert await publish(client, TOPIC, b"next") == [4]
+
+
+async def test_backups_during_traffic_hold_all_that_was_acknowledged(
+    data, store, tmp_path
+):
+    acknowledged = 0
+    at_least = []
+
+    async def produce(client):
+        nonlocal acknowledged
+        async with client.producer(TOPIC) as producer:
+            while True:
+                await producer.send(b"%d" % acknowledged)
+                acknowledged += 1
+
+    async with serving(data, **SEALING) as client, asyncio.TaskGroup() as tasks:
+        await client.create_topic(TOPIC)
+        producing = tasks.create_task(produce(client))
+        for _ in range(5):
+            before = acknowledged
+            progress = await backed_up(client, f"fs://{store}")
+            assert progress.error == ""
+            at_least.append((progress.id, before))
+        producing.cancel()
+    assert at_least[-1][1] > at_least[0][1]
+    for backup_id, before in at_least:
+        path = tmp_path / backup_id
+        await restore(store, path, backup_id)
+        async with serving(path) as client:
+            found = await read(client, TOPIC)
+        assert found == {at: b"%d" % at for at in range(len(found))}
+        assert len(found) >= before
+
+
+async def test_second_backup_shares_the_segments_of_the_first(data, store):
+    async with serving(data, **SEALING) as client:
+        await publish(client, TOPIC, b"0")
+        await until_sealed(client, TOPIC, 1)
+        first = await backed_up(client, f"fs://{store}")
+        await publish(client, TOPIC, b"1")
+        await until_sealed(client, TOPIC, 2)
+        second = await backed_up(client, f"fs://{store}")
+    assert first.segments_shared == 0
+    assert (second.segments_shared, second.segment_count) == (1, 2)
+
+
+async def test_no_segment_is_removed_during_a_backup(data, store):
+    settings = SEALING | {"storage__retention_interval_s": 0.001}
+    async with serving(data, **settings) as client:
+        await client.create_topic(TOPIC, retention_bytes_max=1)
+        for number in range(5):
+            await publish(client, TOPIC, b"%d" % number)
+            progress = await backed_up(client, f"fs://{store}/{number}")
+            assert (progress.error, progress.damaged) == ("", ())
+
+
+async def test_topic_is_not_deleted_during_a_backup(data, store):
+    async with serving(data, **SEALING) as client:
+        await publish(client, TOPIC, b"0")
+        await until_sealed(client, TOPIC, 1)
+        await client.create_backup(f"fs://{store}")
+        with pytest.raises(BackupRunning):
+            await client.create_backup(f"fs://{store}")
+        with pytest.raises(BackupRunning):
+            await client.delete_topic(TOPIC)
+
+
+async def test_damaged_segment_is_named_and_left_out(data, store, restored):
+    async with serving(data, **SEALING) as client:
+        await publish(client, TOPIC, b"0")
+        await until_sealed(client, TOPIC, 1)
+        (segment,) = (data / "objects/default/orders").glob("*.parquet")
+        segment.write_bytes(b"x" * segment.stat().st_size)
+        progress = await backed_up(client, f"fs://{store}")
+    assert progress.error == ""
+    assert progress.damaged == (f"default/orders/{segment.name}",)
+    await restore(store, restored)
+
+
+async def test_store_of_another_cluster_is_refused(data, store, tmp_path):
+    async with serving(data) as client:
+        await backed_up(client, f"fs://{store}")
+    async with serving(tmp_path / "other") as client:
+        progress = await backed_up(client, f"fs://{store}")
+    assert "backups of another cluster" in progress.error
+
+
+async def test_damaged_backup_is_not_restored(data, store, restored):
+    async with serving(data) as client:
+        await publish(client, TOPIC, b"0")
+        await backed_up(client, f"fs://{store}")
+    (journal,) = store.glob("backups/*/files/journal/*")
+    content = bytearray(journal.read_bytes())
+    content[-1] ^= 1
+    journal.write_bytes(content)
+    with pytest.raises(CorruptBackup, match="is not as the backup"):
+        await restore(store, restored)
+    assert list(restored.iterdir()) == []
+
+
+async def test_unfinished_backup_is_not_found(data, store, restored):
+    async with serving(data) as client:
+        progress = await backed_up(client, f"fs://{store}")
+    (store / "backups" / progress.id / "backup.json").unlink()
+    with pytest.raises(NotFound):
+        await restore(store, restored)
+
+
+def test_commands_make_list_and_restore_a_backup(broker_url, store, restored):
+    def run(*words):
+        done = CliRunner().invoke(app, ["backup", *words, "--format", "json"])
+        assert done.exit_code == 0, done.stderr
+        return json.loads(done.stdout)
+
+    made = run("create", str(store), "--url", broker_url)
+    assert run("status", "--url", broker_url)["id"] == made["id"]
+    (listed,) = run("list", str(store))
+    assert listed["id"] == made["id"]
+    restore = ("restore", f"fs://{store}", "--data-dir", str(restored))
+    assert run(*restore)["id"] == made["id"]
+    refused = CliRunner().invoke(app, ["backup", *restore])
+    assert refused.exit_code == 2
+    assert "is not empty" in refused.stderr
