@@ -71,8 +71,15 @@ class IcebergLocation:
         return path, self.io.new_output(path).create()
 
     def describe(
-        self, path: str, partition: PartitionValues, metadata: Any
+        self,
+        path: str,
+        partition: PartitionValues,
+        metadata: Any,
+        byte_count: int | None = None,
     ) -> DataFile:
+        """Describe a data file; *metadata* is its footer."""
+        if byte_count is None:
+            byte_count = len(self.io.new_input(path))
         statistics = data_file_statistics_from_parquet_metadata(
             metadata,
             compute_statistics_plan(self.columns, dict(self.properties)),
@@ -87,7 +94,7 @@ class IcebergLocation:
             file_path=path,
             file_format=FileFormat.PARQUET,
             partition=Record(*values),
-            file_size_in_bytes=len(self.io.new_input(path)),
+            file_size_in_bytes=byte_count,
             sort_order_id=None,
             spec_id=self.spec.spec_id,
             equality_ids=None,
@@ -162,12 +169,6 @@ def _rows(table: Table, task: FileScanTask) -> Iterator[pa.RecordBatch]:
     # Not with pyiceberg, which reads a null list as an empty one.
     with table.io.new_input(task.file.file_path).open() as source:
         yield from pq.ParquetFile(source).iter_batches(use_threads=False)
-
-
-def footer(io: FileIO, path: str) -> Any:
-    """Return the footer of the Parquet file at *path*."""
-    with io.new_input(path).open() as source:
-        return pq.read_metadata(source)
 
 
 def rewrite(

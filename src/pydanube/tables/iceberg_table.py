@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow as pa
+from pyarrow.parquet import FileMetaData
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
@@ -40,6 +41,16 @@ APP_VERSION_PROPERTY = "danube.mark."
 """The prefix of the properties that store the versions of applications."""
 
 _NO_RETRIES = {"commit.retry.num-retries": "0"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExternalFile:
+    """A Parquet file that becomes a data file of a table where it is."""
+
+    url: str
+    partition: PartitionValues
+    footer: FileMetaData
+    byte_count: int
 
 
 @dataclass(frozen=True)
@@ -118,12 +129,13 @@ class IcebergLakeTable(LakeTable):
         schema: pa.Schema,
         options: WriteOptions,
         properties: Mapping[str, str],
-        files: Sequence[tuple[str, PartitionValues]],
+        files: Sequence[ExternalFile],
     ) -> list[DataFile]:
         """
         Return *files*, which are outside of the table's location, ready for a commit.
 
-        Their columns have no field ids, so the table gets a name mapping.
+        They are not opened, because the catalog may have no access to them.  Their
+        columns have no field ids, so the table gets a name mapping.
         """
         self.prepare(schema, options, properties)
         with self._required() as table:
@@ -135,8 +147,8 @@ class IcebergLakeTable(LakeTable):
                     )
             location = _location_of(table)
         return [
-            location.describe(path, partition, iceberg_files.footer(location.io, path))
-            for path, partition in files
+            location.describe(each.url, each.partition, each.footer, each.byte_count)
+            for each in files
         ]
 
     def compact(self, *, file_bytes: int, plan_only: bool = False) -> CompactionResult:

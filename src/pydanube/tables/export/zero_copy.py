@@ -2,7 +2,9 @@
 Zero-copy export: the segments of a topic become data files of an Iceberg table.
 
 A retention hold on the topic first protects its segments from retention and compaction.
-Then each segment is registered in the table at its present location.
+Then each segment is registered in the table at its present location: in the remote
+object store if it is uploaded, otherwise in the broker's directory.  The hold also
+keeps local files from being evicted.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from pydanube.tables.export.exporter import (
     commit_ranges,
 )
 from pydanube.tables.export.table_columns import PARTITION, TableColumns, TableLayout
-from pydanube.tables.iceberg_table import IcebergLakeTable
+from pydanube.tables.iceberg_table import ExternalFile, IcebergLakeTable
 from pydanube.tables.table_options import PartitionField, WriteOptions
 
 HOLD = "lakehouse "
@@ -132,8 +134,17 @@ class ZeroCopyExporter(TopicExporter):
             partition = (split_name(each.topic)[1],) if is_partitioned else ()
             for segment in each.segments:
                 # The table copies the statistics of the footer.
-                with open_existing_segment(each.topic, segment):
-                    files.append((segment.url, partition))
+                with open_existing_segment(each.topic, segment) as file:
+                    footer = file.parquet.metadata
+                files.append(
+                    ExternalFile(
+                        # Every engine can read the remote copy, and it is not evicted.
+                        url=segment.remote_url or segment.url,
+                        partition=partition,
+                        footer=footer,
+                        byte_count=segment.byte_count,
+                    )
+                )
         described = self._table.describe_external_files(
             TableColumns(TableLayout.ZERO_COPY, is_partitioned).table_schema(),
             WriteOptions(
