@@ -55,6 +55,9 @@ class Link:
     been executed, or is executed later, or never.
     """
 
+    supports_listing = True
+    supports_put_if_absent = True
+
     def __init__(self, objects: Objects, rng: Random, error_rate: float = 0.0) -> None:
         self.is_cut = False
         """Whether the process is dead: nothing is executed any more."""

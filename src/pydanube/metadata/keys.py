@@ -16,6 +16,7 @@ from pydanube.metadata.records import (
     DeletedTopicRecord,
     HoldRecord,
     JournalRecord,
+    JournalSessionRecord,
     NamespaceRecord,
     PartitionedTopicRecord,
     QueryRecord,
@@ -37,6 +38,9 @@ CLUSTER = key_of("/cluster", ClusterRecord)
 
 JOURNAL = key_of("/journal", JournalRecord)
 """A position up to which the journal is on disk."""
+
+JOURNAL_SESSIONS = prefix_of("/journals/", JournalSessionRecord)
+"""``/journals/{session number, 20 digits}``"""
 
 LAST_TOPIC_ID = key_of("/counters/topic-id", int)
 """The highest topic number that was ever assigned."""
@@ -85,6 +89,11 @@ SCHEMA_IDS = prefix_of("/schemas/ids/", str)
 
 SCHEMA_VERSIONS = prefix_of("/schemas/versions/", SchemaVersionRecord)
 """``/schemas/versions/{schema id}/{version, 20 digits}``"""
+
+
+def journal_session(number: int) -> Key[JournalSessionRecord]:
+    """Return the key of a session of the object journal."""
+    return JOURNAL_SESSIONS.key(f"{number:020d}")
 
 
 def topic(name: TopicName) -> Key[TopicRecord]:

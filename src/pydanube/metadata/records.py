@@ -43,6 +43,21 @@ class JournalRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The position in the file, in bytes."""
 
 
+class JournalSessionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A session of an object journal; its number is in the key."""
+
+    session_id: str
+    """32 hexadecimal digits; also in every object that the session wrote."""
+    prefix: str
+    """The prefix of the names of its objects."""
+    first: int
+    """The first group that is still needed."""
+    end: int | None = None
+    """The number of the fence, if the session is known to be fenced."""
+    is_frozen: bool = False
+    """Whether another session is taking over or has taken over."""
+
+
 class NamespaceRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A namespace, and the limits and retention of its topics."""
 

@@ -84,6 +84,13 @@ class Journal(ABC):
         never waits; callers that append a lot must await wait_for_room() first.
     """
 
+    outlives_disk = False
+    """
+    Whether the journal survives the loss of the broker's disk.
+
+    Then a message counts as sealed for the journal when its segment is uploaded.
+    """
+
     def __init__(
         self,
         config: JournalConfig,

@@ -39,6 +39,7 @@ from pydanube.model.errors import (
     BrokerError,
     Closed,
     DiskFull,
+    InvalidConfig,
     JournalFailed,
     MetadataUnavailable,
     ObjectsUnavailable,
@@ -76,8 +77,12 @@ from pydanube.wire.files.journal_format import Batch, Entry, SnapshotEnd, TopicS
 
 log = logging.getLogger(__name__)
 
-ROOT = "journal/"
-"""The prefix of the names of all objects of the journal."""
+ROOT = ".journal/"
+"""
+The prefix of the names of all objects of the journal.
+
+No namespace has this name, and table readers ignore names that begin with a dot.
+"""
 LAZY_S = 1.0
 """How long entries wait that nobody waits for."""
 CLOSE_S = 30.0
@@ -103,6 +108,8 @@ class _Put:
 
 class ObjectJournal(Journal):
     """A journal in an object store; see open_object_journal()."""
+
+    outlives_disk = True
 
     def __init__(
         self,
@@ -448,6 +455,10 @@ class ObjectJournal(Journal):
 
     async def _remove_leftovers(self) -> None:
         """Remove the objects before the first ones of all sessions."""
+        if not self._objects.supports_listing:
+            # Nothing refers to them.
+            await self._forget_empty()
+            return
         for session in self._known:
             names = await self._objects.names(session.prefix)
             end = session.object_name(session.first)
@@ -521,7 +532,13 @@ async def open_object_journal(
     does not answer for *close_s*.
 
     Raises: As take_over().
+        InvalidConfig: The store does not support put_if_absent().
     """
+    if not objects.supports_put_if_absent:
+        raise InvalidConfig(
+            "the object store of the journal cannot store an object only if it is "
+            "absent, which fencing needs; use another store"
+        )
     recovered = await take_over(
         objects,
         sessions,

@@ -465,6 +465,9 @@ class Sealer:
         return segment
 
     async def _append_sealed(self, topic_log: TopicLog, segment: SegmentEntry) -> None:
+        if self._journal.outlives_disk:
+            # The log does this when the segment is uploaded.
+            return
         entry = TopicSealed(topic_log.topic_id, Offset(segment.end))
         try:
             await completion(partial(self._journal.append, entry))
@@ -480,6 +483,8 @@ class Sealer:
     def _sealed_offset_of(self, topic_id: TopicId) -> int | None:
         topic_log = self._logs.get(topic_id)
         if topic_log is not None:
+            if self._journal.outlives_disk:
+                return topic_log.uploaded_offset
             return topic_log.sealed_offset
         state = self._journal.state.topics.get(topic_id)
         return None if state is None else state.sealed_offset

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -61,6 +62,8 @@ from pydanube.wire.files.journal_format import (
     TopicOpened,
 )
 from pydanube.wire.files.segment_format import object_prefix, parse_object_name
+
+log = logging.getLogger(__name__)
 
 PROBLEMS_MAX = 10
 """The most topics named among the problems of storage."""
@@ -158,9 +161,25 @@ class Storage:
                 than the journal and the manifest, which must be older copies.
         """
         assert topic_id not in self.logs, f"topic {topic_id} is open already"
-        segments = await self._manifest.load(topic_id)
+        recorded = await self._manifest.load(topic_id)
+        segments = await self._without_lost(recorded)
         frames, sealed_offset, end_offset = self._find_unsealed(topic_id, segments)
-        await self._check_objects(topic_id, str(name), segments, end_offset)
+        await self._check_objects(topic_id, str(name), recorded, end_offset)
+        lost = recorded[len(segments) :]
+        if lost:
+            if sealed_offset > lost[0].base:
+                raise CorruptJournal(
+                    f"topic {topic_id}: the segment {lost[0].object_name} is neither "
+                    "on the local disk nor in the remote object store, and the "
+                    f"journal has messages from offset {sealed_offset} on"
+                )
+            log.warning(
+                "topic %s: the segments from offset %d on were lost before they were "
+                "uploaded; their messages are in the journal",
+                name,
+                lost[0].base,
+            )
+            await self._manifest.change(topic_id, epoch, removed=lost)
         topic_log = TopicLog(
             topic_id,
             str(name),
@@ -178,7 +197,11 @@ class Storage:
             name=str(name),
             epoch=epoch,
             end_offset=end_offset,
-            sealed_offset=sealed_offset,
+            sealed_offset=(
+                topic_log.uploaded_offset
+                if self.journal.outlives_disk
+                else sealed_offset
+            ),
         )
         try:
             await self._append(opened)
@@ -192,6 +215,23 @@ class Storage:
             self.uploader.add(topic_id, segments)
         self.sealer.on_opened(topic_log)
         return topic_log
+
+    async def _without_lost(
+        self, segments: tuple[SegmentEntry, ...]
+    ) -> tuple[SegmentEntry, ...]:
+        """
+        Return *segments* up to the first one that was lost with the disk.
+
+        From there on, a journal that outlives the disk has the messages.
+        """
+        if not self.journal.outlives_disk:
+            return segments
+        for at, segment in enumerate(segments):
+            if segment.is_uploaded:
+                continue
+            if await self._objects.stat(segment.object_name) is None:
+                return segments[:at]
+        return segments
 
     def _find_unsealed(
         self, topic_id: TopicId, segments: tuple[SegmentEntry, ...]

@@ -7,6 +7,7 @@ import logging
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pydanube.aio.futures import Done, watch
@@ -24,7 +25,7 @@ from pydanube.storage.journal import Journal
 from pydanube.storage.segment_cache import SegmentCache
 from pydanube.storage.tail import Tail
 from pydanube.wire.batches import BatchFrame
-from pydanube.wire.files.journal_format import Batch
+from pydanube.wire.files.journal_format import Batch, TopicSealed
 
 log = logging.getLogger(__name__)
 
@@ -479,10 +480,17 @@ class TopicLog:
         self._cache.discard(old)
         self.segments = (*self.segments[:at], *new, *self.segments[end:])
 
+    @property
+    def uploaded_offset(self) -> Offset:
+        """The offset up to which the topic is sealed and all segments are uploaded."""
+        bases = (each.base for each in self.segments if not each.is_uploaded)
+        return Offset(next(bases, self.sealed_offset))
+
     def on_uploaded(self, segment: SegmentEntry) -> None:
         """Take over the entry of a segment that is uploaded now."""
         at = self.segments.index(segment)
         self.segments = (*self.segments[:at], segment, *self.segments[at + 1 :])
+        self._note_uploaded()
 
     def find_segment(self, object_name: str) -> SegmentEntry | None:
         """Return the segment with this name, if the topic has it."""
@@ -492,6 +500,15 @@ class TopicLog:
         """Remove the oldest *count* segments."""
         self._cache.discard(self.segments[:count])
         self.segments = self.segments[count:]
+        self._note_uploaded()
+
+    def _note_uploaded(self) -> None:
+        """Record that a journal that outlives the disk may drop more messages."""
+        if self._journal.outlives_disk:
+            # Without the entry, recovery only keeps messages in memory needlessly.
+            with suppress(BrokerError):
+                entry = TopicSealed(self.topic_id, self.uploaded_offset)
+                self._journal.append(entry, None, sync=False)
 
     def discard(self) -> None:
         """Release all memory; the log must not be used any more."""

@@ -9,6 +9,7 @@ from pydanube.model.errors import (
     Closed,
     CorruptJournal,
     DiskFull,
+    InvalidConfig,
     JournalFailed,
     ObjectsUnavailable,
 )
@@ -321,6 +322,25 @@ async def test_a_start_that_was_interrupted_is_repeated(objects, sessions):
                 pass
     async with object_journal(objects, sessions) as journal:
         assert journal.state.topics[1].end_offset == 3
+
+
+async def test_a_store_without_put_if_absent_is_refused(objects, sessions):
+    objects.supports_put_if_absent = False
+    with pytest.raises(InvalidConfig, match="only if it is absent"):
+        async with object_journal(objects, sessions):
+            pass
+
+
+async def test_leftovers_stay_in_a_store_that_cannot_list(objects, sessions, executor):
+    objects.supports_listing = False
+    async with object_journal(objects, sessions) as old:
+        old.append(OPENED, None)
+        await append_each(old, Batches(), 5)
+    async with object_journal(objects, sessions) as journal:
+        await append_each(journal, Batches(5), 5)
+        await journal.trim(lambda topic: None, executor)
+        assert journal.failure is None
+        assert len(sessions.sessions) == 1
 
 
 # Trimming.
