@@ -6,8 +6,6 @@ pyspark = pytest.importorskip("pyspark")
 
 from pyspark.errors import PySparkException  # noqa: E402
 
-lancedb = pytest.importorskip("lancedb")
-
 from pydanube.spark.formats import check_sink  # noqa: E402
 from support.replays import (  # noqa: E402
     PublishedTopic,
@@ -25,13 +23,19 @@ def topic(spark, broker_url, client):
     return PublishedTopic(spark, broker_url, client)
 
 
+@pytest.fixture(scope="module")
+def lancedb():
+    """The package; importing it takes seconds, so only these tests do."""
+    return pytest.importorskip("lancedb")
+
+
 @pytest.fixture
-def options(tmp_path):
+def options(lancedb, tmp_path):
     return {"uri": str(tmp_path / "lance"), "table": "notes"}
 
 
 @pytest.fixture
-def stored(options):
+def stored(lancedb, options):
     """The rows of the table, as they are now."""
 
     def rows(*columns):
@@ -46,7 +50,7 @@ VECTOR = "transform(sequence(0, 3), i -> float((offset + i) % 5)) AS vector"
 
 @pytest.mark.soak
 def test_stream_adds_each_batch_once_after_a_lost_commit(
-    topic, options, stored, tmp_path
+    lancedb, topic, options, stored, tmp_path
 ):
     topic.publish(map(str, range(100)))
     stream = topic.stream("offset", "payload", VECTOR)
@@ -63,7 +67,7 @@ def test_stream_adds_each_batch_once_after_a_lost_commit(
 
 @pytest.mark.soak
 def test_stream_upserts_by_key_and_vectors_are_searchable(
-    topic, options, stored, tmp_path
+    lancedb, topic, options, stored, tmp_path
 ):
     topic.publish(map(str, range(100)), keys=5)
     stream = topic.stream("key", "payload", VECTOR)
@@ -81,7 +85,7 @@ def test_stream_upserts_by_key_and_vectors_are_searchable(
     assert nearest["key"] == "k2"
 
 
-def test_vector_of_wrong_length_fails_and_leaves_nothing(spark, options):
+def test_vector_of_wrong_length_fails_and_leaves_nothing(lancedb, spark, options):
     rows = spark.sql(
         "SELECT 1L id, array(1.0F, 2.0F) v UNION ALL SELECT 2L, array(1.0F)"
     )
