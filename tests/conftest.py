@@ -57,7 +57,7 @@ def pytest_itemcollected(item):
 
 
 def pytest_collection_modifyitems(items):
-    # Together, the tests that start Spark take longest, so they are first.
+    # The tests that start Spark take longest, so they are first.
     items.sort(key=lambda item: not _starts_spark(item.nodeid.partition("::")[0]))
 
 
@@ -148,22 +148,37 @@ async def _run(test, arguments, fixtures, timeout_s):
         raise failure
 
 
+SPARK_WORKERS = 2
+"""The number of workers that start Spark, which takes a gigabyte of memory each."""
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """
     Divide the tests between workers by file, so that fixtures are made once.
 
-    All files that start Spark go to one worker, so there is one Spark at a time.
+    Some workers run the files that start Spark, and others begin with the rest.
     """
     from xdist.scheduler import LoadFileScheduling
 
     # Keep the order of the collection; a file with many tests is not a slow one.
     config.option.loadscopereorder = False
+    spark_workers = set()
 
     class Scheduling(LoadFileScheduling):
-        def _split_scope(self, nodeid):
-            file = super()._split_scope(nodeid)
-            return "spark" if _starts_spark(file) else file
+        def _assign_work_unit(self, node):
+            others = spark_workers & self.assigned_work.keys() - {node}
+            may_start_spark = len(others) < SPARK_WORKERS
+            files = (
+                f for f in self.workqueue if may_start_spark or not _starts_spark(f)
+            )
+            if (file := next(files, None)) is None:
+                node.shutdown()
+                return
+            if _starts_spark(file):
+                spark_workers.add(node)
+            self.workqueue.move_to_end(file, last=False)
+            super()._assign_work_unit(node)
 
     return Scheduling(config, log)
 
