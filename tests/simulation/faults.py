@@ -45,7 +45,8 @@ class FaultInjector:
         machine.disk.power_cut = None
         self._repair_disk()
         machine.sync_s_max = world.plan.sync_s_max
-        machine.object_service.error_rate = machine.metadata_service.error_rate = 0.0
+        for service in machine.services:
+            service.error_rate = 0.0
         world.network.conditions.latency_s = world.plan.latency_s
         if machine.clock.offset_s:
             # Deadlines were computed with the wrong clock, so restart the broker.
@@ -106,8 +107,10 @@ class FaultInjector:
             case "slow network":
                 world.network.conditions.latency_s = rng.choice((0.05, 0.3))
             case "no objects":
-                machine.object_service.error_rate = rng.choice((0.2, 1.0))
-                later(seconds, setattr, machine.object_service, "error_rate", 0.0)
+                error_rate = rng.choice((0.2, 1.0))
+                for service in (machine.object_service, machine.remote_service):
+                    service.error_rate = error_rate
+                    later(seconds, setattr, service, "error_rate", 0.0)
             case "no metadata":
                 machine.metadata_service.error_rate = rng.choice((0.2, 1.0))
                 later(seconds, setattr, machine.metadata_service, "error_rate", 0.0)

@@ -20,6 +20,7 @@ from pydanube.servers.native.connection import NativeConnection
 from pydanube.servers.native.server import NativeServer, open_native_server
 from pydanube.storage.journal import open_journal
 from pydanube.storage.storage import open_storage
+from pydanube.storage.tiered_objects import TieredObjects
 from simulation.disk import MachineDisk, PowerCut
 from simulation.loop import HOST, Host
 from simulation.stores import ProcessMetadata, ProcessObjects, Service
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from pydanube.broker.broker import Broker
+    from pydanube.objects.store import Objects
     from pydanube.storage.config import StorageConfig
     from pydanube.storage.storage import Storage
     from simulation.ledger import Violations
@@ -111,7 +113,8 @@ class BrokerProcess:
             open_storage(
                 machine.config,
                 files=machine.disk.opened_by(host),
-                objects=ProcessObjects(host, machine.object_service, machine.objects),
+                objects=machine.objects_for(host),
+                claim_remote=self._claim_remote,
                 manifest=MetadataManifest(store),
                 clock=machine.loop.time,
                 wall_clock=machine.clock.us,
@@ -130,6 +133,12 @@ class BrokerProcess:
             open_native_server(self.broker) as server,
         ):
             yield server
+
+    async def _claim_remote(self, has_uploads: bool) -> None:
+        """Ask the remote store whose it is; there is one cluster."""
+        machine = self._machine
+        remote = ProcessObjects(self.host, machine.remote_service, machine.remote)
+        await remote.stat(".cluster.json")
 
     @contextmanager
     def _commit_thread(self) -> Iterator[Callable[[Callable[[], None]], None]]:
@@ -168,6 +177,9 @@ class Machine:
         self.metadata_service = self._service("metadata", note)
         self.objects = MemoryObjects(self.clock.us)
         self.object_service = self._service("objects", note)
+        self.remote = MemoryObjects(self.clock.us)
+        self.remote_service = self._service("remote", note)
+        self.remote_service.delay_s_max = 0.05
         self.process: BrokerProcess | None = None
         self.start_count = 0
         self.power_loss_count = 0
@@ -184,6 +196,14 @@ class Machine:
 
     def _service(self, name: str, note: Callable[[str, str], None]) -> Service:
         return Service(name, self.rng, self.loop, partial(note, name))
+
+    def objects_for(self, host: Host) -> Objects:
+        """Return the object stores as the process *host* reaches them."""
+        local = ProcessObjects(host, self.object_service, self.objects)
+        if not self.config.remote.url:
+            return local
+        remote = ProcessObjects(host, self.remote_service, self.remote)
+        return TieredObjects(local, remote)
 
     def note(self, what: str) -> None:
         """Add *what* to the trace, for the broker."""
@@ -263,9 +283,13 @@ class Machine:
             self._violations.add("the broker handles all faults", repr(error))
 
     @property
+    def services(self) -> tuple[Service, ...]:
+        """The services that the broker uses."""
+        return self.metadata_service, self.object_service, self.remote_service
+
+    @property
     def _error_count(self) -> int:
-        services = self.metadata_service, self.object_service
-        return self.disk.error_count + sum(each.error_count for each in services)
+        return self.disk.error_count + sum(each.error_count for each in self.services)
 
     async def _run_process(self, process: BrokerProcess) -> None:
         HOST.set(process.host)

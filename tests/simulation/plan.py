@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from msgspec.structs import replace as replace_fields
+
 from pydanube.model.policy import (
     Backoff,
     DispatchLimits,
@@ -18,7 +20,7 @@ from pydanube.model.policy import (
     PoisonPolicy,
     SubscriptionType,
 )
-from pydanube.storage.config import JournalConfig, StorageConfig
+from pydanube.storage.config import JournalConfig, RemoteConfig, StorageConfig
 
 KIB = 1024
 
@@ -157,6 +159,9 @@ class Plan:
                 for each in self.subscriptions
                 if each.topic == topic.name
             ]
+        if self.storage.remote.url:
+            limit = self.storage.remote.local_bytes_max
+            lines.append(f"  a remote object store, {limit} bytes of local segments")
         kinds = ", ".join(sorted(self.faults.kinds)) or "none"
         lines.append(f"  faults every {self.faults.pause_s:.1f} s: {kinds}")
         return "\n".join(lines)
@@ -214,7 +219,7 @@ def plan_run(seed: int, *, scale: float = 1.0) -> Plan:
             for index in range(rng.choice((1, 1, 2, 3)))
         ),
         faults=_faults(rng, scale),
-        storage=_storage(rng),
+        storage=_with_remote_store(seed, _storage(rng)),
         latency_s=rng.choice((0.0002, 0.002, 0.02)),
         cut_share=rng.choice((0.0, 0.1, 0.5)),
         window_bytes=rng.choice((512, 8 * KIB, 256 * KIB)),
@@ -369,4 +374,21 @@ def _storage(rng: Random) -> StorageConfig:
         row_group_bytes=rng.choice((1 * KIB, 64 * KIB)),
         frame_bytes=rng.choice((512, 64 * KIB)),
         cache_bytes_max=rng.choice((0, 32 * KIB, 1024 * KIB)),
+    )
+
+
+def _with_remote_store(seed: int, config: StorageConfig) -> StorageConfig:
+    """Return *config*, in some runs with a remote object store."""
+    # A generator of its own, so that the rest of the plan does not depend on it.
+    rng = Random(f"remote store {seed}")
+    if rng.random() < 0.5:
+        return config
+    remote = RemoteConfig(
+        url="s3://simulated",
+        concurrency=rng.choice((1, 4)),
+        upload_bytes_per_s=rng.choice((0, 0, 20 * KIB)),
+        local_bytes_max=rng.choice((2 * KIB, 16 * KIB, 1024 * KIB)),
+    )
+    return replace_fields(
+        config, remote=remote, orphan_keep_s=rng.choice((0.5, 7 * 86_400.0))
     )

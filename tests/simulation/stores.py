@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from typing import TYPE_CHECKING, Any
 
 from pydanube.model.errors import MetadataUnavailable, ObjectsUnavailable
@@ -81,6 +82,8 @@ async def _sleep_until(when: float) -> None:
 class ProcessObjects:
     """The object store, as the process *host* reaches it."""
 
+    supports_listing = True
+
     def __init__(self, host: Host, service: Service, objects: MemoryObjects) -> None:
         self._host = host
         self._service = service
@@ -93,7 +96,14 @@ class ProcessObjects:
     def open(self, name):
         if not self._host.is_alive:
             raise OSError(f"{self._host.name} is dead")
+        if self._service.name == "remote" and self._service.error_rate == 1.0:
+            raise OSError(errno.EIO, "the remote store does not answer")
         return self._objects.open(name)
+
+    async def read(self, name, begin=0, end=None):
+        return await self._ask(
+            f"read {name}", lambda: self._objects.read(name, begin, end)
+        )
 
     async def delete(self, name):
         await self._ask(f"delete {name}", lambda: self._objects.delete(name))

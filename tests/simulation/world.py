@@ -11,6 +11,8 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from crc32c import crc32c
+
 from pydanube.client.client import Client
 from pydanube.model.dead_letters import ORIGINAL_OFFSET
 from pydanube.model.errors import BrokerError, SubscriptionNotFound, TopicNotFound
@@ -194,6 +196,10 @@ class World:
         await self._stage("consumers can close", _all(subscribers), ENDED_S_MAX)
         self._inject_final_fault()
         await self._stage("all messages can be read", self._read_all(), ENDED_S_MAX)
+        if self.plan.storage.remote.url:
+            await self._stage(
+                "all segments are uploaded", self._uploaded(), ENDED_S_MAX
+            )
         self.machine.is_wanted = False
         self.machine.stop()
         await self._stage("the broker stops", _all([machine]), ENDED_S_MAX)
@@ -285,6 +291,29 @@ class World:
             # No consumer has opened it yet.
             return False
         return not found.backlog and not found.in_flight
+
+    async def _uploaded(self) -> None:
+        """Wait until the backlog of uploads is empty, and compare the copies."""
+        machine = self.machine
+
+        async def look(client: Client) -> None:
+            while (await client.describe_storage()).backlog_segments:  # noqa: ASYNC110
+                await asyncio.sleep(0.5)
+            for topic in self.plan.topics:
+                for segment in (await client.segments(topic.name)).segments:
+                    name = segment.object_name
+                    remote = await machine.remote.read(name)
+                    local = await machine.objects.read(name)
+                    if segment.is_uploaded and (
+                        remote is None or crc32c(bytes(remote)) != segment.checksum
+                    ):
+                        self.violations.add(
+                            "an uploaded segment has a remote copy", name
+                        )
+                    if local is None and not segment.is_uploaded:
+                        self.violations.add("a segment has a copy", name)
+
+        await self._with_client(look)
 
     def _inject_final_fault(self) -> None:
         match self.plan.final_fault:

@@ -389,7 +389,11 @@ class ReliableSubscription(Subscription):
                 await wake.wait()
 
     def _next_deadline(self) -> float | None:
-        times = (self._machine.next_deadline(), self._corruption.retry_at)
+        times = [self._machine.next_deadline()]
+        # While nothing is to be read, for example in a paused subscription, the time of
+        # the next attempt to read may be past.
+        if not self._holds and (self._deliveries or self._machine.demand() > 0):
+            times.append(self._corruption.retry_at)
         return min((time for time in times if time is not None), default=None)
 
     def _on_deadline(self) -> None:

@@ -408,9 +408,10 @@ class LocalJournal(Journal):
         self.commit_count += 1
         self.sync_count += group.sync
         self.commit_s += self._writer.clock() - self._submitted_at
-        # Submit the next group first, so that the disk works while the callbacks run.
+        # Submit the next group first, so that the disk works while the callbacks run;
+        # but if it may be refused, later, because refusals are reported in order.
         if self._collected.entries and not self._is_scheduled:
-            if self._writer.is_blocking:
+            if self._writer.is_blocking and not self._is_refusing:
                 self._submit_group()
             else:
                 self._is_scheduled = True

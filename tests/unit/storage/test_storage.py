@@ -1,3 +1,4 @@
+import asyncio
 from contextlib import suppress
 
 import pytest
@@ -12,6 +13,7 @@ from pydanube.model.errors import (
 )
 from pydanube.model.ranges import RangeSet
 from pydanube.storage.config import MIB, JournalConfig
+from pydanube.storage.files import DirectoryFiles
 from pydanube.storage.reserve import Reserve
 from pydanube.wire.files.journal_format import (
     CursorSaved,
@@ -259,6 +261,36 @@ async def test_the_journal_remembers_the_highest_metadata_revision():
         world.files.remove(world.files.names()[0])
     async with world.storage() as storage:
         assert storage.journal.state.metadata_revision == 7
+
+
+async def test_batches_before_a_refusal_are_acknowledged_and_later_ones_refused(
+    tmp_path,
+):
+    # Files whose commits are made in a thread.
+    world = World(files=DirectoryFiles(tmp_path))
+    outcomes = []
+    done = asyncio.Event()
+
+    def note(error):
+        outcomes.append(error)
+        if len(outcomes) == 2:
+            done.set()
+
+    async with world.storage() as storage:
+        log = await open_topic(storage)
+        log.append_nowait(frame_of([b"x" * 1_000_000]), note)
+        await asyncio.sleep(0)
+        storage.journal.refusal = "on purpose"
+        log.append_nowait(frame_of([b"y"]), note)
+        await done.wait()
+        assert outcomes[0] is None
+        assert isinstance(outcomes[1], DiskFull)
+        storage.journal.refusal = ""
+        assert await publish(log, b"z") == 1
+        assert [len(each) for each in payloads_of(await read_all(log))] == [
+            1_000_000,
+            1,
+        ]
 
 
 @pytest.mark.parametrize("is_pinned", [False, True])
