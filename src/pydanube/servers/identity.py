@@ -140,14 +140,9 @@ class Identity:
             await remote.put_if_absent(MARKER_NAME, marker)
             # Another broker may have been faster.
             found = await remote.read(MARKER_NAME)
-        try:
-            marker_of = msgspec.json.Decoder(ClusterMarker).decode
-            owner = None if found is None else marker_of(bytes(found)).cluster_id
-        except ValueError as error:
-            raise InconsistentDirectory(
-                f"the object {MARKER_NAME} in {url} is damaged: {error}. If the store "
-                "belongs to this cluster, remove it, and the broker writes it again"
-            ) from error
+        owner = None
+        if found is not None:
+            owner = parse_marker(bytes(found), f"{url}/{MARKER_NAME}")
         if owner != self.cluster_id:
             raise InconsistentDirectory(
                 f"the object store {url} belongs to cluster {owner}, this broker to "
@@ -297,6 +292,22 @@ def read_marker(
             f"{directory.objects / MARKER_NAME} is damaged: {error}. Remove it and run "
             f"'danube recover --data-dir {directory.path} --accept-loss', which writes "
             "it again"
+        ) from error
+
+
+def parse_marker(data: bytes, url: str) -> str:
+    """
+    Return the cluster id in the object at *url*.
+
+    Raises:
+        InconsistentDirectory: The object is damaged.
+    """
+    try:
+        return msgspec.json.decode(data, type=ClusterMarker).cluster_id
+    except ValueError as error:
+        raise InconsistentDirectory(
+            f"{url} is damaged: {error}. If the store belongs to this cluster, remove "
+            "it, and the broker writes it again"
         ) from error
 
 

@@ -349,6 +349,12 @@ async def test_long_footer_takes_a_second_request(world, storage):
     assert first[2] == second[2] == log.segments[0].byte_count
 
 
+async def test_segment_without_checksums_is_read_in_ranges(world, storage, large):
+    entry = replace(large.segments[0], part_checksums=None, checksum=None)
+    assert payloads_of(await storage.cache.read(entry, 3, 1)) == [incompressible(1)[3]]
+    assert len(world.remote.requests) <= 3
+
+
 async def test_segment_with_one_checksum_is_read_whole(world, storage, large):
     entry = replace(large.segments[0], part_checksums=None)
     frames = await storage.cache.read(entry, 3, 1)

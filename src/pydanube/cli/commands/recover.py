@@ -132,6 +132,7 @@ FIELDS: Columns = {
     "Metadata store": "metadata",
     "Journal": "journal",
     "Object store": "objects",
+    "Remote object store": "remote",
 }
 
 TOPIC: Columns = {

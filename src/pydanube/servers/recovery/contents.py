@@ -23,15 +23,23 @@ from pydanube.model.errors import (
     InconsistentDirectory,
     MetadataUnavailable,
     NewerJournal,
+    ObjectsUnavailable,
 )
 from pydanube.model.ids import TopicId
 from pydanube.model.segments import SegmentEntry
+from pydanube.objects.opening import open_objects
 from pydanube.objects.store import wall_clock_us
 from pydanube.servers.directory import DataDirectory
-from pydanube.servers.identity import MARKER_NAME, journal_end_of, read_marker
+from pydanube.servers.identity import (
+    MARKER_NAME,
+    journal_end_of,
+    parse_marker,
+    read_marker,
+)
 from pydanube.servers.recovery.segments import (
     FoundSegment,
     choose_segments,
+    find_remote_segments,
     find_segments,
 )
 from pydanube.storage.config import StorageConfig
@@ -89,6 +97,8 @@ class RecoveryReport:
     """``whole``, or the problem."""
     journal: str = WHOLE
     objects: str = WHOLE
+    remote: str = "none"
+    """The remote object store, and what was found there."""
     needs_from_segments: bool = False
     needs_accept_loss: bool = False
     topics: list[TopicReport] = field(default_factory=list)
@@ -141,6 +151,7 @@ class DirectoryContents:
         self.revision = 0
         self.now = wall_clock_us()
         self.has_marker = False
+        self._is_remote_unknown = False
 
     @asynccontextmanager
     async def reading_metadata(self) -> AsyncIterator[MetadataStore]:
@@ -178,12 +189,16 @@ class DirectoryContents:
             elif cluster is not None and marker is None and noted is not None:
                 self.report.objects = f"missing or emptied (no {MARKER_NAME})"
         known = None if cluster is None else cluster.value.cluster_id
-        ids = {each for each in (known, journal_id, marker) if each is not None}
+        remote_id = await self._read_remote(found)
+        ids = {
+            each for each in (known, journal_id, marker, remote_id) if each is not None
+        }
         if len(ids) > 1:
             raise InconsistentDirectory(
                 f"{self.directory.path}: the metadata store is of cluster {known}, "
-                f"the journal of {journal_id}, the object store of {marker}; put the "
-                "parts of one cluster together, or move the wrong one away"
+                f"the journal of {journal_id}, the object store of {marker}, the "
+                f"remote object store of {remote_id}; put the parts of one cluster "
+                "together, or move the wrong one away"
             )
         self.report.cluster_id = next(iter(ids), os.urandom(16).hex())
         if journal_id is None and (known or marker or found):
@@ -196,7 +211,44 @@ class DirectoryContents:
         await self._merge(store, found)
         report = self.report
         report.needs_from_segments = report.metadata != WHOLE
-        report.needs_accept_loss = {report.journal, report.objects} != {WHOLE}
+        report.needs_accept_loss = {report.journal, report.objects} != {
+            WHOLE
+        } or self._is_remote_unknown
+
+    async def _read_remote(self, found: list[FoundSegment]) -> str | None:
+        """
+        Add the segments to *found* that only the remote store has.
+
+        Returns the cluster id in the store, if it has any.
+        """
+        config, report = self.config.remote, self.report
+        if not config.url:
+            return None
+        if report.metadata == WHOLE:
+            report.remote = f"{config.url} (the metadata store knows its segments)"
+            return None
+        remote = open_objects(
+            config.url,
+            config.options,
+            timeout_s=config.timeout_s,
+            retries=config.retries,
+        )
+        try:
+            marker = await remote.read(MARKER_NAME)
+            local = {each.entry.object_name for each in found}
+            more = await find_remote_segments(remote, local, report.unreadable)
+        except ObjectsUnavailable as error:
+            self._is_remote_unknown = True
+            report.remote = (
+                "does not answer; the rebuilt metadata would lack all segments without "
+                f"a local copy ({error})"
+            )
+            return None
+        found += more
+        report.remote = f"{config.url} ({len(more)} segments without a local copy)"
+        if marker is None:
+            return None
+        return parse_marker(bytes(marker), f"{config.url}/{MARKER_NAME}")
 
     def _read_journal(self) -> str | None:
         """Read the journal as far as possible, and return its id."""

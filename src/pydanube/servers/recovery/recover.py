@@ -82,7 +82,8 @@ async def recover_directory(
             raise InconsistentDirectory(
                 f"{directory.path} cannot be recovered without {flag}: the metadata "
                 f"store is {report.metadata}; the journal is {report.journal}; the "
-                f"object store is {report.objects}"
+                f"object store is {report.objects}; the remote object store: "
+                f"{report.remote}"
             )
     if report.needs_from_segments or report.needs_accept_loss:
         await _write_changes(contents, operations)

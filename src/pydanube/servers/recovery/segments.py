@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from pydanube.aio.tasks import gather
 from pydanube.model.errors import InvalidName
 from pydanube.model.names import TopicName
 from pydanube.model.segments import SegmentEntry
+from pydanube.objects.store import Objects
 from pydanube.servers.directory import DataDirectory
 from pydanube.storage.segments import publish_times_of_metadata
 from pydanube.wire.files.segment_checksums import UNREADABLE
@@ -21,6 +23,13 @@ from pydanube.wire.files.segment_format import (
     parse_object_name,
     read_footer,
 )
+from pydanube.wire.files.segment_ranges import BytesMissing, RangeFile
+
+_FOOTER_BYTES = 64 * 1024
+"""How much Arrow reads of the end of a file."""
+
+_REQUESTS_MAX = 16
+"""How many remote segments are read at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +95,71 @@ def choose_segments(
     return sorted(kept, key=lambda entry: entry.base)
 
 
+async def find_remote_segments(
+    objects: Objects, known: Collection[str], unreadable: list[str]
+) -> list[FoundSegment]:
+    """
+    Return the segments in the remote store *objects* that are not *known* locally.
+
+    Adds the URLs of unreadable ones to *unreadable*.
+
+    Raises:
+        ObjectsUnavailable: The store does not answer.
+    """
+    names = [name for name in await objects.names("") if name not in known]
+    found: list[FoundSegment] = []
+    for at in range(0, len(names), _REQUESTS_MAX):
+        some = names[at : at + _REQUESTS_MAX]
+        read = await gather(_read_remote_segment(objects, name) for name in some)
+        found += [each for each in read if each is not None]
+        unreadable += [
+            objects.url(name)
+            for name, each in zip(some, read, strict=True)
+            if each is None and parse_object_name(name) is not None
+        ]
+    return found
+
+
+async def _read_remote_segment(objects: Objects, name: str) -> FoundSegment | None:
+    """Read the footer of a remote segment; return None if it is not that of a topic."""
+    parsed = parse_object_name(name)
+    info = None if parsed is None else await objects.stat(name)
+    if parsed is None or info is None:
+        return None
+    begin, size = max(0, info.byte_count - _FOOTER_BYTES), info.byte_count
+    while True:
+        data = await objects.read(name, begin, size)
+        if data is None:
+            return None
+        try:
+            found = _describe(
+                RangeFile(begin, data, size), name, parsed, size, info.modified_at
+            )
+        except BytesMissing as missing:
+            # The footer is longer.
+            begin = missing.span[0]
+        else:
+            if found is None:
+                return None
+            return replace(found, entry=replace(found.entry, is_uploaded=True))
+
+
 def _read_segment(path: Path, name: str, parsed: ObjectName) -> FoundSegment | None:
     """Read the footer of a segment; return None if it is not that of a topic."""
+    status = path.stat()
+    modified_at = status.st_mtime_ns // 1000
+    return _describe(path, name, parsed, status.st_size, modified_at)
+
+
+def _describe(
+    source: Path | RangeFile,
+    name: str,
+    parsed: ObjectName,
+    byte_count: int,
+    modified_at: int | None,
+) -> FoundSegment | None:
     try:
-        metadata = pq.read_metadata(path)
+        metadata = pq.read_metadata(source)
         footer = read_footer(metadata.metadata)
         if footer is None or (footer.base, footer.end) != (parsed.base, parsed.end):
             return None
@@ -104,11 +174,11 @@ def _read_segment(path: Path, name: str, parsed: ObjectName) -> FoundSegment | N
         end=footer.end,
         epoch=parsed.epoch,
         count=footer.count,
-        byte_count=path.stat().st_size,
+        byte_count=byte_count,
         object_name=name,
         first_publish_time=times[0],
         last_publish_time=times[1],
-        sealed_at=path.stat().st_mtime_ns // 1000,
+        sealed_at=times[1] if modified_at is None else modified_at,
         # Checksums of the current bytes would prove nothing.  Without them readers
         # verify the checksums of the object's pages.
     )

@@ -7,13 +7,20 @@ from pydanube.model.errors import CorruptSegment, InconsistentDirectory, OffsetD
 from pydanube.servers.directory import hold_directory
 from pydanube.servers.recovery.contents import SKIPPED_OFFSETS
 from pydanube.servers.recovery.recover import recover_directory
-from pydanube.storage.config import StorageConfig
+from pydanube.storage.config import RemoteConfig, StorageConfig
 from support.directories import contents_of, copied, first_error, publish, serving
 
 pytestmark = pytest.mark.slow
 
 TOPIC = "/default/t"
 PARTITION = "/shop/orders-part-2"
+UNREACHABLE = {
+    "endpoint": "http://127.0.0.1:1",
+    "region": "us-east-1",
+    "access_key_id": "a",
+    "secret_access_key": "b",
+    "disable_config_load": "true",
+}
 SEALED = {"storage__seal_bytes": 1, "storage__seal_interval_s": 0.001}
 
 
@@ -53,14 +60,13 @@ def data(made, tmp_path):
     return shutil.copytree(made / "new", tmp_path / "data")
 
 
-def recover(path, *, write=True, **flags):
+def recover(path, *, write=True, remote=None, **flags):
+    config = StorageConfig(remote=remote or RemoteConfig())
     allowed = {"from_segments": False, "accept_loss": False, **flags}
 
     async def run():
         with hold_directory(path) as directory:
-            return await recover_directory(
-                directory, StorageConfig(), write=write, **allowed
-            )
+            return await recover_directory(directory, config, write=write, **allowed)
 
     return asyncio.run(run())
 
@@ -130,6 +136,60 @@ def test_lost_metadata_is_rebuilt_from_segments_and_journal(data):
 
     assert asyncio.run(partitions()) == [PARTITION]
     assert not recover(data, write=False).needs_from_segments
+
+
+@pytest.fixture
+def remote(data, tmp_path):
+    """Return a remote store that alone has all but one of the segments."""
+    target = tmp_path / "remote"
+    shutil.copytree(data / "objects", target)
+    for path in sorted((data / "objects").rglob("*.parquet"))[1:]:
+        path.unlink()
+    return RemoteConfig(url=f"fs://{target}")
+
+
+def test_lost_metadata_is_rebuilt_from_remote_segments(data, remote):
+    (data / "metadata.sqlite").unlink()
+    findings = recover(data, from_segments=True, remote=remote)
+    assert "(5 segments without a local copy)" in findings.remote
+    by_name = {topic.topic: topic for topic in findings.topics}
+    assert (by_name[TOPIC].segments, by_name[TOPIC].base) == (5, 0)
+
+    async def uploaded():
+        async with serving(data, storage__remote__url=remote.url) as client:
+            found = (await client.segments(TOPIC)).segments
+            payloads = [each async for each in client.read(TOPIC)]
+            return [each.is_uploaded for each in found], payloads
+
+    flags, batches = asyncio.run(uploaded())
+    assert sum(flags) >= 4
+    payloads = [payload for batch in batches for payload in batch.payloads]
+    assert payloads == list(TRUTH.values())
+
+
+def test_lost_directory_is_rebuilt_from_the_remote_store(data, remote):
+    cluster_id = recover(data, write=False, remote=remote).cluster_id
+    shutil.rmtree(data)
+    data.mkdir(mode=0o700)
+    findings = recover(data, write=False, remote=remote)
+    assert findings.cluster_id == cluster_id
+    assert "(6 segments without a local copy)" in findings.remote
+
+
+def test_metadata_is_not_rebuilt_without_the_remote_segments(data, remote):
+    (data / "metadata.sqlite").unlink()
+    before = contents_of(data)
+    store = RemoteConfig(url="s3://bucket/a", options=UNREACHABLE, retries=0)
+    with pytest.raises(InconsistentDirectory, match=r"--accept-loss.*does not answer"):
+        recover(data, from_segments=True, remote=store)
+    assert contents_of(data) == before
+
+
+def test_whole_metadata_needs_no_remote_store(data):
+    store = RemoteConfig(url="s3://bucket/a", options=UNREACHABLE, retries=0)
+    findings = recover(data, write=False, remote=store)
+    assert not findings.needs_accept_loss
+    assert "the metadata store knows its segments" in findings.remote
 
 
 @pytest.mark.parametrize("index", [0, -1])
