@@ -373,8 +373,13 @@ def _change_message(message: Message, rng: Random) -> None:
     changed = rng.choice(fields)
     if changed.message_type is not None:
         if changed.is_repeated:
+            entries = getattr(message, changed.name)
+            if changed.message_type.GetOptions().map_entry:
+                for _ in range(rng.choice((1, 2, 500))):
+                    entries[str(rng.getrandbits(64))] = "x" * rng.choice((0, 1, 100))
+                return
             for _ in range(rng.choice((1, 2, 500))):
-                _change_message(getattr(message, changed.name).add(), rng)
+                _change_message(entries.add(), rng)
         else:
             inner = getattr(message, changed.name)
             inner.SetInParent()

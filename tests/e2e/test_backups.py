@@ -7,7 +7,12 @@ import pytest
 from typer.testing import CliRunner
 
 from pydanube.cli.main import app
-from pydanube.model.errors import BackupRunning, CorruptBackup, NotFound
+from pydanube.model.errors import (
+    BackupRunning,
+    CorruptBackup,
+    InvalidConfig,
+    NotFound,
+)
 from pydanube.objects.directory import DirectoryObjects
 from pydanube.servers.restore import choose_backup, restore_backup
 from support.directories import publish, serving
@@ -203,3 +208,12 @@ def test_commands_make_list_and_restore_a_backup(broker_url, store, restored):
     refused = CliRunner().invoke(app, ["backup", *restore])
     assert refused.exit_code == 2
     assert "is not empty" in refused.stderr
+
+
+async def test_store_that_the_broker_cannot_open_is_refused(data, tmp_path):
+    (tmp_path / "file").touch()
+    async with serving(data) as client:
+        for url in (f"fs://{tmp_path}/file", "s3://key:secret@bucket/x", "nonsense"):
+            with pytest.raises(InvalidConfig):
+                await client.create_backup(url)
+        assert (await client.describe_backup()).id == ""

@@ -29,9 +29,11 @@ from pydanube.model.errors import (
     AlreadyExists,
     BackupRunning,
     BrokerError,
+    InvalidConfig,
     InvalidRequest,
     ObjectsUnavailable,
 )
+from pydanube.model.extras import MissingExtra
 from pydanube.model.segments import SegmentEntry
 from pydanube.model.version import __version__
 from pydanube.objects.opening import open_objects
@@ -88,7 +90,7 @@ class Backups:
         self._wall_clock_us = wall_clock_us
         self._running: asyncio.Task[None] | None = None
 
-    def begin(self, url: str, options: Mapping[str, str]) -> BackupProgress:
+    async def begin(self, url: str, options: Mapping[str, str]) -> BackupProgress:
         """
         Begin a backup to the object store at *url*; ``progress`` tells its outcome.
 
@@ -96,14 +98,19 @@ class Backups:
 
         Raises:
             BackupRunning: A backup is being made.
-            InvalidConfig: *url* or an option is invalid.
-            MissingExtra: The extra ``objects`` is not installed.
+            InvalidConfig: *url* or an option is invalid, the extra ``objects`` is not
+                installed, or a directory cannot be created.
         """
+        try:
+            objects = await asyncio.to_thread(open_objects, url, options)
+        except (MissingExtra, OSError) as error:
+            raise InvalidConfig(
+                f"the broker cannot open the object store: {error}"
+            ) from error
         if self._running is not None:
             raise BackupRunning(
                 f"the backup {self.progress.id} is being made; only one runs at a time"
             )
-        objects = open_objects(url, options)
         backup_id = id_of_time(self._wall_clock_us())
         self.progress = BackupProgress(id=backup_id, url=url, is_running=True)
         work = self._run(objects, backup_id)
@@ -123,9 +130,10 @@ class Backups:
         except BrokerError as failure:
             error = str(failure)
             log.warning("the backup %s failed: %s", backup_id, failure)
-        except OSError as failure:
-            error = f"the metadata cannot be copied: {failure}"
-            log.warning("the backup %s failed: %s", backup_id, failure)
+        except Exception as failure:
+            # It must not stop the broker.
+            error = f"the broker failed; its log says why: {type(failure).__name__}"
+            log.exception("the backup %s failed", backup_id)
         else:
             error = ""
             log.info("the backup %s to %s is complete", backup_id, self.progress.url)

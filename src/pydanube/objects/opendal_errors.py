@@ -98,7 +98,7 @@ def _kind_of(name: str, code: str, text: str, message: str) -> FailureKind:
         return FailureKind.TIMEOUT
     if message.startswith("reader got too little data"):
         return FailureKind.RANGE
-    if "authentication failed" in message.lower():
+    if "authentication failed" in message or "credential" in message:
         return FailureKind.REFUSED
     return _KINDS.get(name, FailureKind.UNREACHABLE)
 

@@ -266,7 +266,10 @@ class Uploader:
             problems.append(self._journal.refusal)
         if self.outage:
             count = len(self.tiers.backlog)
-            problems.append(f"{count} segments wait for their upload: {self.outage}")
+            waiting = (
+                f"{count} segments wait for their upload" if count else "uploading"
+            )
+            problems.append(f"{waiting}: {self.outage}")
         failing = self._local_problems()
         problems += failing[:PROBLEMS_MAX]
         if len(failing) > PROBLEMS_MAX:

@@ -75,6 +75,15 @@ Source:
    Password authentication failed - AuthenticationFailed
 """
 
+NO_CREDENTIAL = """Unexpected (permanent) at List::next => signing http request
+
+Context:
+   service: s3
+
+Source:
+   failed to load signing credential
+"""
+
 SHORT = """Unexpected (permanent) at  => reader got too little data
 
 Context:
@@ -135,6 +144,12 @@ Context:
                 "authentication failed: Password authentication failed - "
                 "AuthenticationFailed"
             ),
+        ),
+        (
+            "Unexpected",
+            NO_CREDENTIAL,
+            FailureKind.REFUSED,
+            "signing http request: failed to load signing credential",
         ),
         ("Unexpected", SHORT, FailureKind.RANGE, "reader got too little data"),
         ("Conflict", "", FailureKind.CONTENTION, "Conflict"),

@@ -204,7 +204,9 @@ def _options(pairs: list[str] | None) -> dict[str, str]:
 
 def _warn_of_damage(damaged: list[str] | tuple[str, ...]) -> None:
     for name in damaged:
-        print_note(f"not in the backup, because it is damaged: the segment {name}")
+        print_note(
+            f"not in the backup, because it is damaged or missing: the segment {name}"
+        )
 
 
 def _describe(progress: BackupProgress) -> str:

@@ -550,7 +550,7 @@ async def _create_backup(broker: Broker, m: pb.CreateBackup) -> pb.BackupProgres
         raise InvalidRequest(
             f"{len(m.options)} options are too many; at most {BACKUP_OPTIONS_MAX}"
         )
-    begun = _backups_of(broker).begin(m.url, dict(m.options))
+    begun = await _backups_of(broker).begin(m.url, dict(m.options))
     return to_wire(pb.BackupProgress, begun)
 
 
