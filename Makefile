@@ -29,6 +29,7 @@ test: set-up  ## Run every test but the long ones: with real processes and Spark
 	@$(PYTHON) -m pytest -n 3 --dist loadfile -m 'not soak' $(ARGS)
 
 soak: set-up  ## Run the long tests: kill suites, clusters, many seeds of the simulation.
+	@tools/object-stores
 	@$(PYTHON) -m pytest -m soak $(ARGS)
 
 smoke: set-up  ## Run one or two of each kind of long test, as continuous integration does.

@@ -14,13 +14,20 @@ from pydanube.objects.directory import DirectoryObjects
 from pydanube.objects.memory import MemoryObjects
 from pydanube.objects.opening import open_objects, open_url
 from pydanube.wire.files.segment_checksums import is_refused_by_system
-from support.object_stores import SECRETS, StoreServers
+from support.object_stores import SECRETS, WRONG_KEY, StoreServers
 from support.tcp_proxy import Fault, tcp_proxy
 
 MIB = 1024 * 1024
 
 LOCAL = ["memory", "directory"]
-CLOUDS = [pytest.param("s3", marks=pytest.mark.slow)]
+SOAK = [pytest.mark.slow, pytest.mark.soak]
+# fake-gcs-server has no multipart uploads.
+MULTIPART = [
+    pytest.param("s3", marks=pytest.mark.slow),
+    pytest.param("versitygw", marks=SOAK),
+    pytest.param("azurite", marks=SOAK),
+]
+CLOUDS = [*MULTIPART, pytest.param("fake-gcs", marks=SOAK)]
 REDIS = pytest.param("redis", marks=pytest.mark.slow)
 REMOTE = [*CLOUDS, REDIS]
 
@@ -249,6 +256,7 @@ async def test_a_file_is_read_at_random(objects):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("objects", [*LOCAL, *MULTIPART, REDIS], indirect=True)
 async def test_large_objects_are_written_and_read_in_parts(objects):
     data = b"".join(at.to_bytes(4, "big") for at in range(5 * MIB + 7))
     await objects.put("a/large", data)
@@ -368,13 +376,24 @@ async def test_wrong_credentials_are_an_error_without_secrets(servers):
 
 
 @pytest.mark.slow
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["versitygw", "azurite"])
+async def test_a_wrong_key_is_an_error_without_secrets(kind, servers):
+    server = servers.get(kind)
+    url, options = server.new_store()
+    objects = open_objects(url, options | server.wrong, retries=0)
+    await check_fails(objects, "check the credentials")
+
+
+@pytest.mark.slow
 async def test_a_wrong_password_is_an_error_without_secrets(servers):
     url, options = servers.get("redis").new_store()
-    wrong = SECRETS[0]
-    objects = open_objects(url, options | {"password": wrong}, retries=0)
+    wrong = options | {"password": WRONG_KEY}
+    # Redis' client repeats it for ten seconds before it says so.
+    objects = open_objects(url, wrong, retries=0, timeout_s=1)
     with pytest.raises(ObjectsUnavailable) as found:
         await objects.read("a")
-    check_message(found.value, "check the credentials")
+    check_message(found.value, "reading 'a' failed")
 
 
 async def test_a_missing_bucket_is_an_error(cloud):
@@ -424,6 +443,7 @@ async def test_put_if_absent_whose_answer_is_lost_is_not_repeated(cloud, byte_co
         objects = open_objects(*cloud.new_store(proxy.port))
         data = b"x" * byte_count
         proxy.fault, proxy.faults_max = Fault.LOSE_ANSWER, 1
+        proxy.request_bytes_min = min(byte_count, MIB)
         with pytest.raises(ObjectsUnavailable, match="check the network"):
             await objects.put_if_absent("a", data)
         # A second attempt would have said that another writer stored it.
@@ -434,6 +454,7 @@ async def test_put_if_absent_whose_answer_is_lost_is_not_repeated(cloud, byte_co
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("server", [*MULTIPART, REDIS], indirect=True)
 async def test_parts_whose_answers_are_lost_are_repeated(server, proxy):
     objects = open_objects(*server.new_store(proxy.port))
     data = b"danube12" * (20 * MIB // 8)
@@ -445,9 +466,11 @@ async def test_parts_whose_answers_are_lost_are_repeated(server, proxy):
     assert proxy.fault_count == 4
 
 
+@pytest.mark.slow
 async def test_a_store_that_does_not_answer_is_an_error(server, proxy):
-    objects = open_objects(*server.new_store(proxy.port), retries=0, timeout_s=0.2)
-    await objects.put("a", b"abc")
+    store = server.new_store(proxy.port)
+    await open_objects(*store).put("a", b"abc")
+    objects = open_objects(*store, retries=0, timeout_s=1)
     file = await asyncio.to_thread(objects.open, "a")
     proxy.fault = Fault.STALL
     with pytest.raises(ObjectsUnavailable, match="timeout reached"):

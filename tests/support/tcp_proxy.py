@@ -37,6 +37,8 @@ class TcpProxy:
         """How many requests had a fault."""
         self.faults_max: int | None = None
         """After so many faults there are none; None: no limit."""
+        self.request_bytes_min = 0
+        """Answers to smaller requests are delivered."""
         self._server_port = server_port
         self._writers: set[asyncio.StreamWriter] = set()
         self._had_fault = asyncio.Event()
@@ -52,9 +54,10 @@ class TcpProxy:
                 return
             upstream = await asyncio.open_connection("127.0.0.1", self._server_port)
             try:
+                request = _Request()
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(self._copy(reader, upstream[1], False))
-                    group.create_task(self._copy(upstream[0], writer, True))
+                    group.create_task(self._copy_requests(reader, upstream[1], request))
+                    group.create_task(self._copy_answers(upstream[0], writer, request))
             finally:
                 upstream[1].close()
         except* (OSError, _Cut):
@@ -63,19 +66,33 @@ class TcpProxy:
             self._writers.discard(writer)
             writer.close()
 
-    async def _copy(
+    async def _copy_requests(
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        is_answer: bool,
+        request: _Request,
     ) -> None:
         while data := await reader.read(_READ_BYTES):
-            if is_answer and self.fault is Fault.LOSE_ANSWER:
-                self._count()
-                raise _Cut
-            if is_answer and self.fault is Fault.STALL:
-                self._count()
-                await asyncio.Future()
+            request.byte_count += len(data)
+            writer.write(data)
+            await writer.drain()
+        raise _Cut
+
+    async def _copy_answers(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        request: _Request,
+    ) -> None:
+        while data := await reader.read(_READ_BYTES):
+            if request.byte_count >= self.request_bytes_min:
+                if self.fault is Fault.LOSE_ANSWER:
+                    self._count()
+                    raise _Cut
+                if self.fault is Fault.STALL:
+                    self._count()
+                    await asyncio.Future()
+            request.byte_count = 0
             writer.write(data)
             await writer.drain()
         raise _Cut
@@ -94,6 +111,13 @@ class TcpProxy:
         self._had_fault.set()
         if self.fault_count == self.faults_max:
             self.fault = Fault.NONE
+
+
+class _Request:
+    """The request that a connection transfers."""
+
+    def __init__(self) -> None:
+        self.byte_count = 0
 
 
 class _Cut(Exception):

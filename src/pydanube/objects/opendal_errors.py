@@ -55,6 +55,14 @@ _KINDS = {
 _NO_STORE = {"NoSuchBucket", "ContainerNotFound", "FilesystemNotFound"}
 """The codes of stores that do not exist."""
 
+_NO_UPLOAD = "NoSuchUpload"
+"""The code of a repeated request to finish an upload that may have succeeded."""
+
+_RANGE_STATUS = "416"
+
+_SHORT = ("reader got too little data", "header content range is invalid")
+"""How OpenDAL begins to say that an object ends within or before a range."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoreFailure:
@@ -86,7 +94,10 @@ def failure_of(error: Exception, secrets: Iterable[str] = ()) -> StoreFailure:
     status = _STATUS.search(details)
     if status is not None:
         message = f"{message} (HTTP {status[1]})" if message else f"HTTP {status[1]}"
-    kind = _kind_of(type(error).__name__, code[1] if code else "", text, message)
+    if status is not None and status[1] == _RANGE_STATUS:
+        kind = FailureKind.RANGE
+    else:
+        kind = _kind_of(type(error).__name__, code[1] if code else "", text, message)
     message = mask(_QUERY.sub("", message), secrets)[:_MESSAGE_MAX]
     return StoreFailure(kind, message or type(error).__name__)
 
@@ -96,7 +107,9 @@ def _kind_of(name: str, code: str, text: str, message: str) -> FailureKind:
         return FailureKind.NO_STORE
     if "timeout reached" in text.partition("\n")[0]:
         return FailureKind.TIMEOUT
-    if message.startswith("reader got too little data"):
+    if code == _NO_UPLOAD:
+        return FailureKind.UNREACHABLE
+    if message.startswith(_SHORT):
         return FailureKind.RANGE
     if "authentication failed" in message or "credential" in message:
         return FailureKind.REFUSED

@@ -69,6 +69,7 @@ class StoreFailed(Exception):
     def __init__(self, failure: StoreFailure) -> None:
         super().__init__(str(failure))
         self.kind = failure.kind
+        self.message = failure.message
 
 
 class OpendalObjects(Objects):
@@ -108,6 +109,7 @@ class OpendalObjects(Objects):
         check_not_forked()
         _check_names(address, options, opendal.config)
         self._url = address.url
+        self._has_bucket = bool(address.authority)
         self._secrets = secrets_of(options)
         self._errors = tuple(
             kind
@@ -163,6 +165,10 @@ class OpendalObjects(Objects):
             )
         failures = 0
         with self._for_coroutines("writing", name):
+            # Some servers refuse a large object before they have read it, and the
+            # answer is lost with the connection.
+            if len(data) > PIECE_BYTES and await self._stat(name) is not None:
+                return False
             while True:
                 try:
                     await self._write(self._once, name, data, if_not_exists=True)
@@ -186,9 +192,10 @@ class OpendalObjects(Objects):
             try:
                 return await self._read(name, begin, end)
             except StoreFailed as failed:
-                if failed.kind is FailureKind.ABSENT:
-                    return None
-                raise
+                if failed.kind is not FailureKind.ABSENT:
+                    raise
+                await self._check_store()
+                return None
 
     def open(self, name: str) -> RemoteFile:
         thread = loop_thread()
@@ -238,12 +245,12 @@ class OpendalObjects(Objects):
     ) -> None:
         path = _checked(name)
         options: dict[str, Any] = {"if_not_exists": True} if if_not_exists else {}
-        with self._translated(), memoryview(data).cast("B") as view:
+        with self._translated_by_bucket(), memoryview(data).cast("B") as view:
             if len(view) <= PIECE_BYTES:
                 await operator.write(path, bytes(view), **options)
                 return
             if self._writes_parts:
-                # One request is needed to compare and store in one step.
+                # One request compares and stores in one step, if the service can.
                 part_bytes = len(view) if if_not_exists else PART_BYTES
                 options |= {"chunk": part_bytes, "concurrent": PARTS_MAX}
             writer = await operator.open(path, "wb", **options)
@@ -306,9 +313,7 @@ class OpendalObjects(Objects):
     async def _check_store(self) -> None:
         """Raise if the bucket does not exist: it looks like an absent object."""
         if self.supports_listing and not self._is_known_to_exist:
-            with self._translated():
-                await self._operator.check()
-            self._is_known_to_exist = True
+            await self._names("", "", 1)
 
     async def _names(self, prefix: str, after: str, count_max: int | None) -> list[str]:
         """Return names with *prefix*, in the order of the store."""
@@ -316,7 +321,7 @@ class OpendalObjects(Objects):
         if after:
             options["start_after"] = after
         found: list[str] = []
-        with self._translated():
+        with self._translated_by_bucket():
             async for entry in await self._operator.list(prefix, **options):
                 if len(found) == count_max:
                     break
@@ -324,6 +329,7 @@ class OpendalObjects(Objects):
                 # Some programs store empty objects for directories.
                 if name.startswith(prefix) and not name.endswith("/"):
                     found.append(name)
+        self._is_known_to_exist = True
         return found
 
     @contextmanager
@@ -334,6 +340,18 @@ class OpendalObjects(Objects):
             yield
         except self._errors as error:
             raise StoreFailed(failure_of(error, self._secrets)) from None
+
+    @contextmanager
+    def _translated_by_bucket(self) -> Iterator[None]:
+        """Translate OpenDAL's errors of requests that need nothing but the bucket."""
+        try:
+            with self._translated():
+                yield
+        except StoreFailed as failed:
+            if failed.kind is FailureKind.ABSENT and self._has_bucket:
+                failure = StoreFailure(FailureKind.NO_STORE, failed.message)
+                raise StoreFailed(failure) from None
+            raise
 
     @contextmanager
     def _for_coroutines(self, action: str, name: str) -> Iterator[None]:

@@ -66,6 +66,19 @@ Context:
    response: Parts { status: 404, version: HTTP/1.1, headers: {} }
 """
 
+NO_RANGE = """Unexpected (permanent) at read
+
+Context:
+   response: Parts { status: 416, version: HTTP/1.1, headers: {} }
+"""
+
+NO_UPLOAD = """NotFound (permanent) at write => S3Error { code: "NoSuchUpload", \
+message: "The upload does not exist", resource: "", request_id: "1" }
+
+Context:
+   response: Parts { status: 404, version: HTTP/1.1, headers: {} }
+"""
+
 PASSWORD = """Unexpected (temporary) at read => authentication failed
 
 Context:
@@ -152,6 +165,13 @@ Context:
             "signing http request: failed to load signing credential",
         ),
         ("Unexpected", SHORT, FailureKind.RANGE, "reader got too little data"),
+        ("Unexpected", NO_RANGE, FailureKind.RANGE, "HTTP 416"),
+        (
+            "NotFound",
+            NO_UPLOAD,
+            FailureKind.UNREACHABLE,
+            "NoSuchUpload: The upload does not exist (HTTP 404)",
+        ),
         ("Conflict", "", FailureKind.CONTENTION, "Conflict"),
         ("ConditionNotMatch", "", FailureKind.EXISTS, "ConditionNotMatch"),
     ],
