@@ -399,6 +399,8 @@ class SegmentReader:
             name = f"{name}, row group {index}"
         if isinstance(error, FileNotFoundError):
             problem = "the object is missing"
+            if self.entry.is_uploaded:
+                problem += "; it was uploaded, so check storage.remote.url"
         elif is_refused_by_system(error):
             problem = f"the object cannot be read: {error}"
         else:

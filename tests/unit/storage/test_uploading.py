@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pydanube.model.errors import (
+    CorruptSegment,
     DiskFull,
     InconsistentDirectory,
     MetadataUnavailable,
@@ -527,3 +528,21 @@ async def test_the_search_for_orphans_reads_names_in_pages(world):
         world.remote.names = small_pages
         await storage.uploader.orphans.search()
         assert list(world.remote.stored) == [log.segments[0].object_name]
+
+
+# Without the store.
+
+
+async def test_evicted_segment_names_the_setting_if_the_store_is_not_set_any_more(
+    world,
+):
+    async with opened(world) as storage:
+        log = await open_topic(storage)
+        await sealed(storage, log, b"a")
+        await uploaded(storage)
+        await storage.uploader.evict()
+    world.opened_objects = lambda: world.objects
+    async with world.storage() as storage:
+        log = await open_topic(storage, epoch=2)
+        with pytest.raises(CorruptSegment, match=r"check storage\.remote\.url"):
+            await log.read(0, bytes_max=1)

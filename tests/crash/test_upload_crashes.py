@@ -1,0 +1,157 @@
+"""
+After a crash at any step of sealing, uploading, evicting and dropping, nothing is lost.
+
+The steps are the requests to both object stores and the changes of the manifest.  The
+process dies at each of them, just before or just after the request is carried out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pydanube.model.policy import Retention, TopicPolicy
+from pydanube.storage.config import RemoteConfig
+from pydanube.storage.tiered_objects import TieredObjects
+from support.batches import payloads_of
+from support.storages import open_topic, publish, read_all, seal, until
+from support.upload_worlds import UploadWorld
+
+POLICY = TopicPolicy(retention=Retention(bytes_max=1))
+PAYLOADS = [b"a", b"b", b"c"]
+STEPS_MAX = 200
+
+
+class Death:
+    """The moment at which the process dies: at step number *step*."""
+
+    def __init__(self, step: int, *, is_after: bool) -> None:
+        self.is_dead = False
+        self.died = asyncio.Event()
+        self.names: list[str] = []
+        self._step = step
+        self._is_after = is_after
+
+    async def request(self, name, work):
+        """Carry out *work*, unless the process is dead."""
+        if not self.is_dead:
+            self.names.append(name)
+            if len(self.names) != self._step:
+                return await work()
+            self.is_dead = True
+            self.died.set()
+            if self._is_after:
+                await work()
+        return await asyncio.Future()
+
+
+class MortalObjects:
+    """Objects as a process uses them that may die."""
+
+    supports_listing = True
+
+    def __init__(self, name, objects, death) -> None:
+        self._name, self._objects, self._death = name, objects, death
+        self.open, self.url = objects.open, objects.url
+
+    def __getattr__(self, method):
+        call = getattr(self._objects, method)
+
+        def request(*args, **options):
+            what = f"{self._name} {method}"
+            return self._death.request(what, lambda: call(*args, **options))
+
+        return request
+
+
+class MortalWorld(UploadWorld):
+    """A world in which processes die."""
+
+    death: Death
+
+    def opened_objects(self):
+        """See World."""
+        return TieredObjects(
+            MortalObjects("local", self.objects, self.death),
+            MortalObjects("remote", self.remote, self.death),
+        )
+
+
+async def live(world, death, published):
+    """Seal, upload, drop and evict, until the end or the death of the process."""
+    world.death = death
+    change = type(world.manifest).change
+
+    async def change_or_die(*args, **changes):
+        return await death.request(
+            "change the manifest", lambda: change(world.manifest, *args, **changes)
+        )
+
+    world.manifest.change = change_or_die
+    remote = RemoteConfig(url="s3://bucket", concurrency=1)
+    async with world.storage(remote=remote) as storage, asyncio.TaskGroup() as tasks:
+        script = tasks.create_task(_script(storage, published))
+        dead = tasks.create_task(death.died.wait())
+        await asyncio.wait([script, dead], return_when=asyncio.FIRST_COMPLETED)
+        script.cancel()
+        dead.cancel()
+    del world.manifest.change
+
+
+async def _script(storage, published):
+    await storage.uploader.loaded.wait()
+    log = await open_topic(storage, policy=POLICY)
+    for payload in PAYLOADS[:2]:
+        await publish(log, payload)
+        published.append(payload)
+        await seal(storage, 1)
+    await until(lambda: not storage.uploader.tiers.backlog)
+    await storage.sealer.apply_retention(log)
+    await storage.uploader.evict()
+    await until(lambda: not storage.uploader.objects.remote_deletions)
+    await publish(log, PAYLOADS[2])
+    published.append(PAYLOADS[2])
+    await seal(storage, 1)
+    await until(lambda: not storage.uploader.tiers.backlog)
+
+
+async def recover(world, published):
+    """Open the storage again, finish everything, and compare all copies."""
+    world.death = Death(0, is_after=False)
+    remote = RemoteConfig(url="s3://bucket")
+    async with world.storage(remote=remote, orphan_keep_s=0) as storage:
+        await storage.uploader.loaded.wait()
+        log = await open_topic(storage, epoch=2)
+        stored = PAYLOADS[log.base_offset : log.end_offset]
+        assert log.end_offset >= len(published)
+        assert payloads_of(await read_all(log)) == stored
+        await seal(storage, 1)
+        await until(lambda: not storage.uploader.tiers.backlog)
+        await until(lambda: not storage.uploader.objects.remote_deletions)
+        await storage.sealer._collect_orphans(log)
+        await storage.uploader.orphans.search()
+        names = {segment.object_name for segment in await world.manifest.load(1)}
+        assert all(segment.is_uploaded for segment in await world.manifest.load(1))
+        assert set(world.remote.stored) == names
+        assert set(world.objects.stored) <= names
+        await storage.uploader.evict()
+        assert world.objects.stored == {}
+        assert payloads_of(await read_all(log)) == stored
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+async def test_crash_at_any_step_of_uploads_loses_nothing_and_leaves_no_orphans(
+    is_after,
+):
+    for step in range(1, STEPS_MAX):
+        world, published = MortalWorld(), []
+        death = Death(step, is_after=is_after)
+        await live(world, death, published)
+        await recover(world, published)
+        if not death.is_dead:
+            break
+    assert not death.is_dead
+    steps = set(death.names)
+    assert {"local put", "remote put", "remote read", "change the manifest"} <= steps
+    assert {"local delete", "remote delete"} <= steps
