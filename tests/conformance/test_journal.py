@@ -10,6 +10,7 @@ from pydanube.model.errors import Closed
 from pydanube.model.ranges import RangeSet
 from pydanube.objects.directory import DirectoryObjects
 from pydanube.objects.memory import MemoryObjects
+from pydanube.objects.opening import open_objects
 from pydanube.storage.config import JournalConfig
 from pydanube.storage.files import DirectoryFiles, MemoryFiles
 from pydanube.storage.journal import open_journal
@@ -24,6 +25,7 @@ from pydanube.wire.files.journal_format import (
 )
 from support.batches import frame_of, payloads_of
 from support.object_journals import MemorySessions, object_journal
+from support.object_stores import StoreServers
 
 CONFIG = JournalConfig(file_bytes_max=1024)
 OPENED = TopicOpened(topic_id=1, name="t", epoch=1, end_offset=0, sealed_offset=0)
@@ -56,7 +58,22 @@ class ObjectKind:
             yield journal
 
 
-@pytest.fixture(params=["memory", "directory", "memory objects", "directory objects"])
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory):
+    """Start servers of object stores when a test needs them."""
+    with StoreServers(tmp_path_factory.mktemp) as servers:
+        yield servers
+
+
+@pytest.fixture(
+    params=[
+        "memory",
+        "directory",
+        "memory objects",
+        "directory objects",
+        pytest.param("s3", marks=pytest.mark.slow),
+    ]
+)
 def kind(request, tmp_path):
     match request.param:
         case "memory":
@@ -65,8 +82,11 @@ def kind(request, tmp_path):
             return LocalKind(DirectoryFiles(tmp_path))
         case "memory objects":
             return ObjectKind(MemoryObjects())
-        case _:
+        case "directory objects":
             return ObjectKind(DirectoryObjects(tmp_path))
+        case server:
+            servers = request.getfixturevalue("servers")
+            return ObjectKind(open_objects(*servers.get(server).new_store()))
 
 
 @pytest.fixture
