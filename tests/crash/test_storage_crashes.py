@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from pydanube.model.errors import BrokerError, DiskFull
-from pydanube.model.policy import Durability, TopicPolicy
+from pydanube.model.policy import Durability, Retention, TopicPolicy
 from pydanube.objects.memory import MemoryObjects
 from pydanube.storage.config import JournalConfig, StorageConfig
 from pydanube.storage.storage import open_storage
@@ -386,3 +386,54 @@ def test_cursor_is_never_ahead_of_what_was_saved() -> None:
 
     files, objects, promises = _record(script)
     _check_all_crashes(files, objects, promises)
+
+
+def test_acknowledged_segments_are_dropped_after_their_cursor_is_on_disk() -> None:
+    async def script(scribe: Scribe) -> None:
+        storage = scribe.storage
+        scribe.logs[A] = log = await storage.open_log(A, NAMES[A], 1, POLICY)
+        log.configure(POLICY, Retention(drops_acknowledged=True))
+        cursors = storage.find_state(A).cursors
+        log.find_cursors = lambda: [each.offset for each in cursors.values()]
+        for offset in (4, 8):
+            # The newest segment stays, so several go to show a cursor that is behind.
+            for _ in range(2):
+                scribe.append(A)
+                await scribe.sync()
+                await scribe.seal(A)
+            # Nobody waits for this cursor, so it is written and not synced.
+            storage.save(CursorSaved(A, "billing", CursorState(offset)))
+            await until(lambda offset=offset: _offset(cursors) == offset)
+            await storage.sealer.apply_retention(log)
+        assert log.base_offset == 6
+
+    files, objects, promises = _record(script)
+
+    async def check(count, disk, manifest) -> int:
+        async with open_storage(
+            CONFIG,
+            files=RecordingFiles(disk),
+            objects=objects.at(count),
+            manifest=manifest,
+        ) as storage:
+            state = storage.find_state(A)
+            segments = await manifest.load(A)
+            base = segments[0].base if segments else 0
+            assert base <= (0 if state is None else _offset(state.cursors))
+            return base
+
+    async def run() -> set[int]:
+        bases = set()
+        for count in range(len(files.operations) + 1):
+            manifests = [m for at, m in promises.manifests if at <= count][-1:]
+            for disk in files.crash_states(count):
+                for manifest in manifests:
+                    bases.add(await check(count, disk, copy.deepcopy(manifest)))
+        return bases
+
+    assert asyncio.run(run()) == {0, 2, 6}
+
+
+def _offset(cursors) -> int:
+    cursor = cursors.get("billing")
+    return 0 if cursor is None else cursor.offset

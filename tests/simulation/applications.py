@@ -260,6 +260,16 @@ class Subscriber(Application):
                     self.world.trace.note(self.name, "leaves")
                     return
 
+    def _check_error(self, error: BrokerError) -> None:
+        super()._check_error(error)
+        history = self.world.ledger.topics[self.subscription.topic]
+        is_explained = history.has_retention or not history.is_durable
+        if isinstance(error, OffsetDropped) and not is_explained:
+            self.world.violations.add(
+                "only what all subscriptions have acknowledged is dropped",
+                f"{self.name} got {error!r}",
+            )
+
     def _leaves(self) -> bool:
         # As long as it stays, a rival cannot open an exclusive subscription.
         share = 0.0 if self.world.are_faults_over else self.plan.leave_share

@@ -8,7 +8,7 @@ for long) may hide a bug that another one shows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from msgspec.structs import replace as replace_fields
@@ -34,6 +34,7 @@ class TopicPlan:
     durability: str
     ttl_s: float | None
     retention_bytes_max: int | None
+    drops_acknowledged: bool
 
     @property
     def is_simple(self) -> bool:
@@ -143,6 +144,8 @@ class Plan:
         lines = [f"seed {self.seed}: {count} messages, {faults_s:.0f} s of faults"]
         for topic in self.topics:
             kind = topic.durability if topic.is_reliable else "in memory"
+            if topic.drops_acknowledged:
+                kind += ", drops what is acknowledged"
             lines.append(f"  {topic.name} ({kind})")
             lines += [
                 f"    producer {each.name}: {each.message_count} messages, up to "
@@ -204,7 +207,10 @@ OPERATIONS = ("pause", "seek", "skip", "policy", "mark done")
 def plan_run(seed: int, *, scale: float = 1.0) -> Plan:
     """Return the plan of *seed*; *scale* makes it longer."""
     rng = Random(f"plan {seed}")
+    # Its own random numbers do not change the rest of the plan.
+    retention_rng = Random(f"retention {seed}")
     topics = tuple(_topic(rng, index) for index in range(rng.choice((1, 1, 2))))
+    topics = tuple(_with_retention(retention_rng, topic) for topic in topics)
     return Plan(
         seed=seed,
         topics=topics,
@@ -219,7 +225,10 @@ def plan_run(seed: int, *, scale: float = 1.0) -> Plan:
             for index in range(rng.choice((1, 1, 2, 3)))
         ),
         faults=_faults(rng, scale),
-        storage=_with_remote_store(seed, _storage(rng)),
+        storage=replace_fields(
+            _with_remote_store(seed, _storage(rng)),
+            retention_interval_s=_retention_interval_s(retention_rng, topics),
+        ),
         latency_s=rng.choice((0.0002, 0.002, 0.02)),
         cut_share=rng.choice((0.0, 0.1, 0.5)),
         window_bytes=rng.choice((512, 8 * KIB, 256 * KIB)),
@@ -235,7 +244,19 @@ def _topic(rng: Random, index: int) -> TopicPlan:
         durability="durable" if rng.random() < 0.9 else "written",
         ttl_s=rng.choice((0.5, 5.0)) if rng.random() < 0.1 else None,
         retention_bytes_max=2 * KIB if rng.random() < 0.1 else None,
+        drops_acknowledged=False,
     )
+
+
+def _with_retention(rng: Random, topic: TopicPlan) -> TopicPlan:
+    return replace(topic, drops_acknowledged=topic.is_reliable and rng.random() < 0.3)
+
+
+def _retention_interval_s(rng: Random, topics: tuple[TopicPlan, ...]) -> float:
+    # A subscription that loses messages before it has acknowledged them forgets its
+    # acks of later ones, so topics with a size limit lose messages at the end only.
+    interval_s = rng.choice((0.3, 2.0, 60.0))
+    return 60.0 if any(each.retention_bytes_max for each in topics) else interval_s
 
 
 def _producer(rng: Random, topic: TopicPlan, index: int, scale: float) -> ProducerPlan:

@@ -15,7 +15,12 @@ from crc32c import crc32c
 
 from pydanube.client.client import Client
 from pydanube.model.dead_letters import ORIGINAL_OFFSET
-from pydanube.model.errors import BrokerError, SubscriptionNotFound, TopicNotFound
+from pydanube.model.errors import (
+    BrokerError,
+    OffsetDropped,
+    SubscriptionNotFound,
+    TopicNotFound,
+)
 from simulation.applications import Administrator, Publisher, Subscriber
 from simulation.deliveries import SENDING_S_MAX, Watch
 from simulation.faults import FaultInjector
@@ -91,6 +96,8 @@ class World:
         self.client_clock = Clock(loop)
         self.are_faults_over = False
         """Whether all faults are over."""
+        self.dropped_count = 0
+        """The number of messages that retention has dropped, for each subscription."""
         self.is_drained = False
         """Whether all messages are delivered and acknowledged."""
         conditions = NetworkConditions(
@@ -239,12 +246,13 @@ class World:
         watch.handled.clear()
         watch.history.waived_end = 0
         await client.seek_subscription(each.topic, each.name, "earliest")
-        end = (await client.describe_topic(each.topic)).end_offset
+        described = await client.describe_topic(each.topic)
+        base, end = described.base_offset, described.end_offset
         history = watch.history.topic
         while not await self._is_drained(client, each):  # noqa: ASYNC110
             await asyncio.sleep(0.5)
         # Cumulative acks include messages that were not delivered yet.
-        begin = watch.history.waived_end
+        begin = max(base, watch.history.waived_end)
         # A late ack from before the seek counts in any state of the message.
         missing = [
             at
@@ -266,6 +274,7 @@ class World:
                     durability=topic.durability,
                     ttl_s=topic.ttl_s,
                     retention_bytes_max=topic.retention_bytes_max,
+                    retention_acknowledged=topic.drops_acknowledged,
                     exist_ok=True,
                 )
             for each in self.plan.subscriptions:
@@ -354,7 +363,10 @@ class World:
         history = watch.history
         if history.start is None or not history.topic.is_durable:
             return
-        begin = max(history.start, description.base_offset)
+        begin = history.start
+        if history.topic.has_retention:
+            begin = max(begin, description.base_offset)
+        self.dropped_count += max(0, description.base_offset - history.start)
         if watch.last_seek_at is not None:
             begin = max(begin, history.topic.end_at(watch.last_seek_at + SENDING_S_MAX))
         excused = {
@@ -398,7 +410,10 @@ class World:
                     return
             except BrokerError as error:
                 self.trace.note("checker", f"gets {error.code}")
-                if error.remedy.name == "GIVE_UP":
+                # Retention may drop messages after their offsets were described.
+                if error.remedy.name == "GIVE_UP" and not isinstance(
+                    error, OffsetDropped
+                ):
                     raise
             await asyncio.sleep(0.5)
 
@@ -531,4 +546,5 @@ def _counts_of(world: World) -> dict[str, float]:
         "faults": world.faults.count,
         "broker starts": machine.start_count,
         "power losses": machine.power_loss_count,
+        "dropped": world.dropped_count,
     }

@@ -514,6 +514,8 @@ class Sealer:
         """
         Drop the segments that the topic's retention does not keep; return them.
 
+        A topic that is deleted or fenced meanwhile keeps what it has.
+
         Durability: A segment is removed from the manifest before its object is
             deleted.  If the broker stops between the two, the object is an orphan.  If
             the object store fails, the deletion is tried again.
@@ -523,20 +525,21 @@ class Sealer:
             JournalFailed: The cursors are not on disk; nothing was dropped.
         """
         async with topic_log.maintenance:
-            if self._manifest.is_held:
+            # Another topic may use the names of a deleted one.
+            is_ours = self._logs.get(topic_log.topic_id) is topic_log
+            is_refused = not is_ours or topic_log.refusal is not None
+            if is_refused or self._manifest.is_held:
                 return ()
             drops = self.plan_retention(topic_log, topic_log.retention)
             if not drops:
                 return ()
+            # It stays if the outcome of the change is unknown.
             topic_log.drop_end = Offset(drops[-1].end)
-            try:
-                if topic_log.retention.drops_acknowledged:
-                    # A power failure must not take the cursors back below the drops.
-                    await self._journal.sync()
-                await self.change_manifest(topic_log, removed=drops)
-                topic_log.on_dropped(len(drops))
-            finally:
-                topic_log.drop_end = Offset(0)
+            if topic_log.retention.drops_acknowledged:
+                # A power failure must not take the cursors back below the drops.
+                await self._journal.sync()
+            await self.change_manifest(topic_log, removed=drops)
+            topic_log.on_dropped(len(drops))
             await self._delete_dropped(topic_log, drops)
             return drops
 

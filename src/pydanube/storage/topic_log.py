@@ -151,7 +151,7 @@ class TopicLog:
         """Returns for each subscription an offset below which all messages are
         acknowledged in the journal, though perhaps not on disk."""
         self.drop_end = Offset(0)
-        """The end of the segments that are being dropped."""
+        """The end of the segments that were last to be dropped."""
         self.segments = segments
         """
         Sorted by offset, each beginning at the end of the one before; every change
@@ -256,7 +256,7 @@ class TopicLog:
 
     @property
     def first_kept(self) -> Offset:
-        """The first offset that can be read and is not being dropped."""
+        """The first offset that can be read and was not to be dropped."""
         return max(self.base_offset, self.drop_end)
 
     @property
