@@ -188,6 +188,12 @@ class OpendalObjects(Objects):
     async def read(
         self, name: str, begin: int = 0, end: int | None = None
     ) -> Buffer | None:
+        """
+        Return the bytes ``begin … end`` of an object; None if it does not exist.
+
+        All of an object is one request.  If it may have more than a few MiB, give *end*
+        or use open(): OpenDAL copies the answer while it keeps the interpreter lock.
+        """
         with self._for_coroutines("reading", name):
             try:
                 return await self._read(name, begin, end)
@@ -277,9 +283,11 @@ class OpendalObjects(Objects):
         if info is None:
             return None
         end = info.byte_count if end is None else min(end, info.byte_count)
-        data = bytearray(max(0, end - begin))
-        await self._read_into(name, begin, memoryview(data))
-        return data
+        view = memoryview(pa.allocate_buffer(max(0, end - begin))).cast("B")
+        # The pieces are copied in another thread, while the caller's loop goes on.
+        work = self._read_into(name, begin, view)
+        await asyncio.wrap_future(loop_thread().start(work))
+        return view
 
     async def _read_into(self, name: str, begin: int, target: memoryview) -> None:
         """Fill *target*, which the object must reach."""
