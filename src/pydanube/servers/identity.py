@@ -137,7 +137,10 @@ class Identity:
             )
         if found is None:
             marker = msgspec.json.encode(ClusterMarker(cluster_id=self.cluster_id))
-            await remote.put_if_absent(MARKER_NAME, marker)
+            if remote.supports_put_if_absent:
+                await remote.put_if_absent(MARKER_NAME, marker)
+            else:
+                await remote.put(MARKER_NAME, marker)
             # Another broker may have been faster.
             found = await remote.read(MARKER_NAME)
         owner = None

@@ -3,7 +3,11 @@ import shutil
 
 import pytest
 
-from pydanube.model.errors import InconsistentDirectory, ObjectsUnavailable
+from pydanube.model.errors import (
+    InconsistentDirectory,
+    InvalidRequest,
+    ObjectsUnavailable,
+)
 from pydanube.objects.memory import MemoryObjects
 from pydanube.servers.identity import MARKER_NAME, Identity
 from support.directories import (
@@ -270,6 +274,19 @@ async def test_new_store_is_refused_if_segments_were_uploaded_to_another():
     with pytest.raises(InconsistentDirectory, match="segments were uploaded before"):
         await claim(remote, has_uploads=True)
     assert await remote.names("") == []
+
+
+async def test_store_without_put_if_absent_is_marked():
+    class SimpleObjects(MemoryObjects):
+        supports_put_if_absent = False
+
+        async def put_if_absent(self, name, data):
+            raise InvalidRequest("on purpose")
+
+    remote = SimpleObjects()
+    await claim(remote)
+    with pytest.raises(InconsistentDirectory, match=f"belongs to cluster {OURS}"):
+        await claim(remote, OTHER)
 
 
 async def test_damaged_marker_is_refused():
