@@ -54,6 +54,9 @@ PIECE_BYTES = 1024 * 1024
 READ_BYTES = 4 * 1024 * 1024
 """The most bytes that one request reads."""
 
+TRUSTED_BYTES_MAX = 64 * 1024 * 1024
+"""The most bytes that are allocated without asking whether the object has them."""
+
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 5.0
 
@@ -269,16 +272,13 @@ class OpendalObjects(Objects):
             with self._translated():
                 found: bytes = await self._operator.read(_checked(name))
                 return found
-        if end is not None and begin < end <= begin + READ_BYTES:
-            # Usually the object reaches the end; then one request suffices.
-            data = bytearray(end - begin)
+        if end is not None and begin < end <= begin + TRUSTED_BYTES_MAX:
+            # Usually the object reaches the end; then its size need not be requested.
             try:
-                await self._read_into(name, begin, memoryview(data))
+                return await self._read_range(name, begin, end)
             except StoreFailed as failed:
                 if failed.kind is not FailureKind.RANGE:
                     raise
-            else:
-                return data
         info = await self._stat(name)
         if info is None:
             return None
@@ -288,6 +288,19 @@ class OpendalObjects(Objects):
         work = self._read_into(name, begin, view)
         await asyncio.wrap_future(loop_thread().start(work))
         return view
+
+    async def _read_range(self, name: str, begin: int, end: int) -> Buffer:
+        """Return bytes of an object, which it must reach."""
+        if end - begin <= READ_BYTES:
+            # Without another copy.
+            with self._translated():
+                found: bytes = await self._operator.read(
+                    _checked(name), offset=begin, size=end - begin
+                )
+                return found
+        data = bytearray(end - begin)
+        await self._read_into(name, begin, memoryview(data))
+        return data
 
     async def _read_into(self, name: str, begin: int, target: memoryview) -> None:
         """Fill *target*, which the object must reach."""

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from crc32c import crc32c
 
 from pydanube.model.segments import SegmentEntry
+from pydanube.wire.files.segment_ranges import RangeFile
 
 _READ_BYTES = 4 * 1024 * 1024
 _MAGIC = b"PAR1"
@@ -136,7 +137,9 @@ class SegmentIndex:
         Raises:
             SegmentDamaged: The row group does not match its checksums.
         """
-        if self._chunks is None:
+        if self._chunks is None or isinstance(file, RangeFile):
+            # What is in memory already is not copied: that would hold the interpreter
+            # lock for longer than calling Python at each column.
             return self.open(file)
         spans = self.chunk_spans(index)
         begins = [begin for begin, _ in spans]
