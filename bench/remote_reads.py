@@ -1,0 +1,259 @@
+"""
+Reading history from an S3 server: throughput, and what live consumers notice.
+
+``python -m bench.remote_reads`` needs ``versitygw`` (``go install
+github.com/versity/versitygw/cmd/versitygw@latest``), starts it and a broker, and
+publishes a topic whose segments it moves to the server.  It compares
+
+- a read of the whole topic through the broker with reading the same objects from the
+  server in ranges, round by round, because the machine may be busy; and
+- the latency of a live consumer with and without such a reader of history.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+import httpx
+import pyarrow as pa
+
+import pydanube
+from bench.systems.system import BenchFailed
+from bench.usage import Meter
+from pydanube.aio.tasks import gather
+from pydanube.demo.broker_process import running_broker
+from pydanube.objects.opening import open_objects
+from pydanube.wire.files.segment_format import parse_object_name
+
+HISTORY = "/default/history"
+LIVE = "/default/live"
+MESSAGE_BYTES = 1000
+BATCH_MESSAGES = 2000
+RANGE_BYTES = 4 * 1024 * 1024
+RANGES_MAX = 16
+LIVE_INTERVAL_S = 0.005
+BUCKET = "danube"
+KEY = "benchmarkkey"
+MIB = 1024 * 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").strip())
+    parser.add_argument("--versitygw", default=shutil.which("versitygw"))
+    parser.add_argument("--mib", type=int, default=512, help="size of the history")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--live-s", type=float, default=10.0)
+    parser.add_argument("--read-for", type=float, help=argparse.SUPPRESS)
+    parser.add_argument("--url", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.url is not None:
+        asyncio.run(read_history_for(arguments.url, arguments.read_for))
+        return
+    if arguments.versitygw is None:
+        raise BenchFailed("versitygw is not installed; name it with --versitygw")
+    os.environ |= {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": KEY}
+    with (
+        tempfile.TemporaryDirectory(prefix="remote-reads-") as scratch,
+        s3_server(arguments.versitygw, Path(scratch)) as options,
+    ):
+        run(Path(scratch), options, arguments)
+
+
+def say(line: str) -> None:
+    """Print *line* at once."""
+    print(line, flush=True)  # noqa: T201
+
+
+def run(scratch: Path, options: dict[str, str], arguments: Any) -> None:
+    """Measure with the S3 server that *options* describe."""
+    url = f"s3://{BUCKET}/history"
+    settings = {
+        "DANUBE_STORAGE__REMOTE__URL": url,
+        "DANUBE_STORAGE__REMOTE__OPTIONS": json.dumps(options),
+        "DANUBE_STORAGE__REMOTE__READ_CACHE_BYTES_MAX": "0",
+        "DANUBE_STORAGE__SEAL_AGE_S": "5",
+    }
+    with running_broker(scratch / "data", scratch / "broker.log", settings) as broker:
+        asyncio.run(fill(broker.url(), arguments.mib))
+        ratios = []
+        for at in range(arguments.rounds):
+            gib = arguments.mib / 1024
+            with Meter([os.getpid()]) as meter:
+                raw = asyncio.run(read_ranges(url, options))
+            raw_s = meter.cpu_s / gib
+            with Meter([os.getpid()]) as meter, Meter([broker.pid]) as own:
+                through = asyncio.run(read_history(broker.url()))
+            through_s, own_s = meter.cpu_s / gib, own.cpu_s / gib
+            ratios.append(through / raw)
+            say(
+                f"round {at + 1}: ranges {raw:.0f} MiB/s, through the broker "
+                f"{through:.0f} MiB/s: {ratios[-1]:.0%}; processor seconds of all "
+                f"processes for a GiB: {raw_s:.2f} and {through_s:.2f}, {own_s:.2f} of "
+                "them the broker's"
+            )
+        say(f"median: {median(ratios):.0%}")
+        without: list[float] = []
+        beside: list[float] = []
+        for _ in range(arguments.rounds):
+            without += asyncio.run(live(broker.url(), arguments.live_s))
+            with reader_of_history(broker.url(), arguments.live_s + 2):
+                beside += asyncio.run(live(broker.url(), arguments.live_s))
+        for name, found in (("alone", without), ("beside a reader", beside)):
+            p99 = quantiles(found, n=100)[98]
+            say(
+                f"live consumer {name}: p50 {median(found) * 1e3:.2f} ms, "
+                f"p99 {p99 * 1e3:.2f} ms of {len(found)} messages"
+            )
+
+
+@contextmanager
+def s3_server(program: str, scratch: Path) -> Iterator[dict[str, str]]:
+    """Run an S3 server with an empty bucket; yield the options of its store."""
+    (scratch / "s3" / BUCKET).mkdir(parents=True)
+    (scratch / "sidecar").mkdir()
+    port = 17071
+    command = [
+        *(program, "--port", f"127.0.0.1:{port}", "--access", KEY, "--secret", KEY),
+        *("posix", "--sidecar", str(scratch / "sidecar"), str(scratch / "s3")),
+    ]
+    with (
+        (scratch / "s3.log").open("wb") as log,
+        subprocess.Popen(command, stdout=log, stderr=log) as server,  # noqa: S603
+    ):
+        try:
+            _await_server(f"http://127.0.0.1:{port}", server)
+            yield {"endpoint": f"http://127.0.0.1:{port}", "region": "us-east-1"}
+        finally:
+            server.terminate()
+
+
+def _await_server(url: str, server: subprocess.Popen[bytes]) -> None:
+    for _ in range(100):
+        if server.poll() is not None:
+            raise BenchFailed("the S3 server ended; see its log")
+        try:
+            httpx.get(url)
+        except httpx.TransportError:
+            time.sleep(0.1)
+        else:
+            return
+    raise BenchFailed("the S3 server does not answer")
+
+
+async def fill(url: str, mib: int) -> None:
+    """Publish *mib* of incompressible messages; leave them only in the store."""
+    chance = random.Random(1)  # noqa: S311
+    async with pydanube.connect(url) as client:
+        await client.create_topic(LIVE)
+        async with client.producer(HISTORY) as producer:
+            for _ in range(mib * MIB // (MESSAGE_BYTES * BATCH_MESSAGES)):
+                data = chance.randbytes(MESSAGE_BYTES * BATCH_MESSAGES)
+                payloads = [
+                    data[at : at + MESSAGE_BYTES]
+                    for at in range(0, len(data), MESSAGE_BYTES)
+                ]
+                await producer.send_batch(pa.table({"payload": payloads}))
+        await client.upload_segments(HISTORY)
+        while True:
+            found = await client.describe_topic(HISTORY)
+            if found.sealed_offset == found.end_offset:
+                break
+            await asyncio.sleep(0.5)
+        await client.upload_segments(HISTORY)
+        await client.evict_segments(HISTORY)
+
+
+async def read_ranges(url: str, options: dict[str, str]) -> float:
+    """Return the rate, in MiB/s, of reading all segments from the server in ranges."""
+    store = open_objects(url, options)
+    spans = []
+    for name in await store.names(""):
+        info = await store.stat(name)
+        if parse_object_name(name) is not None and info is not None:
+            size = info.byte_count
+            spans += [(name, at, size) for at in range(0, size, RANGE_BYTES)]
+    left = iter(spans)
+    byte_count = 0
+
+    async def read() -> None:
+        nonlocal byte_count
+        for name, at, size in left:
+            data = await store.read(name, at, min(at + RANGE_BYTES, size))
+            byte_count += len(data or b"")
+
+    began = time.perf_counter()
+    await gather(read() for _ in range(RANGES_MAX))
+    return byte_count / MIB / (time.perf_counter() - began)
+
+
+async def read_history(url: str) -> float:
+    """Return the rate, in MiB/s of segments, of reading the topic with a client."""
+    async with pydanube.connect(url) as client:
+        segments = (await client.segments(HISTORY)).segments
+        if any(each.url != each.remote_url for each in segments):
+            raise BenchFailed("the broker has local copies of some segments")
+        began = time.perf_counter()
+        count = 0
+        async for batch in client.read(HISTORY, end=segments[-1].end):
+            count += len(batch)
+        seconds = time.perf_counter() - began
+    if count != segments[-1].end:
+        raise BenchFailed(f"{count} messages were read of {segments[-1].end}")
+    return sum(each.byte_count for each in segments) / MIB / seconds
+
+
+async def read_history_for(url: str, seconds: float) -> None:
+    """Read the topic again and again."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        await read_history(url)
+
+
+@contextmanager
+def reader_of_history(url: str, seconds: float) -> Iterator[None]:
+    """Read the history in another process during the body."""
+    command = [sys.executable, "-m", "bench.remote_reads"]
+    given = ["--url", url, "--read-for", str(seconds)]
+    with subprocess.Popen(command + given) as reader:  # noqa: S603
+        try:
+            yield
+            if reader.poll() is not None:
+                raise BenchFailed("the reader of history ended too early")
+        finally:
+            reader.terminate()
+
+
+async def live(url: str, seconds: float) -> list[float]:
+    """Return how long messages took from their producer to a consumer, in seconds."""
+    latencies: list[float] = []
+    async with (
+        pydanube.connect(url) as client,
+        client.consumer(LIVE, subscription="live", start="latest") as consumer,
+        client.producer(LIVE) as producer,
+    ):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            began = time.perf_counter()
+            await producer.send(b"x" * 100)
+            await consumer.ack(await consumer.receive(timeout_s=10))
+            latencies.append(time.perf_counter() - began)
+            await asyncio.sleep(LIVE_INTERVAL_S)
+    return latencies
+
+
+if __name__ == "__main__":
+    main()
