@@ -269,8 +269,10 @@ class Topics:
         Raises:
             TopicNotFound: There is no such topic.
             InvalidRequest: The topic is not reliable.
+            BackupRunning: A backup is being made, which needs all segments.
         """
         topic = await self.get_reliable(name)
+        self._storage.check_may_remove()
         drops = await self._storage.sealer.apply_retention(topic.log)
         return describe_drops(topic, drops, topic.segments)
 

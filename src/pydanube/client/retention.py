@@ -72,6 +72,7 @@ class RetentionRequests(TopicRequests):
         Raises:
             TopicNotFound: There is no such topic.
             InvalidRequest: The topic is not reliable.
+            BackupRunning: A backup is being made, which needs all segments.
         """
         return [
             await self._drops(name, pb.ApplyRetention())

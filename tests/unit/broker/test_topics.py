@@ -9,6 +9,7 @@ from pydanube.metadata import keys
 from pydanube.metadata.sqlite import open_sqlite
 from pydanube.model.descriptions import DROPS_SHOWN_MAX
 from pydanube.model.errors import (
+    BackupRunning,
     InvalidRequest,
     MetadataUnavailable,
     NamespaceNotFound,
@@ -344,3 +345,13 @@ async def test_held_topic_drops_nothing_and_the_answer_says_why(world):
         assert await base_after(broker) == 0
         await broker.holds.remove(log, "lake")
         assert await base_after(broker) == 4
+
+
+async def test_nothing_is_dropped_on_request_while_a_backup_is_made(broker):
+    topic = await grown(broker, policy=TopicPolicy(retention=SMALL))
+    async with broker.storage.keeping_segments():
+        with pytest.raises(BackupRunning):
+            await broker.topics.apply_retention(A_TOPIC)
+        assert (await broker.topics.plan_retention(A_TOPIC)).segment_count == 2
+    assert topic.log.base_offset == 0
+    assert await base_after(broker) == 4
