@@ -240,3 +240,10 @@ class RemoteLink(Link):
 async def test_nothing_acknowledged_is_lost_when_processes_and_disks_are():
     counts = [await Run(seed).run(lives=4) for seed in range(20)]
     assert sum(counts) > 1000
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+async def test_nothing_acknowledged_is_lost_with_many_seeds():
+    for seed in range(1000, 1500):
+        await Run(seed).run(lives=6)
