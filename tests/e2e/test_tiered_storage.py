@@ -15,7 +15,7 @@ from pydanube.objects.opening import open_objects
 from pydanube.servers.identity import MARKER_NAME
 from support.commands import danube
 from support.directories import first_error, serving
-from support.object_stores import SECRETS, S3Server
+from support.object_stores import SECRETS, RedisServer, S3Server
 from support.processes import BrokerProcess
 from support.tcp_proxy import Fault, tcp_proxy
 
@@ -292,6 +292,59 @@ def test_broker_does_not_start_with_a_store_that_cannot_be_used(tmp_path):
     error = first_error(raised.value)
     assert isinstance(error, InvalidConfig)
     assert "nowhere" in str(error)
+
+
+def test_history_of_a_broker_is_uploaded_when_it_gets_a_store(tmp_path):
+    data, store = tmp_path / "data", tmp_path / "store"
+    sealing = {"storage__seal_age_s": 0, "storage__seal_interval_s": 0.05}
+
+    async def fill():
+        async with serving(data, **sealing) as client:
+            await publish(client, payloads_of(20))
+
+            async def is_sealed():
+                return (await client.describe_topic(TOPIC)).sealed_offset == 20
+
+            await until(is_sealed, "not everything is sealed")
+
+    async def upload():
+        url = f"fs://{store}"
+        async with serving(data, storage__remote__url=url, **sealing) as client:
+            # Nobody uses the topic, so it is not open.
+            async def is_uploaded():
+                found = await client.describe_storage()
+                return found.uploads and not found.backlog_segments
+
+            await until(is_uploaded, "nothing is uploaded")
+            await client.evict_segments()
+            assert await stored(client) == payloads_of(20)
+
+    asyncio.run(fill())
+    segments = {path.name for path in local_segments(data)}
+    asyncio.run(upload())
+    assert {path.name for path in store.rglob("*.parquet")} == segments
+    assert local_segments(data) == []
+
+
+def test_segments_can_be_in_redis(tmp_path):
+    async def use(url, options):
+        async with serving(
+            tmp_path / "data",
+            storage__seal_age_s=0,
+            storage__seal_interval_s=0.05,
+            storage__remote__url=url,
+            storage__remote__options=options,
+        ) as client:
+            await publish(client, payloads_of(20))
+            await uploaded(client, 20)
+            await client.evict_segments(TOPIC)
+            assert local_segments(tmp_path / "data") == []
+            assert await stored(client) == payloads_of(20)
+            await client.delete_topic(TOPIC)
+            assert (await client.describe_storage()).problems == ()
+
+    with RedisServer(tmp_path) as server:
+        asyncio.run(use(*server.new_store()))
 
 
 def test_local_broker_refuses_to_upload(tmp_path):
