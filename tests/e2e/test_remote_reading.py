@@ -2,8 +2,10 @@
 
 import json
 import pickle
+import re
 import time
 
+import httpx
 import pyarrow as pa
 import pytest
 
@@ -116,6 +118,15 @@ def test_segments_are_read_through_the_broker(broker, monkeypatch):
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     assert read(broker, readThrough="always") == EXPECTED
+    metrics = httpx.get(f"{broker.http_url}/metrics").text
+    (line,) = re.findall(r"^danube_remote_reads_total (.*)$", metrics, re.MULTILINE)
+    # The segments are small, so one request reads each of them.
+    assert float(line) == len(list_segments(broker))
+
+
+def list_segments(broker):
+    with sync.connect(broker.url) as client:
+        return client.segments(TOPIC).segments
 
 
 def test_without_credentials_the_broker_is_asked(broker, monkeypatch, caplog):

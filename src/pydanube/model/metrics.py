@@ -378,6 +378,29 @@ UPLOAD_FAILURES = _counter(
     "attempts",
     "Failed attempts to upload a segment, which are retried.",
 )
+REMOTE_READS = _counter(
+    "danube_remote_reads_total",
+    "requests",
+    "Requests for parts of segments that are only in the remote object store.",
+)
+REMOTE_READ_BYTES = _counter(
+    "danube_remote_read_bytes_total", "bytes", "Bytes that the store has sent."
+)
+REMOTE_READ_FAILURES = _counter(
+    "danube_remote_read_failures_total",
+    "requests",
+    "Such requests that failed; readers wait and try again.",
+)
+READ_CACHE_BYTES = _gauge(
+    "danube_read_cache_bytes",
+    "bytes",
+    "Size of the parts of remote segments that are cached on the local disk.",
+)
+READ_CACHE_HITS = _counter(
+    "danube_read_cache_hits_total",
+    "reads",
+    "Reads of remote segments that the cache on the local disk has served.",
+)
 EVICTIONS = _counter(
     "danube_evictions_total",
     "segments",

@@ -23,6 +23,8 @@ from pydanube.wire.files.segment_format import FIRST_SCHEMA, SCHEMA
 class NoAccess(ObjectsUnavailable):
     """This process cannot read a segment that exists."""
 
+    code = "no_access"
+
 
 class SegmentFile:
     """An open segment, whose reads are verified with its checksums."""

@@ -14,6 +14,7 @@ from pydanube.model.version import __version__
 from pydanube.servers.connections import ConnectionCounts
 from pydanube.servers.grpc.services import Service
 from pydanube.servers.native.server import NativeServer
+from pydanube.storage.remote_segments import RemoteSegments
 from pydanube.storage.uploading import Uploader
 
 
@@ -149,6 +150,17 @@ def _of_storage(broker: Broker) -> Iterator[Sample]:
     yield metrics.FAILING_TOPICS, (), len(sealer.failing)
     if storage.uploader is not None:
         yield from _of_uploads(storage.uploader)
+    if storage.cache.remote is not None:
+        yield from _of_remote_reads(storage.cache.remote)
+
+
+def _of_remote_reads(remote: RemoteSegments) -> Iterator[Sample]:
+    yield metrics.REMOTE_READS, (), remote.request_count
+    yield metrics.REMOTE_READ_BYTES, (), remote.byte_count
+    yield metrics.REMOTE_READ_FAILURES, (), remote.failure_count
+    if remote.cache is not None:
+        yield metrics.READ_CACHE_BYTES, (), remote.cache.byte_count
+        yield metrics.READ_CACHE_HITS, (), remote.cache.hit_count
 
 
 def _of_uploads(uploader: Uploader) -> Iterator[Sample]:
