@@ -27,6 +27,7 @@ CLASSES = [
 
 CODES = """
     already_exists
+    backup_running
     broker_error
     closed
     conflict
@@ -34,6 +35,7 @@ CODES = """
     consumer_busy
     consumer_replaced
     corrupt
+    corrupt_backup
     corrupt_batch
     corrupt_journal
     corrupt_segment
