@@ -148,8 +148,8 @@ async def _run(test, arguments, fixtures, timeout_s):
         raise failure
 
 
-SPARK_WORKERS = 2
-"""The number of workers that start Spark, which takes a gigabyte of memory each."""
+SPARK_WORKERS = 1
+"""The number of workers that start Spark: a second session would delay the first."""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -157,7 +157,7 @@ def pytest_xdist_make_scheduler(config, log):
     """
     Divide the tests between workers by file, so that fixtures are made once.
 
-    Some workers run the files that start Spark, and others begin with the rest.
+    One worker begins with the files that start Spark, and the other with the rest.
     """
     from xdist.scheduler import LoadFileScheduling
 

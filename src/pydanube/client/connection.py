@@ -32,7 +32,7 @@ from pydanube.wire.pb import stream_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-BROKER_REVISION_MIN = 4
+BROKER_REVISION_MIN = 5
 """The client refuses brokers of older revisions of the protocol."""
 FRAME_BYTES_ACCEPTED_MAX = BODY_BYTES_MAX + 1024 * 1024
 """The longest frame that a client accepts, whatever the broker's own limit is."""

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydanube.client.topics import TopicRequests
 from pydanube.model.descriptions import StorageDescription
-from pydanube.model.errors import ProtocolViolation
 from pydanube.wire.native.messages import from_wire
 from pydanube.wire.pb import stream_pb2 as pb
-
-STORAGE_REVISION = 5
-"""The first revision of the protocol with these operations."""
 
 
 class StorageRequests(TopicRequests):
@@ -19,7 +13,7 @@ class StorageRequests(TopicRequests):
 
     async def describe_storage(self) -> StorageDescription:
         """Describe the broker's segments, and their uploads since it started."""
-        answer = await self._request_storage(pb.DescribeStorage())
+        answer = await self.request(pb.DescribeStorage())
         return from_wire(StorageDescription, answer)
 
     async def upload_segments(self, topic: str | None = None) -> None:
@@ -33,7 +27,7 @@ class StorageRequests(TopicRequests):
             ObjectsUnavailable: An upload has failed; the broker repeats it later.
         """
         for each in await self._topics_of(topic):
-            await self._request_storage(pb.UploadSegments(topic=each))
+            await self.request(pb.UploadSegments(topic=each))
 
     async def evict_segments(self, topic: str | None = None) -> tuple[int, int]:
         """
@@ -51,19 +45,10 @@ class StorageRequests(TopicRequests):
         """
         count = byte_count = 0
         for each in await self._topics_of(topic):
-            answer = await self._request_storage(pb.EvictSegments(topic=each))
+            answer = await self.request(pb.EvictSegments(topic=each))
             count += answer.count
             byte_count += answer.byte_count
         return count, byte_count
 
     async def _topics_of(self, topic: str | None) -> list[str]:
         return [""] if topic is None else await self.existing_partitions(topic)
-
-    async def _request_storage(self, message: Any) -> Any:
-        revision = (await self.connection()).welcome.revision
-        if revision < STORAGE_REVISION:
-            raise ProtocolViolation(
-                f"the broker is too old to manage its storage: it knows revision "
-                f"{revision} of the protocol, this needs {STORAGE_REVISION}"
-            )
-        return await self.request(message)

@@ -133,13 +133,6 @@ async def test_older_broker_is_refused(broker, monkeypatch):
             pass
 
 
-async def test_storage_of_an_older_broker_cannot_be_managed(broker, monkeypatch):
-    monkeypatch.setattr(connection, "REVISION", BROKER_REVISION_MIN)
-    async with broker.connect() as client:
-        with pytest.raises(pydanube.ProtocolViolation, match="too old"):
-            await client.describe_storage()
-
-
 async def test_storage_without_a_remote_store_is_described(client):
     await published(client, b"a")
     found = await client.describe_storage()
