@@ -44,7 +44,7 @@ check: set-up  ## Run before a commit: format, lint, types, floors, fast tests.
 	@types=$$(mktemp); trap 'rm -f "$$types"' EXIT; \
 		$(PYTHON) -m mypy > "$$types" 2>&1 & \
 		$(PYTHON) -m pytest -q -n 2 --dist loadfile --hypothesis-profile quick \
-			--ignore tests/e2e -m 'not slow and not e2e' $(ARGS); tests=$$?; \
+			--ignore tests/e2e -m 'not slow and not e2e and not soak' $(ARGS); tests=$$?; \
 		wait $$!; correct=$$?; cat "$$types"; [ $$tests = 0 ] && [ $$correct = 0 ]
 
 format: set-up  ## Format the code, and mend what the linter can mend.

@@ -242,6 +242,7 @@ async def test_nothing_acknowledged_is_lost_when_processes_and_disks_are():
     assert sum(counts) > 1000
 
 
+@pytest.mark.slow
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 async def test_nothing_acknowledged_is_lost_with_many_seeds():

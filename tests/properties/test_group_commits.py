@@ -402,6 +402,7 @@ def test_every_interleaving_keeps_the_promises(bounds):
     check_all(bounds)
 
 
+@pytest.mark.slow
 @pytest.mark.soak
 @pytest.mark.parametrize(
     "bounds",

@@ -140,6 +140,7 @@ async def test_nothing_acknowledged_is_lost():
     assert sum(counts) > 3000
 
 
+@pytest.mark.slow
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 async def test_nothing_acknowledged_is_lost_with_many_seeds():

@@ -164,8 +164,9 @@ class RemoteFile:
             if not begin <= span[0] < span[1] <= end:
                 # Arrow did not need it.
                 continue
+            data = fetching.result()
             self._request()
-            self._current = RangeFile(begin, fetching.result(), self._size)
+            self._current = RangeFile(begin, data, self._size)
             return self._current
         data = loop_thread().run(self._fetch(span))
         self._current = RangeFile(span[0], data, self._size)
