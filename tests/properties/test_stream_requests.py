@@ -49,7 +49,11 @@ SCALARS = {
 
 
 def set_field(message, field, draw):
-    if field.type == FieldDescriptor.TYPE_MESSAGE and field.is_repeated:
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        texts = st.sampled_from(TEXTS)
+        some = draw(st.dictionaries(texts, texts, max_size=3))
+        getattr(message, field.name).update(some)
+    elif field.type == FieldDescriptor.TYPE_MESSAGE and field.is_repeated:
         some = draw(st.lists(messages(field.message_type), max_size=3))
         getattr(message, field.name).extend(some)
     elif field.type == FieldDescriptor.TYPE_MESSAGE:

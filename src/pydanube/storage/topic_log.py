@@ -515,6 +515,8 @@ class TopicLog:
         self._drop_tail(self.tail.end)
         self._cache.discard(self.segments)
         self._unwatch_failures()
+        # It refers to the topic, which refers to this log.
+        self.find_cursors = tuple
 
     def _on_grown(self, size: int) -> None:
         if self._seal_failure is not None:
