@@ -59,13 +59,34 @@ async def gather(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """
     Run *works* concurrently and return their results in order.
 
+    Cancellation: The works are cancelled.  CancelledError is raised when they have
+        ended, also if one of them fails at the same moment.
+
     Raises: The first exception, unwrapped; the other works are cancelled.
     """
+    # A TaskGroup whose task fails forgets a cancellation that comes at the same time
+    # (until Python 3.13), and leaves its own one counted.  So no task of it fails.
+    failures: list[Exception] = []
+    running: list[asyncio.Task[T]] = []
+    loop = asyncio.get_running_loop()
+
+    async def attempt(work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await work
+        except Exception as error:  # noqa: BLE001  # It is raised again below.
+            failures.append(error)
+            for task in running:
+                # Later, so that all works have begun: one that was not awaited warns.
+                loop.call_soon(task.cancel)
+            raise asyncio.CancelledError from None
+
     try:
         async with asyncio.TaskGroup() as group:
-            running = [group.create_task(work) for work in works]
-    except BaseExceptionGroup as failures:
-        raise failures.exceptions[0] from None
+            running += [group.create_task(attempt(work)) for work in works]
+        if failures:
+            raise failures[0]
+    finally:
+        failures.clear()
     return [task.result() for task in running]
 
 

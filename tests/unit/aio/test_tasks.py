@@ -33,6 +33,46 @@ async def test_together_raises_the_first_failure_and_cancels_the_others():
     assert ended == [True]
 
 
+async def test_cancellation_is_not_lost_if_a_work_fails_at_the_same_moment():
+    async def fail_when_cancelled():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise pydanube.TopicNotFound("gone")
+
+    async def fail_before_the_cancellation_arrives():
+        running.cancel()
+        raise pydanube.TopicNotFound("gone")
+
+    for work in (fail_when_cancelled, fail_before_the_cancellation_arrives):
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(gather([work()]))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            running.cancel()
+        assert running.cancelled()
+
+
+async def test_failure_leaves_no_cancellation_counted():
+    with pytest.raises(pydanube.TopicNotFound):
+        await gather([give(1, pydanube.TopicNotFound("gone"))])
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+
+async def test_works_that_begin_together_with_a_failing_one_are_awaited():
+    async def fail():
+        raise pydanube.TopicNotFound("gone")
+
+    async def do(work):
+        await work
+
+    # Otherwise there would be a warning, which is an error here.
+    with pytest.raises(pydanube.TopicNotFound):
+        await gather([fail(), do(give(1))])
+
+
 async def test_all_done_finishes_all_before_it_raises():
     done = []
 
