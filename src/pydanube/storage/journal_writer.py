@@ -37,6 +37,7 @@ from pydanube.wire.files.journal_format import (
     SnapshotEnd,
     SubscriptionDeleted,
     TopicDeleted,
+    TopicSealed,
     encode_entry,
 )
 
@@ -45,7 +46,7 @@ log = logging.getLogger(__name__)
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 """The errors of a full disk or an exhausted quota."""
 # These entries depend on no uncommitted batch, so they may be written without it.
-_INDEPENDENT = (CursorSaved, SubscriptionDeleted, TopicDeleted)
+_INDEPENDENT = (CursorSaved, SubscriptionDeleted, TopicDeleted, TopicSealed)
 
 _INLINE_SYNC_ENTRIES_MAX = 2
 _INLINE_SYNC_BYTES_MAX = 16 * 1024

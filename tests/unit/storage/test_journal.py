@@ -245,15 +245,17 @@ async def test_on_a_full_disk_the_reserve_serves_cursors_and_deletions():
         # A group with a batch that does not fit, and one after it.
         journal.append(batches.next(size=2048), note("batch"))
         journal.append(saved, note("cursor"))
+        journal.append(TopicSealed(1, 1), note("seal"))
         await asyncio.sleep(0)
         journal.append(Batches(1).next(), note("next batch"))
         journal.append(SubscriptionDeleted(1, "t"), note("deletion"))
-        await until(lambda: len(told) == 4)
+        await until(lambda: len(told) == 5)
         assert [type(told[name]) for name in ("batch", "next batch")] == [
             DiskFull,
             DiskFull,
         ]
-        assert [told[name] for name in ("cursor", "deletion")] == [None, None]
+        kept = ("cursor", "seal", "deletion")
+        assert [told[name] for name in kept] == [None, None, None]
         assert (reserve.is_released, disk.occupied) == (True, 0)
         # Batches would fit now, but are still refused.
         journal.append(Batches(1).next(), note("small batch"))
@@ -272,6 +274,7 @@ async def test_on_a_full_disk_the_reserve_serves_cursors_and_deletions():
         topic = journal.state.topics[1]
         assert topic.end_offset == 2
         assert topic.cursors["s"].offset == 1
+        assert topic.sealed_offset == 1
 
 
 async def test_an_exhausted_reserve_refuses_cursors_too():
