@@ -22,7 +22,6 @@ from pydanube.broker.broker import Broker, open_broker
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.metadata.sqlite import SqliteStore, open_sqlite
 from pydanube.objects.directory import DirectoryObjects
-from pydanube.objects.opening import open_objects
 from pydanube.objects.store import Objects, wall_clock_us
 from pydanube.servers.addresses import http_hosts_of, in_url, url_of
 from pydanube.servers.config import BrokerConfig
@@ -52,7 +51,7 @@ from pydanube.storage.files import DirectoryFiles
 from pydanube.storage.journal import open_journal
 from pydanube.storage.reserve import Reserve, ReserveFile
 from pydanube.storage.storage import Storage, open_storage
-from pydanube.storage.tiered_objects import TieredObjects
+from pydanube.storage.tiered_objects import TieredObjects, open_remote
 from pydanube.wire.native.frames import batch_bytes_max
 
 log = logging.getLogger(__name__)
@@ -161,12 +160,7 @@ async def _open_storage(
     objects: Objects = local
     claim_remote = None
     if config.remote.url:
-        remote = open_objects(
-            config.remote.url,
-            config.remote.options,
-            timeout_s=config.remote.timeout_s,
-            retries=config.remote.retries,
-        )
+        remote = open_remote(config.remote)
         objects = TieredObjects(local, remote)
         claim_remote = partial(identity.claim_remote, remote, config.remote.url)
     async with open_storage(

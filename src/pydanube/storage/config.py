@@ -60,6 +60,10 @@ class RemoteConfig(
     object."""
     concurrency: Annotated[int, Meta(ge=1, le=64)] = 4
     """How many segments are uploaded at the same time."""
+    requests_max: Annotated[int, Meta(ge=1, le=1024)] = 32
+    """How many requests to the store are under way at the same time, of uploads and of
+    readers together. A large object is uploaded with up to 4 requests at a time, and
+    readers have at most 16."""
     timeout_s: Interval = 60.0
     """How long a request to the store may take."""
     retries: Annotated[int, Meta(ge=0)] = 3

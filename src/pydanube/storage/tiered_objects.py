@@ -13,7 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from pydanube.objects.opening import open_objects
 from pydanube.objects.store import ObjectInfo, Objects
+from pydanube.storage.config import RemoteConfig
 from pydanube.wire.buffer import Buffer
 
 DELETIONS_MAX = 100_000
@@ -22,6 +24,23 @@ How many remote deletions are remembered.
 
 An object beyond that is an orphan, which the search for orphans finds.
 """
+
+
+def open_remote(config: RemoteConfig) -> Objects:
+    """
+    Open the remote object store of *config*; this sends no request.
+
+    Raises:
+        InvalidConfig: The store cannot be used with these settings.
+        MissingExtra: OpenDAL is not installed.
+    """
+    return open_objects(
+        config.url,
+        config.options,
+        timeout_s=config.timeout_s,
+        retries=config.retries,
+        concurrency=config.requests_max,
+    )
 
 
 class TieredObjects(Objects):

@@ -1,7 +1,9 @@
 import pytest
 
+from pydanube.model.errors import InvalidConfig
 from pydanube.objects.memory import MemoryObjects
-from pydanube.storage.tiered_objects import TieredObjects
+from pydanube.storage.config import RemoteConfig
+from pydanube.storage.tiered_objects import TieredObjects, open_remote
 
 
 @pytest.fixture
@@ -111,3 +113,17 @@ async def test_listing_does_not_ask_the_remote_store():
         await tiers.put(name, b"x")
     assert await tiers.names("a/") == ["a/1", "a/2"]
     assert await tiers.names("", after="a/1", count_max=1) == ["a/2"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"timeout_s": 0.0}, "the timeout"),
+        ({"retries": -1}, "-1 retries"),
+        ({"requests_max": 0}, "a concurrency of 0"),
+    ],
+)
+def test_remote_store_gets_the_limits_of_the_settings(settings, problem):
+    # Values that only the store itself checks here, because no file is decoded.
+    with pytest.raises(InvalidConfig, match=problem):
+        open_remote(RemoteConfig(url="s3://bucket/prefix", **settings))

@@ -27,7 +27,6 @@ from pydanube.model.errors import (
 )
 from pydanube.model.ids import TopicId
 from pydanube.model.segments import SegmentEntry
-from pydanube.objects.opening import open_objects
 from pydanube.objects.store import wall_clock_us
 from pydanube.servers.directory import DataDirectory
 from pydanube.servers.identity import (
@@ -52,6 +51,7 @@ from pydanube.storage.recovery import (
     salvage,
 )
 from pydanube.storage.state import TopicState
+from pydanube.storage.tiered_objects import open_remote
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.files.segment_format import object_prefix, parse_object_name
 
@@ -227,12 +227,7 @@ class DirectoryContents:
         if report.metadata == WHOLE:
             report.remote = f"{config.url} (the metadata store knows its segments)"
             return None
-        remote = open_objects(
-            config.url,
-            config.options,
-            timeout_s=config.timeout_s,
-            retries=config.retries,
-        )
+        remote = open_remote(config)
         try:
             marker = await remote.read(MARKER_NAME)
             local = {each.entry.object_name for each in found}
