@@ -13,6 +13,7 @@ from pydanube.model.policy import DispatchMode, TopicPolicy
 from pydanube.objects.memory import MemoryObjects
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.files import MemoryFiles
+from pydanube.storage.journal import open_journal
 from pydanube.storage.storage import open_storage
 from support.memory_store import MemoryStore
 
@@ -54,6 +55,7 @@ class BrokerWorld:
         self.objects = objects or MemoryObjects()
         self._config = StorageConfig(**{"seal_interval_s": 3600.0, **storage})
         self.staged = MemoryFiles()
+        self.new_journal = open_journal
 
     @asynccontextmanager
     async def broker(self, **options):
@@ -64,6 +66,7 @@ class BrokerWorld:
                 files=self.files,
                 objects=self.objects,
                 manifest=MetadataManifest(self.store),
+                new_journal=self.new_journal,
             ) as storage,
             open_broker(
                 self.store,

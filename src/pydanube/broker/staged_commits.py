@@ -149,6 +149,11 @@ class Queries:
         record = msgspec.structs.replace(self.of(query), decision=decision)
         await self._put(query, record)
 
+    async def abandon(self, query: str) -> None:
+        """Forget the decision of *query*, whose version can be committed again."""
+        record = msgspec.structs.replace(self.of(query), decision=None)
+        await self._put(query, record)
+
     async def mark_done(self, query: str, decision: StagingDecision) -> None:
         """Record that a decision was carried out."""
         record = QueryRecord(
@@ -244,6 +249,12 @@ class Committer:
             commit.leave()
             raise
         return commit
+
+    def count_appended(self, query: str, decision: StagingDecision) -> int:
+        """Return how many messages of a decision are in their topics already."""
+        return sum(
+            self._count_appended(query, decision, record) for record in decision.topics
+        )
 
     async def resume(self, query: str, decision: StagingDecision) -> Commit:
         """Return a commit that was decided before, and register its producer."""

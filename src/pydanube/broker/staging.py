@@ -85,6 +85,8 @@ class Staging:
         """The parts of commits that failed while they were decided, by query."""
         self._logged: dict[str, str] = {}
         """The last logged error, by query, so that each is logged once."""
+        # Parts are on the disk, which a journal may outlive.
+        self._loses_parts = storage.journal.outlives_disk
         self._recovered = asyncio.Event()
         self._retry = asyncio.Event()
 
@@ -250,7 +252,10 @@ class Staging:
                         await self._retry.wait()
 
     async def _recover(self) -> None:
-        for found in await self.files.recover():
+        recovered = await self.files.recover()
+        if self._loses_parts:
+            await self._abandon_lost({f.content.header.number for f in recovered})
+        for found in recovered:
             key, number = found.content.header.key, found.content.header.number
             decision = self._queries.decision_of(key.query)
             if decision is None or number not in dict(decision.parts):
@@ -260,6 +265,34 @@ class Staging:
                     # The broker was stopped before it removed the file.
                     self.parts.drop(part)
         self._recovered.set()
+
+    async def _abandon_lost(self, numbers: set[int]) -> None:
+        """
+        Abandon decided commits whose parts were lost with the disk.
+
+        They were not acknowledged, so their clients stage the versions again.
+        """
+        for query, decision in self._queries.pending().items():
+            lost = [number for number, _ in decision.parts if number not in numbers]
+            if not lost:
+                continue
+            appended = self.committer.count_appended(query, decision)
+            log.warning(
+                "version %d of %s was being committed when the disk was lost, with %d "
+                "of its %d parts: it is not committed and must be staged again; %d of "
+                "its %d messages are in their topics already, and will be there twice",
+                decision.version,
+                query,
+                len(lost),
+                len(decision.parts),
+                appended,
+                count_of(decision),
+            )
+            await self._queries.abandon(query)
+            commit = self._commits.pop(query, None)
+            if commit is not None:
+                commit.leave()
+            self._unconfirmed.pop(query, None)
 
     async def _try_to_finish(self, query: str) -> None:
         try:

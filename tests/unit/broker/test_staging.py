@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -22,13 +23,16 @@ from pydanube.model.errors import (
 )
 from pydanube.model.names import TopicName
 from pydanube.model.policy import NamespacePolicy, ProducerAccess
+from pydanube.objects.memory import MemoryObjects
 from pydanube.storage.config import StagingConfig
+from pydanube.storage.files import MemoryFiles
 from support.brokers import (
     NON_RELIABLE,
     RELIABLE,
     BrokerWorld,
 )
 from support.memory_store import MemoryStore
+from support.object_journals import MemorySessions, object_journal
 from support.recording_files import RecordingFiles
 from support.running import using
 from support.staging import A_QUERY, PartMaker, stage_part, stored
@@ -363,6 +367,58 @@ async def test_part_continues_after_a_restart(world):
         await broker.staging.commit(A_QUERY, 0, [await part.finish()])
         assert await stored(broker, A) == [b"1", b"2", b"4"]
         assert await stored(broker, B) == [b"3"]
+
+
+@pytest.fixture
+def lasting():
+    """A world whose journal and metadata survive the loss of its disk."""
+    world, objects, sessions = BrokerWorld(), MemoryObjects(), MemorySessions()
+
+    @asynccontextmanager
+    async def new_journal(_, config, **__):
+        async with object_journal(objects, sessions, config=config) as journal:
+            yield journal
+
+    world.new_journal = new_journal
+    return world
+
+
+async def test_commit_whose_parts_are_lost_with_the_disk_can_be_repeated(
+    lasting, caplog
+):
+    parts = [[(A, [b"1", b"2"])], [(B, [b"3"])]]
+    async with lasting.broker() as broker:
+        await create_topics(broker)
+        staged = [
+            await stage_part(broker, 0, f"{at}", part) for at, part in enumerate(parts)
+        ]
+        broker.storage.journal.refusal = "on purpose"
+        with pytest.raises(DiskFull):
+            await broker.staging.commit(A_QUERY, 0, staged)
+        assert broker.staging.pending_count == 1
+    lasting.staged = MemoryFiles()
+    async with lasting.broker() as broker:
+        await until(lambda: not broker.staging.pending_count)
+        assert "must be staged again; 0 of its 3 messages" in caplog.text
+        facts = await broker.staging.describe(A_QUERY)
+        assert (facts.committed_version, facts.is_finished) == (None, True)
+        staged = [
+            await stage_part(broker, 0, f"{at}", part) for at, part in enumerate(parts)
+        ]
+        commit = await broker.staging.commit(A_QUERY, 0, staged)
+        assert (commit.message_count, commit.is_repeat) == (3, False)
+        assert await stored(broker, A) == [b"1", b"2"]
+        assert await stored(broker, B) == [b"3"]
+
+
+async def test_finished_parts_that_are_lost_with_the_disk_are_refused(lasting):
+    async with lasting.broker() as broker:
+        await create_topics(broker)
+        part = await stage_part(broker, 0, "0", [(A, [b"1"])])
+    lasting.staged = MemoryFiles()
+    async with lasting.broker() as broker:
+        with pytest.raises(StagedPartNotFound, match="stage the version again"):
+            await broker.staging.commit(A_QUERY, 0, [part])
 
 
 async def test_committed_version_is_known_after_a_restart(world):
