@@ -10,9 +10,10 @@ from random import Random
 import pytest
 
 from pydanube.aio.tasks import task_scope
-from pydanube.model.errors import BrokerError, CorruptJournal
+from pydanube.model.errors import BrokerError, CorruptJournal, ObjectsUnavailable
 from pydanube.storage.config import JournalConfig
 from support.batches import frame_of, payloads_of
+from support.compacted import compact
 from support.object_journals import Link
 from support.object_storages import ObjectWorld
 from support.storages import open_topic, publish, read_all, seal, until
@@ -140,6 +141,31 @@ async def test_a_lost_segment_without_messages_in_the_journal_is_reported():
         with pytest.raises(CorruptJournal, match="neither on the local disk"):
             await open_topic(storage, epoch=2)
     assert world.manifest.segments[1] == before
+
+
+async def test_replacements_are_uploaded_before_the_manifest_names_them():
+    world = ObjectWorld()
+    async with world.storage(journal=JOURNAL) as storage:
+        log = await open_topic(storage)
+        for begin in (0, 10):
+            await publish_some(log, begin, 10)
+            await seal(storage, 1)
+        await uploaded(log, 2)
+        await storage.sealer.trim_journal()
+        old = log.segments
+        world.remote.is_away = True
+        with pytest.raises(ObjectsUnavailable):
+            await compact(storage, world.objects, log, lambda _: True)
+        assert log.segments == old == await world.manifest.load(1)
+        world.remote.is_away = False
+        (new,) = await compact(storage, world.objects, log, lambda _: True)
+        assert new.is_uploaded
+        assert await world.manifest.load(1) == (new,)
+    world.lose_disk()
+    async with world.storage(journal=JOURNAL) as storage:
+        log = await open_topic(storage, epoch=2)
+        assert log.segments == (new,)
+        assert await numbers_of(log) == list(range(20))
 
 
 # At random moments.

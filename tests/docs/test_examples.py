@@ -25,8 +25,9 @@ PAGES = [
 ]
 
 
-def test_the_settings_of_the_operators_guide_are_settings(tmp_path):
-    text = (ROOT / "docs/guide/operate.md").read_text()
+@pytest.mark.parametrize("page", ["operate", "object-storage"])
+def test_settings_in_guides_are_settings(page, tmp_path):
+    text = (ROOT / f"docs/guide/{page}.md").read_text()
     examples = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert examples
     path = tmp_path / "broker.yaml"

@@ -37,7 +37,7 @@ CLUSTER = key_of("/cluster", ClusterRecord)
 """The cluster id, also in the journal and the object store."""
 
 JOURNAL = key_of("/journal", JournalRecord)
-"""A position up to which the journal is on disk."""
+"""The kind of the journal, and a position up to which it is durable."""
 
 JOURNAL_SESSIONS = prefix_of("/journals/", JournalSessionRecord)
 """``/journals/{session number, 20 digits}``"""

@@ -36,11 +36,14 @@ class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JournalRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A position up to which the journal is on disk."""
+    """A position up to which the journal is durable."""
 
     file_number: int
+    """The number of the file; of an object journal, of the session."""
     position: int
-    """The position in the file, in bytes."""
+    """The position in the file, in bytes; of an object journal, the next group."""
+    kind: str = "local"
+    """The kind of the journal, as in the setting ``storage.journal.kind``."""
 
 
 class JournalSessionRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -247,6 +247,11 @@ class StorageDescription:
     is_refusing: bool = False
     """Whether publishing is refused until more segments are uploaded."""
     problems: tuple[str, ...] = ()
+    journal_kind: str = "local"
+    """Where the journal is, as in the setting ``storage.journal.kind``."""
+    journal_url: str = ""
+    """The object store of the journal; empty if it is in the data directory."""
+    journal_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -298,6 +298,11 @@ JOURNAL_COMMIT_SECONDS = _counter(
     "seconds",
     "Time spent on commits; divide by their number for the mean latency.",
 )
+JOURNAL_FAILURES = _counter(
+    "danube_journal_failures_total",
+    "requests",
+    "Failed requests of an object journal to its store, which are repeated.",
+)
 STAGED_PARTS = _gauge(
     "danube_staged_parts", "parts", "Parts that are staged and not committed yet."
 )

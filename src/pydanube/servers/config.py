@@ -141,6 +141,20 @@ class ListenConfig(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
+class MetadataConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of the metadata store."""
+
+    path: str = ""
+    """The SQLite file of the metadata store. Empty: metadata.sqlite in the data
+    directory. With a journal that survives the loss of that directory, the file must be
+    on another disk, which survives it too."""
+
+    @property
+    def file(self) -> Path | None:
+        """The file if it is not in the data directory, otherwise None."""
+        return Path(self.path) if self.path else None
+
+
 class TopicsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of topics."""
 
@@ -177,6 +191,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The directory for all data of the broker. It is created if it does not exist, and
     used by one broker at a time."""
     listen: ListenConfig = ListenConfig()
+    metadata: MetadataConfig = MetadataConfig()
     topics: TopicsConfig = TopicsConfig()
     subscriptions: SubscriptionsConfig = SubscriptionsConfig()
     storage: StorageConfig = StorageConfig()

@@ -25,8 +25,14 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 class DataDirectory:
     """The paths of a broker's files."""
 
-    def __init__(self, path: Path, identity: tuple[int, int]) -> None:
-        """*identity* is the device and inode of the locked directory."""
+    def __init__(
+        self, path: Path, identity: tuple[int, int], metadata: Path | None = None
+    ) -> None:
+        """
+        *identity* is the device and inode of the locked directory.
+
+        *metadata* is the file of the metadata store if it is in another directory.
+        """
         self.path = path
         self.journal = path / "journal"
         """The directory of the journal."""
@@ -36,8 +42,10 @@ class DataDirectory:
         """The object store, if it is a local directory."""
         self.cache = path / "cache"
         """Parts of remote segments that were read; may be removed at any time."""
-        self.metadata = path / "metadata.sqlite"
+        self.metadata = metadata or path / "metadata.sqlite"
         """The metadata store's file."""
+        self.has_own_metadata = metadata is None
+        """Whether this file is in the directory."""
         self.reserve = path / "reserve"
         """A file that reserves disk space for cleaning up a full disk."""
         self.lock = path / "LOCK"
@@ -66,9 +74,12 @@ class DataDirectory:
 
 
 @contextmanager
-def hold_directory(path: Path) -> Iterator[DataDirectory]:
+def hold_directory(path: Path, metadata: Path | None = None) -> Iterator[DataDirectory]:
     """
     Lock the data directory at *path*; create it if it does not exist.
+
+    *metadata* is the file of the metadata store if it is in another directory, which
+    must exist.
 
     The lock is the operating system's, on the directory itself: removing or
     replacing a file in it does not release the lock, and a broker that was killed
@@ -80,9 +91,14 @@ def hold_directory(path: Path) -> Iterator[DataDirectory]:
 
     Raises:
         DirectoryLocked: Another broker uses the directory.
-        InvalidConfig: The path is not a directory or not writable, or its ``LOCK`` is
-            not a regular file.
+        InvalidConfig: The path is not a directory or not writable, its ``LOCK`` is
+            not a regular file, or the directory of *metadata* does not exist.
     """
+    if metadata is not None and not metadata.parent.is_dir():
+        raise InvalidConfig(
+            f"metadata.path: the directory {metadata.parent} does not exist; mount or "
+            "create it"
+        )
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -92,11 +108,51 @@ def hold_directory(path: Path) -> Iterator[DataDirectory]:
         _lock(descriptor, path)
         with _lock_file(descriptor, path):
             found = os.fstat(descriptor)
-            directory = DataDirectory(path, (found.st_dev, found.st_ino))
+            directory = DataDirectory(path, (found.st_dev, found.st_ino), metadata)
             # The directory may have been replaced before it was locked.
             directory.check_in_place()
             _tighten(path)
             yield directory
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def hold_metadata(directory: DataDirectory, *, is_shared: bool) -> Iterator[None]:
+    """
+    Lock a metadata store that is outside of the data directory, on this machine.
+
+    With *is_shared*, other brokers may have a shared lock, too: a journal that fences
+    lets a new broker take over from one that still runs.
+
+    Raises:
+        DirectoryLocked: Another broker uses the metadata store.
+        InvalidConfig: The file of the lock cannot be used.
+    """
+    if directory.has_own_metadata:
+        yield
+        return
+    path = directory.metadata.with_name(f"{directory.metadata.name}.lock")
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o600)
+    except OSError as error:
+        raise InvalidConfig(
+            f"metadata.path: {path} cannot be used: {error.strerror}"
+        ) from error
+    try:
+        fcntl.flock(
+            descriptor,
+            (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB,
+        )
+    except OSError:
+        os.close(descriptor)
+        raise DirectoryLocked(
+            f"the metadata store {directory.metadata} is in use by another broker; "
+            "stop it, or choose another file (metadata.path)"
+        ) from None
+    try:
+        yield
     finally:
         os.close(descriptor)
 

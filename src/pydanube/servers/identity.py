@@ -37,7 +37,7 @@ from pydanube.metadata import keys
 from pydanube.metadata.records import ClusterRecord, JournalRecord
 from pydanube.metadata.sqlite import SqliteStore
 from pydanube.metadata.store import ABSENT, MetadataStore, Revision
-from pydanube.model.errors import BrokerError, InconsistentDirectory
+from pydanube.model.errors import BrokerError, InconsistentDirectory, InvalidConfig
 from pydanube.objects.store import Objects, wall_clock_us
 from pydanube.servers.directory import DataDirectory
 from pydanube.storage.recovery import SUFFIX, JournalPosition, Recovery, end_of
@@ -69,6 +69,10 @@ class Identity:
     """
 
     directory: DataDirectory
+    kind: str
+    """The kind of the journal."""
+    journal: str
+    """Where the journal is: its directory, or the URL of the object store."""
     revision: Revision
     cluster_id: str | None
     """None until the journal is read, if version 0.1 wrote the directory."""
@@ -100,7 +104,7 @@ class Identity:
             self.cluster_id = found
         elif self.cluster_id != found:
             raise InconsistentDirectory(
-                f"{self.directory.journal} belongs to cluster {found}, the metadata "
+                f"{self.journal} belongs to cluster {found}, the metadata "
                 f"store {self.directory.metadata} to cluster {self.cluster_id}; put "
                 "the parts of one cluster together"
             )
@@ -109,12 +113,36 @@ class Identity:
                 f"it has revision {self.revision}, and the journal has recorded "
                 f"revision {recovery.state.metadata_revision}"
             )
-        end = end_of(recovery.files[-1])
-        if self.journal_end is not None and end < self.journal_end:
+        if self.journal_end is not None and not recovery.reaches(self.journal_end):
+            if recovery.sessions:
+                raise self._lost_journal(
+                    f"its sessions end with the groups {recovery.sessions}, and the "
+                    "metadata store has recorded groups up to number "
+                    f"{self.journal_end.position} of session {self.journal_end.number}"
+                )
             raise self._lost_journal(
-                f"it ends with file {end}, and the metadata store has recorded "
-                f"data up to file {self.journal_end}"
+                f"it ends with file {end_of(recovery.files[-1])}, and the metadata "
+                f"store has recorded data up to file {self.journal_end}"
             )
+
+    async def claim_journal(self, objects: Objects, *, has_sessions: bool) -> None:
+        """
+        Check that the journal's object store is this cluster's; mark it if it is new.
+
+        *has_sessions* says whether there were groups before.
+
+        Raises:
+            InconsistentDirectory: It belongs to another cluster, or it is new although
+                there were groups before.
+            ObjectsUnavailable: The store does not answer.
+        """
+        await self._claim(
+            objects,
+            self.journal,
+            has_data=has_sessions,
+            what="the journal was in another store",
+            setting="storage.journal.object.url",
+        )
 
     async def claim_remote(self, remote: Objects, url: str, has_uploads: bool) -> None:
         """
@@ -127,13 +155,24 @@ class Identity:
                 segments were uploaded to another store.
             ObjectsUnavailable: The store does not answer.
         """
+        await self._claim(
+            remote,
+            url,
+            has_data=has_uploads,
+            what="segments were uploaded before",
+            setting="storage.remote.url",
+        )
+
+    async def _claim(
+        self, remote: Objects, url: str, *, has_data: bool, what: str, setting: str
+    ) -> None:
         assert self.cluster_id is not None
         found = await remote.read(MARKER_NAME)
-        if found is None and has_uploads:
+        if found is None and has_data:
             raise InconsistentDirectory(
-                f"the object store {url} has no {MARKER_NAME}, but segments were "
-                "uploaded before: set storage.remote.url to the store that has them, "
-                "or copy all objects of that store to this one"
+                f"the object store {url} has no {MARKER_NAME}, but {what}: set "
+                f"{setting} to the store that has them, or copy all objects of that "
+                "store to this one"
             )
         if found is None:
             marker = msgspec.json.encode(ClusterMarker(cluster_id=self.cluster_id))
@@ -149,8 +188,10 @@ class Identity:
         if owner != self.cluster_id:
             raise InconsistentDirectory(
                 f"the object store {url} belongs to cluster {owner}, this broker to "
-                f"cluster {self.cluster_id}: set storage.remote.url to a store, or to "
-                "another prefix in the bucket, that no other cluster uses"
+                f"cluster {self.cluster_id}: set {setting} to a store, or to another "
+                "prefix in the bucket, that no other cluster uses; if this broker is "
+                "to continue where another one stopped, give it that broker's metadata "
+                "store (metadata.path)"
             )
 
     async def record(self, store: MetadataStore, objects: Objects) -> None:
@@ -178,6 +219,12 @@ class Identity:
                 )
 
     def _lost_journal(self, reason: str) -> InconsistentDirectory:
+        if self.kind != "local":
+            return InconsistentDirectory(
+                f"objects of the journal are missing in {self.journal}: {reason}. Put "
+                "the missing objects back, or set storage.journal.object.url to the "
+                "store that has them"
+            )
         path = self.directory.path
         return InconsistentDirectory(
             f"journal files are missing in {self.directory.journal}: {reason}. Put "
@@ -219,12 +266,20 @@ def refuse_lost_metadata(directory: DataDirectory) -> None:
 
 
 async def identify(
-    store: MetadataStore, directory: DataDirectory, objects: Objects
+    store: MetadataStore,
+    directory: DataDirectory,
+    objects: Objects,
+    *,
+    kind: str,
+    journal: str,
 ) -> Identity:
     """
     Return the identity of the cluster in *directory*, or create a new one.
 
+    *kind* is the kind of the journal, and *journal* the place where it is.
+
     Raises:
+        InvalidConfig: The cluster's journal is of another kind.
         InconsistentDirectory: The metadata store is empty but other parts are not, or
             the object store belongs to another cluster, is missing, or was emptied.
     """
@@ -248,12 +303,30 @@ async def identify(
             raise lost_metadata(
                 directory, f"knows no cluster id, the object store knows {marker}"
             )
+        if kind != "local":
+            raise InvalidConfig(
+                f"version 0.1 wrote {directory.path}; start the broker once with "
+                "storage.journal.kind: local"
+            )
         cluster_id = None
         epochs = {
             int(keys.EPOCHS.name_of(path)): stored.value
             for path, stored in await store.scan(keys.EPOCHS)
         }
-    if marker is None and end is not None:
+    if end is not None and end.value.kind != kind:
+        raise InvalidConfig(
+            f"storage.journal.kind is {kind!r}, but the journal of this cluster is of "
+            f"the kind {end.value.kind!r}; set storage.journal.kind to "
+            f"{end.value.kind!r}"
+        )
+    if marker is None and end is not None and kind != "local":
+        log.warning(
+            "the data directory %s is new: segments are read from the remote object "
+            "store, and messages that were not uploaded from the journal in %s",
+            directory.path,
+            journal,
+        )
+    elif marker is None and end is not None:
         raise InconsistentDirectory(
             f"the object store {directory.objects} is missing or was emptied: it has "
             f"no object {MARKER_NAME}. Mount it or put it back, or accept that its "
@@ -268,6 +341,8 @@ async def identify(
         )
     return Identity(
         directory=directory,
+        kind=kind,
+        journal=journal,
         revision=revision,
         cluster_id=cluster_id,
         journal_end=None if end is None else journal_end_of(end.value),
@@ -322,10 +397,14 @@ async def write_marker(objects: Objects, cluster_id: str) -> None:
 
 @asynccontextmanager
 async def recording_progress(
-    store: SqliteStore, storage: Storage
+    store: SqliteStore, storage: Storage, kind: str
 ) -> AsyncIterator[None]:
-    """Record the progress of journal and metadata store in each other."""
-    recorder = _ProgressRecorder(store, storage)
+    """
+    Record the progress of journal and metadata store in each other.
+
+    *kind* is the kind of the journal.
+    """
+    recorder = _ProgressRecorder(store, storage, kind)
     store.on_change = recorder.on_metadata_changed
     await recorder.write_all()
     async with task_scope() as tasks:
@@ -343,9 +422,10 @@ async def recording_progress(
 class _ProgressRecorder:
     """Records the progress of journal and metadata store in each other."""
 
-    def __init__(self, store: MetadataStore, storage: Storage) -> None:
+    def __init__(self, store: MetadataStore, storage: Storage, kind: str) -> None:
         self._store = store
         self._storage = storage
+        self._kind = kind
         self._revision = 0
         self._is_segment_recorded = asyncio.Event()
         self._end: JournalPosition | None = None
@@ -383,7 +463,9 @@ class _ProgressRecorder:
         end = self._storage.journal.durable_end
         if end == self._end:
             return
-        record = JournalRecord(file_number=end.number, position=end.position)
+        record = JournalRecord(
+            file_number=end.number, position=end.position, kind=self._kind
+        )
         try:
             await self._store.put(keys.JOURNAL, record)
         except BrokerError as error:

@@ -29,6 +29,7 @@ from pydanube.servers.connections import ConnectionCounts
 from pydanube.servers.directory import (
     DataDirectory,
     hold_directory,
+    hold_metadata,
     watching_directory,
 )
 from pydanube.servers.grpc.admin import admin_services
@@ -43,12 +44,12 @@ from pydanube.servers.identity import (
     refuse_lost_metadata,
 )
 from pydanube.servers.idle_memory import memory_upkeep
+from pydanube.servers.journals import journal_opener
 from pydanube.servers.logs import configure_logging
 from pydanube.servers.native.connection import listen
 from pydanube.servers.native.server import open_native_server
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.files import DirectoryFiles
-from pydanube.storage.journal import open_journal
 from pydanube.storage.reserve import Reserve, ReserveFile
 from pydanube.storage.storage import Storage, open_storage
 from pydanube.storage.tiered_objects import TieredObjects, open_remote
@@ -82,10 +83,12 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
     and sends clients GOODBYE.
 
     Raises:
-        DirectoryLocked: Another broker uses the data directory.
+        DirectoryLocked: Another broker uses the data directory or the metadata store.
         DirectoryReplaced: The data directory was replaced while it was opened.
         InvalidConfig: The data directory or a port cannot be used.
         CorruptJournal: The journal is damaged; nothing was changed.
+        JournalFailed: Another broker takes over the journal at the same time.
+        ObjectsUnavailable: The object store of the journal does not answer.
         InconsistentDirectory: A part of the data directory is missing, older than the
             others, or belongs to another cluster; nothing was deleted.
     """
@@ -96,7 +99,11 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
     }
     state = BrokerState(list(counts.values()))
     host = listens.host
-    with hold_directory(config.data_dir) as directory:
+    is_shared = config.storage.journal.kind != "local"
+    with (
+        hold_directory(config.data_dir, config.metadata.file) as directory,
+        hold_metadata(directory, is_shared=is_shared),
+    ):
         refuse_lost_metadata(directory)
         reserve = Reserve(ReserveFile(directory.reserve), config.storage.reserve_bytes)
         reserve.open()
@@ -156,7 +163,17 @@ async def _open_storage(
         InvalidConfig: The remote object store cannot be used with these settings.
     """
     local = DirectoryObjects(directory.objects)
-    identity = await identify(store, directory, local)
+    identity = await identify(
+        store,
+        directory,
+        local,
+        kind=config.journal.kind,
+        journal=(
+            str(directory.journal)
+            if config.journal.kind == "local"
+            else config.journal_url
+        ),
+    )
     objects: Objects = local
     claim_remote = None
     if config.remote.url:
@@ -171,12 +188,10 @@ async def _open_storage(
         manifest=MetadataManifest(store),
         reserve=reserve,
         cache_path=directory.cache,
-        new_journal=partial(
-            open_journal, new_id=identity.journal_id, check=identity.check_journal
-        ),
+        new_journal=journal_opener(config, identity, store),
     ) as storage:
         await identity.record(store, local)
-        async with recording_progress(store, storage):
+        async with recording_progress(store, storage, config.journal.kind):
             yield storage
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -19,15 +19,24 @@ Seconds = Annotated[float, Meta(ge=0)]
 Interval = Annotated[float, Meta(ge=0.001)]
 
 
-class JournalConfig(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
-):
-    """The settings of the journal."""
-
-    file_bytes_max: Annotated[int, Meta(ge=KIB)] = 64 * MIB
-    """The size at which the journal begins a new file. A group is never divided."""
-    pending_bytes_max: AtLeastOne = 64 * MIB
-    """How many bytes may wait for the disk before publishers have to wait."""
+def _check_store(url: str, options: dict[str, str]) -> None:
+    """Raise InvalidConfig unless a broker can use the store at *url*, if any."""
+    if not url:
+        if options:
+            raise InvalidConfig(
+                "options are set, but the url of the store is not; set it, as in "
+                "s3://bucket/prefix"
+            )
+        return
+    try:
+        address = parse_store_url(url)
+    except InvalidConfig as error:
+        raise InvalidConfig(f"url: {error}") from error
+    if address.service == "memory":
+        raise InvalidConfig(
+            "url: it names the memory of the broker, which a restart would lose; "
+            "use a store that keeps objects, such as s3://bucket/prefix"
+        )
 
 
 class ObjectJournalConfig(
@@ -35,6 +44,14 @@ class ObjectJournalConfig(
 ):
     """The settings of a journal in an object store."""
 
+    url: str = ""
+    """The URL of the store. Empty: that of ``storage.remote``, with its options. The
+    names of the journal's objects begin with ``.journal/``."""
+    options: dict[str, str] = {}
+    """Options of the store, as for ``storage.remote``."""
+    timeout_s: Interval = 10.0
+    """How long a request to the store may take. After that its outcome is unknown, and
+    the broker finds it out."""
     linger_ms: Annotated[float, Meta(ge=0, le=10_000)] = 50.0
     """How long a batch waits for others that are stored in the same object. A batch
     that arrives this time after the last object was begun is stored at once. So there
@@ -44,6 +61,36 @@ class ObjectJournalConfig(
     """The size from which an object is full. A batch is never divided."""
     in_flight_max: Annotated[int, Meta(ge=1, le=256)] = 8
     """How many objects may be stored at the same time."""
+    outage_s: Seconds = 30.0
+    """How long messages wait for a store that does not answer. After that, the broker
+    refuses messages with objects_unavailable until the store answers again."""
+
+    def __post_init__(self) -> None:
+        """
+        Check the URL.
+
+        Raises:
+            InvalidConfig: It is not the URL of a store, or contains credentials.
+        """
+        _check_store(self.url, self.options)
+
+
+class JournalConfig(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
+):
+    """The settings of the journal."""
+
+    kind: Literal["local", "object"] = "local"
+    """Where the journal is: ``local`` is the data directory, ``object`` an object
+    store. With ``object``, acknowledged messages survive the loss of the disk; it needs
+    ``storage.remote.url`` and a metadata store outside of the data directory."""
+    object: ObjectJournalConfig = ObjectJournalConfig()
+    """The object store of the kind ``object``."""
+    file_bytes_max: Annotated[int, Meta(ge=KIB)] = 64 * MIB
+    """The size at which the journal begins a new file. A group is never divided."""
+    pending_bytes_max: AtLeastOne = 64 * MIB
+    """How many bytes may wait for the disk or the object store before publishers have
+    to wait."""
 
 
 class RemoteConfig(
@@ -86,22 +133,7 @@ class RemoteConfig(
         Raises:
             InvalidConfig: It is not the URL of a store, or contains credentials.
         """
-        if not self.url:
-            if self.options:
-                raise InvalidConfig(
-                    "options are set, but the url of the store is not; set it, as in "
-                    "s3://bucket/prefix"
-                )
-            return
-        try:
-            address = parse_store_url(self.url)
-        except InvalidConfig as error:
-            raise InvalidConfig(f"url: {error}") from error
-        if address.service == "memory":
-            raise InvalidConfig(
-                "url: it names the memory of the broker, which a restart would lose; "
-                "use a store that keeps objects, such as s3://bucket/prefix"
-            )
+        _check_store(self.url, self.options)
 
 
 class StorageConfig(
@@ -154,6 +186,25 @@ class StorageConfig(
     publishing resumes when twice as much is free. 0 reserves nothing."""
     root: str = ""
     """The prefix of the names of segments in the object store."""
+
+    @property
+    def journal_url(self) -> str:
+        """The URL of the store of an object journal."""
+        return self.journal.object.url or self.remote.url
+
+    def __post_init__(self) -> None:
+        """
+        Check the settings together.
+
+        Raises:
+            InvalidConfig: The journal needs another setting.
+        """
+        if self.journal.kind == "object" and not self.remote.url:
+            raise InvalidConfig(
+                "journal.kind: the kind 'object' needs a remote object store, to which "
+                "segments are uploaded before they leave the journal; set "
+                "storage.remote.url"
+            )
 
 
 class StagingConfig(

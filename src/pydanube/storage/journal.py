@@ -118,6 +118,11 @@ class Journal(ABC):
         self._room_check = asyncio.Event()
         self._failure_watchers: dict[object, Callable[[], None]] = {}
 
+    @property
+    def problem(self) -> str:
+        """The reason why no entries are committed now; empty if there is none."""
+        return ""
+
     @abstractmethod
     def append(
         self, entry: Entry | None, done: Done | None, *, sync: bool = True

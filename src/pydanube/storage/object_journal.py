@@ -17,8 +17,10 @@ group with a snapshot waits until nothing is in flight, because only then the co
 state is the state at this point.
 
 Failures.  If the store does not answer, puts are repeated forever; entries wait, and
-so do publishers as soon as ``pending_bytes_max`` is reached.  If another session has
-fenced this one, the journal has failed.  While the local disk is full, because segments
+so do publishers as soon as ``pending_bytes_max`` is reached.  After ``outage_s``,
+append() refuses batches until the store answers again.  If another session has fenced
+this one, the journal has failed; it finds out with its next put, or by reading the list
+of sessions from time to time.  While the local disk is full, because segments
 cannot be sealed or uploaded, append() refuses batches.
 """
 
@@ -87,6 +89,8 @@ LAZY_S = 1.0
 """How long entries wait that nobody waits for."""
 CLOSE_S = 30.0
 """How long closing waits for the object store."""
+CHECK_S = 5.0
+"""How often an open journal checks whether another session has taken over."""
 RETRIES = RetryPolicy(first_s=0.05, max_s=5.0)
 """When a put is repeated, and at the start a read."""
 READ_RETRIES_MAX = 8
@@ -128,6 +132,9 @@ class ObjectJournal(Journal):
         super().__init__(config, recovered.recovery, reserve)
         self.outage: ObjectsUnavailable | None = None
         """The last error of the object store, until it answers again."""
+        self.failure_count = 0
+        """The number of failed requests for groups."""
+        self._outage_since = 0.0
         self._limits = limits
         self._objects = objects
         self._journal_id = journal_id
@@ -169,6 +176,12 @@ class ObjectJournal(Journal):
         if type(entry) is Batch and (self.refusal or self.reserve.is_released):
             # Here, because groups that are in flight must not fail.
             raise DiskFull(self.refusal or self.reserve.refusal)
+        if type(entry) is Batch and self._refuses():
+            raise ObjectsUnavailable(
+                "the broker accepts no messages: the object store of the journal has "
+                f"not answered for {self._limits.outage_s:g} s "
+                f"(storage.journal.object.outage_s): {self.outage}"
+            )
         group = self._collected
         group.entries.append((entry, done))
         size = len(entry.frame.buffer) if type(entry) is Batch else size_of(entry)
@@ -184,6 +197,22 @@ class ObjectJournal(Journal):
             self._set_timer(0.0)
         elif self._due_at is None:
             self._set_timer(LAZY_S)
+
+    @property
+    def problem(self) -> str:
+        if self.outage is None:
+            return ""
+        return f"messages are not acknowledged: {self.outage}"
+
+    @property
+    def has_room(self) -> bool:
+        # Publishers that wait are to learn that their messages are refused.
+        return super().has_room or self._refuses()
+
+    def _refuses(self) -> bool:
+        if self.outage is None:
+            return False
+        return self._clock() - self._outage_since >= self._limits.outage_s
 
     @property
     def byte_count(self) -> int:
@@ -244,6 +273,17 @@ class ObjectJournal(Journal):
         self._cancel_timer()
         if self.failure is None:
             self._fail(Closed("the journal is closed"))
+
+    async def watch_session(self, check_s: float) -> None:
+        """Fail the journal if another session takes over, also if this one is idle."""
+        while self.failure is None:
+            await asyncio.sleep(check_s)
+            # Another check finds out if the list cannot be read now.
+            with suppress(MetadataUnavailable):
+                last = (await self._sessions.load())[-1:]
+                ours = self._session.session_id
+                if not last or last[0].session_id != ours or last[0].is_frozen:
+                    self._on_fenced("it has changed the list of sessions")
 
     # Putting groups.
 
@@ -359,9 +399,12 @@ class ObjectJournal(Journal):
         return self._commits.on_read(number, writer)
 
     def _on_outage(self, error: ObjectsUnavailable) -> None:
+        self.failure_count += 1
         if self.outage is None:
             log.warning("the journal waits for the object store: %s", error)
+            self._outage_since = self._clock()
         self.outage = error
+        self._wake_room()
 
     def _on_answer(self) -> None:
         if self.outage is not None:
@@ -518,6 +561,7 @@ async def open_object_journal(
     clock: Callable[[], float] = perf_counter,
     retries: RetryPolicy = RETRIES,
     close_s: float = CLOSE_S,
+    check_s: float = CHECK_S,
 ) -> AsyncIterator[ObjectJournal]:
     """
     Take over the journal that *sessions* lists in *objects*, and open it.
@@ -526,7 +570,7 @@ async def open_object_journal(
 
     *journal_id* is the cluster id.  *check* is called with the recovered state before
     the new session is recorded, and may raise.  *clock* measures how long the store
-    takes.
+    takes.  Every *check_s* seconds the journal checks that no other one has taken over.
 
     When the context ends, everything that was appended is committed, unless the store
     does not answer for *close_s*.
@@ -561,6 +605,7 @@ async def open_object_journal(
             retries=retries,
             clock=clock,
         )
+        tasks.run(journal.watch_session(check_s), "watch the session of the journal")
         try:
             yield journal
         finally:

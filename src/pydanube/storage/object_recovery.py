@@ -164,6 +164,11 @@ def new_session_id() -> bytes:
     return os.urandom(_SESSION_ID_BYTES)
 
 
+def _prefix_of(root: str, number: int, session_id: bytes) -> str:
+    """Return the prefix of the names of a session's objects."""
+    return f"{root}{number:010d}-{session_id.hex()[:8]}/"
+
+
 async def take_over(
     objects: Objects,
     sessions: JournalSessions,
@@ -183,10 +188,10 @@ async def take_over(
 
     Raises:
         JournalFailed: Another broker is taking over at the same time.
-        CorruptJournal: An object is missing or damaged.
+        CorruptJournal: An object is missing or damaged, or *sessions* is an older copy.
         ObjectsUnavailable, MetadataUnavailable: The journal cannot be read now.
     """
-    reader = _Reader(objects, journal_id, session_id, retries)
+    reader = _Reader(objects, journal_id, session_id, root, retries)
     try:
         known = await sessions.load()
         if known and known[-1].end is None and not known[-1].is_frozen:
@@ -195,6 +200,9 @@ async def take_over(
             known = frozen
         ended = [await reader.read(session) for session in known]
         keep_unsealed(reader.fold.recovery)
+        reader.fold.recovery.sessions = {
+            session.number: session.end for session in ended if session.end is not None
+        }
         if reader.fold.sections:
             reader.fold.recovery.journal_id = journal_id
         check(reader.fold.recovery)
@@ -202,7 +210,7 @@ async def take_over(
         new = JournalSession(
             number=number,
             session_id=session_id.hex(),
-            prefix=f"{root}{number:010d}-{session_id.hex()[:8]}/",
+            prefix=_prefix_of(root, number, session_id),
         )
         # A session without groups has no objects but its fence, which stays for ever.
         new_sessions = (*(each for each in ended if each.end != FIRST_GROUP), new)
@@ -227,12 +235,14 @@ class _Reader:
         objects: Objects,
         journal_id: bytes,
         session_id: bytes,
+        root: str,
         retries: RetryPolicy,
     ) -> None:
         self.fold = GroupFold(journal_id)
         self._objects = objects
         self._journal_id = journal_id
         self._session_id = session_id
+        self._root = root
         self._retries = retries
 
     async def read(self, session: JournalSession) -> JournalSession:
@@ -267,9 +277,30 @@ class _Reader:
                 ahead = dict(zip(numbers, found, strict=True))
                 data = ahead.pop(number)
             is_fence = data is not None and not self.fold.add(session, number, data)
+            if is_fence and data is not None:
+                await self._check_successor(session, decode_group_header(data).writer)
             step = fencing.on_read(exists=data is not None, is_fence=is_fence)
         assert fencing.end is not None
         return fencing.end
+
+    async def _check_successor(self, session: JournalSession, writer: bytes) -> None:
+        """
+        Raise if the session that fenced *session* has written groups.
+
+        It was in the list of sessions before it wrote any, so the list is an older one.
+        """
+        prefix = _prefix_of(self._root, session.number + 1, writer)
+        if self._objects.supports_listing:
+            names = partial(self._objects.names, prefix, count_max=1)
+            is_known = not await self._repeat(names)
+        else:
+            read = partial(self._objects.read, f"{prefix}{FIRST_GROUP:020d}")
+            is_known = await self._repeat(read) is None
+        if not is_known:
+            raise CorruptJournal(
+                f"the objects {prefix}… belong to a session that the metadata store "
+                "does not know: it is older than the journal. Restore its newest copy"
+            )
 
     async def _put_fence(self, session: JournalSession, number: int) -> Answer:
         data = encode_group(

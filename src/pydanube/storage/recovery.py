@@ -118,6 +118,19 @@ class Recovery:
     """The end to cut off the last file."""
     headless_file: str | None = None
     """A file with an incomplete head, to be removed."""
+    sessions: dict[int, int] = field(default_factory=dict)
+    """The end of each session by its number, if it is an object journal."""
+
+    def reaches(self, position: JournalPosition) -> bool:
+        """
+        Return whether the journal has everything before *position*.
+
+        What was removed from its beginning counts as there.
+        """
+        ends = self.sessions or {file.number: file.byte_count for file in self.files}
+        if position.number in ends:
+            return position.position <= ends[position.number]
+        return position.number < max(ends, default=0)
 
 
 def file_name(number: int) -> str:

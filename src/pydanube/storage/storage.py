@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -442,7 +443,8 @@ class Storage:
 
         The replacements are read in full and compared with the old segments; then one
         transaction changes the manifest.  The old objects are kept for
-        ``replaced_keep_s``.
+        ``replaced_keep_s``.  If the journal outlives the disk, the replacements are
+        uploaded before the transaction.
 
         Durability: On return the replacement is durable; on an error, nothing was
             replaced.
@@ -486,6 +488,9 @@ class Storage:
             if self._tiers is not None:
                 for each in new:
                     await self._tiers.find_local(each.object_name)
+            if self.journal.outlives_disk:
+                # The journal does not have the messages of the old segments any more.
+                new = await self.require_uploader().upload_first(new)
             await self.sealer.change_manifest(topic_log, removed=old, added=new)
             topic_log.on_replaced(old, new)
             if self.uploader is not None:
@@ -530,8 +535,12 @@ class Storage:
         if not self.journal.has_room:
             problems.append(
                 f"publishing waits: {self.journal.pending_bytes} bytes wait for the "
-                "disk (storage.journal.pending_bytes_max)"
+                "journal (storage.journal.pending_bytes_max)"
             )
+        if self.journal.failure is not None:
+            problems.append(str(self.journal.failure))
+        if self.journal.problem:
+            problems.append(self.journal.problem)
         failing = self.sealer.failing
         problems += [
             f"sealing {each.topic} fails since {_iso_time(each.since)}: {each.error}"
@@ -545,14 +554,20 @@ class Storage:
 
     def describe(self) -> StorageDescription:
         """Describe the segments and their uploads."""
-        uploader = self.uploader
+        uploader, is_local = self.uploader, self._config.journal.kind == "local"
+        described = StorageDescription(
+            remote_url="",
+            local_bytes=sum(log.segment_bytes for log in self.logs.values()),
+            problems=tuple(self.problems),
+            journal_kind=self._config.journal.kind,
+            journal_url="" if is_local else self._config.journal_url,
+            journal_bytes=self.journal.byte_count,
+        )
         if uploader is None:
-            local_bytes = sum(log.segment_bytes for log in self.logs.values())
-            return StorageDescription(
-                remote_url="", local_bytes=local_bytes, problems=tuple(self.problems)
-            )
+            return described
         counts, tiers = uploader.counts, uploader.tiers
-        return StorageDescription(
+        return replace(
+            described,
             remote_url=uploader.config.url,
             local_bytes=tiers.local_bytes,
             local_bytes_max=uploader.config.local_bytes_max,
@@ -565,7 +580,6 @@ class Storage:
             evictions=counts.evictions,
             evicted_bytes=counts.evicted_bytes,
             is_refusing=bool(self.journal.refusal),
-            problems=tuple(self.problems),
         )
 
     def require_uploader(self) -> Uploader:

@@ -224,6 +224,27 @@ class Uploader:
             self._changed.clear()
             await self._changed.wait()
 
+    async def upload_first(
+        self, entries: Iterable[SegmentEntry]
+    ) -> tuple[SegmentEntry, ...]:
+        """
+        Upload segments before the manifest names them; return their entries.
+
+        Cancellation: What was uploaded stays as orphans.
+
+        Raises:
+            CorruptSegment: A local copy is damaged.
+            ObjectsUnavailable: The remote store does not answer.
+            InconsistentDirectory: The remote store belongs to another cluster.
+        """
+        await self._claim()
+        uploaded = []
+        for entry in entries:
+            await self._copy(entry)
+            self.counts.uploads += 1
+            uploaded.append(replace(entry, is_uploaded=True))
+        return tuple(uploaded)
+
     async def evict(self, topic_ids: set[TopicId] | None = None) -> tuple[int, int]:
         """
         Evict the local copies of all uploaded segments of some topics, or of all.
@@ -412,24 +433,28 @@ class Uploader:
         if entry is None or entry.is_uploaded:
             self.tiers.remove(name)
             return
-        data = await self._read_local(entry)
+        await self._copy(entry)
+        await self._record(topic_log, segment, entry)
+
+    async def _copy(self, entry: SegmentEntry) -> None:
+        """Copy a segment to the remote store, and verify the copy."""
+        name, data = entry.object_name, await self._read_local(entry)
         if data is None:
             await self._verify_lost(entry)
-        else:
-            size, checksum = len(data), await asyncio.to_thread(crc32c, data)
-            if size != entry.byte_count or entry.checksum not in (None, checksum):
-                raise CorruptSegment(
-                    f"{name} cannot be uploaded: the local copy is damaged, it has "
-                    f"{size} bytes and the checksum {checksum:#010x}; restore it from "
-                    "a backup"
-                )
-            await asyncio.sleep(self._pace.delay_s(size, self._clock()))
-            self.objects.remote_deletions.pop(name, None)
-            await self.objects.remote.put(name, data)
-            del data
-            self.counts.uploaded_bytes += size
-            await self._verify_remote(name, size, checksum)
-        await self._record(topic_log, segment, entry)
+            return
+        size, checksum = len(data), await asyncio.to_thread(crc32c, data)
+        if size != entry.byte_count or entry.checksum not in (None, checksum):
+            raise CorruptSegment(
+                f"{name} cannot be uploaded: the local copy is damaged, it has "
+                f"{size} bytes and the checksum {checksum:#010x}; restore it from "
+                "a backup"
+            )
+        await asyncio.sleep(self._pace.delay_s(size, self._clock()))
+        self.objects.remote_deletions.pop(name, None)
+        await self.objects.remote.put(name, data)
+        del data
+        self.counts.uploaded_bytes += size
+        await self._verify_remote(name, size, checksum)
 
     async def _read_local(self, entry: SegmentEntry) -> Buffer | None:
         try:

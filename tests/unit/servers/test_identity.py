@@ -226,6 +226,8 @@ OURS, OTHER = "0" * 32, "1" * 32
 def identity_of(cluster_id):
     return Identity(
         directory=None,
+        kind="local",
+        journal="",
         revision=0,
         cluster_id=cluster_id,
         journal_end=None,

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from pydanube.aio.tasks import gather
+from pydanube.aio.tasks import gather, task_scope
 from pydanube.model.errors import (
     Closed,
     CorruptJournal,
@@ -243,7 +243,54 @@ async def test_batches_are_refused_while_segments_cannot_be_uploaded(objects, se
         assert journal.state.topics[1].end_offset == 1
 
 
+async def test_batches_are_refused_when_the_store_is_away_for_long(sessions):
+    now = 0.0
+    link = Link(MemoryObjects(), Random(1))
+    limits = ObjectJournalConfig(linger_ms=0, outage_s=30)
+    config = JournalConfig(pending_bytes_max=1)
+    async with object_journal(
+        link, sessions, config=config, limits=limits, clock=lambda: now
+    ) as journal:
+        batches, told = Batches(), []
+        journal.append(OPENED, None)
+        await journal.sync()
+        assert journal.problem == ""
+        link.error_rate = 1.0
+        journal.append(batches.next(), told.append)
+        await until(lambda: journal.outage)
+        assert "on purpose" in journal.problem
+        assert journal.failure_count > 0
+        assert not journal.has_room
+        now = 29.9
+        async with task_scope() as tasks:
+            waiting = tasks.run(journal.wait_for_room())
+            await turns()
+            assert not waiting.done()
+            now = 30.0
+            # Publishers get the error instead of waiting.
+            await waiting
+        with pytest.raises(ObjectsUnavailable, match=r"for 30 s .* on purpose"):
+            journal.append(batches.next(), None)
+        journal.append(CursorSaved(1, "s", CursorState(0)), None)
+        link.error_rate = 0.0
+        await journal.sync()
+        assert journal.problem == ""
+        assert told == [None]
+        journal.append(Batches(1).next(), None)
+        await journal.sync()
+        assert journal.state.topics[1].end_offset == 2
+
+
 # Fencing.
+
+
+async def test_an_idle_session_notices_that_it_is_taken_over(objects, sessions):
+    async with object_journal(objects, sessions, check_s=0) as old:
+        await turns()
+        assert old.failure is None
+        async with object_journal(objects, sessions):
+            await until(lambda: old.failure)
+            assert "ended by another broker" in str(old.failure)
 
 
 async def test_a_session_that_is_taken_over_fails_with_its_next_group(
@@ -306,6 +353,25 @@ async def test_of_two_that_take_over_at_the_same_time_one_succeeds(objects, sess
 
         outcomes = await gather(map(take_over, range(2)))
         assert sorted(outcomes, key=str) == [3, None]
+
+
+@pytest.mark.parametrize("lists", [True, False])
+async def test_an_older_copy_of_the_list_of_sessions_is_refused(
+    objects, sessions, lists
+):
+    objects.supports_listing = lists
+    async with object_journal(objects, sessions) as journal:
+        journal.append(OPENED, None)
+        await journal.sync()
+    older = sessions.sessions
+    async with object_journal(objects, sessions) as journal:
+        await append_each(journal, Batches(), 1)
+    stored = dict(objects.stored)
+    sessions.sessions = older
+    with pytest.raises(CorruptJournal, match="older than the journal"):
+        async with object_journal(objects, sessions):
+            pass
+    assert objects.stored == stored
 
 
 async def test_a_start_that_was_interrupted_is_repeated(objects, sessions):

@@ -60,7 +60,7 @@ def recover(
     parts = ("metadata.sqlite", "journal", "objects")
     if not any((path / part).exists() for part in parts):
         raise NotFound(f"{path} is not a broker's data directory")
-    with hold_directory(path) as directory:
+    with hold_directory(path, settings.metadata.file) as directory:
 
         def run(*, write: bool) -> RecoveryReport:
             return asyncio.run(

@@ -100,6 +100,8 @@ def locate(connect: Connect, topic: parameters.Topic) -> Result:
 
 
 def _fields(storage: StorageDescription) -> Iterator[tuple[str, object]]:
+    where = storage.journal_url or "the data directory"
+    yield "Journal", f"{format_bytes(storage.journal_bytes)} in {where}"
     yield "Remote store", storage.remote_url or "none"
     if not storage.remote_url:
         yield "Local segments", format_bytes(storage.local_bytes)

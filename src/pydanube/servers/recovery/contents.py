@@ -21,6 +21,7 @@ from pydanube.model.errors import (
     Corrupt,
     CorruptJournal,
     InconsistentDirectory,
+    InvalidConfig,
     MetadataUnavailable,
     NewerJournal,
     ObjectsUnavailable,
@@ -173,6 +174,12 @@ class DirectoryContents:
         self.revision = await store.revision()
         cluster = await store.get(keys.CLUSTER)
         noted = await store.get(keys.JOURNAL)
+        if noted is not None and noted.value.kind != "local":
+            raise InvalidConfig(
+                f"{self.directory.metadata} belongs to a broker whose journal is of "
+                f"the kind {noted.value.kind!r}; name that broker's settings with "
+                "--config"
+            )
         if noted is not None:
             self.noted_end = journal_end_of(noted.value)
         journal_id = self._read_journal()

@@ -19,7 +19,7 @@ from pydanube.metadata.records import (
 )
 from pydanube.metadata.sqlite import open_sqlite
 from pydanube.metadata.store import Delete, MetadataStore, Operation, Put
-from pydanube.model.errors import InconsistentDirectory
+from pydanube.model.errors import InconsistentDirectory, InvalidConfig
 from pydanube.model.ids import Epoch, Offset
 from pydanube.model.names import TopicName
 from pydanube.model.policy import SubscriptionType, TopicPolicy
@@ -62,9 +62,18 @@ async def recover_directory(
     The caller must hold the directory's lock.
 
     Raises:
+        InvalidConfig: The journal is not in the directory.
         InconsistentDirectory: The repair needs *from_segments* or *accept_loss*, or
             the parts belong to different clusters.
     """
+    if config.journal.kind != "local":
+        raise InvalidConfig(
+            f"the journal is in {config.journal_url} (storage.journal.kind is "
+            f"{config.journal.kind!r}), and danube recover repairs only data "
+            "directories with a local journal. A broker with this journal needs no "
+            "files in its data directory: start it with a new one and the same "
+            "metadata store. If the metadata store is lost, restore its newest copy"
+        )
     if write:
         _finish_renames(directory)
     contents = DirectoryContents(directory, config)

@@ -1311,7 +1311,7 @@ class DescribeStorage(_message.Message):
     def __init__(self) -> None: ...
 
 class StorageDescription(_message.Message):
-    __slots__ = ("remote_url", "local_bytes", "local_bytes_max", "backlog_segments", "backlog_bytes", "backlog_age_s", "uploads", "uploaded_bytes", "upload_failures", "evictions", "evicted_bytes", "is_refusing", "problems")
+    __slots__ = ("remote_url", "local_bytes", "local_bytes_max", "backlog_segments", "backlog_bytes", "backlog_age_s", "uploads", "uploaded_bytes", "upload_failures", "evictions", "evicted_bytes", "is_refusing", "problems", "journal_kind", "journal_url", "journal_bytes")
     REMOTE_URL_FIELD_NUMBER: _ClassVar[int]
     LOCAL_BYTES_FIELD_NUMBER: _ClassVar[int]
     LOCAL_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
@@ -1325,6 +1325,9 @@ class StorageDescription(_message.Message):
     EVICTED_BYTES_FIELD_NUMBER: _ClassVar[int]
     IS_REFUSING_FIELD_NUMBER: _ClassVar[int]
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_KIND_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_URL_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_BYTES_FIELD_NUMBER: _ClassVar[int]
     remote_url: str
     local_bytes: int
     local_bytes_max: int
@@ -1338,7 +1341,10 @@ class StorageDescription(_message.Message):
     evicted_bytes: int
     is_refusing: bool
     problems: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, remote_url: _Optional[str] = ..., local_bytes: _Optional[int] = ..., local_bytes_max: _Optional[int] = ..., backlog_segments: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., backlog_age_s: _Optional[float] = ..., uploads: _Optional[int] = ..., uploaded_bytes: _Optional[int] = ..., upload_failures: _Optional[int] = ..., evictions: _Optional[int] = ..., evicted_bytes: _Optional[int] = ..., is_refusing: bool = ..., problems: _Optional[_Iterable[str]] = ...) -> None: ...
+    journal_kind: str
+    journal_url: str
+    journal_bytes: int
+    def __init__(self, remote_url: _Optional[str] = ..., local_bytes: _Optional[int] = ..., local_bytes_max: _Optional[int] = ..., backlog_segments: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., backlog_age_s: _Optional[float] = ..., uploads: _Optional[int] = ..., uploaded_bytes: _Optional[int] = ..., upload_failures: _Optional[int] = ..., evictions: _Optional[int] = ..., evicted_bytes: _Optional[int] = ..., is_refusing: bool = ..., problems: _Optional[_Iterable[str]] = ..., journal_kind: _Optional[str] = ..., journal_url: _Optional[str] = ..., journal_bytes: _Optional[int] = ...) -> None: ...
 
 class UploadSegments(_message.Message):
     __slots__ = ("topic",)

@@ -20,6 +20,9 @@ BUSY = StorageDescription(
     upload_failures=3,
     evictions=2,
     evicted_bytes=100,
+    journal_kind="object",
+    journal_url="s3://bucket/a",
+    journal_bytes=1024,
 )
 SEGMENT = Segment(
     base=0,
@@ -37,6 +40,7 @@ SEGMENT = Segment(
 
 def test_backlog_uploads_and_evictions_are_shown():
     assert dict(cli._fields(BUSY)) == {
+        "Journal": "1.0 KiB in s3://bucket/a",
         "Remote store": "s3://bucket/a",
         "Local segments": "3.0 KiB of 5.0 KiB",
         "Not uploaded": "1,200 segments, 2.0 KiB, the oldest for 2h",
@@ -55,6 +59,7 @@ def test_empty_backlog_and_refused_publishing_are_shown():
 def test_storage_without_a_remote_store_has_only_a_size():
     local = StorageDescription(remote_url="", local_bytes=3072)
     assert dict(cli._fields(local)) == {
+        "Journal": "0 B in the data directory",
         "Remote store": "none",
         "Local segments": "3.0 KiB",
     }
