@@ -8,6 +8,7 @@ import pytest
 
 from pydanube import sync
 from pydanube.demo.broker_process import running_broker
+from support.warm_python import WarmPython
 
 SEAL_BYTES = 64 * 1024
 
@@ -32,7 +33,14 @@ def client(broker_url):
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory):
+def python(tmp_path_factory):
+    """The program of Spark's Python processes, which start at once."""
+    with WarmPython(tmp_path_factory.mktemp("python")) as python:
+        yield python.program
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory, python):
     """A session with two cores; starting one takes a while, so there is one."""
     import pydanube.spark
 
@@ -45,7 +53,7 @@ def spark(tmp_path_factory):
             "spark.sql.warehouse.dir": str(directory / "warehouse"),
             # Short jobs end before the optimizing compiler is worth its time.
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-            # A busy machine may take long to start a Python worker.
+            "spark.pyspark.python": str(python),
             "spark.python.authenticate.socketTimeout": "120s",
         },
         log_file=directory / "spark.log",

@@ -375,8 +375,6 @@ def test_failed_query_is_retried(session, client, broker_url, tmp_path, good_try
 ENDLESS = """\
 name: endless
 parameters: {topic: "", start: earliest}
-# On a busy machine a Spark worker may not start in time.
-retries: {count: 10, backoff: 100ms}
 trigger: continuous
 sources: {messages: {topic: "${topic}", start: "${start}"}}
 sinks:

@@ -1,6 +1,7 @@
 """Topics in Spark: a real broker, real Spark."""
 
 import json
+import os
 import time
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -105,6 +106,11 @@ class Query:
     @property
     def offsets(self):
         return [offset for _, found in self.batches for offset in found]
+
+
+def test_workers_use_the_python_of_the_settings(spark, python):
+    assert spark.sparkContext.pythonExec == str(python)
+    assert os.environ["PYSPARK_DRIVER_PYTHON"] == str(python)
 
 
 def test_batch_reads_every_message_of_segments_and_tail_once(

@@ -78,7 +78,8 @@ def session(
 
     Starting a session takes about ten seconds.  It sets ``JAVA_HOME``, and for a local
     master ``PYSPARK_PYTHON`` and ``PYSPARK_DRIVER_PYTHON``, in the environment of this
-    process, so that Spark uses the Java that was found and its workers use this Python.
+    process, so that Spark uses the Java that was found and its workers use this Python,
+    or the one that *config* names as ``spark.pyspark.python``.
 
     If this thread already has an active session, the function applies ``configure`` to
     it and returns it.  It logs the settings that cannot be changed.
@@ -114,8 +115,8 @@ def session(
         return existing
     os.environ["JAVA_HOME"] = str(find_java())
     if master.startswith("local"):
-        os.environ["PYSPARK_PYTHON"] = sys.executable
-        os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        python = dict(config or {}).get("spark.pyspark.python", sys.executable)
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
     builder = SparkSession.builder.appName(app_name).master(master)
     for name, value in settings_for(master, config).items():
         builder = builder.config(name, value)
