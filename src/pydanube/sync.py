@@ -451,6 +451,7 @@ class Client(Facade):
     describe_storage = blocking(aio.Client.describe_storage)
     upload_segments = blocking(aio.Client.upload_segments)
     evict_segments = blocking(aio.Client.evict_segments)
+    verify_segments = blocking(aio.Client.verify_segments)
 
     create_namespace = blocking(aio.Client.create_namespace)
     delete_namespace = blocking(aio.Client.delete_namespace)

@@ -1,12 +1,16 @@
 """Every example of the guides runs, top to bottom, as it stands."""
 
+import asyncio
 import re
 
 import pytest
 
+import pydanube
 from pydanube.servers.config import load_config
-from support.examples import run_page
+from support.examples import run_commands, run_page
+from support.processes import BrokerProcess
 from support.project import ROOT
+from support.tiered_brokers import publish, settings, uploaded
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -34,6 +38,20 @@ def test_settings_in_guides_are_settings(page, tmp_path):
     for example in examples:
         path.write_text(example)
         assert load_config(path, {}, {}) != load_config(None, {}, {})
+
+
+def test_the_commands_of_the_guide_to_object_storage_run(tmp_path):
+    path = settings(tmp_path, (f"fs://{tmp_path}/store", {}))
+
+    async def fill(url):
+        async with pydanube.connect(url) as client:
+            await publish(client, [b"1", b"2"])
+            await uploaded(client, 2)
+
+    with BrokerProcess(tmp_path / "data", "--config", str(path)) as broker:
+        asyncio.run(fill(broker.url))
+        # The examples in Python need a server.
+        run_commands("docs/guide/object-storage.md", broker, tmp_path)
 
 
 @pytest.mark.parametrize("page", PAGES)

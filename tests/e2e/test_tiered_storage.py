@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import time
 from contextlib import suppress
-from pathlib import Path
 
 import httpx
 import pytest
@@ -18,11 +16,18 @@ from support.directories import first_error, serving
 from support.object_stores import SECRETS, RedisServer, S3Server
 from support.processes import BrokerProcess
 from support.tcp_proxy import Fault, tcp_proxy
+from support.tiered_brokers import (
+    TOPIC,
+    local_segments,
+    payloads_of,
+    publish,
+    settings,
+    stored,
+    until,
+    uploaded,
+)
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-
-TOPIC = "/default/orders"
-DEADLINE_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -31,62 +36,10 @@ def s3(tmp_path_factory):
         yield server
 
 
-def settings(tmp_path, store, **remote):
-    """Write the settings of a broker that seals at once; return their path."""
-    url, options = store
-    config = {
-        "storage": {
-            "seal_age_s": 0,
-            "seal_interval_s": 0.05,
-            "remote": {"url": url, "options": options, **remote},
-        }
-    }
-    path = tmp_path / "broker.yaml"
-    path.write_text(json.dumps(config))
-    return path
-
-
 def said(broker, *arguments):
     done = danube("storage", *arguments, "--format", "json", url=broker.url)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
-
-
-async def publish(client, payloads):
-    async with client.producer(TOPIC) as producer:
-        for payload in payloads:
-            await producer.send(payload)
-
-
-async def stored(client):
-    return [payload async for batch in client.read(TOPIC) for payload in batch.payloads]
-
-
-async def until(condition, what):
-    """Ask until *condition* holds: only other processes know when."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not await condition():
-        assert time.monotonic() < deadline, what
-        await asyncio.sleep(0.05)
-
-
-async def uploaded(client, count):
-    """Return when *count* messages are sealed and uploaded."""
-
-    async def is_done():
-        if (await client.describe_topic(TOPIC)).sealed_offset < count:
-            return False
-        return not (await client.describe_storage()).backlog_segments
-
-    await until(is_done, "not everything is uploaded")
-
-
-def payloads_of(count, size=1000):
-    return [b"%06d" % at + bytes(size) for at in range(count)]
-
-
-def local_segments(data_dir):
-    return sorted(Path(data_dir, "objects").rglob("*.parquet"))
 
 
 def test_segments_are_uploaded_evicted_and_read_back(tmp_path, s3):

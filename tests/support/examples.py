@@ -32,6 +32,18 @@ def run_page(page, directory):
             run(at(broker, code), broker.url, directory)
 
 
+def run_commands(page, broker, directory):
+    """Run every command of *page*, but no Python, with a running *broker*."""
+    blocks = [
+        code
+        for kind, code in BLOCK.findall((ROOT / page).read_text())
+        if kind == "bash"
+    ]
+    assert blocks
+    for code in blocks:
+        run_bash(at(broker, code), broker.url, directory)
+
+
 def at(broker, text):
     """*text* with the addresses of *broker* in it, instead of the usual ones."""
     addresses = {

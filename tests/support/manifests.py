@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pydanube.storage.manifest import position_of
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
@@ -24,11 +26,14 @@ class MemoryManifest:
         segments = self.segments.get(topic_id, {})
         return tuple(segments[base] for base in sorted(segments))
 
-    async def all_segments(self) -> AsyncIterator[tuple[TopicId, SegmentEntry]]:
+    async def all_segments(
+        self, after: str = ""
+    ) -> AsyncIterator[tuple[TopicId, SegmentEntry]]:
         """See Manifest."""
-        for topic_id in list(self.segments):
+        for topic_id in sorted(self.segments, key=str):
             for entry in await self.load(topic_id):
-                yield topic_id, entry
+                if position_of(topic_id, entry.base) > after:
+                    yield topic_id, entry
 
     async def held_topics(self) -> set[TopicId]:
         """See Manifest."""

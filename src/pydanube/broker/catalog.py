@@ -236,6 +236,24 @@ class Catalog:
         stored = await self.find_partitioned(name)
         return [] if stored is None else names_of(name, stored.value)
 
+    async def reliable_ids(self, name: TopicName) -> set[TopicId]:
+        """
+        Return the ids of the topic *name*, or of its partitions.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+            InvalidRequest: It is not reliable, so it has no segments.
+        """
+        names = await self.partitions_of(name)
+        found = [record for each in names if (record := await self.find(each))]
+        if not found:
+            raise TopicNotFound(f"Unable to find the topic: {name}")
+        if not all(record.value.policy.is_reliable for record in found):
+            raise InvalidRequest(
+                f"{name} is not reliable: none of its messages are stored"
+            )
+        return {TopicId(record.value.topic_id) for record in found}
+
     async def check_not_a_partition(self, name: TopicName) -> None:
         """
         Raise if a name is a partition of a partitioned topic.

@@ -30,9 +30,11 @@ class MetadataManifest:
         stored = await self._store.scan(keys.SEGMENTS.within(topic_id))
         return tuple(each.value for _, each in stored)
 
-    async def all_segments(self) -> AsyncIterator[tuple[TopicId, SegmentEntry]]:
-        """Yield all segments of all topics, in pages."""
-        after = ""
+    async def all_segments(
+        self, after: str = ""
+    ) -> AsyncIterator[tuple[TopicId, SegmentEntry]]:
+        """Yield all segments of all topics after the position *after*, in pages."""
+        after = after and keys.SEGMENTS.path + after
         while page := await self._store.scan(keys.SEGMENTS, after=after, limit=PAGE):
             for path, stored in page:
                 topic_id, _, _ = keys.SEGMENTS.name_of(path).partition("/")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pydanube.client.topics import TopicRequests
-from pydanube.model.descriptions import StorageDescription
+from pydanube.model.descriptions import SegmentsVerified, StorageDescription
 from pydanube.wire.native.messages import from_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
@@ -49,6 +49,47 @@ class StorageRequests(TopicRequests):
             count += answer.count
             byte_count += answer.byte_count
         return count, byte_count
+
+    async def verify_segments(
+        self,
+        topic: str | None = None,
+        *,
+        after: str = "",
+        bytes_per_s: int = 0,
+        repair: bool = False,
+        count: bool = False,
+    ) -> SegmentsVerified:
+        """
+        Verify one page of the segments of *topic*, its partitions, or all topics.
+
+        The broker reads every copy, local and remote, and compares its length and its
+        checksums.  The answer's ``after`` is the argument for the next page; the broker
+        keeps no state in between.
+
+        Args:
+            topic: A topic, or a partitioned topic; None stands for all topics.
+            after: Where to continue; the first page has none.
+            bytes_per_s: How fast copies are read; 0 means as fast as possible.
+            repair: Whether damaged and missing copies are replaced by the other copy of
+                their segment, if that is intact.
+            count: Whether to count the segments that are left.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+            InvalidRequest: The topic is not reliable, or *after* is not a position.
+            ObjectsUnavailable: The remote object store does not answer.
+            InconsistentDirectory: The remote object store is that of another cluster.
+        """
+        answer = await self.request(
+            pb.VerifySegments(
+                topic=topic or "",
+                after=after,
+                bytes_per_s=bytes_per_s,
+                is_repairing=repair,
+                is_counting=count,
+            )
+        )
+        return from_wire(SegmentsVerified, answer)
 
     async def _topics_of(self, topic: str | None) -> list[str]:
         return [""] if topic is None else await self.existing_partitions(topic)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 from pydanube.model.policy import (
     KEEP_ALL,
@@ -252,6 +253,65 @@ class StorageDescription:
     journal_url: str = ""
     """The object store of the journal; empty if it is in the data directory."""
     journal_bytes: int = 0
+
+
+class CopyState(Enum):
+    """The state of one copy of a segment, as verification has found it."""
+
+    NONE = "none"
+    """There is no copy, and there need not be one."""
+    INTACT = "intact"
+    DAMAGED = "damaged"
+    MISSING = "missing"
+    UNKNOWN = "unknown"
+    """It was not read: the broker has no remote object store."""
+    REPAIRED = "repaired"
+    """It was damaged or missing, and was replaced by the other copy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DamagedSegment:
+    """A segment with a copy that is damaged or missing."""
+
+    object_name: str
+    base: int
+    end: int
+    """The first offset after the segment."""
+    byte_count: int
+    local: CopyState
+    remote: CopyState
+    problem: str
+    """The defects of each copy, and the reason if it could not be repaired."""
+
+    @property
+    def is_repaired(self) -> bool:
+        """Whether every copy is intact now."""
+        return CopyState.REPAIRED in {self.local, self.remote}
+
+    @property
+    def has_intact_copy(self) -> bool:
+        """Whether one copy is intact, so that no message is lost."""
+        good = {CopyState.INTACT, CopyState.REPAIRED}
+        return not good.isdisjoint({self.local, self.remote})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentsVerified:
+    """The outcome of one page of a verification."""
+
+    segment_count: int = 0
+    """The number of segments that were verified."""
+    byte_count: int = 0
+    """The number of bytes of copies that were read."""
+    without_checksum: int = 0
+    """Segments of old versions, of which only the length could be verified."""
+    damaged: tuple[DamagedSegment, ...] = ()
+    after: str = ""
+    """The position from which to continue; empty if this was the last page."""
+    segments_left: int = 0
+    """The number of segments from the beginning of this page on, if asked for."""
+    bytes_left: int = 0
+    """The size of these segments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,8 +23,14 @@ class Manifest(Protocol):
     async def load(self, topic_id: TopicId) -> tuple[SegmentEntry, ...]:
         """Return all segments of the topic, sorted by offset."""
 
-    def all_segments(self) -> AsyncIterator[tuple[TopicId, SegmentEntry]]:
-        """Yield all segments of all topics, by topic."""
+    def all_segments(
+        self, after: str = ""
+    ) -> AsyncIterator[tuple[TopicId, SegmentEntry]]:
+        """
+        Yield all segments of all topics, sorted by ``position_of``.
+
+        Only those whose position is greater than *after*.
+        """
         ...
 
     async def held_topics(self) -> set[TopicId]:
@@ -46,6 +52,11 @@ class Manifest(Protocol):
         Raises:
             TopicFenced: The topic has a newer epoch than *epoch*.
         """
+
+
+def position_of(topic_id: TopicId, base: int) -> str:
+    """Return the position of a segment among all segments; they are sorted as text."""
+    return f"{topic_id}/{base:020d}"
 
 
 class HoldableManifest(Manifest):
@@ -90,8 +101,10 @@ class HoldableManifest(Manifest):
     async def load(self, topic_id: TopicId) -> tuple[SegmentEntry, ...]:
         return await self._manifest.load(topic_id)
 
-    def all_segments(self) -> AsyncIterator[tuple[TopicId, SegmentEntry]]:
-        return self._manifest.all_segments()
+    def all_segments(
+        self, after: str = ""
+    ) -> AsyncIterator[tuple[TopicId, SegmentEntry]]:
+        return self._manifest.all_segments(after)
 
     async def held_topics(self) -> set[TopicId]:
         return await self._manifest.held_topics()

@@ -50,6 +50,7 @@ from pydanube.storage.state import TopicState
 from pydanube.storage.tiered_objects import TieredObjects
 from pydanube.storage.topic_log import TailMemory, TopicLog
 from pydanube.storage.uploading import Uploader
+from pydanube.storage.verification import Verification
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.buffer import Buffer
 from pydanube.wire.files.journal_format import (
@@ -140,6 +141,13 @@ class Storage:
                 wall_clock=wall_clock,
             )
             self.sealer.on_sealed = self.uploader.add
+        self.verification = Verification(
+            objects,
+            self.logs,
+            manifest=manifest,
+            claim=None if self.uploader is None else self.uploader.claim,
+            clock=clock,
+        )
         self._manifest = manifest
         self._clock = clock
         self._wall_clock = wall_clock

@@ -112,15 +112,15 @@ def is_orphan(
     return parsed.epoch <= epoch and parsed.end <= end_offset
 
 
-class UploadPace:
-    """The starting times of uploads that together keep to a rate; 0 means no limit."""
+class TransferPace:
+    """The starting times of transfers that together keep to a rate; 0: no limit."""
 
     def __init__(self, bytes_per_s: float) -> None:
         self._bytes_per_s = bytes_per_s
         self._free_at = float("-inf")
 
     def delay_s(self, byte_count: int, now: float) -> float:
-        """Plan an upload of *byte_count* bytes; return how long it has to wait."""
+        """Plan to transfer *byte_count* bytes; return how long that has to wait."""
         if not self._bytes_per_s:
             return 0.0
         start = max(now, self._free_at)

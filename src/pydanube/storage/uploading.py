@@ -39,12 +39,13 @@ from pydanube.storage.config import MIB, RemoteConfig
 from pydanube.storage.journal import Journal
 from pydanube.storage.manifest import Manifest
 from pydanube.storage.remote_orphans import RemoteOrphans
+from pydanube.storage.segment_copies import find_damage
 from pydanube.storage.tiered_objects import TieredObjects
 from pydanube.storage.topic_log import TopicLog
 from pydanube.storage.upload_planning import (
     SegmentTiers,
     TrackedSegment,
-    UploadPace,
+    TransferPace,
     plan_evictions,
     plan_uploads,
 )
@@ -54,8 +55,6 @@ log = logging.getLogger(__name__)
 
 UPLOAD_MEMORY_BYTES_MAX = 256 * MIB
 """The size of the segments that are uploaded at the same time, if there are several."""
-READ_BACK_BYTES = 8 * MIB
-"""The size of the ranges in which a remote copy is read to verify it."""
 PROBLEMS_MAX = 10
 """The most segments named among the problems of uploading."""
 LOG_INTERVAL_S = 10.0
@@ -135,7 +134,7 @@ class Uploader:
         self._claim_store = claim
         self._clock = clock
         self._wall_clock = wall_clock
-        self._pace = UploadPace(config.upload_bytes_per_s)
+        self._pace = TransferPace(config.upload_bytes_per_s)
         self._planned: deque[TrackedSegment] = deque()
         self._plan_next_at = float("-inf")
         self._deleting: str | None = None
@@ -237,7 +236,7 @@ class Uploader:
             ObjectsUnavailable: The remote store does not answer.
             InconsistentDirectory: The remote store belongs to another cluster.
         """
-        await self._claim()
+        await self.claim()
         uploaded = []
         for entry in entries:
             await self._copy(entry)
@@ -256,7 +255,7 @@ class Uploader:
             ObjectsUnavailable: The remote store does not answer, so it is not certain
                 that it is the right one.
         """
-        await self._claim()
+        await self.claim()
         held = await self._manifest.held_topics()
         chosen = [
             segment
@@ -403,7 +402,7 @@ class Uploader:
 
     async def _attempt(self, segment: TrackedSegment) -> None:
         try:
-            await self._claim()
+            await self.claim()
             await self._upload(segment)
         except TopicFenced as error:
             log.warning("%s is not uploaded: %s", segment.object_name, error)
@@ -417,7 +416,7 @@ class Uploader:
             self._on_answer()
         self._on_changed()
 
-    async def _claim(self) -> None:
+    async def claim(self) -> None:
         """Raise unless the remote store is known to belong to this cluster."""
         async with self._claiming:
             if not self._is_claimed:
@@ -454,7 +453,7 @@ class Uploader:
         await self.objects.remote.put(name, data)
         del data
         self.counts.uploaded_bytes += size
-        await self._verify_remote(name, size, checksum)
+        await self._verify_remote(entry, checksum)
 
     async def _read_local(self, entry: SegmentEntry) -> Buffer | None:
         try:
@@ -476,38 +475,20 @@ class Uploader:
                 f"{entry.object_name} cannot be uploaded: its local copy is missing; "
                 "restore it from a backup"
             )
-        name, size = entry.object_name, entry.byte_count
-        await self._verify_remote(name, size, entry.checksum)
+        await self._verify_remote(entry, entry.checksum)
 
-    async def _verify_remote(self, name: str, byte_count: int, checksum: int) -> None:
+    async def _verify_remote(self, entry: SegmentEntry, checksum: int) -> None:
         """
         Read the remote copy, and compare it.
 
         Raises:
             ObjectsUnavailable: It differs, or cannot be read.
         """
-        remote = self.objects.remote
-        found = await remote.stat(name)
-        size = None if found is None else found.byte_count
-        if size != byte_count:
+        expected = replace(entry, checksum=checksum, part_checksums=None)
+        problem = await find_damage(self.objects.remote, expected)
+        if problem is not None:
             raise ObjectsUnavailable(
-                f"the remote copy of {name} has {size} bytes after its upload, "
-                f"expected {byte_count}"
-            )
-        read = 0
-        for begin in range(0, byte_count, READ_BACK_BYTES):
-            end = min(begin + READ_BACK_BYTES, byte_count)
-            data = await remote.read(name, begin, end)
-            if data is None or len(data) != end - begin:
-                raise ObjectsUnavailable(
-                    f"the bytes {begin} to {end} of the remote copy of {name} cannot "
-                    "be read"
-                )
-            read = await asyncio.to_thread(crc32c, data, read)
-        if read != checksum:
-            raise ObjectsUnavailable(
-                f"the remote copy of {name} has the checksum {read:#010x} after its "
-                f"upload, expected {checksum:#010x}"
+                f"after its upload, the remote copy of {entry.object_name} {problem}"
             )
 
     async def _record(
@@ -573,7 +554,7 @@ class Uploader:
         failures = 0
         while not self._is_claimed:
             try:
-                await self._claim()
+                await self.claim()
             except BrokerError as error:
                 failures += 1
                 self._on_outage(str(error))
@@ -648,7 +629,7 @@ class Uploader:
                 continue
             self._deleting = name
             try:
-                await self._claim()
+                await self.claim()
                 if name in self.objects.remote_deletions:
                     await self.objects.remote.delete(name)
                     self.objects.remote_deletions.pop(name, None)

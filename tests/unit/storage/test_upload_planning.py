@@ -4,7 +4,7 @@ from pydanube.model.segments import SegmentEntry
 from pydanube.storage.upload_planning import (
     SegmentTiers,
     TrackedSegment,
-    UploadPace,
+    TransferPace,
     is_orphan,
     plan_evictions,
     plan_uploads,
@@ -114,7 +114,7 @@ def test_object_of_a_newer_epoch_or_beyond_the_end_of_the_log_is_kept():
 
 
 def test_uploads_keep_to_their_rate():
-    pace = UploadPace(100)
+    pace = TransferPace(100)
     assert pace.delay_s(200, now=10.0) == 0
     assert pace.delay_s(50, now=10.0) == 2.0
     assert pace.delay_s(50, now=10.5) == 2.0
@@ -122,5 +122,5 @@ def test_uploads_keep_to_their_rate():
 
 
 def test_uploads_without_a_rate_never_wait():
-    pace = UploadPace(0)
+    pace = TransferPace(0)
     assert [pace.delay_s(10**12, now=0.0) for _ in range(3)] == [0, 0, 0]

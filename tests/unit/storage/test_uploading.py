@@ -197,7 +197,7 @@ async def test_a_copy_that_differs_is_not_recorded_but_uploaded_again(world):
         log = await open_topic(storage)
         entry = await sealed(storage, log, b"a")
         await until(lambda: storage.uploader.counts.failures)
-        assert "has the checksum" in storage.problems[-1]
+        assert "is damaged: " in storage.problems[-1]
         assert await is_recorded(world) == [False]
         world.remote.damages = False
         later(world, storage, 100)

@@ -407,6 +407,22 @@ async def _evict_segments(broker: Broker, m: pb.EvictSegments) -> pb.SegmentsEvi
     return pb.SegmentsEvicted(count=count, byte_count=byte_count)
 
 
+@REQUESTS.handler(pb.VerifySegments)
+async def _verify_segments(broker: Broker, m: pb.VerifySegments) -> pb.SegmentsVerified:
+    topic_ids = None
+    if m.topic:
+        # Without opening the topics, which may be impossible if they are damaged.
+        topic_ids = await broker.catalog.reliable_ids(TopicName.parse(m.topic))
+    verified = await broker.storage.verification.verify_page(
+        topic_ids,
+        m.after,
+        bytes_per_s=m.bytes_per_s,
+        is_repairing=m.is_repairing,
+        is_counting=m.is_counting,
+    )
+    return to_wire(pb.SegmentsVerified, verified)
+
+
 async def _topic_ids_of(broker: Broker, topic: str) -> set[TopicId] | None:
     """Return the id of *topic*; None, which stands for all topics, if it is empty."""
     if not topic:

@@ -16,6 +16,7 @@ import mmap
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ import pyarrow.parquet as pq
 from crc32c import crc32c
 
 from pydanube.model.segments import SegmentEntry
+from pydanube.wire.buffer import Buffer
 from pydanube.wire.files.segment_ranges import RangeFile
 
 _READ_BYTES = 4 * 1024 * 1024
@@ -117,6 +119,11 @@ class SegmentIndex:
             page_checksum_verification=self._chunks is None,
         )
 
+    @property
+    def chunks(self) -> dict[int, _Chunk]:
+        """The column chunks by position; none if the manifest has no checksums."""
+        return self._chunks or {}
+
     def chunk_spans(self, index: int) -> list[tuple[int, int]]:
         """Return the positions ``begin … end`` of the column chunks of a row group."""
         group = self.metadata.row_group(index)
@@ -154,6 +161,64 @@ class SegmentIndex:
             _compare_chunk(chunk, begin, view[begin : begin + chunk.byte_count])
         source = pa.BufferReader(pa.py_buffer(view))
         return pq.ParquetFile(source, metadata=self.metadata, pre_buffer=False)
+
+
+class PieceVerifier:
+    """
+    Verifies the bytes of a segment that are given in pieces, from the beginning on.
+
+    Bounds: The memory does not depend on the size of the pieces or of the segment.
+    """
+
+    def __init__(self, segment: SegmentEntry, index: SegmentIndex | None) -> None:
+        """Without *index*, which has the places of the column chunks, skip these."""
+        self._segment = segment
+        self._checksum = 0
+        self._position = 0
+        chunks = {} if index is None else index.chunks
+        # The next one last.
+        self._chunks = sorted(chunks.items(), key=itemgetter(0), reverse=True)
+        self._chunk_checksum = 0
+
+    def update(self, data: Buffer) -> None:
+        """
+        Verify the next piece.
+
+        Raises:
+            SegmentDamaged: A column chunk that ends in it does not match its checksum.
+        """
+        view = memoryview(data).cast("B")
+        self._checksum = crc32c(view, self._checksum)
+        begin, end = self._position, self._position + len(view)
+        while self._chunks and self._chunks[-1][0] < end:
+            first, chunk = self._chunks[-1]
+            last = first + chunk.byte_count
+            part = view[max(first, begin) - begin : min(last, end) - begin]
+            self._chunk_checksum = crc32c(part, self._chunk_checksum)
+            if last > end:
+                break
+            _compare_checksum(
+                _name_of(chunk, first), self._chunk_checksum, chunk.checksum
+            )
+            self._chunks.pop()
+            self._chunk_checksum = 0
+        self._position = end
+
+    def finish(self) -> None:
+        """
+        Verify the whole, after the last piece.
+
+        Raises:
+            SegmentDamaged: It does not match its length or checksum.
+        """
+        segment = self._segment
+        if self._position != segment.byte_count:
+            raise SegmentDamaged(
+                f"the file has {self._position} bytes, the manifest says "
+                f"{segment.byte_count}"
+            )
+        if segment.checksum is not None:
+            _compare_checksum("the file", self._checksum, segment.checksum)
 
 
 class _VerifiedFile:
@@ -270,12 +335,18 @@ def _index(metadata: pq.FileMetaData, part_checksums: bytes) -> dict[int, _Chunk
 
 
 def _compare_chunk(chunk: _Chunk, begin: int, data: pa.Buffer | memoryview) -> None:
-    what = f"the column {chunk.column}, {chunk.byte_count} bytes at position {begin}"
-    _compare(what, data, chunk.checksum)
+    _compare(_name_of(chunk, begin), data, chunk.checksum)
+
+
+def _name_of(chunk: _Chunk, begin: int) -> str:
+    return f"the column {chunk.column}, {chunk.byte_count} bytes at position {begin}"
 
 
 def _compare(what: str, data: pa.Buffer | memoryview, expected: int) -> None:
-    found = crc32c(data)
+    _compare_checksum(what, crc32c(data), expected)
+
+
+def _compare_checksum(what: str, found: int, expected: int) -> None:
     if found != expected:
         raise SegmentDamaged(
             f"{what}: expected the checksum {expected:#010x}, found {found:#010x}"

@@ -220,6 +220,8 @@ class Kind(IntEnum):
     UPLOAD_SEGMENTS = _op(162, pb.UploadSegments, ADMIN)
     EVICT_SEGMENTS = _op(163, pb.EvictSegments, ADMIN, pb.SegmentsEvicted)
     SEGMENTS_EVICTED = _frame(164, pb.SegmentsEvicted, BROKER)
+    VERIFY_SEGMENTS = _op(165, pb.VerifySegments, ADMIN, pb.SegmentsVerified, REPEAT)
+    SEGMENTS_VERIFIED = _frame(166, pb.SegmentsVerified, BROKER)
     CREATE_BACKUP = _op(192, pb.CreateBackup, ADMIN, pb.BackupProgress)
     DESCRIBE_BACKUP = _op(193, pb.DescribeBackup, READ, pb.BackupProgress, REPEAT)
     BACKUP_PROGRESS = _frame(194, pb.BackupProgress, BROKER)

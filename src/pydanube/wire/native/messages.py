@@ -38,6 +38,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from pydanube.model.descriptions import CopyState
 from pydanube.model.errors import BrokerError, InvalidRequest, error_of
 from pydanube.model.policy import (
     KEEP_ALL,
@@ -71,6 +72,7 @@ _ALIASES = {"base": "base_offset", "end": "end_offset", "name": "part"}
 
 _PREFIXES: dict[type[Enum], str] = {
     Backoff: "BACKOFF_",
+    CopyState: "COPY_",
     CorruptionPolicy: "CORRUPTION_",
     PoisonPolicy: "POISON_",
     ProducerAccess: "ACCESS_",

@@ -41,6 +41,15 @@ class PoisonPolicy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     POISON_BLOCK: _ClassVar[PoisonPolicy]
     POISON_DEAD_LETTER: _ClassVar[PoisonPolicy]
     POISON_DROP: _ClassVar[PoisonPolicy]
+
+class CopyState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    COPY_NONE: _ClassVar[CopyState]
+    COPY_INTACT: _ClassVar[CopyState]
+    COPY_DAMAGED: _ClassVar[CopyState]
+    COPY_MISSING: _ClassVar[CopyState]
+    COPY_UNKNOWN: _ClassVar[CopyState]
+    COPY_REPAIRED: _ClassVar[CopyState]
 CORRUPTION_STOP: CorruptionPolicy
 CORRUPTION_SKIP: CorruptionPolicy
 ACCESS_SHARED: ProducerAccess
@@ -58,6 +67,12 @@ BACKOFF_FIXED: Backoff
 POISON_BLOCK: PoisonPolicy
 POISON_DEAD_LETTER: PoisonPolicy
 POISON_DROP: PoisonPolicy
+COPY_NONE: CopyState
+COPY_INTACT: CopyState
+COPY_DAMAGED: CopyState
+COPY_MISSING: CopyState
+COPY_UNKNOWN: CopyState
+COPY_REPAIRED: CopyState
 
 class Hello(_message.Message):
     __slots__ = ("version_min", "version_max", "client", "token", "frame_bytes_max", "revision")
@@ -1365,6 +1380,56 @@ class SegmentsEvicted(_message.Message):
     count: int
     byte_count: int
     def __init__(self, count: _Optional[int] = ..., byte_count: _Optional[int] = ...) -> None: ...
+
+class VerifySegments(_message.Message):
+    __slots__ = ("topic", "after", "bytes_per_s", "is_repairing", "is_counting")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    IS_REPAIRING_FIELD_NUMBER: _ClassVar[int]
+    IS_COUNTING_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    after: str
+    bytes_per_s: int
+    is_repairing: bool
+    is_counting: bool
+    def __init__(self, topic: _Optional[str] = ..., after: _Optional[str] = ..., bytes_per_s: _Optional[int] = ..., is_repairing: bool = ..., is_counting: bool = ...) -> None: ...
+
+class SegmentsVerified(_message.Message):
+    __slots__ = ("segment_count", "byte_count", "without_checksum", "damaged", "after", "segments_left", "bytes_left")
+    SEGMENT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    BYTE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_LEFT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_LEFT_FIELD_NUMBER: _ClassVar[int]
+    segment_count: int
+    byte_count: int
+    without_checksum: int
+    damaged: _containers.RepeatedCompositeFieldContainer[DamagedSegment]
+    after: str
+    segments_left: int
+    bytes_left: int
+    def __init__(self, segment_count: _Optional[int] = ..., byte_count: _Optional[int] = ..., without_checksum: _Optional[int] = ..., damaged: _Optional[_Iterable[_Union[DamagedSegment, _Mapping]]] = ..., after: _Optional[str] = ..., segments_left: _Optional[int] = ..., bytes_left: _Optional[int] = ...) -> None: ...
+
+class DamagedSegment(_message.Message):
+    __slots__ = ("object_name", "base_offset", "end_offset", "byte_count", "local", "remote", "problem")
+    OBJECT_NAME_FIELD_NUMBER: _ClassVar[int]
+    BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BYTE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_FIELD_NUMBER: _ClassVar[int]
+    REMOTE_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    object_name: str
+    base_offset: int
+    end_offset: int
+    byte_count: int
+    local: CopyState
+    remote: CopyState
+    problem: str
+    def __init__(self, object_name: _Optional[str] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., byte_count: _Optional[int] = ..., local: _Optional[_Union[CopyState, str]] = ..., remote: _Optional[_Union[CopyState, str]] = ..., problem: _Optional[str] = ...) -> None: ...
 
 class CreateBackup(_message.Message):
     __slots__ = ("url", "options")

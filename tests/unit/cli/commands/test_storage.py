@@ -1,12 +1,20 @@
 """The state of a broker's storage, in words."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 
 from pydanube.cli.commands import storage as cli
 from pydanube.cli.commands.topics import copies_of
-from pydanube.model.descriptions import Segment, StorageDescription
+from pydanube.model.descriptions import (
+    CopyState,
+    DamagedSegment,
+    Segment,
+    SegmentsVerified,
+    StorageDescription,
+)
+from pydanube.model.errors import ObjectsUnavailable
 
 BUSY = StorageDescription(
     remote_url="s3://bucket/a",
@@ -75,3 +83,94 @@ def test_storage_without_a_remote_store_has_only_a_size():
 )
 def test_copies_of_a_segment_follow_from_its_urls(url, remote_url, copies):
     assert copies_of(replace(SEGMENT, url=url, remote_url=remote_url)) == copies
+
+
+# Verification.
+
+INTACT, DAMAGED, NONE = CopyState.INTACT, CopyState.DAMAGED, CopyState.NONE
+
+
+def damaged(local, remote, name="default/a/1"):
+    return DamagedSegment(
+        object_name=name,
+        base=0,
+        end=1,
+        byte_count=1024,
+        local=local,
+        remote=remote,
+        problem="the local copy is missing",
+    )
+
+
+class Pages:
+    """A client that answers with pages, and then fails."""
+
+    def __init__(self, *pages):
+        self.pages = list(pages)
+        self.requests = []
+
+    def verify_segments(self, topic, **options):
+        self.requests.append((topic, options))
+        page = self.pages.pop(0)
+        if isinstance(page, BaseException):
+            raise page
+        return page
+
+
+PAGE = SegmentsVerified(segment_count=2, byte_count=10, after="1/00000000000000000007")
+LAST = SegmentsVerified(segment_count=1, byte_count=5, without_checksum=1)
+
+
+def test_verification_asks_for_page_after_page():
+    client = Pages(PAGE, LAST)
+    result = cli.verify(lambda: nullcontext(client), None, rate="1KiB", repair=True)
+    assert [options["after"] for _, options in client.requests] == ["", PAGE.after]
+    assert [options["count"] for _, options in client.requests] == [True, False]
+    assert all(options["bytes_per_s"] == 1024 for _, options in client.requests)
+    assert all(options["repair"] for _, options in client.requests)
+    assert (result.value["segments"], result.value["bytes_read"]) == (3, 15)
+    assert result.exit_code == 0
+    assert any("All copies are intact" in part for part in result.parts)
+
+
+@pytest.mark.parametrize(
+    "failure", [KeyboardInterrupt(), ObjectsUnavailable("away")], ids=["ctrl-c", "away"]
+)
+def test_interrupted_verification_says_how_to_continue(failure, capsys):
+    client = Pages(PAGE, failure)
+    with pytest.raises(type(failure)):
+        cli.verify(lambda: nullcontext(client), "/default/a")
+    assert (
+        "continue with: danube storage verify /default/a --after "
+        "1/00000000000000000007\n"
+    ) in capsys.readouterr().err
+
+
+def test_verification_that_fails_at_its_first_page_has_nothing_to_continue(capsys):
+    with pytest.raises(ObjectsUnavailable):
+        cli.verify(lambda: nullcontext(Pages(ObjectsUnavailable("away"))), None)
+    assert capsys.readouterr().err == ""
+
+
+def test_damage_has_an_exit_code_unless_it_was_repaired():
+    repaired = damaged(CopyState.REPAIRED, INTACT)
+    assert cli.exit_code_of_damage([]) == 0
+    assert cli.exit_code_of_damage([repaired]) == 0
+    assert cli.exit_code_of_damage([repaired, damaged(DAMAGED, INTACT)]) == 11
+
+
+@pytest.mark.parametrize(
+    ("local", "remote", "advice"),
+    [
+        (DAMAGED, INTACT, ["verify --repair"]),
+        (INTACT, CopyState.MISSING, ["verify --repair"]),
+        (DAMAGED, NONE, ["from a backup"]),
+        (NONE, CopyState.MISSING, ["from a backup"]),
+        (NONE, CopyState.UNKNOWN, ["storage.remote.url"]),
+        (CopyState.REPAIRED, INTACT, []),
+    ],
+)
+def test_advice_follows_from_the_copies_that_are_left(local, remote, advice):
+    found = cli.advice_on([damaged(local, remote)])
+    assert len(found) == len(advice)
+    assert all(part in line for part, line in zip(advice, found, strict=True))
