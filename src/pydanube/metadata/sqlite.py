@@ -44,6 +44,8 @@ APPLICATION_ID = int.from_bytes(b"DANU")
 LOCK_TIMEOUT_S = 2.0
 """The time that a statement waits for another program that has locked the file."""
 
+_PAGE_BYTES_MIN = 512
+
 _SCHEMA = (
     """
     CREATE TABLE entries (
@@ -172,6 +174,7 @@ class _StoreFile:
     def open(self) -> None:
         if isinstance(self._path, Path):
             self._create_private(self._path)
+            _check_size(self._path)
         self._opened = sqlite3.connect(
             self._path, timeout=LOCK_TIMEOUT_S, isolation_level=None
         )
@@ -312,6 +315,27 @@ class _StoreFile:
             raise MetadataUnavailable(
                 f"the metadata file {self._path} {what}: {error}"
             ) from error
+
+
+def _check_size(path: Path) -> None:
+    """
+    Raise if the file is truncated within a page, where SQLite would read zeros.
+
+    Source: https://www.sqlite.org/fileformat2.html, "The Database Header".
+    """
+    wal = path.with_name(f"{path.name}-wal")
+    if wal.exists() and wal.stat().st_size:
+        # It has all pages that a checkpoint has written only in part.
+        return
+    with path.open("rb") as file:
+        header = file.read(18)
+    page_bytes = int.from_bytes(header[16:])
+    if not header.startswith(b"SQLite format 3\0") or page_bytes < _PAGE_BYTES_MIN:
+        return
+    if path.stat().st_size % page_bytes:
+        raise MetadataUnavailable(
+            f"the metadata file {path} is damaged: its last page is incomplete"
+        )
 
 
 _EXPLANATIONS = {

@@ -74,12 +74,21 @@ def test_file_that_is_no_database_is_refused(path: Path) -> None:
         in_store(path, lambda store: store.revision())
 
 
-def test_truncated_file_is_refused(path: Path) -> None:
+@pytest.mark.parametrize("page_share", [0, 0.25])
+def test_truncated_file_is_refused(path: Path, page_share: float) -> None:
     fill(path, 1000)
     content = path.read_bytes()
-    path.write_bytes(content[: len(content) // 2])
+    pages = len(content) // 4096
+    path.write_bytes(content[: int((pages // 2 + page_share) * 4096)])
     with pytest.raises(MetadataUnavailable, match=r"metadata\.sqlite is damaged"):
         in_store(path, lambda store: store.scan(THINGS))
+
+
+def test_file_truncated_within_its_last_page_is_refused(path: Path) -> None:
+    fill(path, 1000)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(MetadataUnavailable, match="its last page is incomplete"):
+        in_store(path, lambda store: store.revision())
 
 
 def test_database_of_another_program_is_refused_and_not_changed(path: Path) -> None:
