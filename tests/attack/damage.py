@@ -44,7 +44,6 @@ PARTITION = "/default/split-part-0"
 GONE = "/default/gone"
 TOPICS = (SEALED, MIXED, PARTITION)
 PARTS = ("journal", "metadata", "objects")
-METADATA_LOST = {"remove metadata.sqlite", "remove all of metadata"}
 SETTINGS = {"storage__seal_bytes": 1, "storage__seal_interval_s": 0.01}
 """Each batch becomes a segment at once."""
 
@@ -67,9 +66,11 @@ async def attack(target: Target, rng: Random) -> None:
         rng.choice(DAMAGES)(data, original, rng)
         for _ in range(rng.choice((1, 1, 1, 2)))
     ]
-    # Metadata and journal record each other's progress.  Without the metadata, nothing
-    # shows that a journal is older, so its offsets are assigned again.
-    if "older journal" in damages and set(damages) & METADATA_LOST:
+    # Metadata and journal record each other's progress.  Without the metadata, or with
+    # metadata of the same age, nothing shows that a journal is older, so its offsets
+    # are assigned again.
+    is_journal_older = any("older" in each and "journal" in each for each in damages)
+    if is_journal_older and any("metadata" in each for each in damages):
         return
     try:
         async with asyncio.timeout(ROUND_TIMEOUT_S):
@@ -102,10 +103,10 @@ async def check_damaged(data: Path, original: Original) -> str:
         # Without the metadata, nothing shows that there was an object before the first
         # one; the report says where each topic begins.
         bases = {
-            each.topic: each.base
+            each.topic: each.begin
             for each in findings.topics
             if findings.needs_from_segments
-            and each.base == _first_offset_of_objects(data, each.topic)
+            and _first_offset_of_objects(data, each.topic) in (each.base, None)
         }
         if not await _serves(data, original, after_recovery=True, bases=bases):
             return "refused"

@@ -104,11 +104,11 @@ def _shown(findings: RecoveryReport) -> list[str | Table | Fields]:
     ]
     if findings.needs_from_segments:
         parts += [
-            f"{topic.topic} begins at offset {topic.base}: earlier messages were "
+            f"{topic.topic} begins at offset {topic.begin}: earlier messages were "
             "dropped by retention, or their segments are lost; without the metadata, "
             "nothing tells which"
             for topic in findings.topics
-            if topic.base
+            if topic.begin
         ]
     flags = [
         flag

@@ -87,6 +87,11 @@ class TopicReport:
     subscriptions: dict[str, int]
     """The rebuilt subscriptions and their cursors."""
 
+    @property
+    def begin(self) -> int:
+        """The offset of the first message, or of the next one if there is none."""
+        return self.next_offset if self.base is None else self.base
+
 
 @dataclass(slots=True, kw_only=True)
 class RecoveryReport:

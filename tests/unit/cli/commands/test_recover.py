@@ -59,8 +59,8 @@ async def until_sealed(client, topic, offset):
 
 
 @pytest.fixture
-def data_without_first_segment(tmp_path):
-    """A directory without its metadata store and without the oldest segment."""
+def data_without_metadata(tmp_path):
+    """A directory without its metadata store, with two segments of one topic."""
     sealing = {"storage__seal_age_s": 0.0, "storage__seal_interval_s": 0.001}
 
     async def make():
@@ -72,12 +72,15 @@ def data_without_first_segment(tmp_path):
 
     asyncio.run(make())
     data = tmp_path / "data"
-    min((data / "objects/default/t").glob("*.parquet")).unlink()
     (data / "metadata.sqlite").unlink()
     return data
 
 
 @pytest.mark.slow
-def test_beginning_of_a_rebuilt_topic_is_shown(data_without_first_segment):
-    shown = run(data_without_first_segment, "--dry-run")
-    assert "/default/t begins at offset 1: earlier messages" in shown.stdout
+@pytest.mark.parametrize("lost", [1, 2])
+def test_beginning_of_a_rebuilt_topic_is_shown(data_without_metadata, lost):
+    segments = sorted((data_without_metadata / "objects/default/t").glob("*.parquet"))
+    for path in segments[:lost]:
+        path.unlink()
+    shown = run(data_without_metadata, "--dry-run")
+    assert f"/default/t begins at offset {lost}: earlier messages" in shown.stdout
