@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import logging
 import os
 import shutil
 import subprocess
@@ -130,6 +131,9 @@ class S3Server:
         self._server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
 
     def __enter__(self) -> S3Server:
+        # It answers in threads of the tests.  Its log handler may write to the captured
+        # output of a test that has ended; that error would replace the answer.
+        logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
         self._server.start()
         self.port = self._server.get_host_and_port()[1]
         # It accepts every signature, but wants to see one.
