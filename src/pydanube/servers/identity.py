@@ -70,7 +70,9 @@ class Identity:
 
     directory: DataDirectory
     kind: str
-    """The kind of the journal."""
+    """The kind of the journal in the settings."""
+    recorded_kind: str | None
+    """The kind of the journal that there is; None if there is none yet."""
     journal: str
     """Where the journal is: its directory, or the URL of the object store."""
     revision: Revision
@@ -279,7 +281,7 @@ async def identify(
     *kind* is the kind of the journal, and *journal* the place where it is.
 
     Raises:
-        InvalidConfig: The cluster's journal is of another kind.
+        InvalidConfig: The journal cannot be of this kind.
         InconsistentDirectory: The metadata store is empty but other parts are not, or
             the object store belongs to another cluster, is missing, or was emptied.
     """
@@ -313,13 +315,8 @@ async def identify(
             int(keys.EPOCHS.name_of(path)): stored.value
             for path, stored in await store.scan(keys.EPOCHS)
         }
-    if end is not None and end.value.kind != kind:
-        raise InvalidConfig(
-            f"storage.journal.kind is {kind!r}, but the journal of this cluster is of "
-            f"the kind {end.value.kind!r}; set storage.journal.kind to "
-            f"{end.value.kind!r}"
-        )
-    if marker is None and end is not None and kind != "local":
+    recorded_kind = None if end is None else end.value.kind
+    if marker is None and recorded_kind not in {None, "local"}:
         log.warning(
             "the data directory %s is new: segments are read from the remote object "
             "store, and messages that were not uploaded from the journal in %s",
@@ -342,6 +339,7 @@ async def identify(
     return Identity(
         directory=directory,
         kind=kind,
+        recorded_kind=recorded_kind,
         journal=journal,
         revision=revision,
         cluster_id=cluster_id,

@@ -10,6 +10,7 @@ from pydanube.broker.journal_sessions import MetadataSessions
 from pydanube.metadata.store import MetadataStore
 from pydanube.objects.opening import open_objects
 from pydanube.objects.store import Objects
+from pydanube.servers.directory import DataDirectory
 from pydanube.servers.identity import Identity
 from pydanube.storage.config import JournalConfig, StorageConfig
 from pydanube.storage.files import Files
@@ -19,6 +20,13 @@ from pydanube.storage.reserve import Reserve
 
 OTHER_REQUESTS_MAX = 16
 """How many objects may be read and removed while groups are stored."""
+
+
+def journal_place(config: StorageConfig, directory: DataDirectory) -> str:
+    """Return where the journal is: its directory, or the URL of its store."""
+    if config.journal.kind == "local":
+        return str(directory.journal)
+    return config.journal_url
 
 
 def open_journal_objects(config: StorageConfig) -> Objects:

@@ -44,7 +44,8 @@ from pydanube.servers.identity import (
     refuse_lost_metadata,
 )
 from pydanube.servers.idle_memory import memory_upkeep
-from pydanube.servers.journals import journal_opener
+from pydanube.servers.journal_switch import switch_journal
+from pydanube.servers.journals import journal_opener, journal_place
 from pydanube.servers.logs import configure_logging
 from pydanube.servers.native.connection import listen
 from pydanube.servers.native.server import open_native_server
@@ -163,17 +164,11 @@ async def _open_storage(
         InvalidConfig: The remote object store cannot be used with these settings.
     """
     local = DirectoryObjects(directory.objects)
-    identity = await identify(
-        store,
-        directory,
-        local,
-        kind=config.journal.kind,
-        journal=(
-            str(directory.journal)
-            if config.journal.kind == "local"
-            else config.journal_url
-        ),
-    )
+    kind, place = config.journal.kind, journal_place(config, directory)
+    identity = await identify(store, directory, local, kind=kind, journal=place)
+    if identity.recorded_kind not in {None, kind}:
+        await switch_journal(config, identity, store)
+        identity = await identify(store, directory, local, kind=kind, journal=place)
     objects: Objects = local
     claim_remote = None
     if config.remote.url:

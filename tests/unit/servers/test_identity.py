@@ -227,6 +227,7 @@ def identity_of(cluster_id):
     return Identity(
         directory=None,
         kind="local",
+        recorded_kind=None,
         journal="",
         revision=0,
         cluster_id=cluster_id,

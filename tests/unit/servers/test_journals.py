@@ -2,7 +2,8 @@
 
 import asyncio
 import shutil
-from contextlib import asynccontextmanager
+import sqlite3
+from contextlib import asynccontextmanager, closing
 
 import pytest
 from typer.testing import CliRunner
@@ -19,7 +20,7 @@ from pydanube.servers.config import load_config
 from pydanube.servers.identity import MARKER_NAME
 from pydanube.servers.journals import open_journal_objects
 from pydanube.storage.config import StorageConfig
-from support.directories import first_error, publish, serving
+from support.directories import copied, first_error, publish, serving
 
 pytestmark = pytest.mark.slow
 
@@ -123,15 +124,109 @@ async def until_sealed(client, offset):
             await asyncio.sleep(0.001)
 
 
-async def test_kind_of_journal_cannot_change(cluster):
+LOCAL = {"storage__journal__kind": "local"}
+
+
+async def work(client, begin):
+    """Publish three messages, acknowledge one, and open a producer with a name."""
+    async with client.producer(TOPIC, name="p") as producer:
+        for number in range(begin, begin + 3):
+            assert (await producer.send(b"%d" % number)).offset == number
+    async with client.consumer(
+        TOPIC, subscription="billing", start="earliest"
+    ) as consumer:
+        message = await consumer.receive()
+        await consumer.ack(message)
+        await consumer.flush()
+        return message.offset
+
+
+async def test_journal_of_another_kind_takes_over_everything(cluster):
+    async with cluster.serving("data", **LOCAL) as client:
+        assert await work(client, 0) == 0
+    async with cluster.serving("data") as client:
+        assert await read(client) == [b"0", b"1", b"2"]
+        assert await work(client, 3) == 1
+    async with cluster.serving("data", **LOCAL) as client:
+        assert await work(client, 6) == 2
+    async with cluster.serving("data") as client:
+        assert await work(client, 9) == 3
+    shutil.rmtree(cluster.path / "data")
+    async with cluster.serving("new") as client:
+        assert await read(client) == [b"%d" % number for number in range(12)]
+
+
+async def test_switch_that_was_interrupted_is_repeated(cluster):
+    data = cluster.path / "data"
+    async with cluster.serving("data", **LOCAL) as client:
+        assert await work(client, 0) == 0
+    copied(data, "before")
+    (record,) = journal_records(cluster)
+    async with cluster.serving("data"):
+        pass
+    # As if the broker had been killed just before the metadata names the new journal.
+    before = cluster.path / "before" / "journal"
+    shutil.copytree(before, data / "journal", dirs_exist_ok=True)
+    set_journal_record(cluster, record)
+    async with cluster.serving("data") as client:
+        assert await read(client) == [b"0", b"1", b"2"]
+        assert await work(client, 3) == 1
+    # The same in the other direction.
+    (record,) = journal_records(cluster)
+    async with cluster.serving("data", **LOCAL):
+        pass
+    # The list of sessions is removed after the record is changed.
+    assert not metadata(cluster, "SELECT * FROM entries WHERE path LIKE '/journals/%'")
+    assert b'"kind":"local"' in journal_records(cluster)[0]
+    async with cluster.serving("data", **LOCAL) as client:
+        assert await work(client, 6) == 2
+
+
+def metadata(cluster, statement, *values):
+    with closing(sqlite3.connect(cluster.metadata)) as store, store:
+        return store.execute(statement, values).fetchall()
+
+
+def journal_records(cluster):
+    found = metadata(cluster, "SELECT value FROM entries WHERE path = '/journal'")
+    return [value for (value,) in found]
+
+
+def set_journal_record(cluster, value):
+    metadata(cluster, "UPDATE entries SET value = ? WHERE path = '/journal'", value)
+
+
+async def test_store_of_the_old_journal_must_be_known_to_leave_it(cluster):
     async with cluster.serving("data") as client:
         await publish(client, TOPIC, b"0")
-    reason = await cluster.refused(
-        "data", InvalidConfig, storage__journal__kind="local"
-    )
-    assert "is of the kind 'object'" in reason
+    without = LOCAL | {"storage__remote__url": ""}
+    reason = await cluster.refused("data", InvalidConfig, **without)
+    assert "keep the settings of the old one" in reason
     async with cluster.serving("data") as client:
         assert await read(client) == [b"0"]
+
+
+async def test_local_journal_needs_the_segments_that_are_not_uploaded(cluster):
+    damage = cluster.path / "away" / MARKER_NAME
+    damage.mkdir(parents=True)
+    settings = {
+        "storage__seal_age_s": 0.0,
+        "storage__seal_interval_s": 0.001,
+        "storage__remote__url": f"fs://{cluster.path / 'away'}",
+        "storage__journal__object__url": f"fs://{cluster.store}",
+    }
+    async with cluster.serving("first", **settings) as client:
+        await publish(client, TOPIC, b"0", b"1")
+        await until_sealed(client, 2)
+    shutil.rmtree(cluster.path / "first")
+    reason = await cluster.refused("second", InvalidConfig, **settings, **LOCAL)
+    assert "neither in" in reason
+    damage.rmdir()
+    async with cluster.serving("second", **settings) as client:
+        await until_sealed(client, 2)
+        await client.upload_segments()
+    async with cluster.serving("second", **settings, **LOCAL) as client:
+        assert await read(client) == [b"0", b"1"]
 
 
 async def test_recover_leaves_the_journal_in_a_store_alone(cluster):

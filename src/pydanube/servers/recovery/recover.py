@@ -279,13 +279,13 @@ async def _write_metadata(
         for each in metadata_files(target):
             each.unlink(missing_ok=True)
     else:
-        _preserve(contents.directory, metadata_files(path), is_copy=True)
+        preserve(contents.directory, metadata_files(path), is_copy=True)
     async with open_sqlite(target) as store:
         await store.transaction([], operations)
         await store.raise_revision(revision)
         revision = await store.revision()
     if is_new:
-        _preserve(contents.directory, metadata_files(path))
+        preserve(contents.directory, metadata_files(path))
         target.rename(path)
         sync_directory(path.parent)
     return revision
@@ -312,7 +312,7 @@ def _write_journal(contents: DirectoryContents, number: int, revision: int) -> N
     write_journal(
         DirectoryFiles(new), number, bytes.fromhex(contents.report.cluster_id), state
     )
-    _preserve(contents.directory, [contents.directory.journal])
+    preserve(contents.directory, [contents.directory.journal])
     new.rename(contents.directory.journal)
     sync_directory(contents.directory.path)
 
@@ -329,7 +329,7 @@ def _pieces(frames: list[BatchFrame], bytes_max: int) -> Iterator[list[BatchFram
     yield piece
 
 
-def _preserve(
+def preserve(
     directory: DataDirectory, paths: Iterable[Path], *, is_copy: bool = False
 ) -> None:
     """Move *paths* into a new directory below ``replaced/``, or copy them there."""
