@@ -66,6 +66,10 @@ _PLAIN_LENGTH_AT = 80
 HEADER_BYTES = _HEADER.size
 assert HEADER_BYTES == 88
 
+DIRECT_BYTES_MIN = 128 * 1024
+"""Batches from this size on are encoded in place; smaller ones are copied sooner."""
+_IPC_OPTIONS = pa.ipc.IpcWriteOptions()
+
 
 class Codec(IntEnum):
     """The compression of a body as a whole."""
@@ -392,15 +396,17 @@ def encode(
     This sets the header's count, columns and codec, so that they cannot disagree with
     the body.
     """
+    header.count = batch.num_rows
+    header.columns = columns_of(batch)
+    header.codec = codec
+    if codec is Codec.NONE and batch.nbytes >= DIRECT_BYTES_MIN:
+        return _encode_plain(batch, header)
     plain = batch.serialize()
     body = (
         plain
         if codec is Codec.NONE
         else pa.compress(plain, codec=_ARROW_CODEC[codec], asbytes=False)
     )
-    header.count = batch.num_rows
-    header.columns = columns_of(batch)
-    header.codec = codec
     # A compressed buffer may be longer than its content.
     return _frame_of(header, memoryview(body)[: body.size], plain.size)
 
@@ -447,10 +453,43 @@ def encode_payloads(
     return _frame_of(header, body, len(body))
 
 
+def _encode_plain(batch: pa.RecordBatch, header: BatchHeader) -> BatchFrame:
+    """
+    Return *batch* as a frame without compression, without copying the body.
+
+    Arrow writes it to its place, and releases the interpreter lock meanwhile.
+    """
+    name = header.producer.encode()
+    body_at = HEADER_BYTES + padded_size(len(name))
+    body_bytes = pa.ipc.get_record_batch_size(batch)
+    # A stream begins with a message about the schema, whose place the header takes.
+    schema_bytes = batch.schema.serialize().size
+    unused = max(0, schema_bytes - body_at)
+    memory = pa.allocate_buffer(unused + body_at + body_bytes)
+    view = memoryview(memory).cast("B")[unused:]
+    at = unused + body_at - schema_bytes
+    sink = pa.FixedSizeBufferWriter(pa.py_buffer(memoryview(memory)[at:]))
+    pa.ipc.new_stream(sink, batch.schema, options=_IPC_OPTIONS).write_batch(batch)
+    assert sink.tell() == schema_bytes + body_bytes
+    return _fill_in(header, name, view, body_at, body_bytes)
+
+
 def _frame_of(header: BatchHeader, body: Buffer, plain_bytes: int) -> BatchFrame:
     name = header.producer.encode()
     body_at = HEADER_BYTES + padded_size(len(name))
     buffer = bytearray(body_at + len(body))
+    buffer[body_at:] = body
+    return _fill_in(header, name, buffer, body_at, plain_bytes)
+
+
+def _fill_in(
+    header: BatchHeader,
+    name: bytes,
+    buffer: bytearray | memoryview,
+    body_at: int,
+    plain_bytes: int,
+) -> BatchFrame:
+    """Write all that comes before the body, which *buffer* has; return the frame."""
     _HEADER.pack_into(
         buffer,
         0,
@@ -469,12 +508,11 @@ def _frame_of(header: BatchHeader, body: Buffer, plain_bytes: int) -> BatchFrame
         header.last_publish_time,
         header.schema_id,
         header.schema_version,
-        len(body),
+        len(buffer) - body_at,
         plain_bytes,
         0,
     )
-    buffer[HEADER_BYTES : HEADER_BYTES + len(name)] = name
-    buffer[body_at:] = body
+    buffer[HEADER_BYTES:body_at] = name.ljust(body_at - HEADER_BYTES, b"\0")
     _CRC.pack_into(buffer, _CRC_AT, crc32c(memoryview(buffer)[_CHECKED_FROM:]))
     return BatchFrame(header, buffer, body_at)
 

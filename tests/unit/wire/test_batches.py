@@ -13,6 +13,7 @@ from pydanube.model.batch import Column, batch_of, schema_of
 from pydanube.model.errors import CorruptBatch
 from pydanube.wire.batches import (
     BODY_BYTES_MAX,
+    DIRECT_BYTES_MIN,
     TIME_MAX,
     BatchFrame,
     BatchHeader,
@@ -88,6 +89,23 @@ def test_compression_shrinks_a_body_and_loses_nothing(codec):
     small = frame_of(b"a" * 10_000, codec=codec)
     assert small.byte_count < plain.byte_count / 10
     assert small.check().equals(plain.check())
+
+
+@pytest.mark.parametrize("producer", ["", "p", "p" * 2000])
+@pytest.mark.parametrize("count", [1, DIRECT_BYTES_MIN // 8, 65_536])
+def test_body_is_the_arrow_message_of_the_batch_whatever_its_size(count, producer):
+    payloads = [at.to_bytes(8, "little") for at in range(count + 1)]
+    # A part of larger columns, of which the frame has only its own.
+    batch = batch_of(payloads, publish_times=range(1, count + 2)).slice(1)
+    header = header_of(producer=producer, base_offset=7, base_sequence=5)
+    frame = encode(batch, header)
+    assert bytes(frame.buffer)[frame.body_at :] == batch.serialize().to_pybytes()
+    again = decode(bytes(frame.buffer))
+    assert again.check().equals(batch)
+    assert again.header == frame.header == header
+    assert (header.count, header.producer) == (count, producer)
+    frame.stamp(9, 4)
+    assert decode(frame.buffer).base == 9
 
 
 def test_an_uncompressed_body_is_not_copied():
