@@ -283,11 +283,7 @@ class OpendalObjects(Objects):
         if info is None:
             return None
         end = info.byte_count if end is None else min(end, info.byte_count)
-        view = memoryview(pa.allocate_buffer(max(0, end - begin))).cast("B")
-        # The pieces are copied in another thread, while the caller's loop goes on.
-        work = self._read_into(name, begin, view)
-        await asyncio.wrap_future(loop_thread().start(work))
-        return view
+        return await self._read_pieces(name, begin, max(0, end - begin))
 
     async def _read_range(self, name: str, begin: int, end: int) -> Buffer:
         """Return bytes of an object, which it must reach."""
@@ -298,9 +294,15 @@ class OpendalObjects(Objects):
                     _checked(name), offset=begin, size=end - begin
                 )
                 return found
-        data = bytearray(end - begin)
-        await self._read_into(name, begin, memoryview(data))
-        return data
+        return await self._read_pieces(name, begin, end - begin)
+
+    async def _read_pieces(self, name: str, begin: int, byte_count: int) -> Buffer:
+        """Return bytes of an object, which it must reach, read in several pieces."""
+        memory = memoryview(pa.allocate_buffer(byte_count)).cast("B")
+        # The pieces are copied in another thread, while the caller's loop goes on.
+        work = self._read_into(name, begin, memory)
+        await asyncio.wrap_future(loop_thread().start(work))
+        return memory
 
     async def _read_into(self, name: str, begin: int, target: memoryview) -> None:
         """Fill *target*, which the object must reach."""
@@ -310,7 +312,9 @@ class OpendalObjects(Objects):
             data = await self._operator.read(
                 _checked(name), offset=begin + at, size=byte_count
             )
-            target[at : at + byte_count] = data
+            # Arrow copies without the interpreter lock.
+            piece = pa.py_buffer(target[at : at + byte_count])
+            pa.FixedSizeBufferWriter(piece).write(data)
 
         with self._translated():
             await gather(read_piece(at) for at in range(0, len(target), READ_BYTES))
