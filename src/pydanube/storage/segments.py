@@ -251,6 +251,7 @@ class SegmentReader:
                 self._metadata = self._index.metadata
                 schema = self._index.open(file).schema_arrow
             self._bases, self._ends = self._check(schema)
+            self._spans: dict[int, Span] = {}
         except UNREADABLE as error:
             raise self._corrupt(error) from error
 
@@ -304,8 +305,13 @@ class SegmentReader:
 
     def row_group_span(self, index: int) -> Span:
         """Return the positions ``begin … end`` of a row group in the object."""
-        spans = self._index.chunk_spans(index)
-        return min(begin for begin, _ in spans), max(end for _, end in spans)
+        span = self._spans.get(index)
+        if span is None:
+            chunks = self._index.chunk_spans(index)
+            span = min(begin for begin, _ in chunks), max(end for _, end in chunks)
+            # Reading ahead asks again and again, and Arrow takes long to answer.
+            self._spans[index] = span
+        return span
 
     def times_span(self, index: int) -> Span:
         """Return the positions of the columns of a row group that find_time() reads."""
