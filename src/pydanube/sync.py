@@ -452,6 +452,7 @@ class Client(Facade):
     upload_segments = blocking(aio.Client.upload_segments)
     evict_segments = blocking(aio.Client.evict_segments)
     verify_segments = blocking(aio.Client.verify_segments)
+    copy_segments = blocking(aio.Client.copy_segments)
 
     create_namespace = blocking(aio.Client.create_namespace)
     delete_namespace = blocking(aio.Client.delete_namespace)

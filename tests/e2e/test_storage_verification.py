@@ -92,14 +92,17 @@ def test_damaged_copies_are_found_and_repaired(tmp_path, broker, store):
     assert f"{third}: the remote copy is missing" in notes
     done = danube("storage", "verify", "--repair", url=broker.url)
     assert done.returncode == CORRUPT
-    assert "from a backup" in done.stdout
+    assert "--repair --from" in done.stdout
     for name in (first, second, third):
         assert (local / name).read_bytes() == (store / name).read_bytes() == kept[name]
     code, result, _ = verify(broker)
     assert [each["object_name"] for each in result["damaged"]] == [old]
-    # The advice: from a backup to the broker's directory, and again.
-    (local / old).write_bytes(kept[old])
-    code, result, _ = verify(broker, "--repair")
+    # The advice.
+    other = tmp_path / "other" / old
+    other.parent.mkdir(parents=True)
+    other.write_bytes(kept[old])
+    source = ("--from", str(tmp_path / "other"))
+    code, result, _ = verify(broker, "--repair", *source)
     assert (code, result["damaged"][0]["remote"]) == (0, "repaired")
     assert verify(broker)[:2] == (0, result | {"damaged": []} | _sizes(broker))
     assert (store / old).read_bytes() == kept[old]

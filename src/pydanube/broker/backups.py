@@ -22,6 +22,7 @@ import msgspec
 from crc32c import crc32c
 
 from pydanube.aio.tasks import gather
+from pydanube.broker.named_stores import open_named_store
 from pydanube.metadata import keys
 from pydanube.metadata.sqlite import open_sqlite
 from pydanube.model.descriptions import BackupProgress
@@ -29,14 +30,11 @@ from pydanube.model.errors import (
     AlreadyExists,
     BackupRunning,
     BrokerError,
-    InvalidConfig,
     InvalidRequest,
     ObjectsUnavailable,
 )
-from pydanube.model.extras import MissingExtra
 from pydanube.model.segments import SegmentEntry
 from pydanube.model.version import __version__
-from pydanube.objects.opening import open_objects
 from pydanube.objects.store import Objects
 from pydanube.storage.backup_format import (
     JOURNAL,
@@ -98,15 +96,11 @@ class Backups:
 
         Raises:
             BackupRunning: A backup is being made.
+            InvalidRequest: There are too many options.
             InvalidConfig: *url* or an option is invalid, the extra ``objects`` is not
                 installed, or a directory cannot be created.
         """
-        try:
-            objects = await asyncio.to_thread(open_objects, url, options)
-        except (MissingExtra, OSError) as error:
-            raise InvalidConfig(
-                f"the broker cannot open the object store: {error}"
-            ) from error
+        objects = await open_named_store(url, options)
         if self._running is not None:
             raise BackupRunning(
                 f"the backup {self.progress.id} is being made; only one runs at a time"

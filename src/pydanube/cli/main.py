@@ -40,7 +40,7 @@ SUMMARIES = {
         "schemas": "Manage schemas, and bind topics to them.",
         "admin": "Manage brokers, namespaces, topics and subscriptions.",
         "maintenance": "Merge, compact and verify the segments of topics.",
-        "storage": "Show, verify, upload and evict the segments of a broker.",
+        "storage": "Show, verify, upload, evict and copy the segments of a broker.",
         "dead-letters": "List, show, replay and drop dead letters.",
     },
     "Spark": {

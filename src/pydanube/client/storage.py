@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pydanube.client.topics import TopicRequests
 from pydanube.model.descriptions import SegmentsVerified, StorageDescription
 from pydanube.wire.native.messages import from_wire
@@ -57,6 +59,8 @@ class StorageRequests(TopicRequests):
         after: str = "",
         bytes_per_s: int = 0,
         repair: bool = False,
+        source: str = "",
+        source_options: Mapping[str, str] | None = None,
         count: bool = False,
     ) -> SegmentsVerified:
         """
@@ -72,6 +76,9 @@ class StorageRequests(TopicRequests):
             bytes_per_s: How fast copies are read; 0 means as fast as possible.
             repair: Whether damaged and missing copies are replaced by the other copy of
                 their segment, if that is intact.
+            source: The URL of a further store with intact copies under the same names,
+                such as ``BACKUPS/segments``; the broker opens it.
+            source_options: Options of that store, without credentials.
             count: Whether to count the segments that are left.
 
         Raises:
@@ -86,7 +93,52 @@ class StorageRequests(TopicRequests):
                 after=after,
                 bytes_per_s=bytes_per_s,
                 is_repairing=repair,
+                source_url=source,
+                source_options=source_options or {},
                 is_counting=count,
+            )
+        )
+        return from_wire(SegmentsVerified, answer)
+
+    async def copy_segments(
+        self,
+        url: str,
+        options: Mapping[str, str] | None = None,
+        *,
+        after: str = "",
+        bytes_per_s: int = 0,
+        count: bool = False,
+        finish: bool = False,
+    ) -> SegmentsVerified:
+        """
+        Copy one page of the segments in the remote store to the store at *url*.
+
+        The broker opens that store, copies what it does not have, and verifies all of
+        it.  Go on with the answer's ``after`` as for ``verify_segments``.
+
+        Args:
+            url: For example ``s3://bucket/prefix``.
+            options: Options of the store, without credentials.
+            after: Where to continue; the first page has none.
+            bytes_per_s: How fast objects are read; 0 means as fast as possible.
+            count: Whether to count the segments that are left.
+            finish: Instead of a page, copy what was uploaded in the meantime, and then
+                write the cluster id to the store, so that brokers accept it.
+
+        Raises:
+            InvalidRequest: The broker has no remote object store, *after* is not a
+                position, or the store at *url* is that of another cluster.
+            InvalidConfig: The broker cannot open the store at *url*.
+            ObjectsUnavailable: A store does not answer.
+        """
+        answer = await self.request(
+            pb.CopySegments(
+                url=url,
+                options=options or {},
+                after=after,
+                bytes_per_s=bytes_per_s,
+                is_counting=count,
+                is_finishing=finish,
             )
         )
         return from_wire(SegmentsVerified, answer)

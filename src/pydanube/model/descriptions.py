@@ -297,7 +297,7 @@ class DamagedSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentsVerified:
-    """The outcome of one page of a verification."""
+    """The outcome of one page of a verification, or of copying to another store."""
 
     segment_count: int = 0
     """The number of segments that were verified."""
@@ -305,6 +305,8 @@ class SegmentsVerified:
     """The number of bytes of copies that were read."""
     without_checksum: int = 0
     """Segments of old versions, of which only the length could be verified."""
+    copied_count: int = 0
+    """The number of segments that were copied to another store."""
     damaged: tuple[DamagedSegment, ...] = ()
     after: str = ""
     """The position from which to continue; empty if this was the last page."""

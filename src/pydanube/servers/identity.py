@@ -42,12 +42,10 @@ from pydanube.objects.store import Objects, wall_clock_us
 from pydanube.servers.directory import DataDirectory
 from pydanube.storage.recovery import SUFFIX, JournalPosition, Recovery, end_of
 from pydanube.storage.storage import Storage
+from pydanube.storage.tiered_objects import MARKER_NAME
 from pydanube.wire.files.segment_format import PARTS
 
 log = logging.getLogger(__name__)
-
-MARKER_NAME = ".cluster.json"
-"""The object with the cluster id; table readers ignore names that begin with a dot."""
 
 RECORD_INTERVAL_S = 5.0
 """The interval at which the end of a growing journal is recorded."""

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
+from crc32c import crc32c
+
+from pydanube.model.errors import BrokerError
 from pydanube.model.segments import SegmentEntry
 from pydanube.objects.store import Objects
 from pydanube.storage.config import MIB
@@ -67,6 +71,27 @@ async def find_damage(
     except UNREADABLE as error:
         return f"is damaged: {error}"
     return None
+
+
+async def copy_segment(entry: SegmentEntry, source: Objects, target: Objects) -> str:
+    """
+    Copy the object of *entry*, and verify the copy; return the problem, if any.
+
+    Bounds: All of the segment is held in memory.
+    """
+    try:
+        data = await source.read(entry.object_name, 0, entry.byte_count)
+        if data is None or len(data) != entry.byte_count:
+            return "the copy to replace it with is missing or incomplete"
+        checksum = await asyncio.to_thread(crc32c, data)
+        if entry.checksum not in {None, checksum}:
+            return "the copy to replace it with is damaged"
+        await target.put(entry.object_name, data)
+        del data
+        problem = await find_damage(target, replace(entry, checksum=checksum))
+    except BrokerError as error:
+        return f"it cannot be copied: {error}"
+    return "" if problem is None else f"after it was copied it {problem}"
 
 
 class _Gone(Exception):

@@ -45,8 +45,10 @@ from pydanube.storage.replacement import (
 from pydanube.storage.reserve import Reserve
 from pydanube.storage.sealing import Sealer, pressure_bytes
 from pydanube.storage.segment_cache import SegmentCache, open_segment_cache
+from pydanube.storage.segment_pages import SegmentPages
 from pydanube.storage.segments import topic_id_of
 from pydanube.storage.state import TopicState
+from pydanube.storage.store_copying import StoreCopying
 from pydanube.storage.tiered_objects import TieredObjects
 from pydanube.storage.topic_log import TailMemory, TopicLog
 from pydanube.storage.uploading import Uploader
@@ -141,13 +143,13 @@ class Storage:
                 wall_clock=wall_clock,
             )
             self.sealer.on_sealed = self.uploader.add
-        self.verification = Verification(
-            objects,
-            self.logs,
-            manifest=manifest,
-            claim=None if self.uploader is None else self.uploader.claim,
-            clock=clock,
-        )
+        pages = SegmentPages(manifest, clock)
+        claim = None if self.uploader is None else self.uploader.claim
+        self.verification = Verification(objects, self.logs, pages=pages, claim=claim)
+        self.store_copying: StoreCopying | None = None
+        """Copies segments to another store, if there is a remote object store."""
+        if self._tiers is not None and claim is not None:
+            self.store_copying = StoreCopying(self._tiers, pages=pages, claim=claim)
         self._manifest = manifest
         self._clock = clock
         self._wall_clock = wall_clock
@@ -602,6 +604,17 @@ class Storage:
                 "this broker has no remote object store; set storage.remote.url"
             )
         return self.uploader
+
+    def require_store_copying(self) -> StoreCopying:
+        """
+        Return what copies segments to another store.
+
+        Raises:
+            InvalidRequest: There is no remote object store.
+        """
+        self.require_uploader()
+        assert self.store_copying is not None
+        return self.store_copying
 
     async def wait_for_room(self) -> None:
         """Return when publishers may continue, or the journal has failed."""

@@ -18,6 +18,9 @@ from pydanube.objects.store import ObjectInfo, Objects
 from pydanube.storage.config import RemoteConfig
 from pydanube.wire.buffer import Buffer
 
+MARKER_NAME = ".cluster.json"
+"""The object with the cluster id; table readers ignore names that begin with a dot."""
+
 DELETIONS_MAX = 100_000
 """
 How many remote deletions are remembered.

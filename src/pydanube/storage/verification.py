@@ -1,44 +1,34 @@
 """
 Verification: comparing all copies of the segments with the manifest, and repairing.
 
-A client asks for one page after the other and gives the position where the last one
-ended, so no state is kept between pages, and a verification can be continued at any
-time, also after a restart of the broker.
+A bad copy is replaced by the other copy of the segment, or by one in a further store,
+such as a backup.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 
-from crc32c import crc32c
-
 from pydanube.model.descriptions import CopyState, DamagedSegment, SegmentsVerified
-from pydanube.model.errors import BrokerError, InvalidRequest, ObjectsUnavailable
+from pydanube.model.errors import ObjectsUnavailable
 from pydanube.model.ids import TopicId
 from pydanube.model.segments import SegmentEntry
 from pydanube.objects.store import Objects
-from pydanube.storage.config import MIB
-from pydanube.storage.manifest import Manifest, position_of
-from pydanube.storage.segment_copies import find_damage
+from pydanube.storage.segment_copies import copy_segment, find_damage
+from pydanube.storage.segment_pages import PAGE_SEGMENTS, Page, SegmentPages
 from pydanube.storage.tiered_objects import TieredObjects
 from pydanube.storage.topic_log import TopicLog
-from pydanube.storage.upload_planning import TransferPace
 
 log = logging.getLogger(__name__)
 
-PAGE_BYTES = 64 * MIB
-"""A page ends when so much was read, but has at least one segment."""
-PAGE_S = 2.0
-"""A page also ends when its reads take this time at the rate that was asked for."""
-PAGE_SEGMENTS = 1000
-"""The most segments in a page."""
+BAD = frozenset({CopyState.DAMAGED, CopyState.MISSING})
+"""The states of copies that are to be repaired."""
 
-_POSITION = re.compile(r"[0-9]{1,19}/[0-9]{20}")
+OpenStore = Callable[[], Awaitable[Objects]]
+"""Opens an object store that a client has named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +39,6 @@ class Copy:
     problem: str = ""
 
 
-def page_bytes(bytes_per_s: int) -> float:
-    """Return the number of bytes after which a page ends; 0 means no limit of rate."""
-    return min(PAGE_BYTES, bytes_per_s * PAGE_S) if bytes_per_s else PAGE_BYTES
-
-
 def damaged_of(entry: SegmentEntry, local: Copy, remote: Copy) -> DamagedSegment | None:
     """
     Return the description of a segment if a copy is damaged or missing.
@@ -61,9 +46,8 @@ def damaged_of(entry: SegmentEntry, local: Copy, remote: Copy) -> DamagedSegment
     An uploaded segment needs no local copy.  A remote copy that cannot be read, because
     the broker has no remote store, is a problem if there is no intact local one.
     """
-    bad = {CopyState.DAMAGED, CopyState.MISSING}
     is_lost = remote.state is CopyState.UNKNOWN and local.state is not CopyState.INTACT
-    if bad.isdisjoint({local.state, remote.state}) and not is_lost:
+    if BAD.isdisjoint({local.state, remote.state}) and not is_lost:
         return None
     problems = [
         f"the {tier} copy {copy.problem}"
@@ -94,20 +78,17 @@ class Verification:
         objects: Objects,
         logs: Mapping[TopicId, TopicLog],
         *,
-        manifest: Manifest,
+        pages: SegmentPages,
         claim: Callable[[], Awaitable[None]] | None,
-        clock: Callable[[], float],
     ) -> None:
         """*claim* raises unless the remote store is known to be this cluster's."""
         self._local, self._remote = objects, None
-        if isinstance(objects, TieredObjects):
-            self._local, self._remote = objects.local, objects.remote
+        self._tiers = objects if isinstance(objects, TieredObjects) else None
+        if self._tiers is not None:
+            self._local, self._remote = self._tiers.local, self._tiers.remote
         self._logs = logs
-        self._manifest = manifest
+        self._pages = pages
         self._claim = claim
-        self._clock = clock
-        # Several clients together must not read faster than one.
-        self._turn = asyncio.Lock()
 
     async def verify_page(
         self,
@@ -116,79 +97,47 @@ class Verification:
         *,
         bytes_per_s: int,
         is_repairing: bool,
+        open_source: OpenStore | None = None,
         is_counting: bool = False,
         segments_max: int = PAGE_SEGMENTS,
     ) -> SegmentsVerified:
         """
         Verify the next segments after the position *after*, of some topics or of all.
 
-        Segments that are dropped or replaced meanwhile are left out.
+        With *is_repairing*, bad copies are replaced by intact ones, also by those in
+        the store that *open_source* opens.  Segments that are dropped or replaced
+        meanwhile are left out.
 
         Cancellation: Safe at any point.
 
         Raises:
             InvalidRequest: *after* is not a position.
-            ObjectsUnavailable: The remote store does not answer.
+            InvalidConfig: The source cannot be opened.
+            ObjectsUnavailable: The remote store or the source does not answer.
             InconsistentDirectory: The remote store is that of another cluster.
         """
-        if after and not _POSITION.fullmatch(after):
-            raise InvalidRequest(
-                f"{after[:100]!r} is not a position of a verification; give the one "
-                "that the last page ended with, or none to begin"
-            )
-        async with self._turn:
+        async with self._pages.turn:
             if self._claim is not None:
                 # In a wrong store, everything would be missing.
                 await self._claim()
-            page = _Page(TransferPace(bytes_per_s), self._clock)
-            left = await self._count(topic_ids, after) if is_counting else (0, 0)
-            damaged, segment_count, unchecked = [], 0, 0
-            async for topic_id, entry in self._segments(topic_ids, after):
-                if segment_count and (
-                    page.byte_count + entry.byte_count > page_bytes(bytes_per_s)
-                    or segment_count == segments_max
-                ):
-                    break
-                after = position_of(topic_id, entry.base)
-                segment_count += 1
-                unchecked += entry.checksum is None
-                problem = await self._verify(topic_id, entry, page.pace)
-                if problem is not None and is_repairing:
-                    problem = await self._repair(topic_id, entry, problem)
-                if problem is not None:
-                    damaged.append(problem)
-            else:
-                after = ""
-        return SegmentsVerified(
-            segment_count=segment_count,
-            byte_count=page.byte_count,
-            without_checksum=unchecked,
-            damaged=tuple(damaged),
-            after=after,
-            segments_left=left[0],
-            bytes_left=left[1],
-        )
+            source = None if open_source is None else await open_source()
 
-    async def _segments(
-        self, topic_ids: set[TopicId] | None, after: str
-    ) -> AsyncIterator[tuple[TopicId, SegmentEntry]]:
-        if topic_ids is None:
-            async for topic_id, entry in self._manifest.all_segments(after):
-                yield topic_id, entry
-            return
-        for topic_id in sorted(topic_ids, key=str):
-            for entry in await self._manifest.load(topic_id):
-                if position_of(topic_id, entry.base) > after:
-                    yield topic_id, entry
+            async def work(
+                topic_id: TopicId, entry: SegmentEntry, page: Page
+            ) -> DamagedSegment | None:
+                damaged = await self._verify(topic_id, entry, page.pace)
+                if damaged is None or not is_repairing:
+                    return damaged
+                return await self._repair(topic_id, entry, damaged, source)
 
-    async def _count(
-        self, topic_ids: set[TopicId] | None, after: str
-    ) -> tuple[int, int]:
-        count = byte_count = 0
-        async for _, entry in self._segments(topic_ids, after):
-            count += 1
-            byte_count += entry.byte_count
-        return count, byte_count
+            return await self._pages.run(
+                work,
+                topic_ids,
+                after,
+                bytes_per_s=bytes_per_s,
+                is_counting=is_counting,
+                segments_max=segments_max,
+            )
 
     async def _verify(
         self,
@@ -203,7 +152,7 @@ class Verification:
             damaged = damaged_of(entry, local, remote)
             if damaged is None:
                 return None
-            current = await self._find(topic_id, entry.object_name)
+            current = await self._pages.find(topic_id, entry.object_name)
             if current is None:
                 return None
             if current.is_uploaded == entry.is_uploaded:
@@ -242,44 +191,52 @@ class Verification:
         is_there = await self._remote.stat(entry.object_name) is not None
         return Copy(CopyState.DAMAGED if is_there else CopyState.MISSING, problem)
 
-    async def _find(self, topic_id: TopicId, object_name: str) -> SegmentEntry | None:
-        topic_log = self._logs.get(topic_id)
-        if topic_log is not None:
-            return topic_log.find_segment(object_name)
-        segments = await self._manifest.load(topic_id)
-        return next((s for s in segments if s.object_name == object_name), None)
-
     async def _repair(
-        self, topic_id: TopicId, entry: SegmentEntry, damaged: DamagedSegment
+        self,
+        topic_id: TopicId,
+        entry: SegmentEntry,
+        damaged: DamagedSegment,
+        source: Objects | None,
     ) -> DamagedSegment | None:
         """
-        Replace the bad copy of a segment by the good one; None if it is gone meanwhile.
+        Replace the bad copies of a segment; None if it is gone meanwhile.
 
-        The new copy has the bytes that the manifest describes, so nothing changes for
+        A new copy has the bytes that the manifest describes, so nothing changes for
         readers, whatever happens meanwhile.
         """
-        if self._remote is None or not damaged.has_intact_copy:
+        good = source
+        if damaged.local is CopyState.INTACT:
+            good = self._local
+        elif damaged.remote is CopyState.INTACT:
+            good = self._remote
+        if good is None:
             return damaged
-        is_local_good = damaged.local is CopyState.INTACT
-        good, bad = self._local, self._remote
-        if not is_local_good:
-            good, bad = bad, good
+        if entry.checksum is None:
+            problem = f"{damaged.problem}; without a checksum it is not repaired"
+            return replace(damaged, problem=problem)
         async with self._maintenance(topic_id):
-            is_gone = await self._find(topic_id, entry.object_name) is None
-            if is_gone or (bad is self._local and await _is_absent(bad, entry)):
-                # It was dropped or evicted.
+            if await self._pages.find(topic_id, entry.object_name) is None:
                 return None
-            problem = await _replace(entry, good, bad)
-        if problem:
-            return replace(damaged, problem=f"{damaged.problem}; {problem}")
-        log.warning(
-            "%s: %s; it was replaced by the other copy",
-            entry.object_name,
-            damaged.problem,
-        )
-        if is_local_good:
-            return replace(damaged, remote=CopyState.REPAIRED)
-        return replace(damaged, local=CopyState.REPAIRED)
+            for state, bad in (
+                (damaged.local, self._local),
+                (damaged.remote, self._remote),
+            ):
+                if bad is None or state not in BAD:
+                    continue
+                if state is CopyState.DAMAGED and await _is_absent(bad, entry):
+                    # It was evicted.
+                    return None
+                problem = await copy_segment(entry, good, bad)
+                if problem:
+                    return replace(damaged, problem=f"{damaged.problem}; {problem}")
+                if bad is self._local:
+                    damaged = replace(damaged, local=CopyState.REPAIRED)
+                else:
+                    damaged = replace(damaged, remote=CopyState.REPAIRED)
+            if self._tiers is not None:
+                await self._tiers.find_local(entry.object_name)
+        log.warning("%s was repaired: %s", entry.object_name, damaged.problem)
+        return damaged
 
     def _maintenance(self, topic_id: TopicId) -> AbstractAsyncContextManager[object]:
         """Return the lock of a topic, if it is open."""
@@ -287,35 +244,5 @@ class Verification:
         return nullcontext() if topic_log is None else topic_log.maintenance
 
 
-class _Page:
-    """The bytes that a page has read, and the pace at which it reads."""
-
-    def __init__(self, rate: TransferPace, clock: Callable[[], float]) -> None:
-        self.byte_count = 0
-        self._rate = rate
-        self._clock = clock
-
-    async def pace(self, byte_count: int) -> None:
-        """Wait until *byte_count* more bytes may be read."""
-        self.byte_count += byte_count
-        await asyncio.sleep(self._rate.delay_s(byte_count, self._clock()))
-
-
 async def _is_absent(objects: Objects, entry: SegmentEntry) -> bool:
     return await objects.stat(entry.object_name) is None
-
-
-async def _replace(entry: SegmentEntry, source: Objects, target: Objects) -> str:
-    """Copy an object and verify the copy; return the problem, if there is one."""
-    if entry.checksum is None:
-        return "the segment has no checksum, so it is not repaired"
-    try:
-        data = await source.read(entry.object_name)
-        if data is None or await asyncio.to_thread(crc32c, data) != entry.checksum:
-            return "the other copy has changed, so it is not repaired"
-        await target.put(entry.object_name, data)
-        del data
-        problem = await find_damage(target, entry)
-    except BrokerError as error:
-        return f"it cannot be repaired: {error}"
-    return "" if problem is None else f"after its replacement it {problem}"

@@ -12,9 +12,9 @@ from pydanube.model.errors import (
     InvalidRequest,
     ObjectsUnavailable,
 )
-from pydanube.storage import verification
+from pydanube.storage import segment_pages
 from pydanube.storage.config import RemoteConfig
-from pydanube.storage.verification import page_bytes
+from pydanube.storage.segment_pages import page_bytes
 from support.storages import FlakyObjects, World, open_topic, publish, seal, until
 from support.upload_worlds import UploadWorld
 
@@ -177,7 +177,7 @@ async def test_failed_repair_says_why(world):
         world.remote.damages = True
         (found,) = (await verify(storage, is_repairing=True)).damaged
         assert not found.is_repaired
-        assert "after its replacement it is damaged" in found.problem
+        assert "after it was copied it is damaged" in found.problem
 
 
 async def test_segment_that_is_dropped_during_the_verification_is_left_out(world):
@@ -321,10 +321,10 @@ async def test_segments_without_checksums_are_counted_and_not_repaired(world):
         await world.remote.delete(one)
         found = await verify(storage, is_repairing=True)
         assert found.without_checksum == 1
-        assert "has no checksum" in found.damaged[0].problem
+        assert "without a checksum" in found.damaged[0].problem
         assert one not in world.remote.stored
 
 
 def test_page_is_shorter_at_a_low_rate():
-    assert page_bytes(0) == page_bytes(10**12) == verification.PAGE_BYTES
-    assert page_bytes(1000) == 1000 * verification.PAGE_S
+    assert page_bytes(0) == page_bytes(10**12) == segment_pages.PAGE_BYTES
+    assert page_bytes(1000) == 1000 * segment_pages.PAGE_S

@@ -8,17 +8,15 @@ import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from pydanube.cli.declaration import Connect, command
+from pydanube.cli.object_stores import Store, StoreOptions, options_of, url_of_store
 from pydanube.cli.output import Columns, Fields, Result, Table, print_note
 from pydanube.cli.parameters import command_group
 from pydanube.cli.progress_line import progress_line
 from pydanube.cli.quantities import format_bytes
 from pydanube.model.descriptions import BackupProgress
-from pydanube.model.errors import InvalidRequest, Unavailable
+from pydanube.model.errors import Unavailable
 from pydanube.objects.opening import open_objects
 from pydanube.servers.config import load_config
 from pydanube.servers.restore import choose_backup, restore_backup
@@ -39,27 +37,6 @@ app = command_group(
     "danube backup list /mnt/backups",
     "danube backup restore /mnt/backups --data-dir restored",
 )
-
-Store = Annotated[
-    str,
-    typer.Argument(
-        metavar="STORE",
-        help="A directory on the machine of the broker, or the URL of an object store: "
-        "s3://BUCKET/PREFIX, gcs://…, azblob://… or another one that OpenDAL knows.",
-        show_default=False,
-    ),
-]
-
-StoreOptions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--option",
-        "-o",
-        metavar="NAME=VALUE",
-        help="An option of the store, for example region=eu-central-1; repeat it for "
-        "more. Credentials come from the environment or from files.",
-    ),
-]
 
 
 @command(
@@ -85,7 +62,7 @@ def create(
         wait (--wait/--no-wait): Whether to wait until the backup is complete.
     """
     with connect() as client:
-        progress = client.create_backup(_url_of(store), _options(option))
+        progress = client.create_backup(url_of_store(store), options_of(option))
         if not wait:
             return Result(progress, f"the backup {progress.id} has begun")
         with progress_line("backing up", is_shown=sys.stderr.isatty()) as show:
@@ -119,7 +96,7 @@ def list_backups(store: Store, *, option: StoreOptions = None) -> Result:
     """List the complete backups in STORE, the oldest first."""
 
     async def read() -> list[BackupRecord]:
-        objects = open_objects(_url_of(store), _options(option))
+        objects = open_objects(url_of_store(store), options_of(option))
         return [await read_record(objects, each) for each in await backup_ids(objects)]
 
     found = asyncio.run(read())
@@ -165,7 +142,7 @@ def restore(
     path = load_config(None, os.environ, {"data_dir": data_dir}).data_dir
 
     async def run() -> BackupRecord:
-        objects = open_objects(_url_of(store), _options(option))
+        objects = open_objects(url_of_store(store), options_of(option))
         record = await choose_backup(objects, backup)
         total = format_bytes(record.byte_count)
         with progress_line("restoring", is_shown=sys.stderr.isatty()) as show:
@@ -184,22 +161,6 @@ def restore(
         f"the backup {record.id} is restored to {path}; start it with 'danube broker "
         f"--data-dir {path}'",
     )
-
-
-def _url_of(store: str) -> str:
-    if "://" in store:
-        return store
-    return Path(store).absolute().as_uri().replace("file:", "fs:", 1)
-
-
-def _options(pairs: list[str] | None) -> dict[str, str]:
-    options = {}
-    for pair in pairs or ():
-        name, equals, value = pair.partition("=")
-        if not name or not equals:
-            raise InvalidRequest(f"--option {pair} is not of the form NAME=VALUE")
-        options[name] = value
-    return options
 
 
 def _warn_of_damage(damaged: list[str] | tuple[str, ...]) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated
 
 import typer
@@ -14,6 +13,7 @@ from pydanube.cli.commands.subscriptions import partitions_of
 from pydanube.cli.commands.topics import copies_of
 from pydanube.cli.declaration import Connect, command, confirm
 from pydanube.cli.interruption import Interrupted
+from pydanube.cli.object_stores import Store, StoreOptions, options_of, url_of_store
 from pydanube.cli.output import (
     Columns,
     Fields,
@@ -35,12 +35,13 @@ from pydanube.model.errors import BrokerError, CorruptSegment
 from pydanube.servers.errors import exit_code_of
 
 app = command_group(
-    "Show, verify, upload and evict the segments of a broker.",
+    "Show, verify, upload, evict and copy the segments of a broker.",
     "danube storage status",
     "danube storage upload /default/orders",
     "danube storage evict /default/orders --yes",
     "danube storage locate /default/orders",
     "danube storage verify --repair",
+    "danube storage copy s3://other-bucket/danube",
 )
 
 OptionalTopic = Annotated[
@@ -51,6 +52,15 @@ OptionalTopic = Annotated[
         show_default=False,
     ),
 ]
+
+
+SOURCE = typer.Option(
+    "--from",
+    metavar="STORE",
+    help="With --repair: a further store with intact copies, such as BACKUPS/segments "
+    "for the STORE of backups; a directory on the machine of the broker, or a URL.",
+    show_default=False,
+)
 
 
 @command(app, "danube storage status", "danube storage status --format json")
@@ -131,6 +141,8 @@ def verify(
     after: str = "",
     rate: str = "64MiB",
     repair: bool = False,
+    source: Annotated[str | None, SOURCE] = None,
+    option: StoreOptions = None,
 ) -> Result:
     """
     Compare all copies of segments with their checksums, while the broker goes on.
@@ -142,29 +154,23 @@ def verify(
         after (POSITION): Continue after this position.
         rate (SIZE): How much the broker reads per second; 0 means as much as possible.
         repair: Replace a damaged or missing copy by the other copy of the segment, if
-            that is intact.
+            that is intact, or by the one in the store of --from.
     """
-    bytes_per_s = parse_bytes(rate)
-    total = SegmentsVerified(after=after)
-    with (
-        connect() as client,
-        progress_line("verifying", is_shown=sys.stderr.isatty()) as show_progress,
-    ):
-        expected: SegmentsVerified | None = None
-        while expected is None or total.after:
-            with _resumable(topic, total.after):
-                page = client.verify_segments(
-                    topic,
-                    after=total.after,
-                    bytes_per_s=bytes_per_s,
-                    repair=repair,
-                    count=expected is None,
-                )
-            expected = expected or page
-            total = sum_of(total, page)
-            for segment in page.damaged:
-                print_note(f"{segment.object_name}: {segment.problem}")
-            show_progress(_progress(total, expected), total.segment_count)
+    bytes_per_s, options = parse_bytes(rate), options_of(option)
+    with connect() as client:
+        total = _all_pages(
+            lambda after, is_first: client.verify_segments(
+                topic,
+                after=after,
+                bytes_per_s=bytes_per_s,
+                repair=repair,
+                source=url_of_store(source) if source else "",
+                source_options=options,
+                count=is_first,
+            ),
+            after,
+            "verifying",
+        )
     return Result(
         {
             "topic": topic,
@@ -178,16 +184,95 @@ def verify(
     )
 
 
-@contextmanager
-def _resumable(topic: str | None, after: str) -> Iterator[None]:
-    """If the body fails or is interrupted, print how to continue."""
-    try:
-        yield
-    except (BrokerError, Interrupted, KeyboardInterrupt):
-        if after:
-            which = f" {topic}" if topic else ""
-            print_note(f"continue with: danube storage verify{which} --after {after}")
-        raise
+@command(
+    app,
+    "danube storage copy s3://other-bucket/danube --option region=eu-central-1",
+    "danube storage copy /mnt/history",
+)
+def copy(
+    connect: Connect,
+    store: Store,
+    *,
+    option: StoreOptions = None,
+    after: str = "",
+    rate: str = "64MiB",
+) -> Result:
+    """
+    Copy the history to another object store, to read it from there later.
+
+    The broker copies all uploaded segments to STORE, with the credentials of its
+    environment, reads them back and compares them. It goes on serving meanwhile. What
+    is in STORE already is only compared. If the command is interrupted or fails, it
+    prints the option --after with which it continues where it was.
+
+    Args:
+        after (POSITION): Continue after this position.
+        rate (SIZE): How much the broker reads per second; 0 means as much as possible.
+    """
+    bytes_per_s, options = parse_bytes(rate), options_of(option)
+    url = url_of_store(store)
+    with connect() as client:
+        total = _all_pages(
+            lambda after, is_first: client.copy_segments(
+                url, options, after=after, bytes_per_s=bytes_per_s, count=is_first
+            ),
+            after,
+            "copying",
+        )
+        if not total.damaged:
+            total = sum_of(total, client.copy_segments(url, options, finish=True))
+    value = {
+        "url": url,
+        "segments": total.segment_count,
+        "copied": total.copied_count,
+        "damaged": total.damaged,
+    }
+    if total.damaged:
+        return Result(
+            value,
+            Table.of(total.damaged, NOT_COPIED),
+            f"Not copied: {len(total.damaged):,} segments. 'danube storage verify' "
+            "shows what is wrong with them. Repair them, and copy again.",
+            exit_code=exit_code_of(CorruptSegment),
+        )
+    return Result(
+        value,
+        f"{total.copied_count:,} segments are copied, the others were there.",
+        "To read them from there: set storage.remote.url to the new store, start the "
+        "broker again, and run 'danube storage verify --repair --from OLD_STORE', "
+        "which copies what was uploaded in the meantime.",
+    )
+
+
+def _all_pages(
+    request: Callable[[str, bool], SegmentsVerified],
+    after: str,
+    title: str,
+) -> SegmentsVerified:
+    """
+    Request page after page, and return their sum.
+
+    *request* gets the position of the page, and whether it is the first.  If it fails
+    or is interrupted, the option with which to continue is printed.
+    """
+    total = SegmentsVerified(after=after)
+    expected: SegmentsVerified | None = None
+    with progress_line(title, is_shown=sys.stderr.isatty()) as show_progress:
+        while expected is None or total.after:
+            try:
+                page = request(total.after, expected is None)
+            except (BrokerError, Interrupted, KeyboardInterrupt):
+                if total.after:
+                    print_note(
+                        f"To continue, repeat the command with --after {total.after}"
+                    )
+                raise
+            expected = expected or page
+            total = sum_of(total, page)
+            for segment in page.damaged:
+                print_note(f"{segment.object_name}: {segment.problem}")
+            show_progress(_progress(total, expected), total.segment_count)
+    return total
 
 
 def sum_of(total: SegmentsVerified, page: SegmentsVerified) -> SegmentsVerified:
@@ -196,6 +281,7 @@ def sum_of(total: SegmentsVerified, page: SegmentsVerified) -> SegmentsVerified:
         segment_count=total.segment_count + page.segment_count,
         byte_count=total.byte_count + page.byte_count,
         without_checksum=total.without_checksum + page.without_checksum,
+        copied_count=total.copied_count + page.copied_count,
         damaged=total.damaged + page.damaged,
         after=page.after,
     )
@@ -223,10 +309,9 @@ def advice_on(damaged: Sequence[DamagedSegment]) -> list[str]:
         )
     elif not all(segment.has_intact_copy for segment in left):
         advice.append(
-            "Segments without an intact copy: copy the object from a backup, where its "
-            "name begins with segments/, to the directory objects in the broker's data "
-            "directory, and verify again with --repair. Until then, their messages "
-            "cannot be read."
+            "Segments without an intact copy: 'danube storage verify --repair --from "
+            "STORE/segments' copies them from the backups in STORE. Until then, their "
+            "messages cannot be read."
         )
     return advice
 
@@ -280,6 +365,12 @@ def _backlog(storage: StorageDescription) -> str:
 def _counted(count: int, byte_count: int) -> str:
     return f"{count:,} segments, {format_bytes(byte_count)}"
 
+
+NOT_COPIED: Columns = {
+    "Segment": "object_name",
+    "Size": lambda segment: format_bytes(segment.byte_count),
+    "Problem": "problem",
+}
 
 DAMAGED: Columns = {
     "Segment": "object_name",

@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 
 from pydanube.broker.backups import Backups
 from pydanube.broker.broker import Broker
+from pydanube.broker.named_stores import open_named_store
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.ids import TopicId
 from pydanube.model.names import (
@@ -51,8 +52,6 @@ from pydanube.wire.native.messages import (
 )
 from pydanube.wire.pb import stream_pb2 as pb
 
-BACKUP_OPTIONS_MAX = 100
-"""The maximum number of options of an object store in a request."""
 HOLD_REASON_LENGTH_MAX = 1000
 PAGE_MAX = 5000
 """The maximum number of names or descriptions in one answer, to fit into a frame."""
@@ -418,9 +417,28 @@ async def _verify_segments(broker: Broker, m: pb.VerifySegments) -> pb.SegmentsV
         m.after,
         bytes_per_s=m.bytes_per_s,
         is_repairing=m.is_repairing,
+        open_source=partial(open_named_store, m.source_url, dict(m.source_options))
+        if m.source_url
+        else None,
         is_counting=m.is_counting,
     )
     return to_wire(pb.SegmentsVerified, verified)
+
+
+@REQUESTS.handler(pb.CopySegments)
+async def _copy_segments(broker: Broker, m: pb.CopySegments) -> pb.SegmentsVerified:
+    copying = broker.storage.require_store_copying()
+    open_target = partial(open_named_store, m.url, dict(m.options))
+    if m.is_finishing:
+        copied = await copying.finish(open_target)
+    else:
+        copied = await copying.copy_page(
+            open_target,
+            m.after,
+            bytes_per_s=m.bytes_per_s,
+            is_counting=m.is_counting,
+        )
+    return to_wire(pb.SegmentsVerified, copied)
 
 
 async def _topic_ids_of(broker: Broker, topic: str) -> set[TopicId] | None:
@@ -562,10 +580,6 @@ def _backups_of(broker: Broker) -> Backups:
 
 @REQUESTS.handler(pb.CreateBackup)
 async def _create_backup(broker: Broker, m: pb.CreateBackup) -> pb.BackupProgress:
-    if len(m.options) > BACKUP_OPTIONS_MAX:
-        raise InvalidRequest(
-            f"{len(m.options)} options are too many; at most {BACKUP_OPTIONS_MAX}"
-        )
     begun = await _backups_of(broker).begin(m.url, dict(m.options))
     return to_wire(pb.BackupProgress, begun)
 

@@ -31,7 +31,6 @@ from pydanube.model.segments import SegmentEntry
 from pydanube.objects.store import wall_clock_us
 from pydanube.servers.directory import DataDirectory
 from pydanube.servers.identity import (
-    MARKER_NAME,
     journal_end_of,
     parse_marker,
     read_marker,
@@ -52,7 +51,7 @@ from pydanube.storage.recovery import (
     salvage,
 )
 from pydanube.storage.state import TopicState
-from pydanube.storage.tiered_objects import open_remote
+from pydanube.storage.tiered_objects import MARKER_NAME, open_remote
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.files.segment_format import object_prefix, parse_object_name
 

@@ -222,6 +222,7 @@ class Kind(IntEnum):
     SEGMENTS_EVICTED = _frame(164, pb.SegmentsEvicted, BROKER)
     VERIFY_SEGMENTS = _op(165, pb.VerifySegments, ADMIN, pb.SegmentsVerified, REPEAT)
     SEGMENTS_VERIFIED = _frame(166, pb.SegmentsVerified, BROKER)
+    COPY_SEGMENTS = _op(167, pb.CopySegments, ADMIN, pb.SegmentsVerified, REPEAT)
     CREATE_BACKUP = _op(192, pb.CreateBackup, ADMIN, pb.BackupProgress)
     DESCRIBE_BACKUP = _op(193, pb.DescribeBackup, READ, pb.BackupProgress, REPEAT)
     BACKUP_PROGRESS = _frame(194, pb.BackupProgress, BROKER)

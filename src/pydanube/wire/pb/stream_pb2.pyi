@@ -1382,21 +1382,55 @@ class SegmentsEvicted(_message.Message):
     def __init__(self, count: _Optional[int] = ..., byte_count: _Optional[int] = ...) -> None: ...
 
 class VerifySegments(_message.Message):
-    __slots__ = ("topic", "after", "bytes_per_s", "is_repairing", "is_counting")
+    __slots__ = ("topic", "after", "bytes_per_s", "is_repairing", "is_counting", "source_url", "source_options")
+    class SourceOptionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
     IS_REPAIRING_FIELD_NUMBER: _ClassVar[int]
     IS_COUNTING_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_URL_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_OPTIONS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     after: str
     bytes_per_s: int
     is_repairing: bool
     is_counting: bool
-    def __init__(self, topic: _Optional[str] = ..., after: _Optional[str] = ..., bytes_per_s: _Optional[int] = ..., is_repairing: bool = ..., is_counting: bool = ...) -> None: ...
+    source_url: str
+    source_options: _containers.ScalarMap[str, str]
+    def __init__(self, topic: _Optional[str] = ..., after: _Optional[str] = ..., bytes_per_s: _Optional[int] = ..., is_repairing: bool = ..., is_counting: bool = ..., source_url: _Optional[str] = ..., source_options: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class CopySegments(_message.Message):
+    __slots__ = ("url", "options", "after", "bytes_per_s", "is_counting", "is_finishing")
+    class OptionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    URL_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    IS_COUNTING_FIELD_NUMBER: _ClassVar[int]
+    IS_FINISHING_FIELD_NUMBER: _ClassVar[int]
+    url: str
+    options: _containers.ScalarMap[str, str]
+    after: str
+    bytes_per_s: int
+    is_counting: bool
+    is_finishing: bool
+    def __init__(self, url: _Optional[str] = ..., options: _Optional[_Mapping[str, str]] = ..., after: _Optional[str] = ..., bytes_per_s: _Optional[int] = ..., is_counting: bool = ..., is_finishing: bool = ...) -> None: ...
 
 class SegmentsVerified(_message.Message):
-    __slots__ = ("segment_count", "byte_count", "without_checksum", "damaged", "after", "segments_left", "bytes_left")
+    __slots__ = ("segment_count", "byte_count", "without_checksum", "damaged", "after", "segments_left", "bytes_left", "copied_count")
     SEGMENT_COUNT_FIELD_NUMBER: _ClassVar[int]
     BYTE_COUNT_FIELD_NUMBER: _ClassVar[int]
     WITHOUT_CHECKSUM_FIELD_NUMBER: _ClassVar[int]
@@ -1404,6 +1438,7 @@ class SegmentsVerified(_message.Message):
     AFTER_FIELD_NUMBER: _ClassVar[int]
     SEGMENTS_LEFT_FIELD_NUMBER: _ClassVar[int]
     BYTES_LEFT_FIELD_NUMBER: _ClassVar[int]
+    COPIED_COUNT_FIELD_NUMBER: _ClassVar[int]
     segment_count: int
     byte_count: int
     without_checksum: int
@@ -1411,7 +1446,8 @@ class SegmentsVerified(_message.Message):
     after: str
     segments_left: int
     bytes_left: int
-    def __init__(self, segment_count: _Optional[int] = ..., byte_count: _Optional[int] = ..., without_checksum: _Optional[int] = ..., damaged: _Optional[_Iterable[_Union[DamagedSegment, _Mapping]]] = ..., after: _Optional[str] = ..., segments_left: _Optional[int] = ..., bytes_left: _Optional[int] = ...) -> None: ...
+    copied_count: int
+    def __init__(self, segment_count: _Optional[int] = ..., byte_count: _Optional[int] = ..., without_checksum: _Optional[int] = ..., damaged: _Optional[_Iterable[_Union[DamagedSegment, _Mapping]]] = ..., after: _Optional[str] = ..., segments_left: _Optional[int] = ..., bytes_left: _Optional[int] = ..., copied_count: _Optional[int] = ...) -> None: ...
 
 class DamagedSegment(_message.Message):
     __slots__ = ("object_name", "base_offset", "end_offset", "byte_count", "local", "remote", "problem")

@@ -103,7 +103,7 @@ def damaged(local, remote, name="default/a/1"):
 
 
 class Pages:
-    """A client that answers with pages, and then fails."""
+    """A client that answers with pages, or fails."""
 
     def __init__(self, *pages):
         self.pages = list(pages)
@@ -115,6 +115,9 @@ class Pages:
         if isinstance(page, BaseException):
             raise page
         return page
+
+    def copy_segments(self, url, options, **more):
+        return self.verify_segments((url, options), **more)
 
 
 PAGE = SegmentsVerified(segment_count=2, byte_count=10, after="1/00000000000000000007")
@@ -140,16 +143,32 @@ def test_interrupted_verification_says_how_to_continue(failure, capsys):
     client = Pages(PAGE, failure)
     with pytest.raises(type(failure)):
         cli.verify(lambda: nullcontext(client), "/default/a")
-    assert (
-        "continue with: danube storage verify /default/a --after "
-        "1/00000000000000000007\n"
-    ) in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert told == f"To continue, repeat the command with --after {PAGE.after}\n"
 
 
 def test_verification_that_fails_at_its_first_page_has_nothing_to_continue(capsys):
     with pytest.raises(ObjectsUnavailable):
         cli.verify(lambda: nullcontext(Pages(ObjectsUnavailable("away"))), None)
     assert capsys.readouterr().err == ""
+
+
+def test_copying_ends_with_the_cluster_id():
+    client = Pages(PAGE, LAST, SegmentsVerified(copied_count=1))
+    result = cli.copy(lambda: nullcontext(client), "s3://b", option=["region=r"])
+    (store, first), (_, second), (_, last) = client.requests
+    assert store == ("s3://b", {"region": "r"})
+    assert (first["after"], second["after"]) == ("", PAGE.after)
+    assert last == {"finish": True}
+    assert (result.value["segments"], result.value["copied"]) == (3, 1)
+    assert result.exit_code == 0
+
+
+def test_copy_that_lacks_segments_is_not_finished():
+    page = replace(LAST, damaged=(damaged(NONE, CopyState.MISSING),))
+    client = Pages(page)
+    result = cli.copy(lambda: nullcontext(client), "s3://b")
+    assert (len(client.requests), result.exit_code) == (1, 11)
 
 
 def test_damage_has_an_exit_code_unless_it_was_repaired():
@@ -164,8 +183,8 @@ def test_damage_has_an_exit_code_unless_it_was_repaired():
     [
         (DAMAGED, INTACT, ["verify --repair"]),
         (INTACT, CopyState.MISSING, ["verify --repair"]),
-        (DAMAGED, NONE, ["from a backup"]),
-        (NONE, CopyState.MISSING, ["from a backup"]),
+        (DAMAGED, NONE, ["verify --repair --from"]),
+        (NONE, CopyState.MISSING, ["verify --repair --from"]),
         (NONE, CopyState.UNKNOWN, ["storage.remote.url"]),
         (CopyState.REPAIRED, INTACT, []),
     ],
