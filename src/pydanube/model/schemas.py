@@ -23,16 +23,12 @@ class _Choice(Enum):
         try:
             return cls(text.strip().lower().replace("-", "_"))
         except ValueError:
-            raise InvalidRequest(_REFUSALS[cls.__name__].format(text)) from None
+            raise InvalidRequest(cls._refusal(text)) from None
 
-
-_REFUSALS = {
-    "SchemaType": "there is no schema type {!r}; choose from bytes, string, number, "
-    "json_schema, avro, protobuf",
-    "Compatibility": "Invalid compatibility mode: {}",
-    "SchemaPolicy": "Invalid validation policy: '{}'. Must be 'none', 'warn', or "
-    "'enforce'",
-}
+    @classmethod
+    def _refusal(cls, text: str) -> str:
+        """Return the error message for a name that no member has."""
+        raise NotImplementedError
 
 
 class SchemaType(_Choice):
@@ -52,6 +48,11 @@ class SchemaType(_Choice):
     def _missing_(cls, value: object) -> SchemaType | None:
         name = _TYPE_ALIASES.get(value)
         return None if name is None else cls(name)
+
+    @classmethod
+    def _refusal(cls, text: str) -> str:
+        names = ", ".join(each.value for each in cls)
+        return f"there is no schema type {text!r}; choose from {names}"
 
     @property
     def is_primitive(self) -> bool:
@@ -89,6 +90,10 @@ class Compatibility(_Choice):
     FORWARD_TRANSITIVE = "forward_transitive"
     FULL_TRANSITIVE = "full_transitive"
 
+    @classmethod
+    def _refusal(cls, text: str) -> str:
+        return f"Invalid compatibility mode: {text}"
+
     @property
     def is_transitive(self) -> bool:
         """Whether a new version is compared with all versions."""
@@ -114,6 +119,12 @@ class SchemaPolicy(_Choice):
     """Accept the messages, count them and log a warning."""
     ENFORCE = "enforce"
     """Refuse the batch."""
+
+    @classmethod
+    def _refusal(cls, text: str) -> str:
+        return (
+            f"Invalid validation policy: '{text}'. Must be 'none', 'warn', or 'enforce'"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
