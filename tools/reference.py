@@ -195,7 +195,15 @@ def _first_sentence(cls: type) -> str:
 
 
 def _docstrings_of(struct: type) -> dict[str, str]:
-    """The strings under the fields of *struct*, each on one line."""
+    """The strings under the fields of *struct* and its bases, each on one line."""
+    found: dict[str, str] = {}
+    for each in reversed(struct.__mro__):
+        if each.__module__.startswith("pydanube."):
+            found |= _own_docstrings_of(each)
+    return found
+
+
+def _own_docstrings_of(struct: type) -> dict[str, str]:
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(struct))).body
     assert isinstance(tree, ast.ClassDef)
     found = {}

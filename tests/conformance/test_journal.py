@@ -11,6 +11,7 @@ from pydanube.model.ranges import RangeSet
 from pydanube.objects.directory import DirectoryObjects
 from pydanube.objects.memory import MemoryObjects
 from pydanube.objects.opening import open_objects
+from pydanube.objects.redis_objects import open_redis
 from pydanube.storage.config import JournalConfig
 from pydanube.storage.files import DirectoryFiles, MemoryFiles
 from pydanube.storage.journal import open_journal
@@ -26,6 +27,7 @@ from pydanube.wire.files.journal_format import (
 from support.batches import frame_of, payloads_of
 from support.object_journals import MemorySessions, object_journal
 from support.object_stores import StoreServers
+from support.redis_servers import DurableRedis
 
 CONFIG = JournalConfig(file_bytes_max=1024)
 OPENED = TopicOpened(topic_id=1, name="t", epoch=1, end_offset=0, sealed_offset=0)
@@ -58,6 +60,35 @@ class ObjectKind:
             yield journal
 
 
+class RedisKind:
+    """Opens the journal in the same Redis server again and again."""
+
+    def __init__(self, server) -> None:
+        self._server, self._url = server, server.new_url()
+        self._sessions = MemorySessions()
+
+    @asynccontextmanager
+    async def open(self, config=CONFIG):
+        async with (
+            open_redis(
+                self._url,
+                self._server.options,
+                timeout_s=10,
+                concurrency=8,
+                replicas_min=0,
+            ) as objects,
+            object_journal(objects, self._sessions, config=config) as journal,
+        ):
+            yield journal
+
+
+@pytest.fixture(scope="session")
+def redis(tmp_path_factory):
+    """Start a Redis server when a test needs it."""
+    with DurableRedis(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory):
     """Start servers of object stores when a test needs them."""
@@ -72,6 +103,7 @@ def servers(tmp_path_factory):
         "memory objects",
         "directory objects",
         pytest.param("s3", marks=pytest.mark.slow),
+        pytest.param("redis", marks=pytest.mark.slow),
     ]
 )
 def kind(request, tmp_path):
@@ -84,6 +116,8 @@ def kind(request, tmp_path):
             return ObjectKind(MemoryObjects())
         case "directory objects":
             return ObjectKind(DirectoryObjects(tmp_path))
+        case "redis":
+            return RedisKind(request.getfixturevalue("redis"))
         case server:
             servers = request.getfixturevalue("servers")
             return ObjectKind(open_objects(*servers.get(server).new_store()))

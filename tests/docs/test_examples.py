@@ -29,7 +29,7 @@ PAGES = [
 ]
 
 
-@pytest.mark.parametrize("page", ["operate", "object-storage"])
+@pytest.mark.parametrize("page", ["operate", "object-storage", "storage-plugins"])
 def test_settings_in_guides_are_settings(page, tmp_path):
     text = (ROOT / f"docs/guide/{page}.md").read_text()
     examples = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)

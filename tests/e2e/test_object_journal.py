@@ -1,4 +1,4 @@
-"""A journal in an S3 server: nothing acknowledged is lost with a broker's disk."""
+"""A journal in S3 or Redis: nothing acknowledged is lost with a broker's disk."""
 
 import asyncio
 import json
@@ -17,6 +17,7 @@ import pydanube
 from pydanube.aio.tasks import task_scope
 from support.object_stores import S3Server
 from support.processes import BrokerProcess
+from support.redis_servers import DurableRedis
 from support.tcp_proxy import Fault, tcp_proxy
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -132,6 +133,11 @@ def test_lost_disks_lose_and_add_no_messages(tmp_path, s3, kills):
     with BrokerProcess(tmp_path / "data", "--config", path) as broker:
         acknowledged, found = asyncio.run(run(broker))
 
+    check_exactly_once(acknowledged, found)
+
+
+def check_exactly_once(acknowledged, found):
+    """Compare what was acknowledged with what is stored."""
     for topic in TOPICS:
         by_offset = {offset: payload for offset, _, payload in found[topic]}
         assert [offset for offset, _, _ in found[topic]] == list(range(len(by_offset)))
@@ -145,6 +151,57 @@ def test_lost_disks_lose_and_add_no_messages(tmp_path, s3, kills):
         for each in sequences.values():
             assert each == list(range(len(each)))
         assert len(acknowledged[topic]) == len(by_offset) > 100
+
+
+async def lose_disk_and_server(broker, server, kills, stop):
+    """Kill the broker or the Redis server, or both, again and again."""
+    rng = random.Random(4711)
+    for number in range(kills):
+        await asyncio.sleep(rng.uniform(0.1, 0.8))
+        if number % 3 != 0:
+            await asyncio.to_thread(server.kill)
+        if number % 3 != 1:
+            await asyncio.to_thread(broker.kill)
+            lose_disk(broker, number)
+        if number % 3 != 0:
+            await asyncio.sleep(rng.uniform(0, 0.3))
+            await asyncio.to_thread(server.start)
+        if number % 3 != 1:
+            await asyncio.to_thread(broker.start)
+    await asyncio.sleep(0.3)
+    stop.set()
+
+
+@pytest.mark.parametrize(
+    "kills",
+    [3, pytest.param(30, marks=[pytest.mark.soak, pytest.mark.timeout(1200)])],
+)
+def test_killed_redis_server_loses_no_messages(tmp_path, kills):
+    async def run(broker, server):
+        acknowledged = defaultdict(list)
+        stop = asyncio.Event()
+        async with pydanube.connect(broker.url) as client:
+            async with asyncio.TaskGroup() as tasks:
+                for number in range(PRODUCERS):
+                    tasks.create_task(publish(client, number, stop, acknowledged))
+                tasks.create_task(lose_disk_and_server(broker, server, kills, stop))
+            return acknowledged, {t: await stored(client, t) for t in TOPICS}
+
+    (tmp_path / "redis").mkdir()
+    with DurableRedis(tmp_path / "redis") as server:
+        path = tmp_path / "broker.yaml"
+        redis = {"url": server.new_url(), "options": server.options}
+        storage = {
+            "seal_bytes": 300_000,
+            "seal_interval_s": 0.05,
+            "remote": {"url": f"fs://{tmp_path / 'segments'}"},
+            "journal": {"kind": "redis", "file_bytes_max": 400_000, "redis": redis},
+        }
+        metadata = {"path": str(tmp_path / "metadata.sqlite")}
+        path.write_text(json.dumps({"metadata": metadata, "storage": storage}))
+        with BrokerProcess(tmp_path / "data", "--config", str(path)) as broker:
+            acknowledged, found = asyncio.run(run(broker, server))
+    check_exactly_once(acknowledged, found)
 
 
 async def until(condition, what):

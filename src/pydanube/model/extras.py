@@ -10,6 +10,7 @@ EXTRAS = {
     "cli": ("rich", "typer", "yaml"),
     "broker": ("prometheus_client", "starlette", "structlog", "uvicorn"),
     "objects": ("opendal",),
+    "redis": ("redis",),
     "postgres": ("adbc_driver_postgresql",),
     "lancedb": ("lancedb",),
     "http": ("httpx",),

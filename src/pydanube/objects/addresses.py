@@ -15,6 +15,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from pydanube.model.errors import InvalidConfig
+from pydanube.objects.plugins import OBJECTS, has_plugin
 
 FILE_SUFFIX = "_file"
 """An option of this ending names a file that contains the value."""
@@ -84,6 +85,12 @@ class StoreAddress:
         return Path("/", path)
 
 
+def is_plugin_scheme(scheme: str) -> bool:
+    """Return whether another package has the stores whose URLs have this scheme."""
+    known = {*_OPTION_OF_AUTHORITY, *_SERVICES, *LOCAL_SCHEMES, "memory"}
+    return scheme not in known and has_plugin(OBJECTS, scheme)
+
+
 def parse_store_url(url: str) -> StoreAddress:
     """
     Parse the URL of an object store.
@@ -135,7 +142,8 @@ def parse_object_url(url: str) -> StoreAddress:
             f"missing; expected {address.scheme}://"
             f"{_OPTION_OF_AUTHORITY[service].upper()}/PREFIX"
         )
-    if service not in _OPTION_OF_AUTHORITY and address.authority:
+    is_extra = service not in _OPTION_OF_AUTHORITY and bool(address.authority)
+    if is_extra and not is_plugin_scheme(address.scheme):
         if address.is_local:
             raise InvalidConfig(
                 f"the object store {address.url!r}: the path of a directory is "

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pydanube.model.errors import InvalidConfig
 from pydanube.objects.addresses import (
     StoreAddress,
+    is_plugin_scheme,
     parse_object_url,
     parse_store_url,
     service_options,
@@ -25,6 +26,7 @@ from pydanube.objects.opendal_objects import (
     TIMEOUT_S,
     OpendalObjects,
 )
+from pydanube.objects.plugins import OBJECTS, load_plugin
 from pydanube.objects.store import Objects
 
 _NO_OPTIONS: Mapping[str, str] = {}
@@ -47,7 +49,7 @@ def open_objects(
     Args:
         url: ``s3://bucket/prefix``, ``gcs://…``, ``azblob://container/prefix``,
             ``redis://host:port/prefix``, ``fs:///directory``, ``memory://``, or another
-            service of OpenDAL: ``webdav:///prefix``.
+            service of OpenDAL: ``webdav:///prefix``.  Other packages can add schemes.
         options: The options of the service.  An option whose name ends in ``_file``
             names a file with the value, which is read now.
         timeout_s: The most seconds that a request may take, or a part of an object.
@@ -66,6 +68,10 @@ def open_objects(
     if address.service == "memory":
         _refuse_options(address, options)
         return MemoryObjects()
+    if is_plugin_scheme(address.scheme):
+        return _open_plugin(
+            url, options, timeout_s=timeout_s, retries=retries, concurrency=concurrency
+        )
     return OpendalObjects(
         address,
         service_options(address, options),
@@ -105,6 +111,10 @@ def open_url(
     _check_limits(timeout_s=timeout_s, retries=retries, concurrency=CONCURRENCY)
     store = StoreAddress(address.scheme, address.authority, "")
     # The values of options in files are read each time, so that they may be replaced.
+    if is_plugin_scheme(address.scheme):
+        plain = tuple(sorted(options.items()))
+        plugin = _plugin_store_of(os.getpid(), store.url, plain, timeout_s, retries)
+        return plugin.open(address.path)
     given = tuple(sorted(service_options(store, options).items()))
     return _store_of(os.getpid(), store, given, timeout_s, retries).open(address.path)
 
@@ -118,6 +128,30 @@ def _store_of(
     retries: int,
 ) -> OpendalObjects:
     return OpendalObjects(address, dict(options), timeout_s=timeout_s, retries=retries)
+
+
+@lru_cache(_STORES_MAX)
+def _plugin_store_of(
+    _process: int,
+    url: str,
+    options: tuple[tuple[str, str], ...],
+    timeout_s: float,
+    retries: int,
+) -> Objects:
+    return _open_plugin(
+        url,
+        dict(options),
+        timeout_s=timeout_s,
+        retries=retries,
+        concurrency=CONCURRENCY,
+    )
+
+
+def _open_plugin(url: str, options: Mapping[str, str], **limits: Any) -> Objects:
+    """Open a store of another package."""
+    opener = load_plugin(OBJECTS, parse_store_url(url).scheme)
+    opened: Objects = opener(url, options, **limits)
+    return opened
 
 
 def _check_limits(*, timeout_s: float, retries: int, concurrency: int) -> None:

@@ -141,7 +141,7 @@ class Identity:
             self.journal,
             has_data=has_sessions,
             what="the journal was in another store",
-            setting="storage.journal.object.url",
+            setting=f"storage.journal.{self.kind}.url",
         )
 
     async def claim_remote(self, remote: Objects, url: str, has_uploads: bool) -> None:
@@ -222,8 +222,8 @@ class Identity:
         if self.kind != "local":
             return InconsistentDirectory(
                 f"objects of the journal are missing in {self.journal}: {reason}. Put "
-                "the missing objects back, or set storage.journal.object.url to the "
-                "store that has them"
+                f"the missing objects back, or set storage.journal.{self.kind}.url to "
+                "the store that has them"
             )
         path = self.directory.path
         return InconsistentDirectory(

@@ -8,13 +8,17 @@ from functools import partial
 
 from pydanube.broker.journal_sessions import MetadataSessions
 from pydanube.metadata.store import MetadataStore
+from pydanube.model.errors import InvalidConfig
 from pydanube.objects.opening import open_objects
+from pydanube.objects.plugins import JOURNALS, has_plugin, load_plugin
+from pydanube.objects.redis_objects import open_redis
 from pydanube.objects.store import Objects
 from pydanube.servers.directory import DataDirectory
 from pydanube.servers.identity import Identity
 from pydanube.storage.config import JournalConfig, StorageConfig
 from pydanube.storage.files import Files
 from pydanube.storage.journal import Journal, open_journal
+from pydanube.storage.journal_opening import JournalOpening, OpenJournal
 from pydanube.storage.object_journal import open_object_journal
 from pydanube.storage.reserve import Reserve
 
@@ -46,42 +50,101 @@ def open_journal_objects(config: StorageConfig) -> Objects:
     )
 
 
+@asynccontextmanager
+async def open_kind_object(opening: JournalOpening) -> AsyncIterator[Journal]:
+    """Open a journal of the kind ``object``."""
+    objects = open_journal_objects(opening.config)
+    await opening.claim(objects)
+    limits = opening.config.journal.object
+    async with open_object_journal(
+        objects, limits=limits, **opening.for_objects()
+    ) as journal:
+        yield journal
+
+
+@asynccontextmanager
+async def open_kind_redis(opening: JournalOpening) -> AsyncIterator[Journal]:
+    """
+    Open a journal of the kind ``redis``.
+
+    Raises:
+        InvalidConfig: The server loses acknowledged changes when it stops.
+    """
+    limits = opening.config.journal.redis
+    async with open_redis(
+        limits.url,
+        limits.options,
+        timeout_s=limits.timeout_s,
+        concurrency=limits.in_flight_max + OTHER_REQUESTS_MAX,
+        replicas_min=limits.replicas_min,
+    ) as objects:
+        await objects.verify_durability()
+        await opening.claim(objects)
+        async with open_object_journal(
+            objects, limits=limits, **opening.for_objects()
+        ) as journal:
+            yield journal
+
+
+BUILT_IN: dict[str, OpenJournal] = {
+    "object": open_kind_object,
+    "redis": open_kind_redis,
+}
+"""The kinds of journals besides the local one that need no other package."""
+
+
+def find_kind(kind: str) -> OpenJournal:
+    """
+    Return the function that opens journals of *kind*, which is not ``local``.
+
+    Raises:
+        InvalidConfig: There is none.
+    """
+    if kind in BUILT_IN:
+        return BUILT_IN[kind]
+    if not has_plugin(JOURNALS, kind):
+        raise InvalidConfig(
+            f"storage.journal.kind: there is no kind {kind!r}; use "
+            f"{', '.join(['local', *BUILT_IN])}, or install the package that adds "
+            f"it (with an entry point in the group {JOURNALS})"
+        )
+    found: OpenJournal = load_plugin(JOURNALS, kind)
+    return found
+
+
 def journal_opener(
     config: StorageConfig, identity: Identity, store: MetadataStore
 ) -> Callable[..., AbstractAsyncContextManager[Journal]]:
     """
     Return the function that opens the journal, as ``open_storage`` calls it.
 
-    Raises: As open_journal_objects().
+    Raises:
+        InvalidConfig: There is no such kind of journal.
     """
     if config.journal.kind == "local":
         return partial(
             open_journal, new_id=identity.journal_id, check=identity.check_journal
         )
-    objects = open_journal_objects(config)
-    sessions = MetadataSessions(store)
+    open_kind, sessions = find_kind(config.journal.kind), MetadataSessions(store)
+
+    async def claim(objects: Objects) -> None:
+        has_sessions = bool(await sessions.load())
+        await identity.claim_journal(objects, has_sessions=has_sessions)
 
     @asynccontextmanager
-    async def open_in_store(
-        _: Files,
-        journal_config: JournalConfig,
-        *,
-        reserve: Reserve,
-        clock: Callable[[], float],
+    async def open_it(
+        _: Files, __: JournalConfig, *, reserve: Reserve, clock: Callable[[], float]
     ) -> AsyncIterator[Journal]:
-        has_sessions = bool(await sessions.load())
-        # Before the fence, which must not be put into the store of another cluster.
-        await identity.claim_journal(objects, has_sessions=has_sessions)
-        async with open_object_journal(
-            objects,
-            sessions,
-            journal_config,
-            journal_config.object,
+        opening = JournalOpening(
+            config=config,
             journal_id=identity.journal_id(),
-            reserve=reserve,
+            sessions=sessions,
+            claim=claim,
             check=identity.check_journal,
+            reserve=reserve,
             clock=clock,
-        ) as journal:
+        )
+        async with open_kind(opening) as journal:
             yield journal
 
-    return open_in_store
+    return open_it

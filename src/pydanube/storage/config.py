@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -75,17 +75,44 @@ class ObjectJournalConfig(
         _check_store(self.url, self.options)
 
 
+class RedisJournalConfig(
+    ObjectJournalConfig, frozen=True, kw_only=True, forbid_unknown_fields=True
+):
+    """The settings of a journal in Redis or Valkey."""
+
+    url: str = ""
+    """The URL of the server, as in ``redis://host:6379/prefix``; ``rediss://`` is with
+    TLS."""
+    options: dict[str, str] = {}
+    """``username``, ``password`` and ``db``; ``password_file`` names a file with the
+    password."""
+    timeout_s: Interval = 5.0
+    """How long a request to the server may take. After that its outcome is unknown, and
+    the broker finds it out."""
+    linger_ms: Annotated[float, Meta(ge=0, le=10_000)] = 0.0
+    """How long a batch waits for others that are stored with it."""
+    replicas_min: Annotated[int, Meta(ge=0, le=100)] = 0
+    """How many replicas must have a message before it is acknowledged, in addition to
+    the server's disk."""
+
+
 class JournalConfig(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
     """The settings of the journal."""
 
-    kind: Literal["local", "object"] = "local"
+    kind: Annotated[str, Meta(min_length=1)] = "local"
     """Where the journal is: ``local`` is the data directory, ``object`` an object
-    store. With ``object``, acknowledged messages survive the loss of the disk; it needs
-    ``storage.remote.url`` and a metadata store outside of the data directory."""
+    store, ``redis`` a Redis server; packages can add kinds. With all but ``local``,
+    acknowledged messages survive the loss of the disk; they need ``storage.remote.url``
+    and a metadata store outside of the data directory."""
+    options: dict[str, str] = {}
+    """Options of a kind that another package adds. In the environment, a JSON
+    object."""
     object: ObjectJournalConfig = ObjectJournalConfig()
     """The object store of the kind ``object``."""
+    redis: RedisJournalConfig = RedisJournalConfig()
+    """The server of the kind ``redis``."""
     file_bytes_max: Annotated[int, Meta(ge=KIB)] = 64 * MIB
     """The size at which the journal begins a new file. A group is never divided."""
     pending_bytes_max: AtLeastOne = 64 * MIB
@@ -189,8 +216,16 @@ class StorageConfig(
 
     @property
     def journal_url(self) -> str:
-        """The URL of the store of an object journal."""
-        return self.journal.object.url or self.remote.url
+        """The URL of the journal; empty if it is in the data directory."""
+        match self.journal.kind:
+            case "local":
+                return ""
+            case "object":
+                return self.journal.object.url or self.remote.url
+            case "redis":
+                return self.journal.redis.url
+            case kind:
+                return f"{kind}:"
 
     def __post_init__(self) -> None:
         """
@@ -199,11 +234,17 @@ class StorageConfig(
         Raises:
             InvalidConfig: The journal needs another setting.
         """
-        if self.journal.kind == "object" and not self.remote.url:
+        kind = self.journal.kind
+        if kind != "local" and not self.remote.url:
             raise InvalidConfig(
-                "journal.kind: the kind 'object' needs a remote object store, to which "
-                "segments are uploaded before they leave the journal; set "
+                f"journal.kind: the kind {kind!r} needs a remote object store, to "
+                "which segments are uploaded before they leave the journal; set "
                 "storage.remote.url"
+            )
+        if kind == "redis" and not self.journal.redis.url:
+            raise InvalidConfig(
+                "journal.redis.url: the kind 'redis' needs the URL of a server, as in "
+                "redis://host:6379/prefix"
             )
 
 

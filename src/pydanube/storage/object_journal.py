@@ -178,9 +178,8 @@ class ObjectJournal(Journal):
             raise DiskFull(self.refusal or self.reserve.refusal)
         if type(entry) is Batch and self._refuses():
             raise ObjectsUnavailable(
-                "the broker accepts no messages: the object store of the journal has "
-                f"not answered for {self._limits.outage_s:g} s "
-                f"(storage.journal.object.outage_s): {self.outage}"
+                "the broker accepts no messages: the store of the journal has not "
+                f"answered for {self._limits.outage_s:g} s (outage_s): {self.outage}"
             )
         group = self._collected
         group.entries.append((entry, done))
@@ -401,14 +400,14 @@ class ObjectJournal(Journal):
     def _on_outage(self, error: ObjectsUnavailable) -> None:
         self.failure_count += 1
         if self.outage is None:
-            log.warning("the journal waits for the object store: %s", error)
+            log.warning("the journal waits for its store: %s", error)
             self._outage_since = self._clock()
         self.outage = error
         self._wake_room()
 
     def _on_answer(self) -> None:
         if self.outage is not None:
-            log.warning("the object store of the journal answers again")
+            log.warning("the store of the journal answers again")
             self.outage = None
 
     def _on_fenced(self, reason: str) -> None:

@@ -564,13 +564,13 @@ class Storage:
 
     def describe(self) -> StorageDescription:
         """Describe the segments and their uploads."""
-        uploader, is_local = self.uploader, self._config.journal.kind == "local"
+        uploader = self.uploader
         described = StorageDescription(
             remote_url="",
             local_bytes=sum(log.segment_bytes for log in self.logs.values()),
             problems=tuple(self.problems),
             journal_kind=self._config.journal.kind,
-            journal_url="" if is_local else self._config.journal_url,
+            journal_url=self._config.journal_url,
             journal_bytes=self.journal.byte_count,
         )
         if uploader is None:

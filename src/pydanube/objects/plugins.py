@@ -1,0 +1,50 @@
+"""Object stores and journals of other packages, found by their entry points."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import Any
+
+from pydanube.model.errors import InvalidConfig
+
+OBJECTS = "pydanube.objects"
+"""
+The group of object stores; an entry point has the scheme of their URLs as its name.
+
+It refers to a function with the parameters of ``open_objects`` and its result.
+"""
+JOURNALS = "pydanube.journals"
+"""
+The group of journals; an entry point has the kind of the journal as its name.
+
+It refers to a function from a ``JournalOpening`` to a context manager of a ``Journal``.
+"""
+
+
+def has_plugin(group: str, name: str) -> bool:
+    """Return whether an installed package declares *name* in *group*."""
+    return bool(entry_points(group=group, name=name))
+
+
+def load_plugin(group: str, name: str) -> Any:
+    """
+    Return the object to which the entry point *name* of *group* refers.
+
+    Raises:
+        InvalidConfig: No package declares it, or several do, or it cannot be imported.
+    """
+    found = entry_points(group=group, name=name)
+    packages = sorted({each.dist.name for each in found if each.dist is not None})
+    if len(packages) != 1:
+        declared = f"the packages {', '.join(packages)} declare" if packages else "none"
+        raise InvalidConfig(
+            f"expected one installed package with the entry point {name!r} in the "
+            f"group {group}: {declared}"
+        )
+    try:
+        return next(iter(found)).load()
+    except (ImportError, AttributeError) as error:
+        raise InvalidConfig(
+            f"the entry point {name!r} in the group {group} of the package "
+            f"{packages[0]} cannot be loaded: {error}"
+        ) from error
