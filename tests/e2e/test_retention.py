@@ -6,10 +6,12 @@ import asyncio
 import json
 import random
 import time
+from pathlib import Path
 
 import pytest
 
 import pydanube
+from pydanube.model.policy import KEEP_ALL
 from support.commands import danube
 from support.processes import BrokerProcess
 
@@ -105,6 +107,37 @@ def test_retention_is_changed_by_command_and_survives_a_restart(tmp_path, option
         assert inherited["own"] is None
         assert inherited["retention"]["bytes_max"] == 1
         assert answer_of("topics", "describe", TOPIC, url=url)["base_offset"] == 3
+
+
+def test_topic_that_nobody_uses_after_the_start_loses_its_old_segments(
+    tmp_path, options
+):
+    async def fill(broker):
+        async with pydanube.connect(broker.url) as client:
+            for topic in (TOPIC, "/default/kept"):
+                await client.create_topic(topic)
+                await publish(client, topic, 4)
+            await client.set_retention("/default/kept", KEEP_ALL)
+
+    def segments(topic):
+        return len(list(Path(tmp_path, "data", "objects", topic[1:]).glob("*.parquet")))
+
+    with BrokerProcess(tmp_path / "data", *options) as broker:
+        asyncio.run(fill(broker))
+        broker.stop()
+        broker.start()
+        # This opens no topic.
+        limit = ("admin", "namespaces", "set-retention", "default", "--size", "1")
+        answer_of(*limit, url=broker.url)
+        deadline = time.monotonic() + WAIT_S
+        while segments(TOPIC) > 1:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert (
+            answer_of("topics", "describe", TOPIC, url=broker.url)["base_offset"] == 3
+        )
+        assert segments("/default/kept") == 4
+        assert broker.stop() == 0
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,8 @@ from pydanube.storage.uploading import Uploader
 log = logging.getLogger(__name__)
 
 _OPENING_RETRY_S = 10.0
+IDLE_RETENTION_INTERVALS = 60
+"""Topics that are not open are examined for retention after so many intervals."""
 
 
 class Broker:
@@ -190,9 +192,9 @@ async def open_broker(
             wall_clock_us=wall_clock_us,
         )
         await _open_recovered(broker, store, storage)
-        opening = None
+        opening = [tasks.create_task(_open_for_retention(broker))]
         if storage.uploader is not None:
-            opening = tasks.create_task(_open_backlog(broker, store, storage.uploader))
+            opening.append(tasks.create_task(_open_backlog(broker, storage.uploader)))
         files = MemoryFiles() if staging_files is None else staging_files
         if snapshots is not None:
             broker.backups = Backups(
@@ -211,8 +213,8 @@ async def open_broker(
             ) as broker.staging:
                 yield broker
         finally:
-            if opening is not None:
-                opening.cancel()
+            for task in opening:
+                task.cancel()
             if broker.backups is not None:
                 broker.backups.cancel()
             await broker.drain()
@@ -281,25 +283,31 @@ async def _open_recovered(
     await broker.topics.open_all(unsealed)
 
 
-async def _open_backlog(
-    broker: Broker, store: MetadataStore, uploader: Uploader
-) -> None:
+async def _open_backlog(broker: Broker, uploader: Uploader) -> None:
     """Open the topics whose segments are not uploaded, so that they are uploaded."""
     await uploader.loaded.wait()
-    while waiting := uploader.unopened_topics():
+    while True:
         try:
-            names = [
-                TopicName.parse("/" + keys.TOPICS.name_of(path))
-                for path, stored in await store.scan(keys.TOPICS)
-                if stored.value.topic_id in waiting
-            ]
+            await broker.topics.open_ids(uploader.unopened_topics(), "upload segments")
         except BrokerError as error:
             log.warning("the topics cannot be listed: %s", error)
             await asyncio.sleep(_OPENING_RETRY_S)
-            continue
-        for name in names:
-            try:
-                await broker.topics.get(name)
-            except BrokerError as error:
-                log.warning("the segments of %s are not uploaded: %s", name, error)
-        return
+        else:
+            return
+
+
+async def _open_for_retention(broker: Broker) -> None:
+    """
+    Open topics whose old segments retention drops, forever.
+
+    Retention is then applied to them as to all open topics.
+    """
+    interval_s = broker.storage.retention_interval_s
+    await asyncio.sleep(interval_s)
+    while True:
+        try:
+            due = await broker.topics.find_idle_drops()
+            await broker.topics.open_ids(due, "apply retention")
+        except BrokerError as error:
+            log.warning("retention is not applied to topics without users: %s", error)
+        await asyncio.sleep(interval_s * IDLE_RETENTION_INTERVALS)

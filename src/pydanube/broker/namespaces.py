@@ -131,6 +131,14 @@ class Namespaces:
         stored = await self._store.scan(keys.NAMESPACES)
         return [NamespaceName(keys.NAMESPACES.name_of(path)) for path, _ in stored]
 
+    async def retentions(self) -> dict[NamespaceName, Retention]:
+        """Return the retention of each namespace."""
+        stored = await self._store.scan(keys.NAMESPACES)
+        return {
+            NamespaceName(keys.NAMESPACES.name_of(path)): each.value.retention
+            for path, each in stored
+        }
+
     async def find(self, name: NamespaceName) -> Stored[NamespaceRecord]:
         """
         Return the record of a namespace.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -33,6 +33,7 @@ from pydanube.model.descriptions import (
 )
 from pydanube.model.errors import (
     AlreadyExists,
+    BrokerError,
     Draining,
     InvalidName,
     InvalidRequest,
@@ -41,7 +42,7 @@ from pydanube.model.errors import (
 )
 from pydanube.model.ids import Epoch, TopicId
 from pydanube.model.names import TopicName, check_new_namespace
-from pydanube.model.policy import NamespacePolicy, Retention, TopicPolicy
+from pydanube.model.policy import KEEP_ALL, NamespacePolicy, Retention, TopicPolicy
 from pydanube.model.schemas import TopicSchema
 from pydanube.model.segments import SegmentEntry
 from pydanube.storage.replacement import Replacement
@@ -366,6 +367,39 @@ class Topics:
                 return await self.open_locked(name)
 
         return await gather(map(open_next, names))
+
+    async def open_ids(self, topic_ids: Collection[TopicId], purpose: str) -> None:
+        """
+        Open the topics with these ids for *purpose*, which is logged if that fails.
+
+        Raises:
+            MetadataUnavailable: The topics cannot be listed.
+        """
+        if not topic_ids:
+            return
+        for name, record in await self._catalog.records():
+            if record.topic_id in topic_ids:
+                try:
+                    await self.get(name)
+                except BrokerError as error:
+                    log.warning("%s cannot be opened to %s: %s", name, purpose, error)
+
+    async def find_idle_drops(self) -> set[TopicId]:
+        """
+        Return the topics that are not open and have segments that retention drops.
+
+        Raises:
+            MetadataUnavailable: The topics or segments cannot be listed.
+        """
+        of_namespaces = await self._namespaces.retentions()
+        retentions = {
+            TopicId(record.topic_id): record.policy.effective_retention(
+                of_namespaces.get(name.namespace, KEEP_ALL)
+            )
+            for name, record in await self._catalog.records()
+            if record.policy.is_reliable
+        }
+        return await self._storage.find_idle_drops(retentions)
 
     async def open_locked(self, name: TopicName) -> Topic:
         """

@@ -201,7 +201,8 @@ class StorageConfig(
     cache_bytes_max: Annotated[int, Meta(ge=0)] = 128 * MIB
     """The size of the cache of decoded segment data."""
     retention_interval_s: Interval = 60.0
-    """How often retention is applied to all topics."""
+    """How often retention is applied to open topics. Others are opened for it if they
+    have something to drop: one interval after the start, then every 60 intervals."""
     replaced_keep_s: Seconds = 60.0
     """How long a replaced segment is kept for readers that have it open."""
     orphan_keep_s: Seconds = 7 * 86_400.0

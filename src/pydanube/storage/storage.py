@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import replace
@@ -26,7 +26,7 @@ from pydanube.model.errors import (
     TopicNotFound,
 )
 from pydanube.model.ids import Epoch, Offset, TopicId
-from pydanube.model.policy import TopicPolicy
+from pydanube.model.policy import KEEP_ALL, Retention, TopicPolicy
 from pydanube.model.segments import SegmentEntry
 from pydanube.objects.addresses import public_options
 from pydanube.objects.store import Objects, wall_clock_us
@@ -43,6 +43,7 @@ from pydanube.storage.replacement import (
     verify_replacement,
 )
 from pydanube.storage.reserve import Reserve
+from pydanube.storage.retention import plan_drops
 from pydanube.storage.sealing import Sealer, pressure_bytes
 from pydanube.storage.segment_cache import SegmentCache, open_segment_cache
 from pydanube.storage.segment_pages import SegmentPages
@@ -375,6 +376,65 @@ class Storage:
             BackupRunning: Segments are being kept already.
         """
         return self._manifest.held()
+
+    async def find_idle_drops(
+        self, retentions: Mapping[TopicId, Retention]
+    ) -> set[TopicId]:
+        """
+        Return the topics that are not open and have segments that retention drops.
+
+        *retentions* are those of all topics.  What is dropped is decided again when a
+        topic is open, because only then all its subscriptions are known.
+
+        Raises:
+            MetadataUnavailable: The segments cannot be listed.
+        """
+        idle = {
+            topic_id: retention
+            for topic_id, retention in retentions.items()
+            if topic_id not in self.logs and retention != KEEP_ALL
+        }
+        if not idle:
+            return set()
+        for topic_id in await self._manifest.held_topics():
+            idle.pop(topic_id, None)
+        return {
+            topic_id
+            async for topic_id, segments in self._segments_by_topic()
+            if topic_id in idle and self._has_drops(topic_id, segments, idle[topic_id])
+        }
+
+    async def _segments_by_topic(
+        self,
+    ) -> AsyncIterator[tuple[TopicId, list[SegmentEntry]]]:
+        previous, segments = None, list[SegmentEntry]()
+        async for topic_id, entry in self._manifest.all_segments():
+            if previous is not None and topic_id != previous:
+                yield previous, segments
+                segments = []
+            previous = topic_id
+            segments.append(entry)
+        if previous is not None:
+            yield previous, segments
+
+    def _has_drops(
+        self, topic_id: TopicId, segments: Sequence[SegmentEntry], retention: Retention
+    ) -> bool:
+        state = self.find_state(topic_id)
+        cursors = () if state is None else state.cursors.values()
+        drops = plan_drops(
+            segments,
+            retention,
+            tail_bytes=0,
+            now=self._wall_clock(),
+            cursors=[cursor.offset for cursor in cursors],
+        )
+        return bool(drops)
+
+    @property
+    def retention_interval_s(self) -> float:
+        """How often retention is applied to open topics."""
+        return self._config.retention_interval_s
 
     def check_may_remove(self) -> None:
         """

@@ -355,3 +355,61 @@ async def test_nothing_is_dropped_on_request_while_a_backup_is_made(broker):
         assert (await broker.topics.plan_retention(A_TOPIC)).segment_count == 2
     assert topic.log.base_offset == 0
     assert await base_after(broker) == 4
+
+
+# Topics that are not open.
+
+
+def named(name):
+    return TopicName.parse(f"/default/{name}")
+
+
+async def test_idle_topics_with_segments_to_drop_are_found_without_opening_them(world):
+    dropping = TopicPolicy(retention=SMALL)
+    async with world.broker() as broker:
+        small = await grown(broker, named("small"), policy=dropping)
+        await grown(broker, named("single"), segments=1, policy=dropping)
+        await grown(broker, named("kept"))
+        held = await grown(broker, named("held"), policy=dropping)
+        await broker.holds.add(held.log, "reader", "")
+        assert await broker.topics.find_idle_drops() == set()
+    async with world.broker() as broker:
+        assert await broker.topics.find_idle_drops() == {small.topic_id}
+        assert broker.topics.opened == {}
+        await broker.topics.open_ids({small.topic_id}, "test")
+        assert list(broker.topics.opened) == [small.name]
+        assert await broker.topics.find_idle_drops() == set()
+
+
+async def test_idle_topics_follow_the_retention_of_their_namespace(world):
+    async with world.broker() as broker:
+        topic = await grown(broker)
+    async with world.broker() as broker:
+        assert await broker.topics.find_idle_drops() == set()
+        await broker.namespaces.set_retention(A_TOPIC.namespace, SMALL)
+        assert await broker.topics.find_idle_drops() == {topic.topic_id}
+
+
+async def test_idle_topics_are_found_by_what_their_subscriptions_have_acknowledged(
+    world,
+):
+    policy = TopicPolicy(retention=Retention(drops_acknowledged=True))
+    async with world.broker() as broker:
+        topic = await grown(broker, policy=policy)
+        await subscribe(broker)
+        unread = await grown(broker, named("unread"), policy=policy)
+        await subscribe(broker, topic=unread.name)
+        await acknowledge(broker, 4)
+    async with world.broker() as broker:
+        assert await broker.topics.find_idle_drops() == {topic.topic_id}
+
+
+async def test_topic_that_cannot_be_opened_does_not_keep_others_from_it(world, caplog):
+    async with world.broker() as broker:
+        first = await grown(broker, named("first"))
+        second = await grown(broker, named("second"))
+    async with world.broker() as broker:
+        world.store.failing.add(f"/holds/{first.topic_id}/")
+        await broker.topics.open_ids({first.topic_id, second.topic_id}, "be tested")
+        assert list(broker.topics.opened) == [second.name]
+    assert "/default/first cannot be opened to be tested: " in caplog.text
