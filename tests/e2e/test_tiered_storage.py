@@ -310,3 +310,30 @@ def test_local_broker_refuses_to_upload(tmp_path):
             "danube_uploads_total" not in httpx.get(f"{broker.http_url}/metrics").text
         )
         assert broker.stop() == 0
+
+
+def test_upload_on_request_seals_first(tmp_path):
+    store = tmp_path / "store"
+    path = tmp_path / "broker.yaml"
+    path.write_text(json.dumps({"storage": {"remote": {"url": f"fs://{store}"}}}))
+
+    async def fill(broker):
+        async with pydanube.connect(broker.url) as client:
+            await publish(client, payloads_of(20))
+
+    async def sealed_offset(broker):
+        async with pydanube.connect(broker.url) as client:
+            return (await client.describe_topic(TOPIC)).sealed_offset
+
+    with BrokerProcess(tmp_path / "data", "--config", str(path)) as broker:
+        asyncio.run(fill(broker))
+        said(broker, "upload", "--no-seal")
+        assert asyncio.run(sealed_offset(broker)) == 0
+        said(broker, "upload", TOPIC)
+        assert asyncio.run(sealed_offset(broker)) == 20
+        (segment,) = store.rglob("*.parquet")
+        assert segment.read_bytes() == local_segments(broker.data_dir)[0].read_bytes()
+        asyncio.run(fill(broker))
+        said(broker, "upload")
+        assert asyncio.run(sealed_offset(broker)) == 40
+        assert broker.stop() == 0

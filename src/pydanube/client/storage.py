@@ -18,18 +18,23 @@ class StorageRequests(TopicRequests):
         answer = await self.request(pb.DescribeStorage())
         return from_wire(StorageDescription, answer)
 
-    async def upload_segments(self, topic: str | None = None) -> None:
+    async def upload_segments(
+        self, topic: str | None = None, *, seal: bool = True
+    ) -> None:
         """
-        Upload the sealed segments of *topic*, its partitions, or all topics, now.
+        Upload everything that *topic*, its partitions, or all topics have now.
+
+        Without *seal*, messages that are not sealed yet are not uploaded.
 
         Raises:
             TopicNotFound: There is no such topic.
             InvalidRequest: The broker has no remote object store, or the topic is not
                 reliable.
             ObjectsUnavailable: An upload has failed; the broker repeats it later.
+            DiskFull: The broker's disk is full, so it does not seal on request.
         """
         for each in await self._topics_of(topic):
-            await self.request(pb.UploadSegments(topic=each))
+            await self.request(pb.UploadSegments(topic=each, is_sealing=seal))
 
     async def evict_segments(self, topic: str | None = None) -> tuple[int, int]:
         """

@@ -30,7 +30,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from pydanube.aio.futures import completion
-from pydanube.model.errors import BrokerError, TopicFenced
+from pydanube.model.errors import BrokerError, DiskFull, TopicFenced
 from pydanube.model.ids import Offset, TopicId
 from pydanube.model.policy import Durability, Retention
 from pydanube.model.retry import RetryPolicy
@@ -226,6 +226,25 @@ class Sealer:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._config.seal_interval_s):
                         await self._memory.due.wait()
+
+    async def seal_now(self, topic_ids: set[TopicId] | None = None) -> None:
+        """
+        Seal the messages that these topics have now; None stands for all topics.
+
+        Raises:
+            DiskFull: The disk is full, so that nothing is sealed on request.
+            ObjectsUnavailable, MetadataUnavailable: A topic cannot be sealed.
+            TopicFenced: Another broker writes a topic now.
+        """
+        for topic_id, topic_log in list(self._memory.unsealed.items()):
+            if topic_ids is not None and topic_id not in topic_ids:
+                continue
+            end = topic_log.end_offset
+            while topic_log.sealed_offset < end and topic_log.refusal is None:
+                reserve = self._journal.reserve
+                if reserve.is_released:
+                    raise DiskFull(reserve.refusal)
+                await self._seal_one(topic_log)
 
     async def wait_for_room(self) -> None:
         """Return when all tails together are below their limit."""

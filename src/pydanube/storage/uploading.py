@@ -139,7 +139,9 @@ class Uploader:
         self._plan_next_at = float("-inf")
         self._deleting: str | None = None
         self._failures: dict[str, _Failure] = {}
+        # The failed requests since the last answer, and since the start.
         self._outage_count = 0
+        self._outages = 0
         self._retry_at = float("-inf")
         self._log_next_at = float("-inf")
         self._is_claimed = False
@@ -202,26 +204,47 @@ class Uploader:
         *topic_ids* limits the backlog; None stands for all topics.
 
         Raises:
-            ObjectsUnavailable: An upload has failed; it will be repeated.
+            ObjectsUnavailable: An upload has failed; it will be repeated.  Or a topic
+                is not open, and must be opened first.
         """
+        await self.loaded.wait()
         waiting = {
             name
             for name, segment in self.tiers.backlog.items()
             if topic_ids is None or segment.topic_id in topic_ids
         }
-        failed_before = self.counts.failures
+        outages = self._outages
+        failures = {name: self._failure_count(name) for name in waiting}
         self._retry_at = float("-inf")
         for failure in self._failures.values():
             failure.retry_at = float("-inf")
         self.wake()
-        while not waiting.isdisjoint(self.tiers.backlog):
-            if self.counts.failures > failed_before:
-                errors = [self.outage, *self._local_problems()]
+        while waiting := waiting & self.tiers.backlog.keys():
+            # The store is away for all segments, whichever upload has noticed it.
+            is_away = self._outages > outages
+            failed = [n for n in waiting if self._failure_count(n) > failures[n]]
+            if is_away or failed:
+                reasons = [self.outage, *(self._failures[n].error for n in failed)]
                 raise ObjectsUnavailable(
-                    f"not everything is uploaded: {next(filter(None, errors), '')}"
+                    f"not everything is uploaded: {next(filter(None, reasons), '')}"
+                )
+            stuck = [name for name in waiting if self._is_stuck(name)]
+            if len(stuck) == len(waiting):
+                raise ObjectsUnavailable(
+                    f"{len(stuck)} segments cannot be uploaded because their topics "
+                    f"cannot be opened, such as {min(stuck)}; the broker's log says why"
                 )
             self._changed.clear()
             await self._changed.wait()
+
+    def _failure_count(self, name: str) -> int:
+        failure = self._failures.get(name)
+        return 0 if failure is None else failure.count
+
+    def _is_stuck(self, name: str) -> bool:
+        """Return whether a segment's topic is not open, or fenced or being deleted."""
+        topic_log = self._logs.get(self.tiers.backlog[name].topic_id)
+        return topic_log is None or topic_log.refusal is not None
 
     async def upload_first(
         self, entries: Iterable[SegmentEntry]
@@ -516,6 +539,7 @@ class Uploader:
     def _on_outage(self, error: str) -> None:
         """Pause all work with the remote store; uploads fail together, so count once"""
         self.outage = error
+        self._outages += 1
         now = self._clock()
         if now >= self._retry_at:
             self._outage_count += 1

@@ -2,12 +2,19 @@ import asyncio
 
 import pytest
 
-from pydanube.model.errors import ObjectsUnavailable, Overloaded, TopicFenced
+from pydanube.model.errors import (
+    DiskFull,
+    ObjectsUnavailable,
+    Overloaded,
+    TopicFenced,
+)
 from pydanube.model.policy import Retention, TopicPolicy
-from pydanube.storage.config import JournalConfig, StorageConfig
+from pydanube.storage.config import MIB, JournalConfig, StorageConfig
+from pydanube.storage.reserve import Reserve
 from pydanube.storage.sealing import SealCandidate, plan_seals
 from support.batches import frame_of, payloads_of
 from support.running import using
+from support.small_disk import SmallDisk
 from support.storages import (
     A_NOW_US,
     World,
@@ -302,6 +309,39 @@ async def test_manual_sealing_raises_the_error(world, storage):
     assert (entry.base, entry.end, entry.count, entry.epoch) == (0, 1, 1, 1)
     assert entry.sealed_at == A_NOW_US
     assert await world.manifest.load(1) == log.segments
+
+
+async def test_sealing_on_request_seals_what_there_is_of_the_topics_named(storage):
+    logs = [await open_topic(storage, topic_id) for topic_id in (1, 2, 3)]
+    for log in logs:
+        await publish(log, b"a")
+        await publish(log, b"b")
+    await storage.sealer.seal_now({1, 2})
+    assert [log.sealed_offset for log in logs] == [2, 2, 0]
+    logs[0].refusal = TopicFenced("on purpose")
+    await publish(logs[1], b"c")
+    await storage.sealer.seal_now()
+    assert [log.sealed_offset for log in logs] == [2, 3, 2]
+
+
+async def test_sealing_on_request_raises_the_error(world, storage):
+    log = await open_topic(storage)
+    await publish(log, b"a")
+    world.objects.failing.add("t1")
+    with pytest.raises(ObjectsUnavailable):
+        await storage.sealer.seal_now()
+
+
+async def test_nothing_is_sealed_on_request_on_a_full_disk():
+    reserve = Reserve(SmallDisk(10 * MIB), MIB)
+    reserve.open()
+    async with World(reserve=reserve).storage() as storage:
+        log = await open_topic(storage)
+        await publish(log, b"a")
+        reserve.release()
+        with pytest.raises(DiskFull):
+            await storage.sealer.seal_now()
+        assert log.sealed_offset == 0
 
 
 @using(storage_config={"seal_bytes": 3000})

@@ -450,6 +450,44 @@ async def test_upload_on_request_waits_for_the_topics_that_it_names(world):
         assert len(storage.uploader.tiers.backlog) == 1
 
 
+async def test_upload_on_request_of_a_topic_that_cannot_be_opened_is_an_error(world):
+    world.remote.is_away = True
+    async with opened(world) as storage:
+        for topic_id in (1, 2):
+            log = await open_topic(storage, topic_id)
+            await sealed(storage, log, b"a")
+    world.remote.is_away = False
+    async with opened(world) as storage:
+        await open_topic(storage, 2, epoch=2)
+        # It waits for the topic that is open.
+        with pytest.raises(ObjectsUnavailable, match=r"1 segments .* default/t1/"):
+            await storage.uploader.upload_now()
+        assert await is_recorded(world, 2) == [True]
+        with pytest.raises(ObjectsUnavailable, match="cannot be opened"):
+            await storage.uploader.upload_now({1})
+
+
+async def test_upload_on_request_does_not_fail_because_of_another_topic(world):
+    async with opened(world) as storage:
+        log, other = await open_topic(storage, 1), await open_topic(storage, 2)
+        counts = storage.uploader.counts
+        world.remote.is_away = True
+        lost = await sealed(storage, other, b"b")
+        await until(lambda: counts.failures == 1)
+        world.remote.is_away = False
+        await world.objects.delete(lost.object_name)
+        world.remote.gate = asyncio.Event()
+        await sealed(storage, log, b"a")
+        later(world, storage, 60)
+        await until(lambda: world.remote.waiting and counts.failures == 2)
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(storage.uploader.upload_now({1}))
+            await until(lambda: counts.failures == 3)
+            assert not waiting.done()
+            world.remote.gate.set()
+    assert await is_recorded(world) == [True]
+
+
 # Orphans in the remote store.
 
 

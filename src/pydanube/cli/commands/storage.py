@@ -73,18 +73,25 @@ def status(connect: Connect) -> Result:
 
 
 @command(app, "danube storage upload", "danube storage upload /default/orders")
-def upload(connect: Connect, topic: OptionalTopic = None) -> Result:
+def upload(
+    connect: Connect, topic: OptionalTopic = None, *, seal: bool = True
+) -> Result:
     """
-    Upload sealed segments now, and wait until they are uploaded.
+    Upload all messages that there are now, and wait until they are uploaded.
 
-    The broker uploads segments by itself; this command does not wait for the next
-    attempt after a failure. Messages that are not sealed yet are not uploaded.
+    The broker seals and uploads by itself; this command does not wait for the size or
+    the age at which messages are sealed, or for the next attempt after a failure.
+
+    Args:
+        seal (--seal/--no-seal): Whether to seal messages first. Without it, only
+            segments are uploaded that there are already, and no small ones arise.
     """
     with connect() as client:
-        client.upload_segments(topic)
+        client.upload_segments(topic, seal=seal)
+    what = "messages" if seal else "segments"
     return Result(
         {"topic": topic, "uploaded": True},
-        f"All segments of {topic or 'all topics'} are uploaded.",
+        f"All {what} of {topic or 'all topics'} are uploaded.",
     )
 
 

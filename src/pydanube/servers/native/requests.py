@@ -396,7 +396,12 @@ async def _describe_storage(
 @REQUESTS.handler(pb.UploadSegments)
 async def _upload_segments(broker: Broker, m: pb.UploadSegments) -> None:
     uploader = broker.storage.require_uploader()
-    await uploader.upload_now(await _topic_ids_of(broker, m.topic))
+    topic_ids = await _topic_ids_of(broker, m.topic)
+    if m.is_sealing:
+        await broker.storage.sealer.seal_now(topic_ids)
+    if topic_ids is None:
+        await broker.topics.open_ids(uploader.unopened_topics(), "upload segments")
+    await uploader.upload_now(topic_ids)
 
 
 @REQUESTS.handler(pb.EvictSegments)

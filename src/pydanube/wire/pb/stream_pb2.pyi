@@ -1362,10 +1362,12 @@ class StorageDescription(_message.Message):
     def __init__(self, remote_url: _Optional[str] = ..., local_bytes: _Optional[int] = ..., local_bytes_max: _Optional[int] = ..., backlog_segments: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., backlog_age_s: _Optional[float] = ..., uploads: _Optional[int] = ..., uploaded_bytes: _Optional[int] = ..., upload_failures: _Optional[int] = ..., evictions: _Optional[int] = ..., evicted_bytes: _Optional[int] = ..., is_refusing: bool = ..., problems: _Optional[_Iterable[str]] = ..., journal_kind: _Optional[str] = ..., journal_url: _Optional[str] = ..., journal_bytes: _Optional[int] = ...) -> None: ...
 
 class UploadSegments(_message.Message):
-    __slots__ = ("topic",)
+    __slots__ = ("topic", "is_sealing")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
+    IS_SEALING_FIELD_NUMBER: _ClassVar[int]
     topic: str
-    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+    is_sealing: bool
+    def __init__(self, topic: _Optional[str] = ..., is_sealing: bool = ...) -> None: ...
 
 class EvictSegments(_message.Message):
     __slots__ = ("topic",)
