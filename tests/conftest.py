@@ -26,7 +26,7 @@ settings.load_profile("untimed")
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.pop("PYTHONPATH", None)
 
-ASYNC_TIMEOUT_S = 30
+ASYNC_TIMEOUT_S = 120
 """How long an asynchronous test may take, unless it is marked with a timeout."""
 
 
@@ -56,9 +56,32 @@ def pytest_itemcollected(item):
         item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))
 
 
+def pytest_collect_directory(path, parent):
+    """
+    Let the second worker import the test files from the last to the first.
+
+    A worker rewrites the assertions of a file when it imports it, and stores the
+    result.  If both came to a file at the same time, both would do it.
+    """
+    if os.environ.get("PYTEST_XDIST_WORKER") == "gw1":
+        return ReversedDirectory.from_parent(parent, path=path)
+    return None
+
+
+class ReversedDirectory(pytest.Dir):
+    """A directory whose files are collected from the last to the first."""
+
+    def collect(self):
+        return reversed(list(super().collect()))
+
+
 def pytest_collection_modifyitems(items):
     # The tests that start Spark take longest, so they are first.
-    items.sort(key=lambda item: not _starts_spark(item.nodeid.partition("::")[0]))
+    items.sort(key=lambda item: (not _starts_spark(_file_of(item)), _file_of(item)))
+
+
+def _file_of(item):
+    return item.nodeid.partition("::")[0]
 
 
 # Asynchronous tests. A test and its asynchronous fixtures run in one task of an event
@@ -148,6 +171,7 @@ async def _run(test, arguments, fixtures, timeout_s):
         raise failure
 
 
+TIDY = "tests/tidy/"
 SPARK_WORKERS = 1
 """The number of workers that start Spark: a second session would delay the first."""
 
@@ -180,10 +204,15 @@ def pytest_xdist_make_scheduler(config, log):
             self.workqueue.move_to_end(file, last=False)
             super()._assign_work_unit(node)
 
+        def _split_scope(self, nodeid):
+            file = super()._split_scope(nodeid)
+            # These parse all modules, which they share.
+            return TIDY if file.startswith(TIDY) else file
+
     return Scheduling(config, log)
 
 
 @cache
 def _starts_spark(file):
     path = Path(__file__).parents[1] / file
-    return "pytest.mark.spark" in path.read_text(encoding="utf-8")
+    return path.is_file() and "pytest.mark.spark" in path.read_text(encoding="utf-8")
