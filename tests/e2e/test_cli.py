@@ -274,7 +274,7 @@ def test_shared_subscription_divides_messages(url, topic):
     consume = ("consume", topic, "-s", "workers", "-t", "shared", "--from", "earliest")
     workers = [start_danube(*consume, "-n", "3", url=url) for _ in range(2)]
     published(url, topic, *"abcdef")
-    got = [worker.communicate(timeout=60)[0].decode().split() for worker in workers]
+    got = [worker.communicate(timeout=120)[0].decode().split() for worker in workers]
     assert sorted(got[0] + got[1]) == list("abcdef")
     assert [len(each) for each in got] == [3, 3]
 
@@ -315,7 +315,7 @@ def test_an_interrupted_consumer_in_a_full_pipe_has_acknowledged_whole_lines(
     first = consumer.stdout.readline()
     consumer.send_signal(signal.SIGINT)
     # The consumer prints more than a pipe holds, so it cannot have finished.
-    assert consumer.wait(timeout=60) == 130
+    assert consumer.wait(timeout=120) == 130
     _, rest, _ = end(consumer, signal.SIGINT)
     printed = first.decode() + rest
     assert cursor_of(topic, "me", url) == printed.count("\n") < 1000
@@ -368,7 +368,7 @@ def test_consumer_ends_when_its_reader_closes_the_pipe(url, topic):
     consumer = start_danube("consume", topic, "-s", "me", "--from", "earliest", url=url)
     assert consumer.stdout.readline() == b"0\n"
     consumer.stdout.close()
-    assert consumer.wait(timeout=60) == 128 + signal.SIGPIPE
+    assert consumer.wait(timeout=120) == 128 + signal.SIGPIPE
     assert consumer.stderr.read() == b""
     consumer.stderr.close()
     consumer.stdin.close()

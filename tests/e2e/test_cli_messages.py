@@ -127,8 +127,8 @@ def test_exclusive_producer_refuses_others(url, topic):
     waiting = start_danube(
         "produce", topic, "-m", "third", "--access", "exclusive-wait", url=url
     )
-    first.communicate(timeout=30)
-    waiting.communicate(timeout=30)
+    first.communicate(timeout=120)
+    waiting.communicate(timeout=120)
     assert (first.returncode, waiting.returncode) == (0, 0)
     got = consumed(topic, "-n", "1", url=url)
     assert [each["payload"] for each in got] == ["third"]

@@ -120,7 +120,7 @@ def test_messages_carry_the_schema_to_every_consumer(broker, client, topic, subj
         with native.consumer(
             topic, subscription="n", type="shared", start="earliest"
         ) as consumer:
-            messages = [consumer.receive(timeout_s=10) for _ in range(3)]
+            messages = [consumer.receive(timeout_s=60) for _ in range(3)]
     assert [message.schema_version for message in messages] == [2, 1, 2]
     assert {message.schema_id for message in messages} == {schema_id}
 

@@ -61,7 +61,7 @@ def test_the_native_client_registers_publishes_and_decodes(broker):
             topic, subscription="s", start="earliest"
         ) as consumer:
             for _ in hostile.payloads:
-                message = await consumer.receive(timeout_s=30)
+                message = await consumer.receive(timeout_s=60)
                 assert message.payload in hostile.payloads
                 decodes(message)
                 await consumer.ack(message)

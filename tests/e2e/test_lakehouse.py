@@ -346,7 +346,7 @@ def test_following_export_ends_cleanly_on_a_signal(client, broker_url, topic, tm
         publish(client, topic, 1000)
         assert json.loads(following.stdout.readline())["message_count"] == 1000
         following.send_signal(signal.SIGINT)
-        _, errors = following.communicate(timeout=30)
+        _, errors = following.communicate(timeout=120)
     assert following.returncode == 130
     assert "Traceback" not in errors
     found = read(table_in(tmp_path, "delta", "t"))

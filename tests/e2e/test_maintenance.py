@@ -174,7 +174,7 @@ def test_consumer_gets_every_remaining_message_once(broker_url, client, type_):
         got = []
 
         def take():
-            message = consumer.receive(timeout_s=20)
+            message = consumer.receive(timeout_s=60)
             consumer.ack(message)
             got.append(message.offset)
 

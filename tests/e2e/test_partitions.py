@@ -100,7 +100,7 @@ async def test_settings_and_delayed_messages_survive_a_kill(broker):
         assert (topic.policy.ttl_s, topic.limits) == (3600.0, limits)
         await client.resume_subscription("/shop/t", "s")
         async with client.consumer("/shop/t", subscription="s") as consumer:
-            message = await consumer.receive(timeout_s=20)
+            message = await consumer.receive(timeout_s=60)
             assert message.payload == b"soon"
             await consumer.ack(message)
             with pytest.raises(pydanube.TimedOut):

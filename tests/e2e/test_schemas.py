@@ -104,7 +104,7 @@ def test_values_and_their_schemas_survive_a_restart(tmp_path):
             ) as consumer:
                 got = []
                 while len(got) < 102:
-                    got += consumer.receive_batch(timeout_s=10).values()
+                    got += consumer.receive_batch(timeout_s=60).values()
             assert got[99] == Better("roof", 99.0)
             assert got[100:] == [Better("cellar", 9.0, 0.9), Better("roof", 100.0)]
             read = [v for batch in client.read(TOPIC) for v in batch.values()]

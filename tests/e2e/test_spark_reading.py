@@ -46,7 +46,7 @@ def publish(client, topic, base, end, **options):
             assert producer.send_batch(batch.slice(at, 500))
 
 
-def eventually(question, timeout_s=30.0):
+def eventually(question, timeout_s=120.0):
     """Call *question* until its result is true, and return that."""
     give_up_at = time.monotonic() + timeout_s
     while not (answer := question()):

@@ -284,7 +284,7 @@ def test_null_payload_fails_the_stream(site, tmp_path):
         .start()
     )
     with pytest.raises(StreamingQueryException, match="payload is null in 1 of"):
-        query.awaitTermination(60)
+        query.awaitTermination(240)
     assert site.stored(target) == []
 
 

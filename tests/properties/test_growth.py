@@ -57,7 +57,7 @@ async def _publish_and_follow(*, size, key, attributes, name, compression, reaso
             await client.create_subscription(TOPIC, kind, type=kind, start="earliest")
             await client.set_failure_policy(TOPIC, kind, policy)
             async with client.consumer(TOPIC, subscription=kind, type=kind) as consumer:
-                given_back = await consumer.receive(timeout_s=10)
+                given_back = await consumer.receive(timeout_s=60)
                 assert given_back.payload == payload
                 await consumer.nack(given_back, reason=reason)
                 # Closing waits for the broker's answer.

@@ -142,7 +142,7 @@ async def test_a_standby_takes_over_from_a_silent_consumer(broker, client):
             await client.describe_broker()
             await client.describe_topic(TOPIC)
             sweep(broker)
-        assert (await standby.receive(timeout_s=10)).payload == b"m"
+        assert (await standby.receive(timeout_s=60)).payload == b"m"
 
 
 # The number of connections.

@@ -30,7 +30,7 @@ from support.grpc_calls import open_grpc_server
 pytestmark = pytest.mark.e2e
 
 SCENARIOS = sorted((Path(__file__).parent / "admin").glob("*.txt"))
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 
 ADDRESSES = {
     "broker_url": "http://127.0.0.1:6650",

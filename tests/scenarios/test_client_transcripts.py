@@ -34,7 +34,7 @@ from support.grpc_calls import connected
 pytestmark = pytest.mark.e2e
 
 SCENARIOS = sorted((Path(__file__).parent / "client").glob("*.txt"))
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 NOTHING_AFTER_S = 0.1
 
 PACKAGES = {

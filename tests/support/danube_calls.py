@@ -15,7 +15,7 @@ from pydanube.wire.pb import danube_api_pb2 as pb
 from support.grpc_calls import Caller, connected
 
 TOPIC = "/default/orders"
-TEST_TIMEOUT_S = 30
+TEST_TIMEOUT_S = 120
 MOMENT_S = 0.1
 Type = pb.ConsumerRequest
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from support.ports import free_port
 
-START_TIMEOUT_S = 30
+START_TIMEOUT_S = 120
 
 
 class BrokerProcess:

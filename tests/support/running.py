@@ -26,7 +26,7 @@ async def received(consumer: Any, count: int) -> list[bytes]:
     payloads: list[bytes] = []
     while len(payloads) < count:
         batch = await consumer.receive_batch(
-            max_messages=count - len(payloads), timeout_s=10
+            max_messages=count - len(payloads), timeout_s=60
         )
         assert batch, f"only {len(payloads)} of {count} messages came"
         payloads += batch.payloads

@@ -39,7 +39,7 @@ def running_broker():
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     try:
         yield f"danube://127.0.0.1:{found['port']}"
     finally:
@@ -114,11 +114,11 @@ def test_ack_of_a_foreign_message_is_refused_at_once(client):
         client.consumer(TOPIC, subscription="s", start="earliest") as mine,
         client.consumer("/default/other", subscription="t", start="earliest") as other,
     ):
-        foreign = other.receive(timeout_s=5)
+        foreign = other.receive(timeout_s=60)
         for answer in (mine.ack, mine.nack, mine.ack_cumulative):
             with pytest.raises(pydanube.InvalidRequest, match="use the consumer that"):
                 answer(foreign)
-        mine.ack(iter([mine.receive(timeout_s=5)]))
+        mine.ack(iter([mine.receive(timeout_s=60)]))
     with pytest.raises(pydanube.Closed):
         mine.ack(foreign)
     assert client.describe_subscription(TOPIC, "s").cursor == 1
@@ -129,13 +129,13 @@ def test_receive_batch_continues_after_iteration(client):
     with client.producer(TOPIC) as producer:
         producer.send_batch([str(n) for n in range(10)])
     with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
-        assert consumer.receive(timeout_s=5).offset == 0
-        batch = consumer.receive_batch(max_messages=4, timeout_s=5)
+        assert consumer.receive(timeout_s=60).offset == 0
+        batch = consumer.receive_batch(max_messages=4, timeout_s=60)
         assert list(batch.offsets) == [1, 2, 3, 4]
         assert batch.to_arrow().column("offset").to_pylist() == [1, 2, 3, 4]
         consumer.ack(batch)
         consumer.seek(0)
-        assert consumer.receive(timeout_s=5).offset == 0
+        assert consumer.receive(timeout_s=60).offset == 0
 
 
 def test_receive_times_out(client):
@@ -216,7 +216,7 @@ def test_partitions_delivery_windows_and_dead_letters_work_without_await(client)
             producer.send(b"0", key="k", ttl_s=3600)
             producer.send_nowait(b"1", deliver_after_s=3600)
             producer.send_batch([b"2"], ttl_s=3600)
-        got = [consumer.receive(timeout_s=5) for _ in range(2)]
+        got = [consumer.receive(timeout_s=60) for _ in range(2)]
         assert sorted(message.payload for message in got) == [b"0", b"2"]
         consumer.ack(got[0])
         consumer.nack(got[1], reason="no")
@@ -225,7 +225,7 @@ def test_partitions_delivery_windows_and_dead_letters_work_without_await(client)
             pass
         assert [letter.reason for letter in letters] == ["no"]
         assert dead.replay(letters) == 1
-        assert consumer.receive(timeout_s=5).payload == got[1].payload
+        assert consumer.receive(timeout_s=60).payload == got[1].payload
     assert dead.drop(dead.messages()) == 0
 
 
@@ -237,7 +237,7 @@ def test_batch_after_iteration_is_of_one_partition(client):
     with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
         seen = [next(iter(consumer)).payload]
         while len(seen) < 20:
-            batch = consumer.receive_batch(max_messages=100, timeout_s=5)
+            batch = consumer.receive_batch(max_messages=100, timeout_s=60)
             assert {message.topic for message in batch} == {batch.topic}
             consumer.ack(batch)
             seen += batch.payloads

@@ -69,7 +69,7 @@ async def test_fully_sealed_topic_continues_at_its_end_offset(memory, client):
     assert read == [b"a", b"b"]
     await published(client, b"c")
     async with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
-        got = [(await consumer.receive(timeout_s=5)).payload for _ in range(3)]
+        got = [(await consumer.receive(timeout_s=60)).payload for _ in range(3)]
     assert got == [b"a", b"b", b"c"]
 
 
@@ -89,9 +89,9 @@ async def test_subscription_overtaken_by_retention_fails_once_and_continues(
     assert (await client.describe_topic(TOPIC)).base_offset == 2
     with pytest.raises(pydanube.OffsetDropped, match="next offset that exists is 2"):
         async with client.consumer(TOPIC, subscription="s") as consumer:
-            await consumer.receive(timeout_s=5)
+            await consumer.receive(timeout_s=60)
     async with client.consumer(TOPIC, subscription="s") as consumer:
-        assert (await consumer.receive(timeout_s=5)).offset == 2
+        assert (await consumer.receive(timeout_s=60)).offset == 2
     with pytest.raises(pydanube.OffsetDropped):
         [batch async for batch in client.read(TOPIC, start=0)]
 

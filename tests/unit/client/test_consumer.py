@@ -45,7 +45,7 @@ async def test_new_subscription_begins_at_latest_by_default(client):
 async def test_batch_is_acknowledged_as_a_whole(client):
     await published(client, *numbers(50))
     async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-        batch = await c.receive_batch(max_messages=30, timeout_s=5)
+        batch = await c.receive_batch(max_messages=30, timeout_s=60)
         assert (len(batch), batch.offsets) == (30, range(30))
         assert batch.to_arrow().column("offset").to_pylist() == list(range(30))
         await c.ack(batch)
@@ -55,11 +55,11 @@ async def test_batch_is_acknowledged_as_a_whole(client):
 async def test_unacknowledged_messages_are_redelivered_to_the_next_consumer(client):
     await published(client, *numbers(5))
     async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-        messages = [await c.receive(timeout_s=5) for _ in range(5)]
+        messages = [await c.receive(timeout_s=60) for _ in range(5)]
         await c.ack(messages[1])
         await c.ack(messages[3])
     async with client.consumer(TOPIC, subscription="s") as c:
-        again = [await c.receive(timeout_s=5) for _ in range(3)]
+        again = [await c.receive(timeout_s=60) for _ in range(3)]
         assert [m.payload for m in again] == [b"0", b"2", b"4"]
         assert [m.attempt for m in again] == [2, 2, 2]
 
@@ -67,7 +67,7 @@ async def test_unacknowledged_messages_are_redelivered_to_the_next_consumer(clie
 async def test_cumulative_ack_covers_all_before_it(client):
     await published(client, *numbers(10))
     async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-        messages = [await c.receive(timeout_s=5) for _ in range(7)]
+        messages = [await c.receive(timeout_s=60) for _ in range(7)]
         await c.ack_cumulative(messages[-1])
     assert (await client.describe_subscription(TOPIC, "s")).cursor == 7
 
@@ -76,9 +76,9 @@ async def test_nacked_message_is_redelivered(client):
     await published(client, b"a", b"b")
     await client.set_failure_policy(TOPIC, "s", AT_ONCE)
     async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-        first = await c.receive(timeout_s=5)
+        first = await c.receive(timeout_s=60)
         await c.nack(first)
-        rest = [await c.receive(timeout_s=5) for _ in range(2)]
+        rest = [await c.receive(timeout_s=60) for _ in range(2)]
         assert sorted((m.payload, m.attempt) for m in rest) == [
             (b"a", 2),
             (b"b", 1),
@@ -91,8 +91,8 @@ async def test_message_is_redelivered_after_the_ack_timeout(client):
     async with client.consumer(
         TOPIC, subscription="s", start="earliest", ack_timeout_s=0.05
     ) as consumer:
-        assert (await consumer.receive(timeout_s=5)).attempt == 1
-        assert (await consumer.receive(timeout_s=5)).attempt == 2
+        assert (await consumer.receive(timeout_s=60)).attempt == 1
+        assert (await consumer.receive(timeout_s=60)).attempt == 2
 
 
 async def test_exclusive_subscription_refuses_a_second_consumer(client):
@@ -112,7 +112,7 @@ async def test_newer_consumer_of_the_same_name_replaces_the_older(broker, client
             async with two.consumer(TOPIC, **options) as newer:
                 assert await received(newer, 1) == [b"a"]
                 with pytest.raises(pydanube.ConsumerReplaced):
-                    await older.receive(timeout_s=5)
+                    await older.receive(timeout_s=60)
 
 
 async def test_standby_is_promoted_when_the_active_consumer_leaves(client):
@@ -173,7 +173,7 @@ async def test_consumer_continues_after_a_broken_connection(broker, client):
         # Acknowledgements in flight may be lost; then the broker delivers
         # their messages again.
         while (await client.describe_subscription(TOPIC, "s")).backlog:
-            message = await consumer.receive(timeout_s=10)
+            message = await consumer.receive(timeout_s=60)
             got.append(message.payload)
             await consumer.ack(message)
             if len(got) in (10, 20, 30):
@@ -210,7 +210,7 @@ async def test_prefetch_limits_deliveries(client):
     async with client.consumer(
         TOPIC, subscription="s", start="earliest", prefetch_messages=3
     ) as consumer:
-        await consumer.receive(timeout_s=5)
+        await consumer.receive(timeout_s=60)
         facts = await client.describe_subscription(TOPIC, "s")
         assert facts.in_flight <= 6
         assert await received(consumer, 19) == numbers(19, 1)
@@ -260,7 +260,7 @@ async def test_closing_ends_the_iteration(client):
 async def test_closing_flushes_acknowledgements(client):
     await published(client, *numbers(3))
     async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-        await c.ack(await c.receive_batch(timeout_s=5))
+        await c.ack(await c.receive_batch(timeout_s=60))
         await c.flush()
         assert (await client.describe_subscription(TOPIC, "s")).cursor == 3
 
@@ -268,7 +268,7 @@ async def test_closing_flushes_acknowledgements(client):
 async def test_acknowledgements_lost_with_a_connection_are_sent_again(broker, client):
     await published(client, *numbers(10))
     async with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
-        batch = await consumer.receive_batch(timeout_s=5)
+        batch = await consumer.receive_batch(timeout_s=60)
         await consumer.ack(batch)
         broker.disconnect_all()
         await consumer.flush()
@@ -281,10 +281,10 @@ async def test_nack_may_delay_redelivery(client):
     await published(client, b"m")
     await client.set_failure_policy(TOPIC, "s", AT_ONCE)
     async with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
-        message = await consumer.receive(timeout_s=5)
+        message = await consumer.receive(timeout_s=60)
         await consumer.nack(message, delay_s=0.3, reason="not now")
         assert await nothing_comes(consumer)
-        again = await consumer.receive(timeout_s=5)
+        again = await consumer.receive(timeout_s=60)
         assert (again.attempt, again.redeliveries) == (2, 1)
 
 
@@ -292,7 +292,7 @@ async def test_nack_may_delay_redelivery(client):
 async def test_nack_with_an_invalid_delay_is_refused(client, delay_s):
     await published(client, b"m")
     async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-        message = await c.receive(timeout_s=5)
+        message = await c.receive(timeout_s=60)
         with pytest.raises(pydanube.InvalidRequest):
             await c.nack(message, delay_s=delay_s)
 
@@ -340,7 +340,7 @@ async def test_messages_with_gaps_are_acknowledged_individually(client):
         client.consumer(TOPIC, **KEY_SHARED, name="two") as two,
     ):
         await keyed(client, 100, keys=10)
-        batch = await one.receive_batch(timeout_s=5)
+        batch = await one.receive_batch(timeout_s=60)
         assert list(batch.offsets) == [int(payload) for payload in batch.payloads]
         assert batch.to_arrow().column("offset").to_pylist() == list(batch.offsets)
         await one.ack(batch[0])
@@ -348,7 +348,7 @@ async def test_messages_with_gaps_are_acknowledged_individually(client):
         await one.flush()
         facts = await client.describe_subscription(TOPIC, "s")
         assert facts.backlog == 100 - len(batch)
-        await two.receive_batch(timeout_s=5)
+        await two.receive_batch(timeout_s=60)
 
 
 async def test_key_shared_consumers_with_the_smallest_prefetch_get_all_messages(client):
@@ -418,7 +418,7 @@ async def test_consumers_with_a_lower_priority_number_are_served_first(client):
         client.consumer(TOPIC, **options, priority=1, prefetch_messages=5) as second,
         client.consumer(TOPIC, **options, priority=-1, prefetch_messages=5) as first,
     ):
-        await second.ack(await second.receive(timeout_s=5))
+        await second.ack(await second.receive(timeout_s=60))
         await published(client, *numbers(7))
         assert await received(first, 5) == numbers(7)[:5]
         assert len(await received(second, 1)) == 1
@@ -433,7 +433,7 @@ async def test_new_subscription_may_begin_at_an_offset(client):
 async def test_seek_that_fails_changes_nothing(client):
     await published(client, *numbers(3))
     async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-        await c.ack(await c.receive(timeout_s=5))
+        await c.ack(await c.receive(timeout_s=60))
         with pytest.raises(pydanube.InvalidRequest):
             await c.seek(7)
         assert await received(c, 2) == [b"1", b"2"]
@@ -445,7 +445,7 @@ async def test_messages_acknowledged_before_a_seek_are_delivered_again_after_it(
 ):
     await published(client, *numbers(3))
     async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-        await c.ack(await c.receive_batch(timeout_s=5))
+        await c.ack(await c.receive_batch(timeout_s=60))
         await c.seek("earliest")
         # The new connection must not send the acknowledgements again.
         for connection in list(broker.server.connections):
@@ -480,8 +480,8 @@ async def test_ack_or_nack_of_a_message_of_another_topic_is_refused(client):
         client.consumer(TOPIC, subscription="s", start="earliest") as mine,
         client.consumer(other, subscription="t", start="earliest") as theirs,
     ):
-        own = await mine.receive(timeout_s=5)
-        batch = await theirs.receive_batch(max_messages=2, timeout_s=5)
+        own = await mine.receive(timeout_s=60)
+        batch = await theirs.receive_batch(max_messages=2, timeout_s=60)
         for foreign in (batch, batch[0], [own, batch[0]], iter([own, batch[0]])):
             if foreign is not batch:
                 with pytest.raises(pydanube.InvalidRequest):
@@ -501,7 +501,7 @@ async def test_ack_or_nack_of_a_message_of_another_subscription_is_refused(clien
         client.consumer(TOPIC, subscription="s", start="earliest") as mine,
         client.consumer(TOPIC, subscription="t", start="earliest") as theirs,
     ):
-        message = await theirs.receive(timeout_s=5)
+        message = await theirs.receive(timeout_s=60)
         async for said in answers_of(mine, [message], message):
             assert "subscription s" in said
             assert "subscription t" in said
@@ -515,8 +515,8 @@ async def test_consumers_of_a_subscription_may_ack_for_each_other(client):
         client.consumer(TOPIC, **sharing, prefetch_messages=1) as one,
         client.consumer(TOPIC, **sharing, prefetch_messages=1) as two,
     ):
-        await two.ack(await one.receive(timeout_s=5))
-        await one.ack(await two.receive(timeout_s=5))
+        await two.ack(await one.receive(timeout_s=60))
+        await one.ack(await two.receive(timeout_s=60))
     assert await cursor_of(client) == 2
 
 
@@ -533,18 +533,18 @@ async def test_message_from_a_reader_is_acknowledged_by_its_id_only(client):
 async def test_ack_of_a_message_from_before_a_seek_is_refused(client):
     await published(client, *numbers(3))
     async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-        batch = await c.receive_batch(timeout_s=5)
+        batch = await c.receive_batch(timeout_s=60)
         await c.seek("earliest")
         async for said in answers_of(c, batch, batch[2]):
             assert "before a seek" in said
-        await c.ack(await c.receive(timeout_s=5))
+        await c.ack(await c.receive(timeout_s=60))
     assert await cursor_of(client) == 1
 
 
 async def test_ack_during_a_seek_has_no_effect_after_it(client):
     await published(client, *numbers(3))
     async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-        batch = await c.receive_batch(timeout_s=5)
+        batch = await c.receive_batch(timeout_s=60)
         async with asyncio.TaskGroup() as group:
             seeking = group.create_task(c.seek("earliest"))
             await asyncio.sleep(0)
@@ -558,7 +558,7 @@ async def test_ack_during_a_seek_has_no_effect_after_it(client):
 async def test_ack_during_a_failed_seek_counts(client):
     await published(client, *numbers(3))
     async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-        batch = await c.receive_batch(timeout_s=5)
+        batch = await c.receive_batch(timeout_s=60)
 
         async def seek_too_far():
             with pytest.raises(pydanube.InvalidRequest, match="beyond"):
@@ -576,10 +576,10 @@ async def test_message_from_before_the_connection_broke_can_be_acknowledged(
 ):
     await published(client, *numbers(2))
     async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-        batch = await c.receive_batch(timeout_s=5)
+        batch = await c.receive_batch(timeout_s=60)
         for connection in list(broker.server.connections):
             connection.abort()
-        await c.receive(timeout_s=5)
+        await c.receive(timeout_s=60)
         await c.ack(batch)
     assert await cursor_of(client) == 2
 
@@ -587,7 +587,7 @@ async def test_message_from_before_the_connection_broke_can_be_acknowledged(
 async def test_ack_on_a_closed_consumer_raises(client):
     await published(client, *numbers(2))
     async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-        message = await c.receive(timeout_s=5)
+        message = await c.receive(timeout_s=60)
     for answer in (c.ack, c.nack, c.ack_cumulative):
         with pytest.raises(pydanube.Closed, match="the consumer is closed"):
             await answer(message)
@@ -597,7 +597,7 @@ async def test_ack_on_a_closed_consumer_raises(client):
 async def test_second_ack_has_no_effect(client):
     await published(client, *numbers(3))
     async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-        batch = await c.receive_batch(timeout_s=5)
+        batch = await c.receive_batch(timeout_s=60)
         await c.ack(batch[1])
         await c.ack([batch[1], batch[1]])
         await c.flush()
@@ -610,7 +610,7 @@ async def test_nack_after_an_ack_changes_nothing(client):
     await published(client, *numbers(2))
     await client.set_failure_policy(TOPIC, "s", AT_ONCE)
     async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-        batch = await c.receive_batch(timeout_s=5)
+        batch = await c.receive_batch(timeout_s=60)
         await c.ack(batch)
         await c.nack(batch)
         assert await nothing_comes(c)
@@ -629,7 +629,7 @@ async def test_corrupt_segment_ends_a_consumer_with_an_error_that_names_it(
             TOPIC, subscription="s", start="earliest"
         ) as consumer:
             with pytest.raises(pydanube.CorruptSegment, match=name) as told:
-                await consumer.receive(timeout_s=10)
+                await consumer.receive(timeout_s=60)
             assert "offsets 0 to 2" in str(told.value)
     facts = await client.describe_subscription(TOPIC, "s")
     assert facts.stopped_by == str(told.value)

@@ -32,7 +32,7 @@ async def fail(client, *payloads, reason="no", topic=TOPIC, subscription="s"):
 async def fail_again(client, consumer, count, reason="no"):
     before = (await client.describe_topic(DEAD)).end_offset
     for _ in range(count):
-        await consumer.nack(await consumer.receive(timeout_s=5), reason=reason)
+        await consumer.nack(await consumer.receive(timeout_s=60), reason=reason)
     while (await client.describe_topic(DEAD)).end_offset < before + count:
         pass
 
@@ -71,7 +71,7 @@ async def test_replayed_letter_is_published_to_its_topic_and_handled(client):
     chosen = [letter for letter in await letters_of(client) if letter.offset != 1]
     async with client.consumer(TOPIC, subscription="t") as consumer:
         assert await dead.replay(chosen) == 2
-        messages = [await consumer.receive(timeout_s=5) for _ in range(2)]
+        messages = [await consumer.receive(timeout_s=60) for _ in range(2)]
     assert [m.payload for m in messages] == [b"1", b"3"]
     assert messages[0].key == "k-1"
     assert messages[0].attributes["a"] == "b"
@@ -122,7 +122,7 @@ async def test_letters_of_all_partitions_are_listed_and_replayed_to_their_partit
     ]
     async with client.consumer(TOPIC, subscription="t") as consumer:
         await client.dead_letters(TOPIC, "s").replay(letters)
-        got = [await consumer.receive(timeout_s=5) for _ in range(2)]
+        got = [await consumer.receive(timeout_s=60) for _ in range(2)]
     assert {m.topic: m.payload for m in got} == {parts[0]: b"0", parts[1]: b"1"}
 
 

@@ -27,7 +27,7 @@ async def spread(client, count, partitions=4, base=0):
 
 
 async def take(consumer, count):
-    return [await consumer.receive(timeout_s=10) for _ in range(count)]
+    return [await consumer.receive(timeout_s=60) for _ in range(count)]
 
 
 async def test_plain_topic_has_a_plain_consumer(client):
@@ -65,7 +65,7 @@ async def test_batch_is_of_one_partition_and_acknowledged_there(client):
     async with client.consumer(TOPIC, **EARLIEST) as consumer:
         count, topics = 0, []
         while count < 1000:
-            batch = await consumer.receive_batch(max_messages=100, timeout_s=10)
+            batch = await consumer.receive_batch(max_messages=100, timeout_s=60)
             assert {message.topic for message in batch} == {batch.topic}
             assert batch.to_arrow().num_rows == len(batch) <= 100
             await consumer.ack(batch)
@@ -124,8 +124,8 @@ async def test_messages_are_acknowledged_all_or_none_if_one_is_foreign(client):
         client.consumer(TOPIC, **EARLIEST) as consumer,
         client.consumer(TOPIC, **reading) as other,
     ):
-        own = [await consumer.receive(timeout_s=5) for _ in range(8)]
-        foreign = await other.receive(timeout_s=5)
+        own = [await consumer.receive(timeout_s=60) for _ in range(8)]
+        foreign = await other.receive(timeout_s=60)
         for answer in (consumer.ack, consumer.nack):
             for mixed in ([*own, foreign], iter([foreign, *own])):
                 with pytest.raises(pydanube.InvalidRequest, match="subscription o"):
@@ -142,7 +142,7 @@ async def test_messages_are_acknowledged_all_or_none_if_one_is_foreign(client):
 async def test_batch_of_several_partitions_is_acknowledged_in_each(client):
     await spread(client, 8, partitions=2)
     async with client.consumer(TOPIC, **EARLIEST) as consumer:
-        messages = [await consumer.receive(timeout_s=5) for _ in range(8)]
+        messages = [await consumer.receive(timeout_s=60) for _ in range(8)]
         await consumer.ack(pydanube.MessageBatch.of(TOPIC, messages))
     for name in await client.partitions(TOPIC):
         facts = await client.describe_subscription(name, EARLIEST["subscription"])
@@ -220,7 +220,7 @@ async def test_failed_partition_fails_the_consumer_after_its_messages(client):
         await client.delete_topic(TOPIC, force=True)
         for _ in range(2):
             with pytest.raises(pydanube.TopicNotFound):
-                await consumer.receive(timeout_s=10)
+                await consumer.receive(timeout_s=60)
 
 
 async def test_closing_ends_the_iteration(client):
@@ -240,7 +240,7 @@ async def test_broken_connection_loses_no_messages(broker, client):
     async with client.consumer(TOPIC, **EARLIEST) as consumer:
         seen = set()
         while len(seen) < 300:
-            message = await consumer.receive(timeout_s=10)
+            message = await consumer.receive(timeout_s=60)
             seen.add(message.payload)
             await consumer.ack(message)
             if len(seen) == 100:

@@ -295,7 +295,7 @@ async def test_larger_messages_are_accepted_by_a_broker_with_a_larger_limit(clie
     async with client.producer(TOPIC) as producer:
         await producer.send(bytes(30_000_000))
     async with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
-        message = await consumer.receive(timeout_s=10)
+        message = await consumer.receive(timeout_s=60)
         assert len(message.payload) == 30_000_000
 
 
@@ -409,11 +409,11 @@ async def test_delayed_message_is_delivered_at_its_time_and_others_before_it(cli
         await producer.send(b"later", deliver_after_s=3600)
         await producer.send(b"now", deliver_at=datetime(2000, 1, 1, tzinfo=UTC))
     async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-        first = await c.receive(timeout_s=5)
+        first = await c.receive(timeout_s=60)
         assert first.payload == b"now"
         assert first.deliver_at == datetime(2000, 1, 1, tzinfo=UTC)
         assert (await client.describe_subscription(TOPIC, "s")).delayed == 2
-        second = await c.receive(timeout_s=5)
+        second = await c.receive(timeout_s=60)
         assert second.payload == b"late"
         assert second.deliver_at - second.publish_time > timedelta(seconds=0.29)
         await c.ack([first, second])
@@ -428,7 +428,7 @@ async def test_expired_message_is_not_delivered(client):
         await producer.send_batch([b"stale", b"too"], ttl_s=0.01)
         await asyncio.sleep(0.05)
     async with client.consumer(TOPIC, subscription="s", start="earliest") as c:
-        message = await c.receive(timeout_s=5)
+        message = await c.receive(timeout_s=60)
         assert message.payload == b"fresh"
         left_s = (message.expires_at - message.publish_time).total_seconds()
         assert left_s == pytest.approx(3600, abs=1)

@@ -81,12 +81,12 @@ async def test_acknowledged_segments_are_dropped_and_a_new_subscription_follows(
     async with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
         await grown(broker, client)
         for _ in range(3):
-            await consumer.ack(await consumer.receive(timeout_s=5))
+            await consumer.ack(await consumer.receive(timeout_s=60))
         await consumer.flush()
         (dropped,) = await client.apply_retention(TOPIC)
     assert (dropped.segment_count, dropped.has_subscriptions) == (2, True)
     async with client.consumer(TOPIC, subscription="t", start="earliest") as consumer:
-        assert (await consumer.receive(timeout_s=5)).offset == 2
+        assert (await consumer.receive(timeout_s=60)).offset == 2
 
 
 async def test_limits_of_zero_are_refused_and_not_taken_for_none(client):

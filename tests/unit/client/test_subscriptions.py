@@ -113,7 +113,7 @@ async def test_mark_done_of_the_blocking_message_unblocks_the_subscription(clien
     await client.set_failure_policy(TOPIC, "s", IMPATIENT)
     async with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
         for _ in range(2):
-            await consumer.nack(await consumer.receive(timeout_s=5), reason="no")
+            await consumer.nack(await consumer.receive(timeout_s=60), reason="no")
         await settled(client, blocked=((0, 1),))
         await published(client, b"good")
         assert await nothing_comes(consumer)

@@ -190,7 +190,7 @@ async def test_values_go_to_the_partition_of_their_key(client):
     ) as consumer:
         got = []
         while len(got) < 31:
-            got += (await consumer.receive_batch(timeout_s=5)).values()
+            got += (await consumer.receive_batch(timeout_s=60)).values()
     assert sorted(each.number for each in got) == list(range(31))
 
 

@@ -36,12 +36,12 @@ def consuming(client, **options):
 async def test_values_are_plain_without_a_reader_schema(client):
     await produced(client, 1, 2)
     async with consuming(client) as consumer:
-        batch = await consumer.receive_batch(timeout_s=5)
+        batch = await consumer.receive_batch(timeout_s=60)
         assert batch.values() == [{"number": 1}, {"number": 2}]
         assert batch[1].value == {"number": 2}
         await consumer.seek("earliest")
     async with consuming(client, schema=Order) as consumer:
-        batch = await consumer.receive_batch(timeout_s=5)
+        batch = await consumer.receive_batch(timeout_s=60)
         assert batch.values() == [Order(1), Order(2)]
         assert batch[1].value == Order(2)
 
@@ -55,7 +55,7 @@ async def test_messages_of_several_schemas_are_decoded_in_order(client):
     async with consuming(client, schema=Order) as consumer:
         values = []
         while len(values) < 4:
-            batch = await consumer.receive_batch(timeout_s=5)
+            batch = await consumer.receive_batch(timeout_s=60)
             values += batch.values()
         assert values == [Order(1), Order(2), Order(3), Order(4)]
 
@@ -63,14 +63,14 @@ async def test_messages_of_several_schemas_are_decoded_in_order(client):
 async def test_message_without_a_schema_has_a_value_only_with_a_reader_schema(client):
     await published(client, b'{"number": 7}', b"no order")
     async with consuming(client) as consumer:
-        message = await consumer.receive(timeout_s=5)
+        message = await consumer.receive(timeout_s=60)
         with pytest.raises(pydanube.SchemaNotFound, match=f"message 0 of {TOPIC}"):
             _ = message.value
         with pytest.raises(pydanube.SchemaNotFound, match="no value"):
             consumer.batch_nowait(10).values()
         await consumer.seek("earliest")
     async with consuming(client, schema=Order) as consumer:
-        batch = await consumer.receive_batch(timeout_s=5)
+        batch = await consumer.receive_batch(timeout_s=60)
         assert batch[0].value == Order(7)
         for look in (lambda: batch[1].value, batch.values):
             with pytest.raises(pydanube.InvalidPayload, match=f"1 of {TOPIC}: "):
@@ -101,14 +101,14 @@ async def test_invalid_payload_does_not_hide_the_other_values(client):
 async def received_messages(consumer, count):
     got = []
     while len(got) < count:
-        got += await consumer.receive_batch(timeout_s=5)
+        got += await consumer.receive_batch(timeout_s=60)
     return got
 
 
 async def test_reading_a_value_that_does_not_fit_the_class_raises(client):
     await produced(client, 1)
     async with consuming(client, schema=Named) as consumer:
-        message = await consumer.receive(timeout_s=5)
+        message = await consumer.receive(timeout_s=60)
         with pytest.raises(pydanube.InvalidPayload, match="name"):
             _ = message.value
         assert message.payload == b'{"number":1}'
@@ -118,7 +118,7 @@ async def test_message_of_a_deleted_schema_keeps_its_payload(client):
     await produced(client, 1, 2)
     await client.schemas.delete("default-orders", force=True)
     async with consuming(client) as consumer:
-        batch = await consumer.receive_batch(timeout_s=5)
+        batch = await consumer.receive_batch(timeout_s=60)
         assert batch.payloads == [b'{"number":1}', b'{"number":2}']
         with pytest.raises(pydanube.SchemaNotFound, match="Schema not found"):
             _ = batch[0].value
@@ -216,7 +216,7 @@ async def test_consumer_may_close_while_a_schema_is_loaded(broker):
         async with consuming(client, schema=Order):
             await client.topics()
         async with consuming(client, schema=Order) as consumer:
-            assert (await consumer.receive(timeout_s=5)).value == Order(1)
+            assert (await consumer.receive(timeout_s=60)).value == Order(1)
 
 
 @pytest.mark.slow
@@ -224,10 +224,10 @@ async def test_protobuf_values_are_instances_of_the_generated_class(client):
     async with client.producer(TOPIC, schema=pb.Position) as producer:
         await producer.send(pb.Position(offset=7))
     async with consuming(client, schema=pb.Position) as consumer:
-        assert (await consumer.receive(timeout_s=5)).value == pb.Position(offset=7)
+        assert (await consumer.receive(timeout_s=60)).value == pb.Position(offset=7)
         await consumer.seek("earliest")
     async with consuming(client) as consumer:
-        assert (await consumer.receive(timeout_s=5)).value["offset"] == 7
+        assert (await consumer.receive(timeout_s=60)).value["offset"] == 7
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ async def test_server_does_not_handle_signals() -> None:
 
 
 async def test_idle_connection_does_not_delay_the_end() -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async with open_http("127.0.0.1", 0, State()) as port:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")

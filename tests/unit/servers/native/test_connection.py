@@ -273,7 +273,7 @@ def publish(peer, opened, sequence, *payloads, channel=1):
 async def test_publish_rate_limit_delays_and_loses_nothing(client):
     async with client.producer(TOPIC) as producer:
         await client.set_topic_limits(TOPIC, NamespacePolicy(max_publish_rate=200))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             for n in range(50):
                 await producer.send_batch([str(n)])
         payloads = [p async for b in client.read(TOPIC) for p in b.payloads]
@@ -597,8 +597,8 @@ async def failing_consumer(broker, send, *, count=1, prefetch_messages=10):
             connection = list(broker.server.connections)[-1]
             send(connection, messages._channel)
             for _ in range(count - 1):
-                await messages.receive(timeout_s=10)
-            return await messages.receive(timeout_s=10)
+                await messages.receive(timeout_s=60)
+            return await messages.receive(timeout_s=60)
 
 
 async def test_client_refuses_messages_beyond_its_credit(broker):

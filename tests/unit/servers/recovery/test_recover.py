@@ -44,7 +44,7 @@ def made(tmp_path_factory):
                 TOPIC, subscription="billing", start="earliest"
             ) as consumer:
                 for _ in range(3):
-                    await consumer.ack(await consumer.receive(timeout_s=10))
+                    await consumer.ack(await consumer.receive(timeout_s=60))
                 await consumer.flush()
         copied(data, "old")
         async with serving(data) as client:
@@ -84,7 +84,7 @@ def read(path, topic=TOPIC, subscription="all"):
                         topic, subscription=subscription, start="earliest"
                     ) as consumer:
                         while offset not in found:
-                            message = await consumer.receive(timeout_s=20)
+                            message = await consumer.receive(timeout_s=60)
                             found[message.id.offset] = message.payload
                             await consumer.ack(message)
                 except OffsetDropped:
