@@ -318,13 +318,14 @@ class _ScanReader:
     def _read_groups(
         self, file: pq.ParquetFile, groups: list[int]
     ) -> Iterator[pa.RecordBatch]:
-        if not groups:
-            return
         wanted = self._columns(file)
-        # Spark already runs a task on every core.
-        yield from file.iter_batches(
-            BATCH_ROWS_MAX, row_groups=groups, columns=wanted, use_threads=False
-        )
+        for group in groups:
+            # One at a time: for a batch of several row groups, Arrow would read each
+            # column of all of them.  Remote files expect the order of the file, and
+            # would be requested twice.  No threads: Spark runs a task on every core.
+            yield from file.iter_batches(
+                BATCH_ROWS_MAX, row_groups=[group], columns=wanted, use_threads=False
+            )
 
     def _columns(self, file: pq.ParquetFile) -> list[str]:
         return [name for name in file.schema_arrow.names if name in self._names]

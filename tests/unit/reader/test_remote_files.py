@@ -1,16 +1,22 @@
 from dataclasses import replace
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
 
 from pydanube.model.errors import CorruptSegment, ObjectsUnavailable
 from pydanube.objects.loop_thread import loop_thread
+from pydanube.reader import remote_files
+from pydanube.reader.read_options import ReadThrough
 from pydanube.reader.remote_files import (
     REQUESTS_MAX,
     RemoteFile,
     join_spans,
     open_remote,
 )
+from pydanube.reader.scan_reader import SCHEMA, read_scan
+from pydanube.reader.scans import Scan, SegmentRange
+from pydanube.reader.segment_access import SegmentAccess
 from pydanube.reader.segment_files import SegmentFile, read_row_groups
 from pydanube.wire.files.segment_checksums import part_checksums_of
 from pydanube.wire.files.segment_ranges import WHOLE_BYTES_MAX
@@ -95,6 +101,20 @@ def test_several_ranges_are_requested_at_the_same_time(store, segment):
         assert len(opened.parquet.read(["offset"])) == COUNT
     assert store.under_way_max == REQUESTS_MAX
     assert len(store.requests) == 1 + COUNT
+
+
+def test_scan_requests_no_byte_twice(store, segment, monkeypatch):
+    monkeypatch.setattr(remote_files, "_store_at", lambda *_: store)
+    segment = replace(segment, url=segment.remote_url)
+    scan = Scan(TOPIC, 1, 0, COUNT, (SegmentRange(segment, 0, COUNT),))
+    # They are far apart in each row group.
+    schema = pa.schema([SCHEMA.field("offset"), SCHEMA.field("schema_id")])
+    access = SegmentAccess(ReadThrough.NEVER)
+    batches = read_scan(scan, schema, None, fail_on_data_loss=True, access=access)
+    assert sum(batch.num_rows for batch in batches) == COUNT
+    ranges = sorted((begin, end) for _, begin, end in store.requests[1:])
+    assert len(ranges) > COUNT
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(ranges))
 
 
 def test_only_requested_row_groups_are_read(store, segment):

@@ -158,13 +158,15 @@ def test_a_segment_that_lacks_messages_is_refused(topics):
         rows(topics, planned)
 
 
-def test_a_segment_whose_offsets_have_gaps_is_refused(topics):
+@pytest.mark.parametrize(("gap", "words"), [(5, "gaps"), (10, "10 … 11 are missing")])
+def test_a_segment_whose_offsets_have_gaps_is_refused(topics, gap, words):
     def with_gap(whole):
-        twice = [whole.slice(0, 10), whole.slice(11), whole.slice(39)]
+        twice = [whole.slice(0, gap), whole.slice(gap + 1), whole.slice(39)]
         return pa.concat_tables(twice)
 
+    # Inside a row group of ten messages, and between two.
     planned = rewritten(scans(topics, 0, 40), with_gap)
-    with pytest.raises(CorruptSegment, match="gaps"):
+    with pytest.raises(CorruptSegment, match=words):
         rows(topics, planned)
 
 
