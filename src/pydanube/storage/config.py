@@ -64,6 +64,10 @@ class ObjectJournalConfig(
     outage_s: Seconds = 30.0
     """How long messages wait for a store that does not answer. After that, the broker
     refuses messages with objects_unavailable until the store answers again."""
+    bytes_max: AtLeastOne = 4 * GIB
+    """The size of the journal from which messages are refused with overloaded, because
+    segments are not uploaded. A start reads all of the journal into memory. At least
+    ``storage.journal_bytes_max``."""
 
     def __post_init__(self) -> None:
         """
@@ -241,6 +245,13 @@ class StorageConfig(
                 f"journal.kind: the kind {kind!r} needs a remote object store, to "
                 "which segments are uploaded before they leave the journal; set "
                 "storage.remote.url"
+            )
+        limits = {"object": self.journal.object, "redis": self.journal.redis}
+        if kind in limits and limits[kind].bytes_max < self.journal_bytes_max:
+            raise InvalidConfig(
+                f"journal.{kind}.bytes_max: expected at least journal_bytes_max, from "
+                "which topics are sealed to make the journal shorter; it is "
+                f"{self.journal_bytes_max}, got {limits[kind].bytes_max}"
             )
         if kind == "redis" and not self.journal.redis.url:
             raise InvalidConfig(

@@ -18,10 +18,11 @@ state is the state at this point.
 
 Failures.  If the store does not answer, puts are repeated forever; entries wait, and
 so do publishers as soon as ``pending_bytes_max`` is reached.  After ``outage_s``,
-append() refuses batches until the store answers again.  If another session has fenced
-this one, the journal has failed; it finds out with its next put, or by reading the list
-of sessions from time to time.  While the local disk is full, because segments
-cannot be sealed or uploaded, append() refuses batches.
+append() refuses batches until the store answers again; it also does while the journal
+is larger than ``bytes_max``, because recovery reads all of it into memory.  If another
+session has fenced this one, the journal has failed; it finds out with its next put, or
+by reading the list of sessions from time to time.  While the local disk is full,
+because segments cannot be sealed or uploaded, append() refuses batches, too.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from pydanube.model.errors import (
     JournalFailed,
     MetadataUnavailable,
     ObjectsUnavailable,
+    Overloaded,
     RevisionConflict,
 )
 from pydanube.model.ids import Offset, TopicId
@@ -145,6 +147,7 @@ class ObjectJournal(Journal):
         # The sections whose snapshot is committed, and the one of the next group.
         self._sections = recovered.sections
         self._open: Section | None = None
+        self._stored_bytes = sum(section.byte_count for section in self._sections)
         # The list of sessions, as this session has changed it last.
         self._sessions = sessions
         self._known = recovered.sessions
@@ -177,10 +180,7 @@ class ObjectJournal(Journal):
             # Here, because groups that are in flight must not fail.
             raise DiskFull(self.refusal or self.reserve.refusal)
         if type(entry) is Batch and self._refuses():
-            raise ObjectsUnavailable(
-                "the broker accepts no messages: the store of the journal has not "
-                f"answered for {self._limits.outage_s:g} s (outage_s): {self.outage}"
-            )
+            raise self._refusal()
         group = self._collected
         group.entries.append((entry, done))
         size = len(entry.frame.buffer) if type(entry) is Batch else size_of(entry)
@@ -199,6 +199,8 @@ class ObjectJournal(Journal):
 
     @property
     def problem(self) -> str:
+        if self._refuses():
+            return str(self._refusal())
         if self.outage is None:
             return ""
         return f"messages are not acknowledged: {self.outage}"
@@ -209,13 +211,27 @@ class ObjectJournal(Journal):
         return super().has_room or self._refuses()
 
     def _refuses(self) -> bool:
+        if self._stored_bytes > self._limits.bytes_max:
+            return True
         if self.outage is None:
             return False
         return self._clock() - self._outage_since >= self._limits.outage_s
 
+    def _refusal(self) -> Overloaded | ObjectsUnavailable:
+        if self.outage is None:
+            return Overloaded(
+                f"the broker accepts no messages: its journal has {self._stored_bytes} "
+                f"bytes, and {self._limits.bytes_max} are allowed (bytes_max); it "
+                "shrinks when segments are uploaded"
+            )
+        return ObjectsUnavailable(
+            "messages are not acknowledged, and new ones are refused after "
+            f"{self._limits.outage_s:g} s (outage_s): {self.outage}"
+        )
+
     @property
     def byte_count(self) -> int:
-        return sum(section.byte_count for section in self._sections)
+        return self._stored_bytes
 
     @property
     def file_count(self) -> int:
@@ -443,6 +459,7 @@ class ObjectJournal(Journal):
         if put.is_first:
             self._sections.append(put.section)
         put.section.byte_count += put.byte_count
+        self._stored_bytes += put.byte_count
         for entry, _ in put.group.entries:
             if entry is None:
                 continue
@@ -483,7 +500,9 @@ class ObjectJournal(Journal):
         after = tuple(_begin_at(session, first) for session in before)
         # First the list, so that no recovery looks for objects that are removed.
         await self._replace(after)
+        self._stored_bytes -= sum(each.byte_count for each in self._sections[:count])
         del self._sections[:count]
+        self._wake_room()
         removed = [
             old.object_name(number)
             for old, new in zip(before, after, strict=True)

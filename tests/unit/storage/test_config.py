@@ -2,7 +2,13 @@ import msgspec
 import pytest
 
 from pydanube.model.errors import InvalidConfig
-from pydanube.storage.config import JournalConfig, RemoteConfig, StorageConfig
+from pydanube.storage.config import (
+    JournalConfig,
+    ObjectJournalConfig,
+    RedisJournalConfig,
+    RemoteConfig,
+    StorageConfig,
+)
 
 
 def test_the_defaults_are_valid():
@@ -46,3 +52,37 @@ def test_remote_store_that_cannot_be_used_is_refused(remote, problem):
 @pytest.mark.parametrize("url", ["s3://bucket", "fs:///a/b", "webdav:///prefix"])
 def test_url_of_a_remote_store_is_accepted(url):
     assert RemoteConfig(url=url, options={"region": "eu"}).url == url
+
+
+REMOTE = RemoteConfig(url="s3://bucket/a")
+REDIS = RedisJournalConfig(url="redis://localhost:6379/a", bytes_max=1)
+
+
+@pytest.mark.parametrize(
+    ("journal", "remote", "problem"),
+    [
+        ({"kind": "object"}, RemoteConfig(), "needs a remote object store"),
+        ({"kind": "shelf"}, RemoteConfig(), "needs a remote object store"),
+        ({"kind": "redis"}, REMOTE, "journal.redis.url: "),
+        (
+            {"kind": "object", "object": ObjectJournalConfig(bytes_max=1)},
+            REMOTE,
+            "journal.object.bytes_max: expected at least journal_bytes_max",
+        ),
+        ({"kind": "redis", "redis": REDIS}, REMOTE, "journal.redis.bytes_max: "),
+    ],
+)
+def test_journal_that_lacks_a_setting_is_refused(journal, remote, problem):
+    with pytest.raises(InvalidConfig, match=problem):
+        StorageConfig(journal=JournalConfig(**journal), remote=remote)
+
+
+def test_journal_has_the_store_of_segments_or_one_of_its_own():
+    own = ObjectJournalConfig(url="s3://journal")
+    for journal, url in (
+        (JournalConfig(), ""),
+        (JournalConfig(kind="object"), "s3://bucket/a"),
+        (JournalConfig(kind="object", object=own), "s3://journal"),
+        (JournalConfig(kind="shelf"), "shelf:"),
+    ):
+        assert StorageConfig(journal=journal, remote=REMOTE).journal_url == url

@@ -12,6 +12,7 @@ from pydanube.model.errors import (
     InvalidConfig,
     JournalFailed,
     ObjectsUnavailable,
+    Overloaded,
 )
 from pydanube.objects.memory import MemoryObjects
 from pydanube.storage.config import JournalConfig, ObjectJournalConfig
@@ -269,7 +270,7 @@ async def test_batches_are_refused_when_the_store_is_away_for_long(sessions):
             now = 30.0
             # Publishers get the error instead of waiting.
             await waiting
-        with pytest.raises(ObjectsUnavailable, match=r"for 30 s .* on purpose"):
+        with pytest.raises(ObjectsUnavailable, match=r"after 30 s .* on purpose"):
             journal.append(batches.next(), None)
         journal.append(CursorSaved(1, "s", CursorState(0)), None)
         link.error_rate = 0.0
@@ -279,6 +280,33 @@ async def test_batches_are_refused_when_the_store_is_away_for_long(sessions):
         journal.append(Batches(1).next(), None)
         await journal.sync()
         assert journal.state.topics[1].end_offset == 2
+
+
+async def test_batches_are_refused_while_the_journal_is_too_large(
+    objects, sessions, executor
+):
+    limits = ObjectJournalConfig(linger_ms=0, bytes_max=5000)
+    async with object_journal(objects, sessions, limits=limits) as journal:
+        batches = Batches()
+        journal.append(OPENED, None)
+        await append_each(journal, batches, 5)
+        assert journal.problem == ""
+        while journal.byte_count <= 5000:
+            await append_each(journal, batches, 1)
+        assert sum(len(data) for data in objects.stored.values()) == journal.byte_count
+        with pytest.raises(Overloaded, match="5000 are allowed"):
+            journal.append(batches.next(), None)
+        assert "5000 are allowed" in journal.problem
+        # Publishers are to get the error, and cursors are saved.
+        assert journal.has_room
+        journal.append(CursorSaved(1, "s", CursorState(0)), None)
+        await journal.sync()
+    async with object_journal(objects, sessions, limits=limits) as journal:
+        assert "5000 are allowed" in journal.problem
+        await journal.trim(lambda _: batches.base, executor)
+        assert journal.problem == ""
+        base = journal.state.topics[1].end_offset
+        await append_each(journal, Batches(base), 1)
 
 
 # Fencing.
