@@ -313,17 +313,17 @@ class ReliableSubscription(Subscription):
         return ranges
 
     def _skip_dropped(self) -> None:
-        """Acknowledge messages that retention has dropped."""
-        cursor, begin = self._machine.cursor.offset, self._machine.next_offset
-        kept = self._log.next_kept(cursor)
-        if kept > cursor:
-            self.seek(kept)
-        elif (end := self._log.next_kept(begin)) > begin:
-            # Messages before the gap may still have to be delivered again.
-            effects = self._machine.on_ack(
-                [(begin, end)], self._clock(), self._log.end_offset
-            )
-            self._carry_out(effects)
+        """Acknowledge messages that retention has dropped, and no others."""
+        self._skip_gap(self._machine.cursor.offset)
+        # Messages before another gap may still have to be delivered again.
+        self._skip_gap(self._machine.next_offset)
+
+    def _skip_gap(self, offset: int) -> None:
+        kept = self._log.next_kept(offset)
+        if kept > offset:
+            gap = [(offset, int(kept))]
+            end = self._log.end_offset
+            self._carry_out(self._machine.on_ack(gap, self._clock(), end))
 
     # The task.
 

@@ -3,12 +3,13 @@
 import msgspec
 import pytest
 
+import pydanube
 from pydanube.broker import producers
 from pydanube.metadata import keys
 from pydanube.metadata.store import ABSENT
 from pydanube.model.errors import InvalidName, MetadataUnavailable, TopicNotFound
-from pydanube.model.names import NamespaceName, TopicName
-from pydanube.model.policy import NamespacePolicy, TopicPolicy
+from pydanube.model.names import NamespaceName, SubscriptionName, TopicName
+from pydanube.model.policy import NamespacePolicy, Retention, TopicPolicy
 from pydanube.testing import memory_broker
 from support.batches import frame_of, payloads_of
 from support.brokers import A_TOPIC, RELIABLE, Outcome
@@ -76,8 +77,6 @@ async def test_fully_sealed_topic_continues_at_its_end_offset(memory, client):
 async def test_subscription_overtaken_by_retention_fails_once_and_continues(
     memory, client
 ):
-    import pydanube
-
     await client.create_topic(TOPIC, retention_bytes_max=1)
     await client.create_subscription(TOPIC, "s", start="earliest")
     topic = await memory.broker.topics.get(TopicName.parse(TOPIC))
@@ -94,6 +93,30 @@ async def test_subscription_overtaken_by_retention_fails_once_and_continues(
         assert (await consumer.receive(timeout_s=60)).offset == 2
     with pytest.raises(pydanube.OffsetDropped):
         [batch async for batch in client.read(TOPIC, start=0)]
+
+
+async def test_overtaken_subscription_gets_no_acknowledged_messages_again(
+    memory, client
+):
+    await client.create_topic(TOPIC)
+    await client.create_subscription(TOPIC, "s", start="earliest")
+    topic = await memory.broker.topics.get(TopicName.parse(TOPIC))
+    storage = memory.broker.storage
+    for number in range(5):
+        await published(client, b"%d" % number)
+        await seal(storage, topic.topic_id)
+    name = SubscriptionName("s")
+    await memory.broker.subscriptions.mark_done(topic.name, name, [(2, 3)])
+    kept_bytes = sum(segment.byte_count for segment in topic.segments[1:])
+    await client.set_retention(TOPIC, Retention(bytes_max=kept_bytes))
+    await client.apply_retention(TOPIC)
+    assert topic.log.base_offset == 1
+    with pytest.raises(pydanube.OffsetDropped):
+        async with client.consumer(TOPIC, subscription="s") as consumer:
+            await consumer.receive(timeout_s=5)
+    async with client.consumer(TOPIC, subscription="s") as consumer:
+        received = [await consumer.receive(timeout_s=5) for _ in range(3)]
+    assert [message.offset for message in received] == [1, 3, 4]
 
 
 async def test_topic_policies_survive_a_restart(memory):
