@@ -94,8 +94,10 @@ def _draw_processes(axes: Any, telemetry: pa.Table) -> None:
     step = seconds[1] - seconds[0] if len(seconds) > 1 else 1.0
     cores = [[stack[at] / step for at in moments] for stack in stacks.values()]
     axes.stackplot(seconds, cores, labels=list(stacks))
-    axes.set_title("What kept this machine busy meanwhile")
-    axes.set(xlabel="seconds", ylabel="cores")
+    axes.set_title("Processes that used this machine")
+    # The legend is above the areas.
+    top = 1.5 * max(map(sum, zip(*cores, strict=True)))
+    axes.set(xlabel="seconds", ylabel="cores", ylim=(0, top))
     axes.legend(loc="upper left", ncols=2, frameon=True)
 
 
