@@ -5,9 +5,12 @@ Reading history from an S3 server: throughput, and what live consumers notice.
 github.com/versity/versitygw/cmd/versitygw@latest``), starts it and a broker, and
 publishes a topic whose segments it moves to the server.  It compares
 
-- a read of the whole topic through the broker with reading the same objects from the
-  server in ranges, round by round, because the machine may be busy; and
-- the latency of a live consumer with and without such a reader of history.
+- a read of the whole topic, through the broker and with a program that opens the
+  segments itself as Spark tasks do, with reading the same objects from the server in
+  ranges, round by round, because the machine may be busy; and
+- the latency of a live consumer alone, beside a reader of history, and beside a reader
+  of another broker's history.  The last one shows what the broker of the consumer has
+  no part in: the other programs on the machine need its processors, too.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -35,8 +39,12 @@ import pydanube
 from bench.systems.system import BenchFailed
 from bench.usage import Meter
 from pydanube.aio.tasks import gather
-from pydanube.demo.broker_process import running_broker
+from pydanube.demo.broker_process import BrokerProcess, running_broker
 from pydanube.objects.opening import open_objects
+from pydanube.reader.catalog import Catalog
+from pydanube.reader.read_options import Mode, parse_read_options
+from pydanube.reader.scan_reader import SCHEMA_DEFAULT, read_scan
+from pydanube.reader.scans import Scan, plan_scans
 from pydanube.wire.files.segment_format import parse_object_name
 
 HISTORY = "/default/history"
@@ -49,6 +57,9 @@ LIVE_INTERVAL_S = 0.005
 BUCKET = "danube"
 KEY = "benchmarkkey"
 MIB = 1024 * 1024
+SCAN_BYTES_MAX = 64 * MIB
+DIRECT_TASKS = 2
+LIVE_CASES = ("alone", "beside a reader", "beside a reader of another broker")
 
 
 def main() -> None:
@@ -81,15 +92,11 @@ def say(line: str) -> None:
 def run(scratch: Path, options: dict[str, str], arguments: Any) -> None:
     """Measure with the S3 server that *options* describe."""
     url = f"s3://{BUCKET}/history"
-    settings = {
-        "DANUBE_STORAGE__REMOTE__URL": url,
-        "DANUBE_STORAGE__REMOTE__OPTIONS": json.dumps(options),
-        "DANUBE_STORAGE__REMOTE__READ_CACHE_BYTES_MAX": "0",
-        "DANUBE_STORAGE__SEAL_AGE_S": "5",
-    }
-    with running_broker(scratch / "data", scratch / "broker.log", settings) as broker:
-        asyncio.run(fill(broker.url(), arguments.mib))
-        ratios = []
+    with (
+        broker_with_history(scratch, "history", options, arguments.mib) as broker,
+        broker_with_history(scratch, "other", options, arguments.mib) as other,
+    ):
+        ratios, direct_ratios = [], []
         for at in range(arguments.rounds):
             gib = arguments.mib / 1024
             with Meter([os.getpid()]) as meter:
@@ -98,26 +105,53 @@ def run(scratch: Path, options: dict[str, str], arguments: Any) -> None:
             with Meter([os.getpid()]) as meter, Meter([broker.pid]) as own:
                 through = asyncio.run(read_history(broker.url()))
             through_s, own_s = meter.cpu_s / gib, own.cpu_s / gib
+            with Meter([os.getpid()]) as meter:
+                direct = read_directly(broker.url())
+            direct_s = meter.cpu_s / gib
             ratios.append(through / raw)
+            direct_ratios.append(direct / raw)
             say(
                 f"round {at + 1}: ranges {raw:.0f} MiB/s, through the broker "
-                f"{through:.0f} MiB/s: {ratios[-1]:.0%}; processor seconds of all "
-                f"processes for a GiB: {raw_s:.2f} and {through_s:.2f}, {own_s:.2f} of "
-                "them the broker's"
+                f"{through:.0f} MiB/s: {ratios[-1]:.0%}, directly {direct:.0f} MiB/s: "
+                f"{direct_ratios[-1]:.0%}; processor seconds of all processes for a "
+                f"GiB: {raw_s:.2f}, {through_s:.2f} ({own_s:.2f} of them the broker's) "
+                f"and {direct_s:.2f}"
             )
-        say(f"median: {median(ratios):.0%}")
-        without: list[float] = []
-        beside: list[float] = []
+        say(
+            f"median: {median(ratios):.0%} through the broker, "
+            f"{median(direct_ratios):.0%} directly"
+        )
+        found_of: dict[str, list[float]] = {name: [] for name in LIVE_CASES}
+        seconds = arguments.live_s
         for _ in range(arguments.rounds):
-            without += asyncio.run(live(broker.url(), arguments.live_s))
-            with reader_of_history(broker.url(), arguments.live_s + 2):
-                beside += asyncio.run(live(broker.url(), arguments.live_s))
-        for name, found in (("alone", without), ("beside a reader", beside)):
+            for name, read in zip(LIVE_CASES, (None, broker, other), strict=True):
+                with ExitStack() as stack:
+                    if read is not None:
+                        reading = reader_of_history(read.url(), seconds + 2)
+                        stack.enter_context(reading)
+                    found_of[name] += asyncio.run(live(broker.url(), seconds))
+        for name, found in found_of.items():
             p99 = quantiles(found, n=100)[98]
             say(
                 f"live consumer {name}: p50 {median(found) * 1e3:.2f} ms, "
                 f"p99 {p99 * 1e3:.2f} ms of {len(found)} messages"
             )
+
+
+@contextmanager
+def broker_with_history(
+    scratch: Path, name: str, options: dict[str, str], mib: int
+) -> Iterator[BrokerProcess]:
+    """Run a broker whose history is in the S3 server only."""
+    settings = {
+        "DANUBE_STORAGE__REMOTE__URL": f"s3://{BUCKET}/{name}",
+        "DANUBE_STORAGE__REMOTE__OPTIONS": json.dumps(options),
+        "DANUBE_STORAGE__REMOTE__READ_CACHE_BYTES_MAX": "0",
+        "DANUBE_STORAGE__SEAL_AGE_S": "5",
+    }
+    with running_broker(scratch / name, scratch / f"{name}.log", settings) as broker:
+        asyncio.run(fill(broker.url(), mib))
+        yield broker
 
 
 @contextmanager
@@ -214,6 +248,28 @@ async def read_history(url: str) -> float:
     if count != segments[-1].end:
         raise BenchFailed(f"{count} messages were read of {segments[-1].end}")
     return sum(each.byte_count for each in segments) / MIB / seconds
+
+
+def read_directly(url: str) -> float:
+    """Return the rate, in MiB/s, of opening the segments in this process."""
+    given = {"url": url, "subscribe": HISTORY, "readThrough": "never"}
+    options = parse_read_options(given, Mode.BATCH)
+    catalog = Catalog(options)
+    head, _ = catalog.layout(HISTORY, 0, 1)
+    _, found = catalog.layout(HISTORY, 0, head.end)
+    scans = plan_scans([found], scan_bytes_max=SCAN_BYTES_MAX)
+
+    def count(scan: Scan) -> int:
+        batches = read_scan(scan, SCHEMA_DEFAULT, catalog, fail_on_data_loss=True)
+        return sum(batch.num_rows for batch in batches)
+
+    began = time.perf_counter()
+    with ThreadPoolExecutor(DIRECT_TASKS) as threads:
+        read = sum(threads.map(count, scans))
+    seconds = time.perf_counter() - began
+    if read != head.end:
+        raise BenchFailed(f"{read} messages were read of {head.end}")
+    return sum(each.byte_count for each in found.segments) / MIB / seconds
 
 
 async def read_history_for(url: str, seconds: float) -> None:
