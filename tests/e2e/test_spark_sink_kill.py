@@ -44,10 +44,10 @@ def environment(**variables):
     return os.environ | {name: str(value) for name, value in variables.items()}
 
 
-def run_driver(broker, checkpoint, **variables):
+def run_driver(python, broker, checkpoint, **variables):
     return subprocess.run(
         command(broker, checkpoint),
-        env=environment(**variables),
+        env=environment(WORKER_PYTHON=python, **variables),
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
@@ -88,16 +88,16 @@ def commits(checkpoint):
 
 
 @pytest.mark.smoke
-def test_killed_driver_loses_and_duplicates_nothing(tmp_path):
+def test_killed_driver_loses_and_duplicates_nothing(python, tmp_path):
     checkpoint = tmp_path / "checkpoint"
     with BrokerProcess(tmp_path / "data") as broker:
         fill(broker)
         for point in POINTS:
-            done = run_driver(broker, checkpoint, DIE_AT=point)
+            done = run_driver(python, broker, checkpoint, DIE_AT=point)
             assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
             # Spark does not know that the batch is committed, even if it is.
             assert point[-1] not in commits(checkpoint)
-        done = run_driver(broker, checkpoint)
+        done = run_driver(python, broker, checkpoint)
         assert done.returncode == 0, done.stdout + done.stderr
         assert_every_message_once_and_in_order(broker)
 
@@ -120,14 +120,18 @@ def restarted_when_it_dies(broker, times, victim_file):
     assert not thread.is_alive()
 
 
-def test_killed_broker_loses_and_duplicates_nothing(tmp_path):
+def test_killed_broker_loses_and_duplicates_nothing(python, tmp_path):
     checkpoint, victim_file = tmp_path / "checkpoint", tmp_path / "victim"
     points = ["after-write-0", "before-commit-1", "before-write-2"]
     with BrokerProcess(tmp_path / "data") as broker:
         fill(broker)
         with restarted_when_it_dies(broker, len(points), victim_file):
             done = run_driver(
-                broker, checkpoint, DIE_AT=",".join(points), VICTIM_FILE=victim_file
+                python,
+                broker,
+                checkpoint,
+                DIE_AT=",".join(points),
+                VICTIM_FILE=victim_file,
             )
         assert done.returncode == 0, done.stdout + done.stderr
         assert_every_message_once_and_in_order(broker)

@@ -7,6 +7,7 @@ A program that copies a topic to another with Spark, and is killed at given poin
 reaches one kills the program and its JVM.  With ``VICTIM_FILE`` it kills the process
 whose id is in that file instead, and the program restarts the query as a supervisor
 would.  The program wraps the writers of the data source to insert these points.
+``WORKER_PYTHON`` is the interpreter of Spark's Python processes.
 """
 
 import os
@@ -22,6 +23,8 @@ from pydanube.spark.sink_data_source import current_batch_number
 from pydanube.spark.topic_sink import DanubeSink
 
 QUERY_STARTS_MAX = 5
+SHORT_JOBS = "-XX:TieredStopAtLevel=1"
+"""Short jobs end before the optimizing compiler is worth its time."""
 
 
 class DyingSink(DanubeSink):
@@ -84,7 +87,13 @@ class DyingSink(DanubeSink):
 
 def main(url, source, target, checkpoint):
     spark = pydanube.spark.session(
-        "kill", master="local[2]", log_file=Path(f"{checkpoint}.log")
+        "kill",
+        master="local[2]",
+        config={
+            "spark.pyspark.python": os.environ["WORKER_PYTHON"],
+            "spark.driver.extraJavaOptions": SHORT_JOBS,
+        },
+        log_file=Path(f"{checkpoint}.log"),
     )
     jvm = spark._jvm.java.lang.ProcessHandle.current().pid()
     DyingSink.die_at = tuple(os.environ.get("DIE_AT", "").split(","))
