@@ -328,3 +328,23 @@ async def test_segments_without_checksums_are_counted_and_not_repaired(world):
 def test_page_is_shorter_at_a_low_rate():
     assert page_bytes(0) == page_bytes(10**12) == segment_pages.PAGE_BYTES
     assert page_bytes(1000) == 1000 * segment_pages.PAGE_S
+
+
+async def test_rate_holds_across_pages():
+    calls = []
+
+    def clock():
+        calls.append("clock")
+        return 0.0
+
+    async def work(topic_id, entry, page):
+        await page.pace(10)
+        calls.append("work")
+
+    world = World()
+    async with world.storage() as storage:
+        await filled(storage, 1, count=1, uploads=False)
+        pages = segment_pages.SegmentPages(world.manifest, clock)
+        await pages.run(work, None, "", bytes_per_s=10_000, is_counting=False)
+    # After the last piece it looks at the clock again, and waits.
+    assert calls == ["clock", "work", "clock"]
