@@ -13,6 +13,7 @@ import asyncio
 import atexit
 import os
 import threading
+import time
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -20,6 +21,14 @@ from typing import Any, TypeVar
 from pydanube.aio.loops import new_loop
 
 T = TypeVar("T")
+
+EXIT_PAUSE_S = 0.05
+"""
+How long a process that has used an object store pauses before it ends.
+
+OpenDAL's threads still release Python objects after an answer.  If they do so while the
+interpreter ends, the process is aborted.
+"""
 
 
 class LoopThread:
@@ -90,6 +99,7 @@ def check_not_forked() -> None:
     """
     if _process.user is None:
         _process.user = os.getpid()
+        atexit.register(time.sleep, EXIT_PAUSE_S)
     elif _process.user != os.getpid():
         raise ChildProcessError(
             "this process was forked from one that had already used an object store, "
