@@ -87,7 +87,7 @@ class BrokerProcess:
                 self.http_url = found[1]
                 # Of the lines, it is the last one with an address.
                 return
-        raise AssertionError(f"the broker ended with {self._process.wait()}")
+        raise AssertionError(f"the broker ended with {self.wait()}")
 
     def kill(self) -> None:
         """End it as a crash would."""
