@@ -181,7 +181,7 @@ def pytest_xdist_make_scheduler(config, log):
     """
     Divide the tests between workers by file, so that fixtures are made once.
 
-    One worker begins with the files that start Spark, and the other with the rest.
+    One worker begins with the files that start Spark, and the others with the rest.
     """
     from xdist.scheduler import LoadFileScheduling
 
