@@ -81,10 +81,17 @@ async def start(broker):
         await asyncio.to_thread(broker.start)
 
 
-async def lose_disks(broker, kills, stop):
+async def until_published(acknowledged, count):
+    """Wait for messages in each topic: only the publishers know when."""
+    while any(len(acknowledged[topic]) <= count for topic in TOPICS):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
+async def lose_disks(broker, kills, stop, acknowledged):
     """Kill the broker again and again, and start it with a new data directory."""
     rng = random.Random(4711)
     for number in range(kills):
+        await until_published(acknowledged, 10 * number)
         await asyncio.sleep(rng.uniform(0.1, 0.8))
         await asyncio.to_thread(broker.kill)
         lose_disk(broker, number)
@@ -97,7 +104,7 @@ async def lose_disks(broker, kills, stop):
             broker.wait()
             lose_disk(broker, f"{number}-again")
         await asyncio.to_thread(broker.start)
-    await asyncio.sleep(0.3)
+    await until_published(acknowledged, 100)
     stop.set()
 
 
@@ -126,7 +133,7 @@ def test_lost_disks_lose_and_add_no_messages(tmp_path, s3, kills):
             async with asyncio.TaskGroup() as tasks:
                 for number in range(PRODUCERS):
                     tasks.create_task(publish(client, number, stop, acknowledged))
-                tasks.create_task(lose_disks(broker, kills, stop))
+                tasks.create_task(lose_disks(broker, kills, stop, acknowledged))
             return acknowledged, {t: await stored(client, t) for t in TOPICS}
 
     path = settings(tmp_path, s3.new_store())
@@ -153,10 +160,11 @@ def check_exactly_once(acknowledged, found):
         assert len(acknowledged[topic]) == len(by_offset) > 100
 
 
-async def lose_disk_and_server(broker, server, kills, stop):
+async def lose_disk_and_server(broker, server, kills, stop, acknowledged):
     """Kill the broker or the Redis server, or both, again and again."""
     rng = random.Random(4711)
     for number in range(kills):
+        await until_published(acknowledged, 10 * number)
         await asyncio.sleep(rng.uniform(0.1, 0.8))
         if number % 3 != 0:
             await asyncio.to_thread(server.kill)
@@ -168,7 +176,7 @@ async def lose_disk_and_server(broker, server, kills, stop):
             await asyncio.to_thread(server.start)
         if number % 3 != 1:
             await asyncio.to_thread(broker.start)
-    await asyncio.sleep(0.3)
+    await until_published(acknowledged, 100)
     stop.set()
 
 
@@ -184,7 +192,9 @@ def test_killed_redis_server_loses_no_messages(tmp_path, kills):
             async with asyncio.TaskGroup() as tasks:
                 for number in range(PRODUCERS):
                     tasks.create_task(publish(client, number, stop, acknowledged))
-                tasks.create_task(lose_disk_and_server(broker, server, kills, stop))
+                tasks.create_task(
+                    lose_disk_and_server(broker, server, kills, stop, acknowledged)
+                )
             return acknowledged, {t: await stored(client, t) for t in TOPICS}
 
     (tmp_path / "redis").mkdir()
