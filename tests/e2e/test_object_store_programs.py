@@ -24,7 +24,7 @@ async def main():
 asyncio.run(main())
 """
 PROGRAMS = 12
-"""So many that one of them is aborted if none pauses at its end."""
+"""Without the pause at their end, a third of the programs are aborted."""
 
 
 def test_program_that_ends_after_a_read_is_not_aborted(tmp_path):

@@ -121,7 +121,7 @@ def test_verification_continues_after_a_restart_and_does_not_open_topics(
 
     async def begin():
         async with pydanube.connect(broker.url) as client:
-            # So slow that the first page does not have all segments.
+            # At this rate, the first page does not contain all segments.
             page = await client.verify_segments(bytes_per_s=10_000, count=True)
             assert 1 <= page.segment_count < len(names) == page.segments_left
             return page.after, page.segment_count

@@ -6,8 +6,8 @@ together.  The keys have one hash tag, so that they are on one server of a clust
 
 Durability.  With ``appendonly yes`` and ``appendfsync always``, a server answers when
 its disk has the change; verify_durability() checks that.  With *replicas_min*, each put
-also waits until so many replicas have it in memory.  read() waits for that, too:
-somebody who finds an object after a failed put may then rely on it.
+also waits until so many replicas have it in memory.  read() waits for that, too,
+so a reader can rely on an object that it finds after a failed put.
 """
 
 from __future__ import annotations

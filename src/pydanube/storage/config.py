@@ -53,10 +53,9 @@ class ObjectJournalConfig(
     """How long a request to the store may take. After that its outcome is unknown, and
     the broker finds it out."""
     linger_ms: Annotated[float, Meta(ge=0, le=10_000)] = 50.0
-    """How long a batch waits for others that are stored in the same object. A batch
-    that arrives this time after the last object was begun is stored at once. So there
-    are at most 1000 / linger_ms requests per second, and more only if objects are
-    full."""
+    """How long a batch waits for other batches, which are stored in the same object. If
+    no object was begun for this time, a batch is stored at once. This limits requests
+    to 1000 / linger_ms per second, unless objects are full."""
     group_bytes_max: Annotated[int, Meta(ge=KIB, le=256 * MIB)] = 4 * MIB
     """The size from which an object is full. A batch is never divided."""
     in_flight_max: Annotated[int, Meta(ge=1, le=256)] = 8
@@ -94,7 +93,7 @@ class RedisJournalConfig(
     """How long a request to the server may take. After that its outcome is unknown, and
     the broker finds it out."""
     linger_ms: Annotated[float, Meta(ge=0, le=10_000)] = 0.0
-    """How long a batch waits for others that are stored with it."""
+    """How long a batch waits for other batches, which are stored with it."""
     replicas_min: Annotated[int, Meta(ge=0, le=100)] = 0
     """How many replicas must have a message before it is acknowledged, in addition to
     the server's disk."""
