@@ -1,79 +1,41 @@
 """Acknowledged messages survive a kill of the broker, once and in order."""
 
 import asyncio
-import json
 import random
-from collections import defaultdict
+from functools import partial
 
 import pytest
 
 import pydanube
 from pydanube.model.policy import FailurePolicy, PoisonPolicy
+from support.exactly_once import (
+    TOPICS,
+    check_exactly_once,
+    publish_during,
+    stored_messages,
+    until_published,
+)
 from support.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-TOPICS = ("/default/kill-a", "/default/kill-b")
-PRODUCERS = 4
 CONSUMED_BEFORE = 500
 
 
-async def publish(client, number, stop, acknowledged):
-    """Publish batches of all sizes until stopped; record every offset."""
-    topic = TOPICS[number % len(TOPICS)]
-    rng = random.Random(number)
-    sequence = 0
-    async with client.producer(topic, name=f"producer-{number}") as producer:
-        while not stop.is_set():
-            count = rng.choice([1, 1, 7, 300])
-            payloads = [
-                json.dumps([number, sequence + n]).encode() + bytes(50)
-                for n in range(count)
-            ]
-            if count == 1:
-                offsets = [(await producer.send(payloads[0])).offset]
-            elif count == 7:
-                pending = [producer.send_nowait(each) for each in payloads]
-                offsets = [(await each).offset for each in pending]
-            else:
-                offsets = list((await producer.send_batch(payloads)).offsets)
-            for payload, offset in zip(payloads, offsets, strict=True):
-                acknowledged[topic].append((offset, payload))
-            sequence += count
-
-
-async def kill_and_restart(broker, kills, stop):
+async def kill_and_restart(broker, kills, acknowledged):
     rng = random.Random(4711)
-    for _ in range(kills):
+    for number in range(kills):
+        await until_published(acknowledged, CONSUMED_BEFORE * number // kills)
         await asyncio.sleep(rng.uniform(0.1, 0.5))
         await asyncio.to_thread(broker.kill)
         await asyncio.to_thread(broker.start)
-    await asyncio.sleep(0.3)
-    stop.set()
-
-
-async def stored(client, topic):
-    return [
-        (message.offset, message.producer, message.payload)
-        async for batch in client.read(topic)
-        for message in batch
-    ]
+    await until_published(acknowledged, CONSUMED_BEFORE)
 
 
 @pytest.mark.parametrize(
     "kills", [3, pytest.param(10, marks=[pytest.mark.soak, pytest.mark.smoke])]
 )
 def test_kills_lose_and_add_no_messages(tmp_path, kills):
-    async def run(broker):
-        acknowledged = defaultdict(list)
-        stop = asyncio.Event()
-        async with pydanube.connect(broker.url) as client:
-            async with asyncio.TaskGroup() as tasks:
-                for number in range(PRODUCERS):
-                    tasks.create_task(publish(client, number, stop, acknowledged))
-                tasks.create_task(kill_and_restart(broker, kills, stop))
-            return acknowledged, {t: await stored(client, t) for t in TOPICS}
-
     # Small files, so that the journal rolls and segments are sealed in between.
     options = tmp_path / "broker.yaml"
     options.write_text(
@@ -81,21 +43,10 @@ def test_kills_lose_and_add_no_messages(tmp_path, kills):
         "journal: {file_bytes_max: 400000}}\n"
     )
     with BrokerProcess(tmp_path / "data", "--config", str(options)) as broker:
-        acknowledged, found = asyncio.run(run(broker))
+        disturb = partial(kill_and_restart, broker, kills)
+        acknowledged, found = asyncio.run(publish_during(broker.url, disturb))
 
-    for topic in TOPICS:
-        by_offset = {offset: payload for offset, _, payload in found[topic]}
-        assert [offset for offset, _, _ in found[topic]] == list(range(len(by_offset)))
-        for offset, payload in acknowledged[topic]:
-            assert by_offset[offset] == payload
-        sequences = defaultdict(list)
-        for _, producer, payload in found[topic]:
-            number, sequence = json.loads(payload[:-50])
-            assert producer == f"producer-{number}"
-            sequences[number].append(sequence)
-        for each in sequences.values():
-            assert each == list(range(len(each)))
-        assert len(acknowledged[topic]) == len(by_offset) > CONSUMED_BEFORE
+    check_exactly_once(acknowledged, found, more_than=CONSUMED_BEFORE)
 
 
 def test_cursor_survives_a_kill(tmp_path):
@@ -187,7 +138,7 @@ def test_failed_message_or_its_dead_letter_survives_a_kill(tmp_path):
             while True:
                 facts = await client.describe_subscription(topic, "s")
                 if not facts.parked and len(done_of(facts)) > 500:
-                    return facts, [m for *_, m in await stored(client, dead)]
+                    return facts, [m for *_, m in await stored_messages(client, dead)]
                 await asyncio.sleep(0.05)
 
     with BrokerProcess(tmp_path / "data") as broker:

@@ -7,14 +7,21 @@ import random
 import shutil
 import signal
 import time
-from collections import defaultdict
 from contextlib import suppress
+from functools import partial
 
 import httpx
 import pytest
 
 import pydanube
 from pydanube.aio.tasks import task_scope
+from support.exactly_once import (
+    TOPICS,
+    check_exactly_once,
+    publish_during,
+    stored_messages,
+    until_published,
+)
 from support.object_stores import S3Server
 from support.processes import BrokerProcess
 from support.redis_servers import DurableRedis
@@ -22,8 +29,7 @@ from support.tcp_proxy import Fault, tcp_proxy
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-TOPICS = ("/default/kill-a", "/default/kill-b")
-PRODUCERS = 4
+PUBLISHED_MIN = 100
 DEADLINE_S = 60
 
 
@@ -54,40 +60,13 @@ def settings(tmp_path, store, **journal):
     return str(path)
 
 
-async def publish(client, number, stop, acknowledged):
-    """Publish batches until stopped; record every offset."""
-    topic = TOPICS[number % len(TOPICS)]
-    rng = random.Random(number)
-    sequence = 0
-    async with client.producer(topic, name=f"producer-{number}") as producer:
-        while not stop.is_set():
-            count = rng.choice([1, 1, 7, 300])
-            payloads = [
-                json.dumps([number, sequence + n]).encode() + bytes(50)
-                for n in range(count)
-            ]
-            if count == 1:
-                offsets = [(await producer.send(payloads[0])).offset]
-            else:
-                offsets = list((await producer.send_batch(payloads)).offsets)
-            for payload, offset in zip(payloads, offsets, strict=True):
-                acknowledged[topic].append((offset, payload))
-            sequence += count
-
-
 async def start(broker):
     """Start a broker, which may be killed meanwhile."""
     with suppress(AssertionError):
         await asyncio.to_thread(broker.start)
 
 
-async def until_published(acknowledged, count):
-    """Wait for messages in each topic: only the publishers know when."""
-    while any(len(acknowledged[topic]) <= count for topic in TOPICS):  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
-
-
-async def lose_disks(broker, kills, stop, acknowledged):
+async def lose_disks(broker, kills, acknowledged):
     """Kill the broker again and again, and start it with a new data directory."""
     rng = random.Random(4711)
     for number in range(kills):
@@ -104,8 +83,7 @@ async def lose_disks(broker, kills, stop, acknowledged):
             broker.wait()
             lose_disk(broker, f"{number}-again")
         await asyncio.to_thread(broker.start)
-    await until_published(acknowledged, 100)
-    stop.set()
+    await until_published(acknowledged, PUBLISHED_MIN)
 
 
 def lose_disk(broker, number):
@@ -113,54 +91,20 @@ def lose_disk(broker, number):
     broker.data_dir = broker.data_dir.with_name(f"data-{number}")
 
 
-async def stored(client, topic):
-    return [
-        (message.offset, message.producer, message.payload)
-        async for batch in client.read(topic)
-        for message in batch
-    ]
-
-
 @pytest.mark.parametrize(
     "kills",
     [4, pytest.param(50, marks=[pytest.mark.soak, pytest.mark.timeout(1200)])],
 )
 def test_lost_disks_lose_and_add_no_messages(tmp_path, s3, kills):
-    async def run(broker):
-        acknowledged = defaultdict(list)
-        stop = asyncio.Event()
-        async with pydanube.connect(broker.url) as client:
-            async with asyncio.TaskGroup() as tasks:
-                for number in range(PRODUCERS):
-                    tasks.create_task(publish(client, number, stop, acknowledged))
-                tasks.create_task(lose_disks(broker, kills, stop, acknowledged))
-            return acknowledged, {t: await stored(client, t) for t in TOPICS}
-
     path = settings(tmp_path, s3.new_store())
     with BrokerProcess(tmp_path / "data", "--config", path) as broker:
-        acknowledged, found = asyncio.run(run(broker))
+        disturb = partial(lose_disks, broker, kills)
+        acknowledged, found = asyncio.run(publish_during(broker.url, disturb))
 
-    check_exactly_once(acknowledged, found)
-
-
-def check_exactly_once(acknowledged, found):
-    """Compare what was acknowledged with what is stored."""
-    for topic in TOPICS:
-        by_offset = {offset: payload for offset, _, payload in found[topic]}
-        assert [offset for offset, _, _ in found[topic]] == list(range(len(by_offset)))
-        for offset, payload in acknowledged[topic]:
-            assert by_offset[offset] == payload
-        sequences = defaultdict(list)
-        for _, producer, payload in found[topic]:
-            number, sequence = json.loads(payload[:-50])
-            assert producer == f"producer-{number}"
-            sequences[number].append(sequence)
-        for each in sequences.values():
-            assert each == list(range(len(each)))
-        assert len(acknowledged[topic]) == len(by_offset) > 100
+    check_exactly_once(acknowledged, found, more_than=PUBLISHED_MIN)
 
 
-async def lose_disk_and_server(broker, server, kills, stop, acknowledged):
+async def lose_disk_and_server(broker, server, kills, acknowledged):
     """Kill the broker or the Redis server, or both, again and again."""
     rng = random.Random(4711)
     for number in range(kills):
@@ -176,8 +120,7 @@ async def lose_disk_and_server(broker, server, kills, stop, acknowledged):
             await asyncio.to_thread(server.start)
         if number % 3 != 1:
             await asyncio.to_thread(broker.start)
-    await until_published(acknowledged, 100)
-    stop.set()
+    await until_published(acknowledged, PUBLISHED_MIN)
 
 
 @pytest.mark.parametrize(
@@ -185,18 +128,6 @@ async def lose_disk_and_server(broker, server, kills, stop, acknowledged):
     [3, pytest.param(30, marks=[pytest.mark.soak, pytest.mark.timeout(1200)])],
 )
 def test_killed_redis_server_loses_no_messages(tmp_path, kills):
-    async def run(broker, server):
-        acknowledged = defaultdict(list)
-        stop = asyncio.Event()
-        async with pydanube.connect(broker.url) as client:
-            async with asyncio.TaskGroup() as tasks:
-                for number in range(PRODUCERS):
-                    tasks.create_task(publish(client, number, stop, acknowledged))
-                tasks.create_task(
-                    lose_disk_and_server(broker, server, kills, stop, acknowledged)
-                )
-            return acknowledged, {t: await stored(client, t) for t in TOPICS}
-
     (tmp_path / "redis").mkdir()
     with DurableRedis(tmp_path / "redis") as server:
         path = tmp_path / "broker.yaml"
@@ -210,8 +141,9 @@ def test_killed_redis_server_loses_no_messages(tmp_path, kills):
         metadata = {"path": str(tmp_path / "metadata.sqlite")}
         path.write_text(json.dumps({"metadata": metadata, "storage": storage}))
         with BrokerProcess(tmp_path / "data", "--config", str(path)) as broker:
-            acknowledged, found = asyncio.run(run(broker, server))
-    check_exactly_once(acknowledged, found)
+            disturb = partial(lose_disk_and_server, broker, server, kills)
+            acknowledged, found = asyncio.run(publish_during(broker.url, disturb))
+    check_exactly_once(acknowledged, found, more_than=PUBLISHED_MIN)
 
 
 async def until(condition, what):
@@ -237,7 +169,7 @@ async def publish_one(url, payload):
 
 async def payloads(url):
     async with pydanube.connect(url) as client:
-        return [payload for _, _, payload in await stored(client, TOPICS[0])]
+        return [payload for _, _, payload in await stored_messages(client, TOPICS[0])]
 
 
 @pytest.mark.parametrize("is_idle", [False, True])
