@@ -82,7 +82,10 @@ def publish(client, topic, first, count=1000, **options):
 
 
 def test_history_and_tail_are_exported_once(client, broker_url, topic, table):
-    for first in range(0, COUNT, 1000):
+    publish(client, topic, 0)
+    # A round ends with a segment.
+    _wait_until_sealed(client, topic)
+    for first in range(1000, COUNT, 1000):
         publish(client, topic, first)
     one = exporter(broker_url, topic, table, round_bytes_max=1, task_bytes_max=1000)
     plan = one.plan()

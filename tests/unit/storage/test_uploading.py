@@ -277,8 +277,9 @@ async def test_segment_that_retention_drops_during_its_upload_is_deleted(world):
         await until(lambda: world.remote.waiting == 2)
         await storage.sealer.apply_retention(log)
         world.remote.gate.set()
+        await uploaded(storage)
         await until(lambda: list(world.remote.stored) == [kept.object_name])
-        assert storage.uploader.objects.remote_deletions == {}
+        await until(lambda: not storage.uploader.objects.remote_deletions)
     assert dropped.object_name not in world.objects.stored
     assert await is_recorded(world) == [True]
 
