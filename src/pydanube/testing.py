@@ -24,7 +24,7 @@ from pydanube.servers.native.in_process import dial_in_process
 from pydanube.servers.native.server import NativeServer, open_native_server
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.files import MemoryFiles
-from pydanube.storage.storage import open_storage
+from pydanube.storage.storage_opening import open_storage
 from pydanube.wire.native.frames import batch_bytes_max
 
 

@@ -25,7 +25,7 @@ from pydanube.model.policy import Durability, TopicPolicy
 from pydanube.model.staging import StagedPart
 from pydanube.objects.memory import MemoryObjects
 from pydanube.storage.config import JournalConfig, StorageConfig
-from pydanube.storage.storage import open_storage
+from pydanube.storage.storage_opening import open_storage
 from support.brokers import A_NOW_US
 from support.memory_store import MemoryStore
 from support.recording_files import RecordingFiles

@@ -19,7 +19,7 @@ from pydanube.objects.memory import MemoryObjects
 from pydanube.servers.native.connection import NativeConnection
 from pydanube.servers.native.server import NativeServer, open_native_server
 from pydanube.storage.journal import open_journal
-from pydanube.storage.storage import open_storage
+from pydanube.storage.storage_opening import open_storage
 from pydanube.storage.tiered_objects import TieredObjects
 from simulation.disk import MachineDisk, PowerCut
 from simulation.loop import HOST, Host

@@ -14,7 +14,7 @@ from pydanube.objects.memory import MemoryObjects
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.files import MemoryFiles
 from pydanube.storage.journal import open_journal
-from pydanube.storage.storage import open_storage
+from pydanube.storage.storage_opening import open_storage
 from support.memory_store import MemoryStore
 
 A_TOPIC = TopicName.parse("/default/orders")

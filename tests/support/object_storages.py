@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pydanube.objects.memory import MemoryObjects
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.files import MemoryFiles
-from pydanube.storage.storage import open_storage
+from pydanube.storage.storage_opening import open_storage
 from pydanube.storage.tiered_objects import TieredObjects
 from support.object_journals import MemorySessions, object_journal
 from support.storages import FlakyObjects

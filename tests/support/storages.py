@@ -12,7 +12,7 @@ from pydanube.model.policy import KEEP_ALL, TopicPolicy
 from pydanube.objects.memory import MemoryObjects
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.files import MemoryFiles
-from pydanube.storage.storage import open_storage
+from pydanube.storage.storage_opening import open_storage
 from support.batches import frame_of
 from support.manifests import MemoryManifest
 

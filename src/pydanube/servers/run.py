@@ -52,7 +52,8 @@ from pydanube.servers.native.server import open_native_server
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.files import DirectoryFiles
 from pydanube.storage.reserve import Reserve, ReserveFile
-from pydanube.storage.storage import Storage, open_storage
+from pydanube.storage.storage import Storage
+from pydanube.storage.storage_opening import open_storage
 from pydanube.storage.tiered_objects import TieredObjects, open_remote
 from pydanube.wire.native.frames import batch_bytes_max
 

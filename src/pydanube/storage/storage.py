@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from concurrent.futures import Executor
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 
 from pydanube.aio.futures import Done, completion
-from pydanube.aio.tasks import task_scope
 from pydanube.model.descriptions import StorageDescription
 from pydanube.model.errors import (
     BrokerError,
@@ -29,32 +26,28 @@ from pydanube.model.ids import Epoch, Offset, TopicId
 from pydanube.model.policy import KEEP_ALL, Retention, TopicPolicy
 from pydanube.model.segments import SegmentEntry
 from pydanube.objects.addresses import public_options
-from pydanube.objects.store import Objects, wall_clock_us
+from pydanube.objects.store import Objects
 from pydanube.storage.config import StorageConfig
-from pydanube.storage.files import Files
-from pydanube.storage.journal import Journal, open_journal
-from pydanube.storage.manifest import HoldableManifest, Manifest
-from pydanube.storage.range_cache import RangeCache
-from pydanube.storage.remote_segments import RemoteSegments
+from pydanube.storage.journal import Journal
+from pydanube.storage.manifest import HoldableManifest
 from pydanube.storage.replacement import (
     REPLACED_MAX,
     Replacement,
     plan_replacement,
     verify_replacement,
 )
-from pydanube.storage.reserve import Reserve
 from pydanube.storage.retention import plan_drops
 from pydanube.storage.sealing import Sealer, pressure_bytes
-from pydanube.storage.segment_cache import SegmentCache, open_segment_cache
+from pydanube.storage.segment_cache import SegmentCache
 from pydanube.storage.segment_pages import SegmentPages
 from pydanube.storage.segments import topic_id_of
 from pydanube.storage.state import TopicState
 from pydanube.storage.store_copying import StoreCopying
 from pydanube.storage.tiered_objects import TieredObjects
 from pydanube.storage.topic_log import TailMemory, TopicLog
+from pydanube.storage.unsealed import find_unsealed
 from pydanube.storage.uploading import Uploader
 from pydanube.storage.verification import Verification
-from pydanube.wire.batches import BatchFrame
 from pydanube.wire.buffer import Buffer
 from pydanube.wire.files.journal_format import (
     CursorSaved,
@@ -73,16 +66,10 @@ log = logging.getLogger(__name__)
 PROBLEMS_MAX = 10
 """The most topics named among the problems of storage."""
 
-REMOTE_READS_MAX = 16
-"""How many ranges of remote segments are requested at the same time."""
-
-# One for the row group that a reader waits for, one for reading ahead.
-_READ_THREADS = 2
-
 
 class Storage:
     """
-    The logs of all topics of a broker; see open_storage().
+    The logs of all topics of a broker; see ``open_storage``.
 
     Threads: It belongs to one event loop.
     """
@@ -175,7 +162,13 @@ class Storage:
         assert topic_id not in self.logs, f"topic {topic_id} is open already"
         recorded = await self._manifest.load(topic_id)
         segments = await self._without_lost(recorded)
-        frames, sealed_offset, end_offset = self._find_unsealed(topic_id, segments)
+        frames, sealed_offset, end_offset = find_unsealed(
+            topic_id,
+            segments,
+            self.find_state(topic_id),
+            self.journal.recovered.get(topic_id, ()),
+            journal_begin=self.journal.first_name,
+        )
         await self._check_objects(topic_id, str(name), recorded, end_offset)
         lost = recorded[len(segments) :]
         if lost:
@@ -244,32 +237,6 @@ class Storage:
             if await self._objects.stat(segment.object_name) is None:
                 return segments[:at]
         return segments
-
-    def _find_unsealed(
-        self, topic_id: TopicId, segments: tuple[SegmentEntry, ...]
-    ) -> tuple[list[BatchFrame], Offset, Offset]:
-        """Return the frames that are not in *segments*, and sealed and end offset."""
-        sealed_offset = end_offset = segments[-1].end if segments else 0
-        state = self.find_state(topic_id)
-        if state is not None:
-            # The manifest is ahead if a crash came before the journal's entry; the
-            # journal is ahead if retention has dropped segments.
-            sealed_offset = max(sealed_offset, state.sealed_offset)
-            end_offset = max(end_offset, state.end_offset)
-        frames = [
-            # A segment of another broker may end inside one of our batches.
-            frame if frame.base >= sealed_offset else frame.slice(sealed_offset, end)
-            for frame in self.journal.recovered.get(topic_id, ())
-            if (end := frame.end) > sealed_offset
-        ]
-        begin = frames[0].base if frames else end_offset
-        if begin > sealed_offset:
-            raise CorruptJournal(
-                f"topic {topic_id}: messages {sealed_offset} to {begin} are neither in "
-                f"the journal, which begins with {self.journal.first_name}, nor in a "
-                "segment"
-            )
-        return frames, Offset(sealed_offset), Offset(end_offset)
 
     async def _check_objects(
         self,
@@ -718,93 +685,3 @@ def _is_of_topic(objects: Objects, topic_id: TopicId, name: str) -> bool:
 
 def _iso_time(time_us: int) -> str:
     return datetime.fromtimestamp(time_us // 1_000_000, UTC).isoformat()
-
-
-@asynccontextmanager
-async def _open_cache(
-    config: StorageConfig, objects: Objects, path: Path | None, read_threads: Executor
-) -> AsyncIterator[SegmentCache]:
-    """Open the cache of segments; *path* is the directory of its part on the disk."""
-    remote, ranges = None, None
-    with ThreadPoolExecutor(1, thread_name_prefix="range cache") as thread:
-        if isinstance(objects, TieredObjects):
-            bytes_max = config.remote.read_cache_bytes_max
-            if path is not None and bytes_max:
-                ranges = RangeCache(path, thread, bytes_max=bytes_max)
-                await ranges.open()
-            remote = RemoteSegments(
-                objects.remote,
-                is_local=objects.is_local,
-                cache=ranges,
-                requests_max=REMOTE_READS_MAX,
-            )
-            objects = objects.local
-        async with open_segment_cache(
-            objects,
-            read_threads,
-            frame_bytes=config.frame_bytes,
-            bytes_max=config.cache_bytes_max,
-            remote=remote,
-        ) as cache:
-            yield cache
-
-
-@asynccontextmanager
-async def open_storage(
-    config: StorageConfig,
-    *,
-    files: Files,
-    objects: Objects,
-    manifest: Manifest,
-    clock: Callable[[], float] = time.monotonic,
-    wall_clock: Callable[[], int] = wall_clock_us,
-    reserve: Reserve | None = None,
-    claim_remote: Callable[[bool], Awaitable[None]] | None = None,
-    cache_path: Path | None = None,
-    new_journal: Callable[..., AbstractAsyncContextManager[Journal]] = open_journal,
-) -> AsyncIterator[Storage]:
-    """
-    Recover and open the storage over *files*, and seal topics while it is open.
-
-    *reserve* is released when the disk is full; by default there is none.
-    *wall_clock* returns microseconds since 1970, UTC; *new_journal* opens the journal
-    in *files*.
-
-    With *claim_remote*, segments are uploaded to the remote store of *objects* while
-    the storage is open.  Before the first upload, it raises if the store is not this
-    cluster's; its argument says whether segments were uploaded before.  What is read
-    from the remote store is cached in the directory *cache_path*, if it is given.
-
-    When the context ends, everything that was appended is committed; unsealed messages
-    stay in the journal.  An error of the body is raised unchanged.
-
-    Raises:
-        CorruptJournal: There is damage that a crash cannot explain.
-        OSError: The files cannot be read or written.
-    """
-    with (
-        ThreadPoolExecutor(1, thread_name_prefix="seal") as seal_thread,
-        ThreadPoolExecutor(
-            _READ_THREADS, thread_name_prefix="segments"
-        ) as read_threads,
-    ):
-        async with (
-            _open_cache(config, objects, cache_path, read_threads) as cache,
-            new_journal(files, config.journal, reserve=reserve, clock=clock) as journal,
-        ):
-            storage = Storage(
-                config,
-                journal,
-                objects,
-                HoldableManifest(manifest),
-                cache=cache,
-                seal_thread=seal_thread,
-                claim_remote=claim_remote,
-                clock=clock,
-                wall_clock=wall_clock,
-            )
-            async with task_scope() as tasks:
-                tasks.run(storage.sealer.run(), "seal topics")
-                if storage.uploader is not None:
-                    tasks.run(storage.uploader.run(), "upload segments")
-                yield storage

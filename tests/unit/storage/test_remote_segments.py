@@ -11,7 +11,7 @@ import pytest
 from pydanube.model.errors import CorruptSegment, ObjectsUnavailable
 from pydanube.storage.range_cache import RangeCache
 from pydanube.storage.segment_cache import AHEAD_KEEP_S, AHEAD_SHARE
-from pydanube.storage.storage import REMOTE_READS_MAX
+from pydanube.storage.storage_opening import REMOTE_READS_MAX
 from pydanube.wire.files.segment_ranges import WHOLE_BYTES_MAX
 from support.batches import A_TIME, offsets_of, payloads_of
 from support.corrupt_objects import forget_segments, retry_reads_now
