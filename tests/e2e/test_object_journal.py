@@ -7,7 +7,6 @@ import random
 import shutil
 import signal
 import time
-from contextlib import suppress
 from functools import partial
 
 import httpx
@@ -60,12 +59,6 @@ def settings(tmp_path, store, **journal):
     return str(path)
 
 
-async def start(broker):
-    """Start a broker, which may be killed meanwhile."""
-    with suppress(AssertionError):
-        await asyncio.to_thread(broker.start)
-
-
 async def lose_disks(broker, kills, acknowledged):
     """Kill the broker again and again, and start it with a new data directory."""
     rng = random.Random(4711)
@@ -76,11 +69,9 @@ async def lose_disks(broker, kills, acknowledged):
         lose_disk(broker, number)
         if rng.random() < 0.3:
             # The next one is killed while it starts.
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(start(broker))
-                await asyncio.sleep(rng.uniform(0.2, 0.8))
-                os.kill(broker.pid, signal.SIGKILL)
-            broker.wait()
+            broker.spawn()
+            await asyncio.sleep(rng.uniform(0.2, 0.8))
+            await asyncio.to_thread(broker.kill)
             lose_disk(broker, f"{number}-again")
         await asyncio.to_thread(broker.start)
     await until_published(acknowledged, PUBLISHED_MIN)

@@ -56,6 +56,24 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Start, on the ports of the last time, and wait until it is ready."""
+        self.spawn()
+        assert self._process is not None
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if found := re.search(r"danube://127\.0\.0\.1:(\d+)", line):
+                self.stream_port = int(found[1])
+            if found := re.search(r"grpc +http://127\.0\.0\.1:(\d+)", line):
+                self.grpc_port = int(found[1])
+            if found := re.search(r"admin +http://127\.0\.0\.1:(\d+)", line):
+                self.admin_port = int(found[1])
+            if found := re.search(r"http +(http://127\.0\.0\.1:\d+)", line):
+                self.http_url = found[1]
+                # Of the lines, it is the last one with an address.
+                return
+        raise AssertionError(f"the broker ended with {self.wait()}")
+
+    def spawn(self) -> None:
+        """Start, on the ports of the last time, without waiting."""
         assert self._process is None
         with nullcontext() if self.log_file is None else self.log_file.open("a") as log:
             self._process = subprocess.Popen(
@@ -75,19 +93,6 @@ class BrokerProcess:
                     if not name.startswith("DANUBE_")
                 },
             )
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if found := re.search(r"danube://127\.0\.0\.1:(\d+)", line):
-                self.stream_port = int(found[1])
-            if found := re.search(r"grpc +http://127\.0\.0\.1:(\d+)", line):
-                self.grpc_port = int(found[1])
-            if found := re.search(r"admin +http://127\.0\.0\.1:(\d+)", line):
-                self.admin_port = int(found[1])
-            if found := re.search(r"http +(http://127\.0\.0\.1:\d+)", line):
-                self.http_url = found[1]
-                # Of the lines, it is the last one with an address.
-                return
-        raise AssertionError(f"the broker ended with {self.wait()}")
 
     def kill(self) -> None:
         """End it as a crash would."""
