@@ -34,10 +34,45 @@ class TaskScope:
         task.add_done_callback(self._running.pop)
         return task
 
+    def start(
+        self, work: Coroutine[Any, Any, T], name: str | None = None
+    ) -> asyncio.Future[T]:
+        """
+        Run *work* until the scope ends; the future has its outcome.
+
+        Nobody needs to await the future.
+
+        Cancellation: Cancelling the future cancels the work.
+        """
+        outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        task = self.run(_complete(outcome, work), name)
+        outcome.add_done_callback(lambda _: _end(task, outcome))
+        task.add_done_callback(lambda _: outcome.cancel())
+        return outcome
+
     def cancel(self) -> None:
         """Cancel all tasks."""
         for task in list(self._running):
             task.cancel()
+
+
+async def _complete(outcome: asyncio.Future[T], work: Coroutine[Any, Any, T]) -> None:
+    try:
+        result = await work
+    except Exception as error:  # noqa: BLE001  # Those who wait for it get it.
+        if not outcome.done():
+            outcome.set_exception(error)
+    else:
+        if not outcome.done():
+            outcome.set_result(result)
+
+
+def _end(task: asyncio.Task[None], outcome: asyncio.Future[Any]) -> None:
+    if outcome.cancelled():
+        task.cancel()
+    else:
+        # Retrieved, so that nobody needs to.
+        outcome.exception()
 
 
 @asynccontextmanager

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import NamedTuple
 
 from pydanube.client.messages import MessageBatch, ReceivedBatch
 from pydanube.client.topics import TopicRequests
@@ -17,6 +20,13 @@ FETCH_BYTES_MAX = 4 * 1024 * 1024
 FETCH_WAIT_S = 10.0
 
 
+class _Fetched(NamedTuple):
+    """The answer to one request."""
+
+    frames: list[BatchFrame]
+    next_offset: int
+
+
 async def read(
     client: TopicRequests,
     topic: str,
@@ -26,7 +36,12 @@ async def read(
     follow: bool,
     decoding: ValueDecoding,
 ) -> AsyncIterator[MessageBatch]:
-    """Read the messages ``start … end`` of *topic*; see ``Client.read``."""
+    """
+    Read the messages ``start … end`` of *topic*; see ``Client.read``.
+
+    Bounds: It holds two answers of about ``FETCH_BYTES_MAX`` bytes: one that is
+        iterated, and the next one.
+    """
     position = to_position(start)
     names = await client.existing_partitions(topic)
     is_of_one = follow or end is not None or isinstance(position, int)
@@ -36,14 +51,16 @@ async def read(
             f"one of them, for example {names[0]}"
         )
     for name in names:
-        async for batch in _read_one(client, name, position, end, follow=follow):
-            await decoding.load_decoder(batch)
-            yield MessageBatch(name, [(batch, 0, batch.count)])
+        batches = _read_one(client, name, position, end, follow=follow)
+        async with aclosing(batches):
+            async for batch in batches:
+                await decoding.load_decoder(batch)
+                yield MessageBatch(name, [(batch, 0, batch.count)])
 
 
 async def _read_one(
     client: TopicRequests, topic: str, start: Position, end: int | None, *, follow: bool
-) -> AsyncIterator[ReceivedBatch]:
+) -> AsyncGenerator[ReceivedBatch]:
     offset, time = 0, None
     if isinstance(start, int):
         offset = start
@@ -57,19 +74,43 @@ async def _read_one(
         if not follow:
             # Offsets beyond the present end do not exist yet.
             end = facts.end_offset if end is None else min(end, facts.end_offset)
-    while end is None or offset < end:
-        frames: list[BatchFrame] = []
-        answer = await client.request(
-            pb.Fetch(
-                topic=topic,
-                base_offset=offset,
-                end_offset=end or 0,
-                bytes_max=FETCH_BYTES_MAX,
-                wait_s=FETCH_WAIT_S if follow else 0,
-                publish_time=time,
-            ),
-            on_batch=frames.append,
+
+    def fetch() -> asyncio.Future[_Fetched] | None:
+        if end is not None and offset >= end:
+            return None
+        request = pb.Fetch(
+            topic=topic,
+            base_offset=offset,
+            end_offset=end or 0,
+            bytes_max=FETCH_BYTES_MAX,
+            wait_s=FETCH_WAIT_S if follow else 0,
+            publish_time=time,
         )
-        for frame in frames:
-            yield ReceivedBatch(frame, topic, 1)
-        offset, time = answer.next_offset, None
+        return client.tasks.start(_fetch(client, request), f"read {topic}")
+
+    fetching, is_sequential = fetch(), False
+    try:
+        while fetching is not None:
+            fetched = await fetching
+            offset, time = fetched.next_offset, None
+            # Those who want more than one answer probably want the next one, too.
+            fetching = fetch() if is_sequential else None
+            for frame in fetched.frames:
+                yield ReceivedBatch(frame, topic, 1)
+            fetching, is_sequential = fetching or fetch(), True
+    finally:
+        if fetching is not None:
+            fetching.cancel()
+
+
+async def _fetch(client: TopicRequests, request: pb.Fetch) -> _Fetched:
+    frames: list[BatchFrame] = []
+
+    def on_batch(frame: BatchFrame) -> None:
+        if frames and frame.base < frames[-1].end:
+            # The connection broke, and the request was repeated.
+            frames.clear()
+        frames.append(frame)
+
+    answer = await client.request(request, on_batch=on_batch)
+    return _Fetched(frames, answer.next_offset)

@@ -18,7 +18,6 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import (
     AsyncIterator,
-    Awaitable,
     Callable,
     Coroutine,
     Iterable,
@@ -105,7 +104,7 @@ class _OpenSegment:
     whole: Buffer | None = None
 
 
-_Load = Callable[[_Key], Awaitable[_Cached]]
+_Load = Callable[[_Key], Coroutine[Any, Any, _Cached]]
 
 
 class SegmentCache:
@@ -251,16 +250,10 @@ class SegmentCache:
         loading = self._loading.get(key)
         if loading is not None:
             return loading
-        loading = asyncio.get_running_loop().create_future()
+        loading = self._tasks.start(load(key), "read a segment")
         self._loading[key] = loading
         loading.add_done_callback(partial(self._on_loaded, key))
-        self._run(loading, partial(load, key))
         return loading
-
-    def _run(self, future: asyncio.Future[T], work: Callable[[], Awaitable[T]]) -> None:
-        """Complete *future* with the outcome of *work*, even if it is cancelled."""
-        task = self._tasks.run(_complete(future, work), "read a segment")
-        task.add_done_callback(lambda _: future.cancel())
 
     def _on_loaded(self, key: _Key, loading: asyncio.Future[_Cached]) -> None:
         del self._loading[key]
@@ -516,13 +509,11 @@ class SegmentCache:
         size = span[1] - span[0]
         if not self._make_room_ahead(size):
             return False
-        loop = asyncio.get_running_loop()
-        fetching: asyncio.Future[Fetched] = loop.create_future()
+        fetching = self._tasks.start(self.remote.fetch(entry, span), "read ahead")
         self._ahead[key] = _Ahead(fetching, size, depth)
         self.ahead_bytes += size
         self._shrink()
         fetching.add_done_callback(partial(self._on_fetched, key))
-        self._run(fetching, partial(self.remote.fetch, entry, span))
         return True
 
     def _make_room_ahead(self, size: int) -> bool:
@@ -553,19 +544,6 @@ class SegmentCache:
         if fetching.cancelled() or fetching.exception() is not None:
             # A reader that needs it requests it again, and gets the error.
             self._take_ahead(key)
-
-
-async def _complete(
-    future: asyncio.Future[T], work: Callable[[], Awaitable[T]]
-) -> None:
-    try:
-        result = await work()
-    except Exception as error:  # noqa: BLE001  # Those who wait for it get it.
-        if not future.done():
-            future.set_exception(error)
-    else:
-        if not future.done():
-            future.set_result(result)
 
 
 def _base_of(frame: BatchFrame) -> int:

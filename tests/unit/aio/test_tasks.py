@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 import pydanube
-from pydanube.aio.tasks import gather, run_all
+from pydanube.aio.tasks import gather, run_all, task_scope
 
 
 async def give(value, failure=None):
@@ -83,3 +83,32 @@ async def test_all_done_finishes_all_before_it_raises():
     with pytest.raises(pydanube.TopicNotFound):
         await run_all([give(None, pydanube.TopicNotFound("gone")), slow()])
     assert done == [True]
+
+
+async def test_started_work_gives_its_result_or_its_failure():
+    async with task_scope() as tasks:
+        assert await tasks.start(give(1)) == 1
+        with pytest.raises(pydanube.TopicNotFound):
+            await tasks.start(give(1, pydanube.TopicNotFound("gone")))
+        # Nobody awaits it, and nothing complains.
+        tasks.start(give(1, pydanube.TopicNotFound("gone")))
+        await asyncio.sleep(0.001)
+
+
+async def test_started_work_ends_with_its_future_and_with_the_scope():
+    async def forever():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+            one_ended.set()
+
+    ended, one_ended = [], asyncio.Event()
+    async with task_scope() as tasks:
+        first, second = tasks.start(forever()), tasks.start(forever())
+        await asyncio.sleep(0)
+        first.cancel()
+        async with asyncio.timeout(10):
+            await one_ended.wait()
+    assert ended == [True, True]
+    assert second.cancelled()

@@ -5,7 +5,10 @@ import pyarrow as pa
 import pytest
 
 import pydanube
+from pydanube.client.client import Client
 from pydanube.client.messages import ARROW_SCHEMA
+from pydanube.servers.native.in_process import dial_in_process
+from pydanube.wire.pb import stream_pb2 as pb
 from support.corrupt_objects import seal_and_damage
 from support.running import TOPIC, published
 
@@ -88,3 +91,64 @@ async def test_corrupt_segment_is_an_error_that_names_it(broker, client):
         [batch async for batch in client.read(TOPIC)]
     batches = [batch async for batch in client.read(TOPIC, start=2)]
     assert [each for batch in batches for each in batch.payloads] == [b"c"]
+
+
+class NotingClient(Client):
+    """Notes the requests for messages, and can repeat them as after a lost answer."""
+
+    def __init__(self, broker, *, repeats=False):
+        super().__init__(dial_in_process(broker.server), url="danube://in-process")
+        self.fetched = []
+        self.cancelled = asyncio.Event()
+        self._repeats = repeats
+
+    async def request(self, message, *, on_batch=None):
+        if isinstance(message, pb.Fetch):
+            self.fetched.append(message.base_offset)
+            if self._repeats:
+                await super().request(message, on_batch=on_batch)
+        try:
+            return await super().request(message, on_batch=on_batch)
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+
+
+async def published_in_mebibytes(client, count):
+    async with client.producer(TOPIC) as producer:
+        for _ in range(count):
+            await producer.send_batch([bytes(512 * 1024)] * 2)
+
+
+async def test_reader_requests_more_while_the_second_answer_is_iterated(client, broker):
+    await published_in_mebibytes(client, 17)
+    async with NotingClient(broker).opened() as noting:
+        batches = noting.read(TOPIC)
+        read = [await anext(batches)]
+        assert noting.fetched == [0]
+        while read[-1].offsets[0] < 8:
+            read.append(await anext(batches))
+        await asyncio.sleep(0)
+        assert noting.fetched == [0, 8, 16]
+        read += [batch async for batch in batches]
+        assert noting.fetched == [0, 8, 16, 24, 32]
+    assert [o for batch in read for o in batch.offsets] == list(range(34))
+
+
+async def test_reader_that_stops_cancels_the_request_that_is_ahead(client, broker):
+    await published_in_mebibytes(client, 17)
+    async with NotingClient(broker).opened() as noting:
+        batches = noting.read(TOPIC)
+        while (await anext(batches)).offsets[0] < 8:
+            pass
+        await batches.aclose()
+        async with asyncio.timeout(10):
+            await noting.cancelled.wait()
+    assert noting.fetched == [0, 8, 16]
+
+
+async def test_messages_of_a_repeated_request_are_read_once(client, broker):
+    await published_in_mebibytes(client, 6)
+    async with NotingClient(broker, repeats=True).opened() as noting:
+        read = [o async for batch in noting.read(TOPIC) for o in batch.offsets]
+    assert read == list(range(12))
