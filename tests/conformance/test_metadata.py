@@ -18,7 +18,7 @@ from pydanube.metadata.store import (
     Put,
     Unchanged,
 )
-from pydanube.model.errors import Corrupt, RevisionConflict
+from pydanube.model.errors import Corrupt, RevisionConflict, SessionLost
 from support.memory_store import MemoryStore
 
 if TYPE_CHECKING:
@@ -226,6 +226,137 @@ async def test_all_stores_behave_the_same(
         async with opener(directory) as store:
             played.append(await play(store))
     assert all(each == played[0] for each in played)
+
+
+# Sessions.
+
+
+async def test_keys_of_a_session_are_deleted_at_its_end(store: MetadataStore) -> None:
+    async with store.open_session(10.0) as session:
+        await store.transaction(
+            [Unchanged(ONE, ABSENT)], [Put(ONE, 1, session), Put(TWO, 2)]
+        )
+        assert (await store.get(ONE)).value == 1
+        before = await store.revision()
+        assert not session.is_lost
+    assert await store.get(ONE) is None
+    assert (await store.get(TWO)).value == 2
+    assert await store.revision() == before + 1
+
+
+async def test_a_later_put_decides_the_session_of_a_key(store: MetadataStore) -> None:
+    async with store.open_session(10.0) as first:
+        async with store.open_session(10.0) as second:
+            await store.transaction([], [Put(ONE, 1, second), Put(TWO, 2, second)])
+            await store.put(ONE, 3)
+            await store.transaction([], [Put(TWO, 4, first)])
+        assert [each.value for _, each in await store.scan(THINGS)] == [3, 4]
+    assert [each.value for _, each in await store.scan(THINGS)] == [3]
+
+
+async def test_a_deleted_key_leaves_its_session(store: MetadataStore) -> None:
+    async with store.open_session(10.0) as session:
+        await store.transaction([], [Put(ONE, 1, session)])
+        await store.delete(ONE)
+        await store.put(ONE, 2)
+    assert (await store.get(ONE)).value == 2
+
+
+async def test_a_closed_session_is_lost_and_holds_nothing_more(
+    store: MetadataStore,
+) -> None:
+    async with store.open_session(10.0) as session:
+        pass
+    assert session.lost.is_set()
+    with pytest.raises(SessionLost, match="keepalives"):
+        await store.transaction([], [Put(ONE, 1), Put(TWO, 2, session)])
+    assert await store.scan(THINGS) == []
+
+
+async def test_the_end_of_a_session_is_a_change(store: MetadataStore) -> None:
+    async with store.watch(THINGS) as watch:
+        assert (await anext(watch)).values == {}
+        async with store.open_session(10.0) as session:
+            await store.transaction([], [Put(ONE, 1, session), Put(TWO, 2, session)])
+            assert (await anext(watch)).values.keys() == {ONE.path, TWO.path}
+        ended = await anext(watch)
+    assert ended.values == {ONE.path: None, TWO.path: None}
+    assert ended.revision == await store.revision()
+
+
+# Watches.
+
+
+async def test_a_watch_begins_with_all_values(store: MetadataStore) -> None:
+    await store.put(ONE, 1)
+    await store.put(OTHER, 9)
+    await store.put(TWO, 2)
+    await store.delete(TWO)
+    async with store.watch(THINGS) as watch:
+        first = await anext(watch)
+    assert first.values == {ONE.path: await store.get(ONE)}
+    assert first.revision == await store.revision()
+
+
+async def test_a_watch_reports_a_transaction_at_once(store: MetadataStore) -> None:
+    await store.put(ONE, 1)
+    async with store.watch(THINGS) as watch:
+        await anext(watch)
+        revision = await store.transaction(
+            [], [Delete(ONE), Put(TWO, 2), Put(OTHER, 9)]
+        )
+        changes = await anext(watch)
+    assert changes.revision == revision
+    assert changes.values == {ONE.path: None, TWO.path: await store.get(TWO)}
+
+
+async def test_a_watch_reports_nothing_of_other_paths(store: MetadataStore) -> None:
+    async with store.watch(THINGS) as watch:
+        await anext(watch)
+        await store.put(OTHER, 9)
+        revision = await store.put(ONE, 1)
+        changes = await anext(watch)
+    assert (changes.revision, list(changes.values)) == (revision, [ONE.path])
+
+
+async def test_a_late_reader_of_a_watch_gets_the_newest_values(
+    store: MetadataStore,
+) -> None:
+    async with store.watch(THINGS) as watch:
+        await anext(watch)
+        for value in range(20):
+            last = await store.put(ONE, value)
+            await store.put(TWO, value)
+        await store.delete(TWO)
+        last = await store.revision()
+        seen, revisions = {}, []
+        while not revisions or revisions[-1] < last:
+            changes = await anext(watch)
+            seen |= changes.values
+            revisions.append(changes.revision)
+    assert revisions == sorted(revisions)
+    assert (seen[ONE.path].value, seen[TWO.path]) == (19, None)
+
+
+async def test_a_watched_value_of_another_type_is_corrupt(store: MetadataStore) -> None:
+    async with store.watch(THINGS) as watch:
+        await anext(watch)
+        await store.put(key_of(ONE.path, str), "one")
+        with pytest.raises(Corrupt, match="invalid int"):
+            await anext(watch)
+
+
+async def test_several_watches_are_independent(store: MetadataStore) -> None:
+    async with store.watch(THINGS) as one, store.watch(THINGS.within("deep")) as deep:
+        await anext(one)
+        await anext(deep)
+        await store.put(ONE, 1)
+        await store.put(THINGS.key("deep/er"), 2)
+        assert list((await anext(deep)).values) == ["/things/deep/er"]
+        found = dict((await anext(one)).values)
+        while len(found) < 2:
+            found |= (await anext(one)).values
+    assert found.keys() == {ONE.path, "/things/deep/er"}
 
 
 async def test_scan_in_pages_finds_every_path_once(store: MetadataStore) -> None:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from pydanube.metadata.sessions import Session
 from pydanube.metadata.store import (
+    Changes,
     Comparison,
     MetadataStore,
     Operation,
+    RawChanges,
     Revision,
     Stored,
     check,
     encode_changes,
+    sessions_of,
 )
+from pydanube.metadata.watches import LocalWatches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 
 class MemoryStore(MetadataStore):
@@ -29,6 +35,10 @@ class MemoryStore(MetadataStore):
         self._below: dict[str, dict[str, None]] = {}
         self._in_order: dict[str, list[str]] = {}
         self._revision = Revision(0)
+        self._sessions: dict[str, Session] = {}
+        """The session of each path that belongs to one."""
+        self._session_count = 0
+        self._watches = LocalWatches()
 
     async def revision(self) -> Revision:
         """See MetadataStore."""
@@ -54,7 +64,39 @@ class MemoryStore(MetadataStore):
     ) -> tuple[Revision, list[str]]:
         for comparison in comparisons:
             check(comparison, self._entries.get(comparison.key.path))
-        return self._apply(operations)
+        sessions = sessions_of(operations)
+        applied = self._apply(operations)
+        for operation in operations:
+            self._sessions.pop(operation.key.path, None)
+        self._sessions |= sessions
+        return applied
+
+    @asynccontextmanager
+    async def open_session(self, _: float) -> AsyncIterator[Session]:
+        """See MetadataStore; only ``lose`` ends the session during the body."""
+        self._session_count += 1
+        session = Session(f"session-{self._session_count}")
+        try:
+            yield session
+        finally:
+            self.lose(session)
+
+    def lose(self, session: Session) -> None:
+        """End *session* and delete its keys, as if its TTL had passed."""
+        session.end()
+        paths = [path for path, owner in self._sessions.items() if owner is session]
+        for path in paths:
+            del self._sessions[path]
+        self._write_all(dict.fromkeys(paths))
+
+    @asynccontextmanager
+    async def _watch(self, prefix: str) -> AsyncIterator[AsyncIterator[RawChanges]]:
+        async def load() -> RawChanges:
+            values = dict(await self._scan(prefix, "", None))
+            return Changes(self._revision, values)
+
+        with self._watches.watching(prefix) as watch:
+            yield watch.read(load)
 
     def copy_from(self, other: MemoryStore) -> None:
         """Replace all entries by those of *other*."""
@@ -62,11 +104,17 @@ class MemoryStore(MetadataStore):
         self._below = {prefix: dict(paths) for prefix, paths in other._below.items()}
         self._in_order = {}
         self._revision = other._revision
+        self._sessions = dict(other._sessions)
 
     def _apply(self, operations: Sequence[Operation]) -> tuple[Revision, list[str]]:
+        return self._write_all(encode_changes(operations))
+
+    def _write_all(
+        self, changes: Mapping[str, bytes | None]
+    ) -> tuple[Revision, list[str]]:
         revision = Revision(self._revision + 1)
         changed = []
-        for path, value in encode_changes(operations).items():
+        for path, value in changes.items():
             if value is not None:
                 if path not in self._entries:
                     self._add_path(path)
@@ -78,6 +126,10 @@ class MemoryStore(MetadataStore):
                 continue
             changed.append(path)
             self._revision = revision
+        if changed:
+            self._watches.on_change(
+                revision, {path: self._entries.get(path) for path in changed}
+            )
         return self._revision, changed
 
     def _add_path(self, path: str) -> None:

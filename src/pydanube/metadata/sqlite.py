@@ -7,15 +7,21 @@ commits are synced to disk.  The revision has its own row, because it must not d
 when the newest value is deleted.
 
 Changes of the file by other programs are visible to reads and comparisons, but not
-reported to ``on_change``; the lock of the data directory prevents a second broker.
+reported to ``on_change`` and watches; the lock of the data directory prevents a second
+broker.
+
+A session is the process: it cannot be lost.  A table has the paths that belong to
+sessions, and opening the store deletes those of earlier processes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -23,18 +29,25 @@ from pathlib import Path
 from typing import TypeVar
 
 from pydanube.aio.lock_sharing import LockSharing
+from pydanube.metadata.sessions import Session
 from pydanube.metadata.store import (
+    Changes,
     Comparison,
     MetadataStore,
     Operation,
+    RawChanges,
     Revision,
     Stored,
     check,
     encode_changes,
+    sessions_of,
 )
-from pydanube.model.errors import Closed, DiskFull, MetadataUnavailable
+from pydanube.metadata.watches import LocalWatches
+from pydanube.model.errors import BrokerError, Closed, DiskFull, MetadataUnavailable
 
 R = TypeVar("R")
+
+log = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
 
@@ -57,6 +70,17 @@ _SCHEMA = (
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {FORMAT_VERSION}",
 )
+
+
+# Created for the first key of a session: most files never have one.
+_SESSION_PATHS = """
+    CREATE TABLE session_paths (
+        path TEXT PRIMARY KEY, session_id TEXT NOT NULL
+    ) WITHOUT ROWID
+"""
+
+_Applied = tuple[Revision, dict[str, Stored[bytes] | None]]
+"""The revision after a change, and the changed paths with their values."""
 
 
 @asynccontextmanager
@@ -84,7 +108,7 @@ async def open_sqlite(
             try:
                 yield store
             finally:
-                store.is_closed = True
+                store.close()
         finally:
             # The task is not awaited: the thread closes the file even if this task is
             # cancelled, and leaving the pool waits for it.
@@ -96,12 +120,16 @@ class SqliteStore(MetadataStore):
 
     def __init__(self, file: _StoreFile, thread: ThreadPoolExecutor) -> None:
         self.is_closed = False
-        self.on_change: Callable[[Revision, list[str]], None] | None = None
-        """Called in the event loop with each later revision and the changed paths."""
         self._file = file
         self._thread = thread
         self._loop = asyncio.get_running_loop()
         self._sharing = LockSharing()
+        self._watches = LocalWatches()
+
+    def close(self) -> None:
+        """Refuse further calls, and end the watches; ``open_sqlite`` does the rest."""
+        self.is_closed = True
+        self._watches.close()
 
     async def revision(self) -> Revision:
         """See MetadataStore."""
@@ -144,14 +172,53 @@ class SqliteStore(MetadataStore):
     async def _change(
         self, comparisons: Sequence[Comparison], operations: Sequence[Operation]
     ) -> tuple[Revision, list[str]]:
-        def change() -> tuple[Revision, list[str]]:
-            revision, paths = self._file.change(comparisons, operations)
-            if paths and self.on_change is not None:
-                # Not after the await: the caller may be cancelled meanwhile.
-                self._loop.call_soon_threadsafe(self.on_change, revision, paths)
-            return revision, paths
+        return await self._apply(lambda: self._file.change(comparisons, operations))
 
-        return await self._run(change)
+    @asynccontextmanager
+    async def open_session(self, ttl_s: float) -> AsyncIterator[Session]:
+        """See MetadataStore; the session lives as long as the process."""
+        session = Session(uuid.uuid4().hex)
+        try:
+            yield session
+        finally:
+            session.end()
+            try:
+                await self._apply(lambda: self._file.end_sessions(session.session_id))
+            except BrokerError as error:
+                log.warning(
+                    "the keys of a session stay until the next start: %s", error
+                )
+
+    @asynccontextmanager
+    async def _watch(self, prefix: str) -> AsyncIterator[AsyncIterator[RawChanges]]:
+        async def load() -> RawChanges:
+            return await self._run(lambda: self._file.read_all(prefix))
+
+        # First, so that no change is made between reading and watching.
+        with self._watches.watching(prefix) as watch:
+            yield watch.read(load)
+
+    async def _apply(
+        self, change: Callable[[], _Applied]
+    ) -> tuple[Revision, list[str]]:
+        """Run *change* in the thread, and report what it has changed."""
+
+        def work() -> _Applied:
+            revision, changes = change()
+            if changes:
+                # Not after the await: the caller may be cancelled meanwhile.
+                self._loop.call_soon_threadsafe(self._report, revision, changes)
+            return revision, changes
+
+        revision, changes = await self._run(work)
+        return revision, list(changes)
+
+    def _report(
+        self, revision: Revision, changes: Mapping[str, Stored[bytes] | None]
+    ) -> None:
+        if self.on_change is not None:
+            self.on_change(revision, list(changes))
+        self._watches.on_change(revision, changes)
 
     async def _run(self, work: Callable[[], R]) -> R:
         if self.is_closed:
@@ -170,6 +237,7 @@ class _StoreFile:
         self._path = path or ":memory:"
         self._make_room = make_room
         self._opened: sqlite3.Connection | None = None
+        self._has_sessions = False
 
     def open(self) -> None:
         if isinstance(self._path, Path):
@@ -221,8 +289,8 @@ class _StoreFile:
 
     def change(
         self, comparisons: Sequence[Comparison], operations: Sequence[Operation]
-    ) -> tuple[Revision, list[str]]:
-        """Compare and write; return the revision and the changed paths."""
+    ) -> _Applied:
+        """Compare and write; return the revision and what has changed."""
         try:
             return self.run(partial(self._change, comparisons, operations))
         except DiskFull:
@@ -232,20 +300,59 @@ class _StoreFile:
 
     def _change(
         self, comparisons: Sequence[Comparison], operations: Sequence[Operation]
-    ) -> tuple[Revision, list[str]]:
+    ) -> _Applied:
+        sessions = sessions_of(operations)
         with self._transaction():
             for comparison in comparisons:
                 check(comparison, self.get(comparison.key.path))
-            before = self.revision()
-            revision = Revision(before + 1)
-            changes = encode_changes(operations)
-            paths = [
-                path for path in changes if self._write(path, changes[path], revision)
-            ]
-            if not paths:
-                return before, []
-            self._connection.execute("UPDATE store SET revision = ?", (revision,))
-        return revision, paths
+            return self._write_all(encode_changes(operations), sessions)
+
+    def end_sessions(self, session_id: str | None = None) -> _Applied:
+        """Delete the paths that belong to this session; without an id, to any."""
+        if not self._has_sessions:
+            return self.revision(), {}
+        with self._transaction():
+            rows = self._connection.execute(
+                "SELECT path FROM session_paths WHERE session_id = ?1 OR ?1 IS NULL",
+                (session_id,),
+            ).fetchall()
+            return self._write_all({path: None for (path,) in rows}, {})
+
+    def read_all(self, prefix: str) -> RawChanges:
+        """Return all values below *prefix*."""
+        # The revision first: a change between would only be reported twice.
+        revision = self.revision()
+        return Changes(revision, dict(self.scan(prefix, "", None)))
+
+    def _write_all(
+        self, changes: Mapping[str, bytes | None], sessions: Mapping[str, Session]
+    ) -> _Applied:
+        """Write the new value of each path at the next revision; None: delete it."""
+        before = self.revision()
+        revision = Revision(before + 1)
+        written: dict[str, Stored[bytes] | None] = {}
+        for path, value in changes.items():
+            if self._write(path, value, revision):
+                written[path] = None if value is None else Stored(value, revision)
+            self._attach(path, sessions.get(path))
+        if not written:
+            return before, {}
+        self._connection.execute("UPDATE store SET revision = ?", (revision,))
+        return revision, written
+
+    def _attach(self, path: str, session: Session | None) -> None:
+        execute = self._connection.execute
+        if session is None:
+            if self._has_sessions:
+                execute("DELETE FROM session_paths WHERE path = ?", (path,))
+        else:
+            if not self._has_sessions:
+                execute(_SESSION_PATHS)
+                self._has_sessions = True
+            execute(
+                "INSERT OR REPLACE INTO session_paths VALUES (?, ?)",
+                (path, session.session_id),
+            )
 
     def _prepare(self) -> None:
         execute = self._connection.execute
@@ -267,11 +374,18 @@ class _StoreFile:
             with self._transaction():
                 for statement in _SCHEMA:
                     execute(statement)
+        self._has_sessions = bool(
+            execute(
+                "SELECT count(*) FROM sqlite_schema WHERE name = 'session_paths'"
+            ).fetchone()[0]
+        )
+        self.end_sessions()
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         # IMMEDIATE: compared values cannot change before the write.
         self._connection.execute("BEGIN IMMEDIATE")
+        had_sessions = self._has_sessions
         try:
             yield
             self._connection.execute("COMMIT")
@@ -279,6 +393,8 @@ class _StoreFile:
             # A failed COMMIT may have rolled back by itself.
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
+            # The table may have been created in this transaction.
+            self._has_sessions = had_sessions
             raise
 
     def _write(self, path: str, value: bytes | None, revision: Revision) -> bool:

@@ -1,21 +1,24 @@
 """
 The interface of metadata stores: values under typed keys.
 
-A store has one revision, a number that each change increases by one; a transaction is
-one change.  Each value has the revision at which it was written.  Callers can write a
+A store has one revision, a number that each change increases; a transaction is one
+change.  Each value has the revision at which it was written.  Callers can write a
 value on condition that it has not changed since they read it, and get
 ``RevisionConflict`` if it has.
+
+Keys may belong to a session, and are deleted when it ends; see ``sessions``.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Generic, NewType, TypeVar
 
 from pydanube.metadata.key import Key, Prefix
+from pydanube.metadata.sessions import Session
 from pydanube.model.errors import RevisionConflict
 
 T = TypeVar("T")
@@ -24,7 +27,12 @@ ATTEMPTS_MAX = 100
 """More conflicts than this are no coincidence but a bug."""
 
 Revision = NewType("Revision", int)
-"""The number of changes of a store, from 0."""
+"""
+The number of a change of a store.
+
+A broker that is alone in its store sees numbers without gaps.  In a store with other
+users, such as etcd, their changes have the numbers between.
+"""
 
 ABSENT = Revision(0)
 """The revision of a key that does not exist."""
@@ -56,10 +64,16 @@ class HasValue(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Put(Generic[T]):
-    """A transaction's operation: write *value*."""
+    """
+    A transaction's operation: write *value*.
+
+    With *session*, the key belongs to it, and is deleted when it ends.  Otherwise the
+    key belongs to no session from then on.
+    """
 
     key: Key[T]
     value: T
+    session: Session | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +82,17 @@ class Delete(Generic[T]):
 
     key: Key[T]
 
+
+@dataclass(frozen=True, slots=True)
+class Changes(Generic[T]):
+    """The state of some paths at one revision, as a watch reports it."""
+
+    revision: Revision
+    values: Mapping[str, Stored[T] | None]
+    """The newest value of each changed path; None: the path was deleted."""
+
+
+RawChanges = Changes[bytes]
 
 Comparison = Unchanged[Any] | HasValue[Any]
 Operation = Put[Any] | Delete[Any]
@@ -84,8 +109,16 @@ class MetadataStore(ABC):
 
     Cancellation: A cancelled change is made entirely or not at all.
 
-    Ordering: Changes by one caller are made in the order of the calls.
+    Failure: A change that raises ``MetadataUnavailable`` is made entirely or not at
+        all.
+
+    Ordering: Changes by one caller are made in the order of the calls.  A change that
+        failed or was cancelled is not made after the caller's next change.
     """
+
+    on_change: Callable[[Revision, list[str]], None] | None = None
+    """Called in the event loop with the revision and the changed paths of each later
+    change that this object has made."""
 
     @abstractmethod
     async def revision(self) -> Revision:
@@ -149,6 +182,56 @@ class MetadataStore(ABC):
         return revision
 
     @abstractmethod
+    def open_session(self, ttl_s: float) -> AbstractAsyncContextManager[Session]:
+        """
+        Open a session; its keys are deleted at the end of the body.
+
+        The store also deletes them when it has not heard of this process for *ttl_s*,
+        or for the next longer time that it supports.  By then, the session is lost
+        for its holder.  A session of a store within this process is never lost: its
+        keys are deleted, at the latest, when the store is opened again.
+
+        Raises:
+            MetadataUnavailable: On entry.  At the end, keys that cannot be deleted
+                stay until the TTL has passed.
+        """
+
+    @asynccontextmanager
+    async def watch(
+        self, prefix: Prefix[T]
+    ) -> AsyncIterator[AsyncIterator[Changes[T]]]:
+        """
+        Watch the values below *prefix*.
+
+        The first changes have all present values.  Each later one has at least one
+        path that was changed, in the order of revisions, and all paths that its
+        transaction changed.  A reader that is late, or was cut off from the store, may
+        miss values that were replaced, but never the newest value or a deletion.
+
+        A store that does not answer delays the changes; only the first ones raise
+        ``MetadataUnavailable``.  Changes that other processes make to an SQLite file
+        are not reported.
+
+        Raises:
+            Closed: The store was closed.
+        """
+
+        async def decoded() -> AsyncIterator[Changes[T]]:
+            async for changes in raw:
+                yield Changes(
+                    changes.revision,
+                    {
+                        path: None
+                        if stored is None
+                        else Stored(prefix.decode(stored.value), stored.revision)
+                        for path, stored in changes.values.items()
+                    },
+                )
+
+        async with self._watch(prefix.path) as raw:
+            yield decoded()
+
+    @abstractmethod
     async def _get(self, path: str) -> Stored[bytes] | None: ...
 
     @abstractmethod
@@ -162,18 +245,39 @@ class MetadataStore(ABC):
     ) -> tuple[Revision, list[str]]:
         """Compare and write; return the revision and the changed paths."""
 
+    @abstractmethod
+    def _watch(
+        self, prefix: str
+    ) -> AbstractAsyncContextManager[AsyncIterator[RawChanges]]:
+        """See watch()."""
+
 
 def encode_changes(operations: Sequence[Operation]) -> dict[str, bytes | None]:
     """Return the new value of each path that *operations* change; None: deleted."""
     changes: dict[str, bytes | None] = {}
     for operation in operations:
         match operation:
-            case Put(key, value):
+            case Put(key, value, _):
                 changes[key.path] = key.encode(value)
             case Delete(key):
                 changes[key.path] = None
     assert len(changes) == len(operations), "two operations change the same key"
     return changes
+
+
+def sessions_of(operations: Sequence[Operation]) -> dict[str, Session]:
+    """
+    Return the session of each path that will belong to one.
+
+    Raises:
+        SessionLost: One of the sessions is lost.
+    """
+    sessions = {}
+    for operation in operations:
+        if isinstance(operation, Put) and operation.session is not None:
+            operation.session.check()
+            sessions[operation.key.path] = operation.session
+    return sessions
 
 
 def _conditions(key: Key[T], expected: Revision | None) -> list[Comparison]:

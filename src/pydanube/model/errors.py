@@ -50,6 +50,10 @@ class InvalidConfig(InvalidRequest):
     """A setting is unknown, of the wrong type or out of range."""
 
 
+class TransactionTooLarge(InvalidRequest):
+    """A change of metadata is larger than the metadata store accepts."""
+
+
 class OutOfSequence(InvalidRequest):
     """A producer's batch does not continue where its last one ended."""
 
@@ -174,6 +178,10 @@ class RevisionConflict(Conflict):
     """The metadata changed between reading and writing."""
 
 
+class ClusterInUse(Conflict):
+    """Another broker uses the metadata of the cluster."""
+
+
 class TopicFenced(Conflict):
     """Another broker has claimed the topic, so this one must not write to it."""
 
@@ -210,6 +218,10 @@ class Overloaded(Unavailable):
 
 class MetadataUnavailable(Unavailable):
     """The metadata store does not answer."""
+
+
+class SessionLost(Unavailable):
+    """A session of the metadata store has ended, so others may hold its keys."""
 
 
 class SegmentFailure:

@@ -30,6 +30,7 @@ CODES = """
     backup_running
     broker_error
     closed
+    cluster_in_use
     conflict
     connection_lost
     consumer_busy
@@ -75,6 +76,7 @@ CODES = """
     schema_mismatch
     schema_not_found
     segments_changed
+    session_lost
     staged_part_not_found
     staging_closed
     subscription_in_use
@@ -83,6 +85,7 @@ CODES = """
     topic_fenced
     topic_held
     topic_not_found
+    transaction_too_large
     unauthenticated
     unavailable
 """
