@@ -73,7 +73,7 @@ class RedisKind:
             open_redis(
                 self._url,
                 self._server.options,
-                timeout_s=10,
+                timeout_s=60,
                 concurrency=8,
                 replicas_min=0,
             ) as objects,

@@ -177,7 +177,7 @@ def test_graceful_restarts_under_load_lose_nothing(tmp_path):
     async def publish_until(client, stop):
         count = 0
         async with client.producer(TOPICS[0], name="busy") as producer:
-            while not stop.is_set():
+            while not stop.is_set() or not count:
                 await producer.send_batch([str(count + n) for n in range(100)])
                 count += 100
         return count

@@ -24,8 +24,8 @@ BIG = b"x" * 300
 """Small, so that a few hundred messages make a segment."""
 
 
-def fill(client, topic, messages):
-    """Publish (key, payload) pairs in small batches; what is sealed, is sealed."""
+def publish(client, topic, messages):
+    """Publish (key, payload) pairs in small batches."""
     with client.producer(topic) as producer:
         for at in range(0, len(messages), 50):
             for key, payload in messages[at : at + 50]:
@@ -33,11 +33,18 @@ def fill(client, topic, messages):
             producer.flush()
 
 
+def fill(client, topic, messages):
+    """Publish what becomes several segments."""
+    middle = len(messages) // 2
+    for half in (messages[:middle], messages[middle:]):
+        publish(client, topic, half)
+        wait_until_sealed(client, topic)
+
+
 def wait_until_sealed(client, topic):
     """Wait until nothing more will be sealed for a long time."""
     while client.describe_topic(topic).tail_bytes >= SEAL_BYTES:
         pass
-    assert len(client.segments(topic).segments) > 1
 
 
 def random_messages(seed, length=1500, keys=40):
@@ -77,7 +84,6 @@ def run(*arguments):
 def test_small_segments_become_large_ones_and_every_message_stays(client, broker_url):
     topic = next(NAMES)
     fill(client, topic, random_messages(1))
-    wait_until_sealed(client, topic)
     before = stored(client, topic)
     result = run(
         *("maintenance", "run", topic, "--merge", "--verify"),
@@ -97,7 +103,6 @@ def test_compaction_keeps_the_last_message_of_each_key(
 ):
     topic = next(NAMES)
     fill(client, topic, random_messages(2))
-    wait_until_sealed(client, topic)
     before = stored(client, topic)
     sealed = client.segments(topic).sealed_offset
     by = (
@@ -133,7 +138,6 @@ def test_compaction_keeps_the_last_message_of_each_key(
 def test_held_topic_does_not_change(client, broker_url):
     topic = next(NAMES)
     fill(client, topic, random_messages(3, length=800))
-    wait_until_sealed(client, topic)
     held = run(
         *("topics", "hold", topic, "--name", "lake.orders", "--reason", "a table"),
         *("--url", broker_url),
@@ -163,7 +167,6 @@ def test_held_topic_does_not_change(client, broker_url):
 def test_consumer_gets_every_remaining_message_once(broker_url, client, type_):
     topic = next(NAMES)
     fill(client, topic, random_messages(4))
-    wait_until_sealed(client, topic)
     before = stored(client, topic)
     with (
         sync.connect(broker_url) as reader,
@@ -196,7 +199,6 @@ def test_consumer_gets_every_remaining_message_once(broker_url, client, type_):
 def test_consume_and_danube_tools_read_a_compacted_topic(client, broker_url, capfd):
     topic = next(NAMES)
     fill(client, topic, random_messages(6, length=1000, keys=5))
-    wait_until_sealed(client, topic)
     work = MaintenanceOptions(is_compacting=True, is_merging=True)
     report = maintain(client, topic, work, ThreadRunner(2), tell=lambda _: None)
     assert report.error is None
@@ -225,7 +227,7 @@ def test_consume_and_danube_tools_read_a_compacted_topic(client, broker_url, cap
 def test_partitioned_topic_is_maintained_by_its_name(client, broker_url):
     topic = next(NAMES)
     client.create_topic(topic, partitions=2)
-    fill(client, topic, random_messages(7, length=600))
+    publish(client, topic, random_messages(7, length=600))
     before = {name: stored(client, name) for name in client.partitions(topic)}
     result = run(
         *("maintenance", "run", topic, "--merge", "--url", broker_url),
@@ -254,7 +256,6 @@ def test_wrong_arguments_are_refused(broker_url, arguments, code, text):
 def test_damage_has_its_exit_code(client, broker_url):
     topic = next(NAMES)
     fill(client, topic, random_messages(8, length=800))
-    wait_until_sealed(client, topic)
     path = Path(client.segments(topic).segments[0].url.removeprefix("file://"))
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     result = run(

@@ -34,14 +34,14 @@ def fill(client, topic=TOPIC):
     """A topic that compaction halves, with tombstones in every segment."""
     rng = Random(5)
     with client.producer(topic) as producer:
-        for _ in range(12):
-            for _ in range(20):
+        for _ in range(2):
+            for _ in range(120):
                 key = f"k{rng.randrange(60)}"
                 payload = b"" if rng.random() < 0.1 else rng.randbytes(500)
                 producer.send_nowait(payload, key=key)
             producer.flush()
-    while client.describe_topic(topic).tail_bytes >= 40_000:
-        pass
+            while client.describe_topic(topic).tail_bytes >= 40_000:
+                pass
     assert len(client.segments(topic).segments) >= 2
     return stored(client, topic)
 

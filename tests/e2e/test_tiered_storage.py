@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from contextlib import suppress
 
 import httpx
 import pytest
@@ -169,19 +168,22 @@ def test_publishing_stops_when_the_budget_is_full_and_resumes_with_the_store(
         async with pydanube.connect(broker.url) as client:
             accepted = []
 
-            async def publish_until_refused():
-                async with client.producer(TOPIC) as producer:
-                    with suppress(TimeoutError):
-                        while True:
-                            payload = b"%06d" % len(accepted)
-                            # The client repeats what the broker refuses.
-                            async with asyncio.timeout(3):
-                                await producer.send(payload)
-                            accepted.append(payload)
-                    producer.abandon()
+            async def publish(producer):
+                while True:
+                    payload = b"%06d" % len(accepted)
+                    # The client repeats what the broker refuses.
+                    await producer.send(payload)
+                    accepted.append(payload)
 
-            await publish_until_refused()
-            assert (await client.describe_storage()).is_refusing
+            async def is_refusing():
+                return (await client.describe_storage()).is_refusing
+
+            async with client.producer(TOPIC) as producer:
+                async with asyncio.TaskGroup() as tasks:
+                    publishing = tasks.create_task(publish(producer))
+                    await until(is_refusing, "publishing is not refused")
+                    publishing.cancel()
+                producer.abandon()
             problems = (await client.describe_storage()).problems
             assert "storage.remote.local_bytes_max" in problems[0]
             ready = (

@@ -150,7 +150,7 @@ class Transcript:
 
     async def do_receive(self, name="anna"):
         """@receive [CONSUMER]: wait for the next messages"""
-        batch = await self.consumers[name].receive_batch(timeout_s=10)
+        batch = await self.consumers[name].receive_batch(timeout_s=60)
         self.received[name] = batch
         return [payload.decode() for payload in batch.payloads] or ["(nothing)"]
 

@@ -113,9 +113,9 @@ async def test_overtaken_subscription_gets_no_acknowledged_messages_again(
     assert topic.log.base_offset == 1
     with pytest.raises(pydanube.OffsetDropped):
         async with client.consumer(TOPIC, subscription="s") as consumer:
-            await consumer.receive(timeout_s=5)
+            await consumer.receive(timeout_s=60)
     async with client.consumer(TOPIC, subscription="s") as consumer:
-        received = [await consumer.receive(timeout_s=5) for _ in range(3)]
+        received = [await consumer.receive(timeout_s=60) for _ in range(3)]
     assert [message.offset for message in received] == [1, 3, 4]
 
 

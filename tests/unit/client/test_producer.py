@@ -478,9 +478,9 @@ async def test_receipts_of_a_throttling_broker_restart_the_close_timeout(
     broker, monkeypatch
 ):
     monkeypatch.setattr(producers, "KEEPALIVE_INTERVAL_S", 0.01)
-    async with broker.connect(close_timeout_s=0.15) as client:
+    async with broker.connect(close_timeout_s=0.7) as client:
         await client.create_topic(TOPIC)
-        await client.set_topic_limits(TOPIC, NamespacePolicy(max_publish_rate=4))
+        await client.set_topic_limits(TOPIC, NamespacePolicy(max_publish_rate=1))
         async with client.producer(TOPIC) as producer:
             for _ in range(2):
                 producer.send_nowait(b"m")

@@ -21,7 +21,7 @@ def server(tmp_path_factory):
 
 
 @asynccontextmanager
-async def opened(server, url=None, options=None, *, replicas_min=0, timeout_s=5.0):
+async def opened(server, url=None, options=None, *, replicas_min=0, timeout_s=20.0):
     async with open_redis(
         url or server.new_url(),
         server.options if options is None else options,
@@ -87,7 +87,7 @@ async def test_objects_must_be_in_replicas_before_a_put_succeeds(
 ):
     url = server.new_url()
     settings = {"replicaof": f"127.0.0.1 {server.port}"}
-    strict = opened(server, url, replicas_min=1, timeout_s=0.1)
+    strict = opened(server, url, replicas_min=1, timeout_s=1.0)
     async with strict as objects:
         with pytest.raises(ObjectsUnavailable, match="0 replicas"):
             await objects.put_if_absent("a", b"1")
