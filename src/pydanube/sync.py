@@ -23,6 +23,7 @@ from pydanube.client.blocking import (
     Facade,
     LoopThread,
     blocking,
+    blocking_scope,
     iterating,
     loop_thread,
     wrapping,
@@ -72,10 +73,17 @@ def _threaded(
     """Return *connect* for a client whose event loop runs in a thread."""
 
     @wraps(connect)
-    @contextmanager
-    def connect_in_thread(*args: P.args, **kwargs: P.kwargs) -> Iterator[Client]:
-        with loop_thread() as loop, loop.entered(connect(*args, **kwargs)) as client:
-            yield Client(loop, client)
+    def connect_in_thread(
+        *args: P.args, **kwargs: P.kwargs
+    ) -> AbstractContextManager[Client]:
+        scope = connect(*args, **kwargs)
+
+        @contextmanager
+        def connected() -> Iterator[Client]:
+            with loop_thread() as loop, loop.entered(scope) as client:
+                yield Client(loop, client)
+
+        return blocking_scope(scope, connected())
 
     return connect_in_thread
 
@@ -90,7 +98,7 @@ class Pending:
 
     def __init__(self, owner: Producer) -> None:
         self._owner = owner
-        self.sent: AsyncPending | BrokerError | None = None
+        self.sent: AsyncPending | Exception | None = None
         """Its counterpart on the loop, or why it could not be sent; None: not yet."""
 
     def result(self) -> MessageId:
@@ -183,7 +191,7 @@ class Producer(Facade):
         pending, send = self._queue.popleft()
         try:
             pending.sent = send()
-        except BrokerError as error:
+        except Exception as error:  # noqa: BLE001  # result() raises it.
             pending.sent = error
 
 
@@ -191,7 +199,7 @@ async def _message_id(pending: Pending) -> MessageId:
     """Wait on the loop for the id of a message that was handed over."""
     sent = pending.sent
     assert sent is not None
-    if isinstance(sent, BrokerError):
+    if isinstance(sent, Exception):
         raise sent
     return await sent
 
@@ -371,15 +379,18 @@ class Staging(Facade):
     abort = blocking(AsyncStaging.abort)
 
 
-@contextmanager
 def _open_consumer(
     loop: LoopThread,
     scope: AbstractAsyncContextManager[AsyncConsumer | AsyncPartitionedConsumer],
-) -> Iterator[Consumer]:
-    with loop.entered(scope) as consumer:
-        facade = Consumer(loop, consumer)
-        yield facade
-        facade.hand_over()
+) -> AbstractContextManager[Consumer]:
+    @contextmanager
+    def opened() -> Iterator[Consumer]:
+        with loop.entered(scope) as consumer:
+            facade = Consumer(loop, consumer)
+            yield facade
+            facade.hand_over()
+
+    return blocking_scope(scope, opened())
 
 
 class Client(Facade):
@@ -412,14 +423,19 @@ class Client(Facade):
     def producer(
         self, topic: str, **options: Unpack[ProducerKeywords]
     ) -> AbstractContextManager[Producer]: ...
-    @contextmanager
-    def producer(self, topic: str, **options: Any) -> Iterator[Any]:
+    def producer(self, topic: str, **options: Any) -> AbstractContextManager[Any]:
         """Open a producer for *topic*; see ``pydanube.Client.producer``."""
-        with self._loop.entered(self._wrapped.producer(topic, **options)) as producer:
-            is_typed = isinstance(producer, AsyncTypedProducer)
-            facade = (TypedProducer if is_typed else Producer)(self._loop, producer)
-            yield facade
-            facade.hand_over_to_close(self._wrapped)
+        scope = self._wrapped.producer(topic, **options)
+
+        @contextmanager
+        def opened() -> Iterator[Any]:
+            with self._loop.entered(scope) as producer:
+                is_typed = isinstance(producer, AsyncTypedProducer)
+                facade = (TypedProducer if is_typed else Producer)(self._loop, producer)
+                yield facade
+                facade.hand_over_to_close(self._wrapped)
+
+        return blocking_scope(scope, opened())
 
     consumer = wrapping(aio.Client.consumer, _open_consumer)
     dead_letters = wrapping(aio.Client.dead_letters, DeadLetters)

@@ -17,6 +17,7 @@ from pydanube.broker.broker import Broker, open_broker
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.client.client import Client
 from pydanube.client.requester import CLOSE_TIMEOUT_S
+from pydanube.client.scopes import AsyncScope
 from pydanube.metadata.sqlite import open_sqlite
 from pydanube.objects.memory import MemoryObjects
 from pydanube.servers.config import ListenConfig
@@ -44,7 +45,7 @@ class MemoryBroker:
             url="danube://in-process",
             close_timeout_s=close_timeout_s,
         )
-        return client.opened()
+        return AsyncScope(client.opened(), "broker.connect()", "client")
 
     def disconnect_all(self) -> None:
         """Break every connection, as a network may; clients connect again."""

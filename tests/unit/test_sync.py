@@ -72,6 +72,17 @@ def test_all_send_methods_publish(client):
     assert sum(len(batch) for batch in client.read(TOPIC)) == 103
 
 
+def test_mistakes_of_send_nowait_are_raised_by_result(client):
+    with client.producer(TOPIC) as producer:
+        unknown = producer.send_nowait("x", headers={})
+        wrong = producer.send_nowait("x", attributes=5)
+        with pytest.raises(pydanube.InvalidRequest, match="headers is not an option"):
+            unknown.result()
+        with pytest.raises(pydanube.InvalidRequest, match="attributes must be"):
+            wrong.result()
+        assert producer.send_nowait("x").result().offset == 0
+
+
 def test_order_is_kept_between_send_methods(client):
     with client.producer(TOPIC) as producer:
         producer.send_nowait("0")
@@ -365,7 +376,7 @@ def test_facade_methods_that_only_wait_have_the_docstring_of_the_original(
             wrapped = inspect.unwrap(method)
             assert method.__doc__ == wrapped.__doc__, name
             if not typing.get_overloads(method):
-                assert wrapped is getattr(original, name), name
+                assert wrapped is inspect.unwrap(getattr(original, name)), name
 
 
 @pytest.fixture

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pydanube.client.requester import Requester
+from pydanube.model.arguments import checks_arguments
 from pydanube.model.descriptions import BackupProgress
 from pydanube.wire.native.messages import from_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
 
+@checks_arguments
 class BackupRequests(Requester):
     """The operations of ``Client`` on backups of the broker."""
 

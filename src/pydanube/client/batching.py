@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from reprlib import Repr
 from typing import NamedTuple, TypedDict
 
 import pyarrow as pa
 
+from pydanube.model.arguments import check
 from pydanube.model.batch import TIME_TYPE, batch_of, conform
 from pydanube.model.errors import InvalidRequest, MessageTooLarge
 from pydanube.model.positions import to_microseconds
 from pydanube.wire.batches import BATCH_MESSAGES_MAX, TIME_MAX, TIME_MIN
 
 WINDOW_BYTES = 16
+
+_SHORTENER = Repr()
+_SHORTENER.maxstring = _SHORTENER.maxother = 60
 
 
 class DeliveryWindow(NamedTuple):
@@ -36,6 +41,32 @@ class SendOptions(DeliveryOptions, total=False):
 
     key: str | bytes | None
     attributes: Mapping[str, str] | None
+
+
+def parse_delivery(now: int, options: DeliveryOptions) -> DeliveryWindow | None:
+    """
+    Return the delivery window that a user's *options* describe; see there.
+
+    Raises:
+        InvalidRequest: As ``delivery_window``; or an option is unknown, or of a wrong
+            type.
+    """
+    try:
+        return delivery_window(now, **options)
+    except TypeError:
+        for name in options.keys() - DeliveryOptions.__annotations__.keys():
+            hint = "; attributes={…} holds names and values of your own"
+            raise InvalidRequest(
+                f"{name} is not an option of a message: the options are "
+                f"{', '.join(SendOptions.__annotations__)}"
+                f"{hint if name in _OTHER_NAMES else ''}"
+            ) from None
+        check(DeliveryOptions, options)
+        raise
+
+
+_OTHER_NAMES = frozenset({"headers", "properties", "metadata"})
+"""The names of attributes in other messaging systems."""
 
 
 def delivery_window(
@@ -92,14 +123,13 @@ def batches_of(
     """
     if isinstance(messages, pa.RecordBatch | pa.Table):
         batches = conform(messages)
-    elif messages:
+    else:
+        check_are_many("send_batch", "payloads", messages)
         payloads = [
             each if type(each) is bytes else to_bytes("payload", each)
             for each in messages
         ]
-        batches = [batch_of(payloads)]
-    else:
-        batches = []
+        batches = [batch_of(payloads)] if payloads else []
     if window is not None:
         batches = [each for some in batches for each in _with_window(some, window)]
     return batches
@@ -147,7 +177,27 @@ def to_bytes(what: str, value: object) -> bytes:
         return value.encode(errors="surrogateescape")
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
-    raise InvalidRequest(f"a {what} is bytes or str, not {type(value).__name__}")
+    hint = "; a producer with a schema publishes values" if what == "payload" else ""
+    raise InvalidRequest(f"a {what} is bytes or str, not {type(value).__name__}{hint}")
+
+
+def check_are_many(function: str, what: str, messages: object) -> None:
+    """
+    Raise unless *messages*, the argument of *function*, are several.
+
+    Raises:
+        InvalidRequest: They are one payload, or nothing that can be published.
+    """
+    if isinstance(messages, str | bytes | bytearray | memoryview):
+        raise InvalidRequest(
+            f"{function} publishes many messages, and {_SHORTENER.repr(messages)} is "
+            f"one: pass a list of {what}, or use send"
+        )
+    if isinstance(messages, Mapping) or not isinstance(messages, Iterable):
+        raise InvalidRequest(
+            f"{function} publishes a list of {what} or Arrow data, not "
+            f"{type(messages).__name__}"
+        )
 
 
 def check_attributes(attributes: Mapping[str, str]) -> int:
@@ -158,9 +208,17 @@ def check_attributes(attributes: Mapping[str, str]) -> int:
         InvalidRequest: A name or a value is not text.
     """
     byte_count = 0
-    for name, value in attributes.items():
+    try:
+        items = attributes.items()
+    except AttributeError:
+        check(SendOptions, {"attributes": attributes})
+        raise
+    for name, value in items:
         if type(name) is not str or type(value) is not str:
-            raise InvalidRequest("attributes are a mapping of str to str")
+            raise InvalidRequest(
+                "attributes are a mapping of str to str; this one has "
+                f"{name!r}: {_SHORTENER.repr(value)} ({type(value).__name__})"
+            )
         byte_count += 4 * (len(name) + len(value)) + 8
     return byte_count
 

@@ -11,7 +11,11 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    contextmanager,
+)
 from functools import wraps
 from typing import (
     Any,
@@ -23,6 +27,7 @@ from typing import (
 )
 
 from pydanube.aio.loops import new_loop
+from pydanube.client.scopes import AsyncScope, SyncScope
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -171,6 +176,14 @@ def wrapping(
         return wrapper(self._loop, found)
 
     return cast("FacadeMethod[P, T]", call)
+
+
+def blocking_scope(
+    scope: AbstractAsyncContextManager[Any], opening: AbstractContextManager[T]
+) -> SyncScope[T]:
+    """Return *opening*, which enters *scope* on the loop, as a scope for threads."""
+    assert isinstance(scope, AsyncScope)
+    return scope.for_threads(opening)
 
 
 async def _next_or_none(values: AsyncIterator[T]) -> T | None:

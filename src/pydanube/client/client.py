@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -32,12 +33,14 @@ from pydanube.client.requester import CLOSE_TIMEOUT_S, CONNECT_TIMEOUT_S
 from pydanube.client.retention import RetentionRequests
 from pydanube.client.schema import Schema, schema_of
 from pydanube.client.schemas import Schemas
+from pydanube.client.scopes import AsyncScope, call_of
 from pydanube.client.staging import Staging
 from pydanube.client.storage import StorageRequests
 from pydanube.client.subscriptions import SubscriptionRequests
 from pydanube.client.topics import check_partitions
 from pydanube.client.typed_producer import TypedProducer, open_typed_producer
 from pydanube.client.writer_schemas import ValueDecoding, WriterSchemas
+from pydanube.model.arguments import checked, checks_arguments
 from pydanube.model.descriptions import BrokerDescription
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import TopicName, parse_subject, parse_subscription
@@ -50,6 +53,8 @@ from pydanube.model.policy import (
 from pydanube.model.positions import PositionLike, parse_choice, to_position
 
 DEFAULT_URL = "danube://127.0.0.1:6651"
+URL_VARIABLE = "DANUBE_URL"
+"""The environment variable with the broker's URL."""
 DEFAULT_PORT = 6651
 
 LATEST = "latest"
@@ -58,14 +63,14 @@ LATEST = "latest"
 T = TypeVar("T")
 
 
-@asynccontextmanager
-async def connect(
-    url: str = DEFAULT_URL,
+@checked
+def connect(
+    url: str | None = None,
     *,
     token: str = "",
     connect_timeout_s: float = CONNECT_TIMEOUT_S,
     close_timeout_s: float = CLOSE_TIMEOUT_S,
-) -> AsyncIterator[Client]:
+) -> AbstractAsyncContextManager[Client]:
     """
     Connect to the broker at *url*, ``danube://host[:port]``.
 
@@ -74,7 +79,8 @@ async def connect(
     what was not acknowledged.  Leaving the body closes all of them.
 
     Args:
-        url: The broker's address.
+        url: The broker's address.  None: the environment variable ``DANUBE_URL``; if
+            it is not set, ``danube://127.0.0.1:6651``.
         token: The client's access token.
         connect_timeout_s: How long connecting may take.
         close_timeout_s: How long closing a producer, a consumer or the client waits
@@ -83,8 +89,12 @@ async def connect(
 
     Raises:
         ConnectionLost: No broker answers at *url*.
+        ProtocolViolation: The server at *url* speaks another protocol.
         InvalidRequest: *url* is not of the form ``danube://host[:port]``.
     """
+    call = "pydanube.connect()" if url is None else f"pydanube.connect({url!r})"
+    if url is None:
+        url = os.environ.get(URL_VARIABLE) or DEFAULT_URL
     host, port = parse_url(url)
 
     async def dial(factory: Callable[[], BrokerConnection]) -> BrokerConnection:
@@ -94,15 +104,19 @@ async def connect(
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 
-    client = Client(
-        dial,
-        url=url,
-        token=token,
-        connect_timeout_s=connect_timeout_s,
-        close_timeout_s=close_timeout_s,
-    )
-    async with client.opened():
-        yield client
+    @asynccontextmanager
+    async def connected() -> AsyncIterator[Client]:
+        client = Client(
+            dial,
+            url=url,
+            token=token,
+            connect_timeout_s=connect_timeout_s,
+            close_timeout_s=close_timeout_s,
+        )
+        async with client.opened():
+            yield client
+
+    return AsyncScope(connected(), call, "client")
 
 
 def parse_url(url: str) -> tuple[str, int]:
@@ -122,6 +136,7 @@ def parse_url(url: str) -> tuple[str, int]:
     return parts.hostname, port
 
 
+@checks_arguments
 class Client(
     NamespaceRequests,
     RetentionRequests,
@@ -234,17 +249,20 @@ class Client(
                 raise InvalidRequest(
                     "schema_version and schema_version_min need a schema or a subject"
                 )
-            return open_producer(self, topic_name, options, partitions)
-        return open_typed_producer(
-            self,
-            topic_name,
-            options,
-            partitions,
-            schema=None if schema is None else Schema.of(schema),
-            subject=None if subject is None else parse_subject(subject),
-            version=_parse_version(schema_version),
-            version_min=schema_version_min,
-        )
+            opening: AbstractAsyncContextManager[Any]
+            opening = open_producer(self, topic_name, options, partitions)
+        else:
+            opening = open_typed_producer(
+                self,
+                topic_name,
+                options,
+                partitions,
+                schema=None if schema is None else Schema.of(schema),
+                subject=None if subject is None else parse_subject(subject),
+                version=_parse_version(schema_version),
+                version_min=schema_version_min,
+            )
+        return AsyncScope(opening, call_of("producer", topic_name), "producer")
 
     def dead_letters(
         self, topic: str, subscription: str, *, dead_letter_topic: str | None = None
@@ -347,7 +365,8 @@ class Client(
             priority=priority,
             decoding=self._value_decoding(schema),
         )
-        return open_consumer(self, str(TopicName.parse(topic)), options)
+        opening = open_consumer(self, str(TopicName.parse(topic)), options)
+        return AsyncScope(opening, call_of("consumer", topic), "consumer")
 
     def read(
         self,

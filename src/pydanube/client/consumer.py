@@ -31,6 +31,7 @@ from pydanube.client.messages import (
 from pydanube.client.offsets import AckTarget, check_origin, parts_of
 from pydanube.client.options import ConsumerOptions
 from pydanube.client.requester import Backoff, Requester
+from pydanube.model.arguments import check
 from pydanube.model.errors import (
     BrokerError,
     Closed,
@@ -235,10 +236,7 @@ class Consumer(KeptChannel, Acknowledger):
 
         Raises: As ``receive``, except TimedOut.
         """
-        if max_messages < 1:
-            raise InvalidRequest(
-                f"max_messages is {max_messages}: it must be at least 1"
-            )
+        check_max_messages(max_messages)
         batch = self._batch
         if batch is None or self._position >= batch.count:
             try:
@@ -311,6 +309,7 @@ class Consumer(KeptChannel, Acknowledger):
             self.ack_ranges([(base, end)])
 
     def nack_ranges(self, ranges: Iterable[Range], delay_s: float, reason: str) -> None:
+        check(Acknowledger.nack, {"delay_s": delay_s, "reason": reason})
         if not 0 <= delay_s < float("inf"):
             raise InvalidRequest(f"delay_s is {delay_s}: it must be finite, at least 0")
         if self._connection is None:
@@ -485,6 +484,9 @@ class Consumer(KeptChannel, Acknowledger):
                 return await self._arrival()
         except TimeoutError:
             raise TimedOut(f"no message came in {timeout_s} s") from None
+        except TypeError:
+            check(Consumer.receive, {"timeout_s": timeout_s})
+            raise
 
     async def _arrival(self) -> ReceivedBatch:
         while True:
@@ -598,3 +600,14 @@ class Consumer(KeptChannel, Acknowledger):
                 raise
         # Acknowledgements that were sent earlier may have been lost since.
         return not self._acks.has_unconfirmed
+
+
+def check_max_messages(count: int) -> None:
+    """Raise unless *count* is the maximum of a batch."""
+    try:
+        is_valid = count >= 1
+    except TypeError:
+        check(Consumer.receive_batch, {"max_messages": count})
+        raise
+    if not is_valid:
+        raise InvalidRequest(f"max_messages is {count}: it must be at least 1")

@@ -21,6 +21,7 @@ from pydanube.client.producer import Producer, wait_for_offsets
 from pydanube.client.reader import read
 from pydanube.client.subscriptions import SubscriptionRequests
 from pydanube.client.writer_schemas import ValueDecoding
+from pydanube.model.arguments import checks_arguments
 from pydanube.model.batch import batch_of
 from pydanube.model.dead_letters import (
     ATTEMPT,
@@ -67,6 +68,7 @@ class DeadLetter:
         return self.message.id
 
 
+@checks_arguments
 class DeadLetters:
     """
     The dead letters of one subscription; made by ``Client.dead_letters``.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pydanube.client.requester import Requester
+from pydanube.model.arguments import checks_arguments
 from pydanube.model.descriptions import NamespaceDescription
 from pydanube.model.names import parse_namespace
 from pydanube.model.policy import NamespacePolicy
@@ -12,6 +13,7 @@ from pydanube.wire.pb import stream_pb2 as pb
 NO_LIMITS = NamespacePolicy()
 
 
+@checks_arguments
 class NamespaceRequests(Requester):
     """The operations of ``Client`` on namespaces."""
 

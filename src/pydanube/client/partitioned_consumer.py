@@ -15,7 +15,11 @@ from dataclasses import replace
 
 from pydanube.aio.tasks import gather, run_all
 from pydanube.client.channel import PartitionChannels
-from pydanube.client.consumer import Acknowledger, Consumer
+from pydanube.client.consumer import (
+    Acknowledger,
+    Consumer,
+    check_max_messages,
+)
 from pydanube.client.messages import Message, MessageBatch
 from pydanube.client.options import ConsumerOptions
 from pydanube.client.topics import TopicRequests
@@ -95,10 +99,7 @@ class PartitionedConsumer(PartitionChannels[Consumer], Acknowledger):
 
         Raises: As ``receive``, except TimedOut.
         """
-        if max_messages < 1:
-            raise InvalidRequest(
-                f"max_messages is {max_messages}: it must be at least 1"
-            )
+        check_max_messages(max_messages)
         await asyncio.sleep(0)
         try:
             async with asyncio.timeout(timeout_s):

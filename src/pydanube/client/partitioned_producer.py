@@ -20,7 +20,7 @@ from pydanube.client.batching import (
     DeliveryOptions,
     SendOptions,
     batches_of,
-    delivery_window,
+    parse_delivery,
     to_bytes,
 )
 from pydanube.client.channel import PartitionChannels
@@ -107,7 +107,7 @@ class PartitionedProducer(PartitionChannels[Producer]):
         Args, Durability, Cancellation, Raises: As ``Producer.send_batch``.
         """
         now = self._client.wall_clock_ns() // 1000
-        batches = batches_of(messages, delivery_window(now, **delivery))
+        batches = batches_of(messages, parse_delivery(now, delivery))
         routed: list[tuple[int, pa.Array, list[SentPiece]]] = []
         base = 0
         for batch in batches:

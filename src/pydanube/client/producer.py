@@ -27,7 +27,7 @@ from pydanube.client.batching import (
     batches_of,
     check_attributes,
     cut,
-    delivery_window,
+    parse_delivery,
     times_of,
     to_bytes,
 )
@@ -528,7 +528,9 @@ class Producer(KeptChannel):
             )
 
     def _window_of(self, options: DeliveryOptions) -> DeliveryWindow | None:
-        window = delivery_window(self._wall_clock_ns() // 1000, **options)
+        if not options:
+            return None
+        window = parse_delivery(self._wall_clock_ns() // 1000, options)
         if window is not None:
             self._check_delay(is_delayed=window.deliver_at is not None)
         return window

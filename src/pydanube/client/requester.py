@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from time import time_ns
@@ -19,6 +20,7 @@ from pydanube.model.errors import (
     Closed,
     ConnectionLost,
     InvalidRequest,
+    ProtocolViolation,
     Remedy,
     TimedOut,
 )
@@ -172,21 +174,33 @@ class Requester:
             async with asyncio.timeout(self._connect_timeout_s):
                 connection = await self._dial(BrokerConnection)
         except (OSError, TimeoutError) as error:
-            reason = os.strerror(error.errno) if error.errno else str(error)
-            raise ConnectionLost(
-                f"no broker answers at {self.url} ({reason or 'timed out'}); "
-                "`danube broker` starts one"
-            ) from error
+            raise self._connect_error(error) from error
         try:
             await connection.handshake(
                 f"pydanube pid {os.getpid()}", self._token, self._connect_timeout_s
             )
         except TimedOut as error:
             raise ConnectionLost(f"no broker answers at {self.url}") from error
+        except ProtocolViolation as error:
+            raise ProtocolViolation(f"{self.url}: {error}") from error
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def _connect_error(self, error: OSError) -> ConnectionLost:
+        """Return the error of a connection that could not be opened, for users."""
+        if isinstance(error, socket.gaierror):
+            # Its number is not one of the operating system's errors.
+            return ConnectionLost(
+                f"the host name in {self.url} cannot be resolved ({error.strerror}): "
+                "check its spelling, and that this machine's DNS knows it"
+            )
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        return ConnectionLost(
+            f"no broker answers at {self.url} ({reason or 'timed out'}); "
+            "`danube broker` starts one"
+        )
 
 
 class Backoff:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from pydanube.client.topics import TopicRequests
+from pydanube.model.arguments import checks_arguments
 from pydanube.model.descriptions import RetentionDrops
 from pydanube.model.errors import TopicNotFound
 from pydanube.model.names import parse_namespace
@@ -13,6 +14,7 @@ from pydanube.wire.native.messages import from_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
 
+@checks_arguments
 class RetentionRequests(TopicRequests):
     """
     The operations of ``Client`` on retention and sealing.

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydanube.client.requester import Requester
 from pydanube.client.schema import Schema
+from pydanube.model.arguments import checks_arguments
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import parse_subject
 from pydanube.model.positions import parse_choice
@@ -23,6 +24,7 @@ from pydanube.wire.native.messages import from_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
 
+@checks_arguments
 class Schemas:
     """
     The schema registry of a broker; ``Client.schemas``.

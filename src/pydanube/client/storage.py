@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pydanube.client.topics import TopicRequests
+from pydanube.model.arguments import checks_arguments
 from pydanube.model.descriptions import SegmentsVerified, StorageDescription
 from pydanube.wire.native.messages import from_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
 
+@checks_arguments
 class StorageRequests(TopicRequests):
     """The operations of ``Client`` on the segments of a broker."""
 

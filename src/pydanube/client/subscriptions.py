@@ -6,6 +6,7 @@ from typing import Any
 
 from pydanube.client.offsets import AckTarget, parts_of
 from pydanube.client.topics import TopicRequests
+from pydanube.model.arguments import checks_arguments
 from pydanube.model.descriptions import SubscriptionDescription
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import TopicName, parse_subscription
@@ -26,6 +27,7 @@ from pydanube.wire.native.messages import (
 from pydanube.wire.pb import stream_pb2 as pb
 
 
+@checks_arguments
 class SubscriptionRequests(TopicRequests):
     """
     The operations of ``Client`` on subscriptions.

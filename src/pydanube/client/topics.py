@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from pydanube.client.requester import Requester
+from pydanube.model.arguments import checks_arguments
 from pydanube.model.descriptions import Segments, TopicDescription
 from pydanube.model.errors import (
     InvalidRequest,
@@ -34,6 +35,7 @@ PAGE = 1000
 """The most names or descriptions that a client requests at a time."""
 
 
+@checks_arguments
 class TopicRequests(Requester):
     """The operations of ``Client`` on topics and partitions."""
 

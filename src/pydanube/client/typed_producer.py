@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar, Unpack
 from pydanube.client.batching import (
     DeliveryOptions,
     SendOptions,
+    check_are_many,
     check_attributes,
     to_bytes,
 )
@@ -106,6 +107,7 @@ class TypedProducer(Generic[T]):
                 index, and nothing was sent.
             BrokerError: As ``Producer.send_batch``.
         """
+        check_are_many("send_batch", "values", values)
         payloads = self._encode(values)
         for what, given in (("keys", keys), ("attributes", attributes)):
             if given is not None and len(given) != len(payloads):

@@ -324,6 +324,8 @@ def error_of(code: str, message: str) -> BrokerError:
 
 def _tree(cls: type[BrokerError]) -> Iterator[type[BrokerError]]:
     cls.code = re.sub("(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+    # Users import them from here, and tracebacks name them so.
+    cls.__module__ = "pydanube"
     yield cls
     for child in cls.__subclasses__():
         yield from _tree(child)

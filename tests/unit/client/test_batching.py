@@ -11,6 +11,7 @@ from pydanube.client.batching import (
     batches_of,
     cut,
     delivery_window,
+    parse_delivery,
 )
 from pydanube.model.batch import batch_of
 from pydanube.wire.batches import BATCH_MESSAGES_MAX
@@ -85,3 +86,40 @@ def test_pieces_have_at_most_the_messages_of_a_batch():
     pieces = cut(rows, 64 << 20)
     assert sum(piece.num_rows for piece in pieces) == rows.num_rows
     assert max(piece.num_rows for piece in pieces) <= BATCH_MESSAGES_MAX
+
+
+@pytest.mark.parametrize("messages", ["abc", b"abc", bytearray(b"abc")])
+def test_one_payload_is_not_a_batch_of_its_characters(messages):
+    with pytest.raises(pydanube.InvalidRequest, match=r"abc.* is one: pass a list"):
+        batches_of(messages, None)
+
+
+@pytest.mark.parametrize("messages", [{"payload": b"x"}, 5, None])
+def test_a_batch_that_is_no_list_is_refused(messages):
+    with pytest.raises(pydanube.InvalidRequest, match="a list of payloads or Arrow"):
+        batches_of(messages, None)
+
+
+def test_a_generator_of_payloads_is_a_batch():
+    [batch] = batches_of((payload for payload in (b"a", b"b")), None)
+    assert batch.column("payload").to_pylist() == [b"a", b"b"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ttl_s": "7d"}, "ttl_s must be a number of seconds or None, not '7d' (str)"),
+        (
+            {"headers": {}},
+            (
+                "headers is not an option of a message: the options are "
+                "deliver_after_s, deliver_at, ttl_s, key, attributes; attributes={…} "
+                "holds names and values of your own"
+            ),
+        ),
+    ],
+)
+def test_a_wrong_delivery_option_is_named(options, message):
+    with pytest.raises(pydanube.InvalidRequest) as raised:
+        parse_delivery(NOW, options)
+    assert str(raised.value) == message

@@ -1,3 +1,5 @@
+import asyncio
+import inspect
 from contextlib import suppress
 
 import pytest
@@ -5,6 +7,8 @@ import pytest
 import pydanube
 from pydanube.client.client import parse_url
 from pydanube.client.connection import BROKER_REVISION_MIN
+from pydanube.client.requester import Requester
+from pydanube.model.arguments import check
 from pydanube.servers.native import connection
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
@@ -214,3 +218,86 @@ async def test_invalid_close_timeout_is_refused(seconds):
     with pytest.raises(pydanube.InvalidRequest, match="close_timeout_s"):
         async with ScriptedBroker().connect(close_timeout_s=seconds):
             pass
+
+
+async def test_a_host_that_does_not_exist_is_named():
+    with pytest.raises(pydanube.ConnectionLost, match=r"nowhere\.invalid.* resolved"):
+        async with pydanube.connect("danube://nowhere.invalid"):
+            pass
+
+
+async def test_connect_without_a_url_uses_the_environment(monkeypatch, unused_port):
+    monkeypatch.setenv("DANUBE_URL", f"danube://127.0.0.1:{unused_port}")
+    with pytest.raises(pydanube.ConnectionLost, match=f":{unused_port}"):
+        async with pydanube.connect():
+            pass
+
+
+@pytest.mark.parametrize(
+    ("greeting", "found"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n", "an HTTP port"),
+        (b"\0\0\0\x04\0\0\0\0\0" + bytes(20), "a gRPC port"),
+    ],
+)
+async def test_a_port_of_another_protocol_is_recognized(greeting, found):
+    async def greet(reader, writer):
+        await reader.read(1)
+        writer.write(greeting)
+        writer.close()
+
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        url = f"danube://127.0.0.1:{port}"
+        with pytest.raises(pydanube.ProtocolViolation, match=f"{url}: this is {found}"):
+            async with pydanube.connect(url):
+                pass
+
+
+async def test_wrong_types_of_arguments_are_explained(client):
+    with pytest.raises(pydanube.InvalidRequest, match="retention_age_s must be"):
+        await client.create_topic(TOPIC, retention_age_s="7d")
+    with pytest.raises(pydanube.InvalidRequest, match="partitions must be"):
+        client.producer(TOPIC, partitions="3")
+    with pytest.raises(pydanube.InvalidRequest, match=r"policy\.poison must be"):
+        await client.set_failure_policy(
+            TOPIC, "me", pydanube.FailurePolicy(poison="dead_letter")
+        )
+    with pytest.raises(pydanube.InvalidRequest, match="limits must be"):
+        await client.set_dispatch_limits(TOPIC, "me", 5)
+    with pytest.raises(pydanube.InvalidRequest, match="url must be"):
+        pydanube.connect(6651)
+
+
+async def test_wrong_arguments_of_messages_are_explained(client):
+    async with client.producer(TOPIC) as producer:
+        with pytest.raises(pydanube.InvalidRequest, match="headers is not an option"):
+            await producer.send(b"x", headers={"source": "web"})
+        with pytest.raises(pydanube.InvalidRequest, match="attributes must be a dict"):
+            await producer.send(b"x", attributes=["web"])
+        with pytest.raises(pydanube.InvalidRequest, match=r"'source': 5 \(int\)"):
+            await producer.send(b"x", attributes={"source": 5})
+        with pytest.raises(pydanube.InvalidRequest, match="pass a list of payloads"):
+            await producer.send_batch("abc")
+        await producer.send(b"x")
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
+        with pytest.raises(pydanube.InvalidRequest, match="max_messages must be"):
+            await consumer.receive_batch(max_messages="5")
+        message = await consumer.receive(timeout_s=5)
+        assert message.offset == 0
+        with pytest.raises(pydanube.InvalidRequest, match="delay_s must be"):
+            await consumer.nack(message, delay_s="5")
+        with pytest.raises(pydanube.InvalidRequest, match="timeout_s must be"):
+            await consumer.receive(timeout_s="5")
+
+
+@pytest.mark.parametrize(
+    "cls", [pydanube.Client, pydanube.Schemas, pydanube.DeadLetters]
+)
+def test_every_public_operation_checks_its_arguments(cls):
+    for name, member in inspect.getmembers(cls, inspect.isfunction):
+        if name.startswith("_") or hasattr(Requester, name) or name == "aclose":
+            continue
+        assert hasattr(member, "__wrapped__"), name
+        # The type hints can be evaluated.
+        check(inspect.unwrap(member), {})

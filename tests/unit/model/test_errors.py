@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import pickle
+import traceback
 
 import pytest
 
+import pydanube
 from pydanube.model import errors
 from pydanube.model.errors import (
     ERRORS,
@@ -120,3 +123,11 @@ def test_remedies_are_inherited():
     assert Overloaded.remedy is Remedy.RETRY
     assert NotOwner.remedy is Remedy.LOOK_UP_AGAIN
     assert TopicNotFound.remedy is CorruptBatch.remedy is Remedy.GIVE_UP
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_errors_are_printed_and_pickled_under_their_public_name(cls):
+    assert getattr(pydanube, cls.__name__) is cls
+    [line] = traceback.format_exception_only(cls("too long"))
+    assert line == f"pydanube.{cls.__name__}: too long\n"
+    assert type(pickle.loads(pickle.dumps(cls("too long")))) is cls

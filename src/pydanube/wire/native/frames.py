@@ -34,6 +34,9 @@ _HEADER = struct.Struct("<IBBHI")
 HEADER_BYTES = _HEADER.size
 _COUNTED_HEADER_BYTES = HEADER_BYTES - _LENGTH.size
 
+_HTTP2_SETTINGS = 4
+"""The type of the frame with which every HTTP/2 server begins, on stream 0."""
+
 RECEIVE_BUFFER_BYTES = 32 * 1024
 """The buffer of a connection; a longer frame gets a buffer of its own size."""
 FREE_BUFFERS_MAX = 16
@@ -67,6 +70,24 @@ def header(kind: Kind, channel: int, correlation: int, body_length: int) -> byte
     """Return the 12 bytes before a body of *body_length* bytes."""
     return _HEADER.pack(
         _COUNTED_HEADER_BYTES + body_length, kind, 0, channel, correlation
+    )
+
+
+def foreign_protocol(beginning: bytes) -> str | None:
+    """
+    Return a sentence if *beginning* is that of an HTTP server's first answer.
+
+    Both kinds begin with what would be the length of a frame that is too long.
+    """
+    if beginning.startswith(b"HTTP/"):
+        found = "an HTTP port"
+    elif beginning[3:9] == bytes([_HTTP2_SETTINGS, 0, 0, 0, 0, 0]):
+        found = "a gRPC port (HTTP/2)"
+    else:
+        return None
+    return (
+        f"this is {found}, which does not speak pydanube's native protocol: connect "
+        "to the broker's stream port, by default 6651"
     )
 
 
@@ -142,8 +163,10 @@ class FrameReader:
         length, number, flags, channel, correlation = _HEADER.unpack_from(view, start)
         body_length = length - _COUNTED_HEADER_BYTES
         if body_length < 0 or length > self.frame_bytes_max:
+            beginning = bytes(view[start : start + HEADER_BYTES])
             raise ProtocolViolation(
-                f"a frame of {length} bytes; allowed are "
+                foreign_protocol(beginning)
+                or f"a frame of {length} bytes; allowed are "
                 f"{_COUNTED_HEADER_BYTES} to {self.frame_bytes_max}"
             )
         kind = _KIND_NUMBERS.get(number)

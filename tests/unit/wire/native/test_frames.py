@@ -79,3 +79,19 @@ def test_every_kind_has_a_rule_and_every_answer_comes_from_the_other_side():
     for kind in Kind:
         if kind.answer is not None:
             assert kind.answer.sender is not kind.sender
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "an HTTP port"),
+        (b"\0\0\x0c\x04\0\0\0\0\0\0\x03\0\0\x03\xe8", "a gRPC port"),
+        (b"\0\0\0\x04\0\0\0\0\0\0\0\0\x08", "a gRPC port"),
+    ],
+)
+def test_an_answer_of_another_protocol_is_recognized(answer, found):
+    reader = FrameReader()
+    reader.get_buffer()[: len(answer)] = answer
+    reader.add(len(answer))
+    with pytest.raises(ProtocolViolation, match=f"this is {found}.*by default 6651"):
+        reader.next_frame()
