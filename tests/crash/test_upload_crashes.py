@@ -78,8 +78,8 @@ class MortalWorld(UploadWorld):
         )
 
 
-async def live(world, death, published):
-    """Seal, upload, drop and evict, until the end or the death of the process."""
+async def live(world, death, published, script=None, **budget):
+    """Run the *script* until its end or the death of the process."""
     world.death = death
     change = type(world.manifest).change
 
@@ -89,17 +89,18 @@ async def live(world, death, published):
         )
 
     world.manifest.change = change_or_die
-    remote = RemoteConfig(url="s3://bucket", concurrency=1)
+    remote = RemoteConfig(url="s3://bucket", concurrency=1, **budget)
     async with world.storage(remote=remote) as storage, asyncio.TaskGroup() as tasks:
-        script = tasks.create_task(_script(storage, published))
+        alive = tasks.create_task((script or drop_and_evict)(storage, published))
         dead = tasks.create_task(death.died.wait())
-        await asyncio.wait([script, dead], return_when=asyncio.FIRST_COMPLETED)
-        script.cancel()
+        await asyncio.wait([alive, dead], return_when=asyncio.FIRST_COMPLETED)
+        alive.cancel()
         dead.cancel()
     del world.manifest.change
 
 
-async def _script(storage, published):
+async def drop_and_evict(storage, published):
+    """Seal, upload, drop and evict."""
     await storage.uploader.loaded.wait()
     log = await open_topic(storage, policy=POLICY)
     for payload in PAYLOADS[:2]:
@@ -114,6 +115,18 @@ async def _script(storage, published):
     published.append(PAYLOADS[2])
     await seal(storage, 1)
     await until(lambda: not storage.uploader.tiers.backlog)
+
+
+async def fill_the_budget(storage, published):
+    """Seal more than the local disk may have, so that each segment needs room."""
+    await storage.uploader.loaded.wait()
+    log = await open_topic(storage)
+    for payload in PAYLOADS:
+        await publish(log, payload)
+        published.append(payload)
+        await seal(storage, 1)
+        await until(lambda: not storage.uploader.tiers.backlog)
+    assert storage.uploader.evictor.count == len(PAYLOADS) - 1
 
 
 async def recover(world, published):
@@ -155,3 +168,18 @@ async def test_crash_at_any_step_of_uploads_loses_nothing_and_leaves_no_orphans(
     steps = set(death.names)
     assert {"local put", "remote put", "remote read", "change the manifest"} <= steps
     assert {"local delete", "remote delete"} <= steps
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+async def test_crash_at_any_step_of_making_room_for_a_segment_loses_nothing(is_after):
+    for step in range(1, STEPS_MAX):
+        world, published = MortalWorld(), []
+        death = Death(step, is_after=is_after)
+        # One segment fits.
+        budget = {"local_bytes_max": 5000}
+        await live(world, death, published, fill_the_budget, **budget)
+        await recover(world, published)
+        if not death.is_dead:
+            break
+    assert not death.is_dead
+    assert "local delete" in death.names

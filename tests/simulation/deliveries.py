@@ -26,6 +26,8 @@ OPENINGS_MAX = 60
 """The most times that a producer may be opened in a second."""
 SENDING_S_MAX = 0.3
 """The time between deciding and sending a delivery, to read segments."""
+READ_RETRY_S_MAX = 30.0
+"""The longest pause before a failed read of a segment is repeated."""
 
 _CLOCK_US = 1000
 """The tolerance of comparisons of clocks."""
@@ -177,6 +179,8 @@ class Watch:
         }
         self.delivery_count = 0
         self.redelivery_count = 0
+        self.remote_failed_at: Callable[[], float] = lambda: float("-inf")
+        """Returns when a request to the remote object store has last failed."""
         self._ledger = ledger
         self._violations = violations
         self._clock = clock
@@ -420,6 +424,10 @@ class Watch:
         now = self._clock()
         who = f"{watch.key}: {offset} goes to {consumer.name}"
         settled_at = now - SENDING_S_MAX
+        failed_at = self.remote_failed_at()
+        if now - failed_at <= READ_RETRY_S_MAX:
+            # The delivery may have been decided before the outage.
+            settled_at = min(settled_at, failed_at - SENDING_S_MAX)
         if watch.confirmed.get(offset, settled_at) < settled_at:
             add("messages that are confirmed as done are not delivered again", who)
         elif session.done.get(offset, settled_at) < settled_at:
@@ -464,6 +472,8 @@ class Watch:
                 flight.key == message.key
                 and flight.channel != consumer.channel
                 and at != message.offset
+                # Its delivery was decided before it was acknowledged.
+                and at not in watch.session.done
                 and not watch.is_overdue(flight, now)
             ):
                 self._violations.add(

@@ -36,6 +36,8 @@ class Service:
         self.error_rate = 0.0
         self.error_count = 0
         """The number of requests that have failed."""
+        self.failed_at = float("-inf")
+        """When the last one of them failed."""
         self.delay_s_max = 0.004
         self._rng = rng
         self._loop = loop
@@ -66,6 +68,7 @@ class Service:
             raise error(f"{host.name} is dead")
         if fails:
             self.error_count += 1
+            self.failed_at = self._loop.time()
             self._note(f"{what} fails{', but is done' if is_done_anyway else ''}")
             if is_done_anyway:
                 await work()

@@ -123,6 +123,7 @@ class World:
         )
         self.machine.sync_s_max = plan.sync_s_max
         self.machine.on_power_lost = self.watch.on_power_lost
+        self.watch.remote_failed_at = lambda: self.machine.remote_service.failed_at
         self.ledger.broker_starts = lambda: self.machine.start_count
         self.faults = FaultInjector(self, plan.faults, self.rng("weather"))
         self.publishers = [

@@ -175,4 +175,4 @@ def _of_uploads(uploader: Uploader) -> Iterator[Sample]:
     yield metrics.UPLOADS, (), counts.uploads
     yield metrics.UPLOADED_BYTES, (), counts.uploaded_bytes
     yield metrics.UPLOAD_FAILURES, (), counts.failures
-    yield metrics.EVICTIONS, (), counts.evictions
+    yield metrics.EVICTIONS, (), uploader.evictor.count

@@ -149,9 +149,9 @@ class RemoteConfig(
     upload_bytes_per_s: Annotated[int, Meta(ge=0)] = 0
     """The mean rate of all uploads together. 0: no limit."""
     local_bytes_max: AtLeastOne = 64 * GIB
-    """The size of all segments on the local disk. Beyond it, the oldest uploaded ones
-    are removed there. Publishing is refused while segments that are not uploaded yet
-    take more."""
+    """The size of all segments on the local disk. The oldest uploaded ones are removed
+    there to make room for new ones. Publishing is refused while segments that are not
+    uploaded yet take more."""
     read_cache_bytes_max: Annotated[int, Meta(ge=0)] = GIB
     """The size of the cache on the local disk for parts of segments that are read from
     the store."""

@@ -2,8 +2,9 @@
 Sealing: writing the tail of a topic as a segment.
 
 plan_seals(), which is pure, decides which topics are next.  The Sealer seals one
-segment at a time: it encodes the Parquet file in a worker thread, stores the object,
-updates the manifest, then the tail, then the journal.  The manifest decides which
+segment at a time: it encodes the Parquet file in a worker thread, makes room for it on
+the local disk, stores the object, updates the manifest, then the tail, then the
+journal.  The manifest decides which
 messages are sealed; the journal's entry only lets old files be removed.  A crash
 between two steps leaves at most an orphan, or a tail whose messages recovery finds in
 the manifest.
@@ -21,7 +22,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
@@ -177,6 +178,8 @@ class Sealer:
         self.failure_count = 0
         self.on_sealed: Callable[[TopicId, Sequence[SegmentEntry]], None] | None = None
         """Called with each new segment."""
+        self.room: Callable[[int], AbstractAsyncContextManager[None]] = no_room_needed
+        """Makes room for a segment of this size on the local disk."""
         self._config = config
         self._logs = logs
         self._memory = memory
@@ -448,12 +451,17 @@ class Sealer:
         self._log_next_at = now + LOG_INTERVAL_S
 
     async def _seal_one(self, topic_log: TopicLog) -> None:
-        async with topic_log.maintenance:
-            tail = topic_log.tail
-            frames = tail.frames_from(tail.base, topic_log.seal_bytes)
-            if not frames:
+        tail = topic_log.tail
+        frames = tail.frames_from(tail.base, topic_log.seal_bytes)
+        if not frames:
+            return
+        data, segment = await self._encode(topic_log, frames)
+        # The room first, because making it takes the locks of topics.
+        async with self.room(segment.byte_count), topic_log.maintenance:
+            if tail.base != segment.base:
+                # It was sealed or deleted meanwhile.
                 return
-            segment = await self._store(topic_log, frames)
+            await self._store(topic_log, data, segment)
             topic_log.on_sealed(segment)
             if self.on_sealed is not None:
                 self.on_sealed(topic_log.topic_id, [segment])
@@ -463,17 +471,19 @@ class Sealer:
         await self._append_sealed(topic_log, segment)
         await self.trim_journal()
 
-    async def _store(
+    async def _encode(
         self, topic_log: TopicLog, frames: Sequence[BatchFrame]
-    ) -> SegmentEntry:
+    ) -> tuple[pa.Buffer, SegmentEntry]:
         identity = SegmentIdentity(
             topic=topic_log.name, topic_id=topic_log.topic_id, epoch=topic_log.epoch
         )
         make = partial(make_segment, self._config, sealed_at=self._wall_clock())
         loop = asyncio.get_running_loop()
-        data, segment = await loop.run_in_executor(
-            self._executor, make, frames, identity
-        )
+        return await loop.run_in_executor(self._executor, make, frames, identity)
+
+    async def _store(
+        self, topic_log: TopicLog, data: pa.Buffer, segment: SegmentEntry
+    ) -> None:
         if topic_log.policy.durability is not Durability.DURABLE:
             # Otherwise a power failure could leave the segment but lose the producers'
             # sequence numbers in the journal, and messages sent again would be stored
@@ -481,7 +491,6 @@ class Sealer:
             await self._journal.sync()
         await self._objects.put(segment.object_name, data)
         await self.change_manifest(topic_log, added=[segment])
-        return segment
 
     async def _append_sealed(self, topic_log: TopicLog, segment: SegmentEntry) -> None:
         if self._journal.outlives_disk:
@@ -643,6 +652,11 @@ class Sealer:
             return float("inf")
         age_us = self._wall_clock() - found.modified_at
         return self._config.orphan_keep_s * _US_PER_S - age_us
+
+
+def no_room_needed(_: int) -> AbstractAsyncContextManager[None]:
+    """Make no room: the local disk has no budget for segments."""
+    return nullcontext()
 
 
 def make_segment(

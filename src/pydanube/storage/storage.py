@@ -131,6 +131,7 @@ class Storage:
                 wall_clock=wall_clock,
             )
             self.sealer.on_sealed = self.uploader.add
+            self.sealer.room = self.uploader.evictor.room
         pages = SegmentPages(manifest, clock)
         claim = None if self.uploader is None else self.uploader.claim
         self.verification = Verification(objects, self.logs, pages=pages, claim=claim)
@@ -498,7 +499,8 @@ class Storage:
         topic_log = self.logs.get(topic_id)
         if topic_log is None:
             raise TopicNotFound(f"topic {topic_id} is not open here")
-        async with topic_log.maintenance:
+        added = await self._local_bytes_of(replacements[: REPLACED_MAX + 1])
+        async with self.sealer.room(added), topic_log.maintenance:
             if topic_log.refusal is not None:
                 raise topic_log.refusal.with_traceback(None)
             check_not_held(
@@ -531,9 +533,18 @@ class Storage:
             await self.sealer.change_manifest(topic_log, removed=old, added=new)
             topic_log.on_replaced(old, new)
             if self.uploader is not None:
+                self.uploader.on_replaced(old)
                 self.uploader.add(topic_id, new)
             self.sealer.delete_later(topic_log, [each.object_name for each in old])
         return new
+
+    async def _local_bytes_of(self, replacements: Sequence[Replacement]) -> int:
+        """Return the size of the files that maintenance has written."""
+        if self._tiers is None:
+            return 0
+        local = self._tiers.local
+        found = [await local.stat(each.object_name) for each in replacements]
+        return sum(each.byte_count for each in found if each is not None)
 
     def check_disk(self) -> None:
         """
@@ -614,8 +625,8 @@ class Storage:
             uploads=counts.uploads,
             uploaded_bytes=counts.uploaded_bytes,
             upload_failures=counts.failures,
-            evictions=counts.evictions,
-            evicted_bytes=counts.evicted_bytes,
+            evictions=uploader.evictor.count,
+            evicted_bytes=uploader.evictor.byte_count,
             is_refusing=bool(self.journal.refusal),
         )
 

@@ -10,6 +10,9 @@ from pydanube.model.ids import TopicId
 from pydanube.model.segments import SegmentEntry
 from pydanube.wire.files.segment_format import ObjectName
 
+# Evictions go this fraction below the limit, so that they are planned less often.
+_EVICTION_SHARE = 16
+
 
 @dataclass(frozen=True, slots=True)
 class TrackedSegment:
@@ -31,11 +34,14 @@ class SegmentTiers:
         self.cached: dict[str, TrackedSegment] = {}
         """The uploaded segments that have a local copy, by name."""
         self.cached_bytes = 0
+        self.obsolete: dict[str, TrackedSegment] = {}
+        """Segments that were dropped or replaced before their upload, until deleted."""
+        self.obsolete_bytes = 0
 
     @property
     def local_bytes(self) -> int:
         """The size of all segments on the local disk."""
-        return self.backlog_bytes + self.cached_bytes
+        return self.backlog_bytes + self.cached_bytes + self.obsolete_bytes
 
     @property
     def oldest_sealed_at(self) -> int | None:
@@ -55,6 +61,16 @@ class SegmentTiers:
             self.cached[entry.object_name] = segment
             self.cached_bytes += entry.byte_count
 
+    def on_obsolete(self, object_name: str) -> None:
+        """Note that a segment was dropped or replaced; its local copy is left."""
+        segment = self.backlog.get(object_name)
+        if segment is None:
+            # An uploaded one may be evicted before it is deleted.
+            return
+        self.remove(object_name)
+        self.obsolete[object_name] = segment
+        self.obsolete_bytes += segment.byte_count
+
     def remove(self, object_name: str) -> None:
         """Forget a segment."""
         segment = self.backlog.pop(object_name, None)
@@ -63,10 +79,17 @@ class SegmentTiers:
         segment = self.cached.pop(object_name, None)
         if segment is not None:
             self.cached_bytes -= segment.byte_count
+        segment = self.obsolete.pop(object_name, None)
+        if segment is not None:
+            self.obsolete_bytes -= segment.byte_count
 
     def find(self, object_name: str) -> TrackedSegment | None:
         """Return the segment of this name, if it is tracked."""
-        return self.backlog.get(object_name) or self.cached.get(object_name)
+        return (
+            self.backlog.get(object_name)
+            or self.cached.get(object_name)
+            or self.obsolete.get(object_name)
+        )
 
 
 def plan_uploads(
@@ -87,6 +110,20 @@ def plan_evictions(
         chosen.append(segment)
         excess_bytes -= segment.byte_count
     return chosen
+
+
+def plan_room(
+    cached: Iterable[TrackedSegment], wanted_bytes: int, bytes_max: int
+) -> list[TrackedSegment]:
+    """
+    Return the local copies to evict so that *wanted_bytes* become *bytes_max* or less.
+
+    *wanted_bytes* are those of all local copies, and of those that are to be added.
+    """
+    excess = wanted_bytes - bytes_max
+    if excess <= 0:
+        return []
+    return plan_evictions(cached, excess + bytes_max // _EVICTION_SHARE)
 
 
 def _age(segment: TrackedSegment) -> tuple[int, str]:

@@ -20,8 +20,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from crc32c import crc32c
@@ -36,6 +36,7 @@ from pydanube.model.ids import TopicId
 from pydanube.model.retry import RetryPolicy
 from pydanube.model.segments import SegmentEntry
 from pydanube.storage.config import MIB, RemoteConfig
+from pydanube.storage.evicting import Evictor
 from pydanube.storage.journal import Journal
 from pydanube.storage.manifest import Manifest
 from pydanube.storage.remote_orphans import RemoteOrphans
@@ -46,7 +47,6 @@ from pydanube.storage.upload_planning import (
     SegmentTiers,
     TrackedSegment,
     TransferPace,
-    plan_evictions,
     plan_uploads,
 )
 from pydanube.wire.buffer import Buffer
@@ -64,8 +64,6 @@ _RETRIES = RetryPolicy(first_s=1.0, max_s=60.0)
 # How often idle workers look at the clock.
 _WAKE_S = 1.0
 _PLAN_COUNT = 1000
-# Evictions go this fraction below the limit, so that they are planned less often.
-_EVICTION_SHARE = 16
 
 
 @dataclass(slots=True)
@@ -86,13 +84,11 @@ class UploadCounts:
     uploads: int = 0
     uploaded_bytes: int = 0
     failures: int = 0
-    evictions: int = 0
-    evicted_bytes: int = 0
 
 
 class Uploader:
     """
-    Uploads segments and evicts local copies; see run().
+    Uploads segments, and has local copies evicted; see run().
 
     Bounds: At most ``concurrency`` uploads and ``UPLOAD_MEMORY_BYTES_MAX``, or one
         larger segment.
@@ -125,6 +121,9 @@ class Uploader:
         """The error of the remote store; empty while it answers."""
         self.config = config
         self.objects = objects
+        self.evictor = Evictor(
+            config.local_bytes_max, objects, self.tiers, logs, manifest
+        )
         self.uploading: dict[str, TrackedSegment] = {}
         """The segments that are being uploaded, by name."""
         self._logs = logs
@@ -144,11 +143,9 @@ class Uploader:
         self._outages = 0
         self._retry_at = float("-inf")
         self._log_next_at = float("-inf")
-        self._is_claimed = False
         self._has_uploads = False
         self._claiming = asyncio.Lock()
         self._due = asyncio.Event()
-        self._evictions_due = asyncio.Event()
         self._deletions_due = asyncio.Event()
         self._changed = asyncio.Event()
         self.orphans = RemoteOrphans(
@@ -171,7 +168,7 @@ class Uploader:
         """
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._load(), name="list local segments")
-            tasks.create_task(self._evict_all(), name="evict local segments")
+            tasks.create_task(self.evictor.run(), name="evict local segments")
             tasks.create_task(self._delete_all(), name="delete remote segments")
             tasks.create_task(self._find_orphans(), name="find remote orphans")
             for _ in range(self.config.concurrency):
@@ -185,6 +182,12 @@ class Uploader:
             self.tiers.add(topic_id, entry, is_local=is_local)
         self._on_changed()
         self.wake()
+
+    def on_replaced(self, entries: Iterable[SegmentEntry]) -> None:
+        """Do not upload these segments any more; they are deleted later."""
+        for entry in entries:
+            self.tiers.on_obsolete(entry.object_name)
+        self._on_changed()
 
     def wake(self) -> None:
         """Look for segments to upload now."""
@@ -286,7 +289,7 @@ class Uploader:
             if segment.topic_id not in held
             and (topic_ids is None or segment.topic_id in topic_ids)
         ]
-        return await self._evict(chosen)
+        return await self.evictor.evict(chosen)
 
     @property
     def local_bytes(self) -> int:
@@ -358,7 +361,7 @@ class Uploader:
     def _on_changed(self) -> None:
         """Refuse or accept messages, and evict, as the sizes require."""
         self._changed.set()
-        limit = self.config.local_bytes_max
+        limit = self.evictor.bytes_max
         refusal = ""
         if self.tiers.backlog_bytes > limit:
             refusal = (
@@ -369,8 +372,7 @@ class Uploader:
         if bool(refusal) != bool(self._journal.refusal):
             log.warning("%s", refusal or "segments are uploaded: publishing resumes")
         self._journal.refusal = refusal
-        if self.local_bytes > limit:
-            self._evictions_due.set()
+        self.evictor.check()
 
     # Uploading.
 
@@ -442,18 +444,21 @@ class Uploader:
     async def claim(self) -> None:
         """Raise unless the remote store is known to belong to this cluster."""
         async with self._claiming:
-            if not self._is_claimed:
+            if not self.evictor.is_allowed:
                 await self.loaded.wait()
                 await self._claim_store(self._has_uploads)
-                self._is_claimed = True
-                self._evictions_due.set()
+                self.evictor.is_allowed = True
+                self.evictor.check()
 
     async def _upload(self, segment: TrackedSegment) -> None:
         topic_log = self._logs[segment.topic_id]
         name = segment.object_name
         entry = topic_log.find_segment(name)
-        if entry is None or entry.is_uploaded:
-            self.tiers.remove(name)
+        if entry is None:
+            self.tiers.on_obsolete(name)
+            return
+        if entry.is_uploaded:
+            self.add(topic_log.topic_id, [entry])
             return
         await self._copy(entry)
         await self._record(topic_log, segment, entry)
@@ -524,7 +529,7 @@ class Uploader:
             if not is_open or topic_log.find_segment(name) is None:
                 # Another topic may have the name now.
                 if self.tiers.find(name) in (None, segment):
-                    self.tiers.remove(name)
+                    self.tiers.on_obsolete(name)
                     self.objects.delete_remote(name)
                     self._deletions_due.set()
                 return
@@ -571,12 +576,12 @@ class Uploader:
                 exc_info=None if isinstance(error, BrokerError) else error,
             )
 
-    # Evicting and deleting.
+    # Deleting.
 
     async def _find_orphans(self) -> None:
         """Search for orphans once the store is known to be the right one."""
         failures = 0
-        while not self._is_claimed:
+        while not self.evictor.is_allowed:
             try:
                 await self.claim()
             except BrokerError as error:
@@ -587,58 +592,6 @@ class Uploader:
                 await asyncio.sleep(_RETRIES.delay_s(failures))
         self._on_answer()
         await self.orphans.run()
-
-    async def _evict_all(self) -> None:
-        failures = 0
-        while True:
-            await self._evictions_due.wait()
-            self._evictions_due.clear()
-            try:
-                await self._evict_excess()
-            except BrokerError as error:
-                failures += 1
-                log.warning("local segments cannot be evicted: %s", error)
-                await asyncio.sleep(_RETRIES.delay_s(failures))
-                self._evictions_due.set()
-            else:
-                failures = 0
-
-    async def _evict_excess(self) -> None:
-        limit = self.config.local_bytes_max
-        # Before the claim, it is not known whether the remote store is the right one.
-        if self.local_bytes <= limit or not self._is_claimed:
-            return
-        held = await self._manifest.held_topics()
-        excess = self.local_bytes - limit + limit // _EVICTION_SHARE
-        cached = (s for s in self.tiers.cached.values() if s.topic_id not in held)
-        await self._evict(plan_evictions(cached, excess))
-
-    async def _evict(self, chosen: Iterable[TrackedSegment]) -> tuple[int, int]:
-        count = byte_count = 0
-        for segment in chosen:
-            async with self._maintenance(segment.topic_id):
-                # It may have been deleted meanwhile.
-                if self.tiers.cached.get(segment.object_name) is not segment:
-                    continue
-                await self.objects.evict(segment.object_name)
-                self.tiers.remove(segment.object_name)
-            count += 1
-            byte_count += segment.byte_count
-        self.counts.evictions += count
-        self.counts.evicted_bytes += byte_count
-        if count:
-            self._on_changed()
-        return count, byte_count
-
-    @asynccontextmanager
-    async def _maintenance(self, topic_id: TopicId) -> AsyncIterator[None]:
-        """Hold the lock of a topic, if it is open."""
-        topic_log = self._logs.get(topic_id)
-        if topic_log is None:
-            yield
-            return
-        async with topic_log.maintenance:
-            yield
 
     async def _delete_all(self) -> None:
         while True:

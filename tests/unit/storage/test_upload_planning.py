@@ -7,6 +7,7 @@ from pydanube.storage.upload_planning import (
     TransferPace,
     is_orphan,
     plan_evictions,
+    plan_room,
     plan_uploads,
 )
 from pydanube.wire.files.segment_format import object_name, parse_object_name
@@ -63,6 +64,22 @@ def test_the_oldest_copies_are_evicted_until_the_excess_is_gone(excess, evicted)
     assert names(plan_evictions([A, B, C], excess)) == evicted
 
 
+@pytest.mark.parametrize(
+    ("wanted", "evicted"),
+    [(1600, []), (1601, ["b", "c"]), (1650, ["b", "c"]), (1651, list("bca"))],
+)
+def test_room_is_made_only_if_the_budget_is_exceeded_and_then_some_more(
+    wanted, evicted
+):
+    # A sixteenth of the budget is 100 bytes.
+    assert names(plan_room([A, B, C], wanted, 1600)) == evicted
+
+
+def test_room_for_more_than_the_budget_takes_all_that_there_is():
+    assert names(plan_room([A, B, C], 10**12, 1600)) == list("bca")
+    assert plan_room([], 10**12, 1600) == []
+
+
 def test_tiers_follow_a_segment_from_its_sealing_to_its_eviction():
     tiers = SegmentTiers()
     tiers.add(1, entry(sealed_at=7), is_local=True)
@@ -92,6 +109,26 @@ def test_a_segment_that_is_added_twice_counts_once():
     assert (tiers.backlog_bytes, tiers.cached_bytes) == (100, 100)
     tiers.remove("unknown")
     assert tiers.local_bytes == 200
+
+
+def test_a_replaced_segment_that_is_not_uploaded_counts_until_it_is_deleted():
+    tiers = SegmentTiers()
+    old = entry()
+    tiers.add(1, old, is_local=True)
+    tiers.on_obsolete(old.object_name)
+    assert (tiers.backlog_bytes, tiers.local_bytes) == (0, 100)
+    assert tiers.find(old.object_name) == tracked(old.object_name, 0)
+    tiers.remove(old.object_name)
+    assert tiers.local_bytes == 0
+
+
+def test_a_replaced_segment_that_is_uploaded_may_be_evicted():
+    tiers = SegmentTiers()
+    old = entry(is_uploaded=True)
+    tiers.add(1, old, is_local=True)
+    tiers.on_obsolete(old.object_name)
+    assert list(tiers.cached) == [old.object_name]
+    assert tiers.local_bytes == 100
 
 
 def fate(name, *, epoch=2, end_offset=20):

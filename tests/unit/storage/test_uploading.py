@@ -342,13 +342,13 @@ async def test_oldest_uploaded_copies_are_evicted_and_read_from_the_remote_store
         world.wall += 1
         second = await sealed(storage, log, b"b" * 100)
         await uploaded(storage)
-        storage.uploader.config = replace_limit(first.byte_count + 200)
+        storage.uploader.evictor.bytes_max = first.byte_count + 200
         world.wall += 1
         third = await sealed(storage, log, b"c" * 100)
         await uploaded(storage)
         await until(lambda: len(world.objects.stored) == 1)
         assert list(world.objects.stored) == [third.object_name]
-        assert storage.uploader.counts.evictions == 2
+        assert storage.uploader.evictor.count == 2
         assert storage.uploader.local_bytes == third.byte_count
         assert storage.segment_url(first) == f"s3://bucket/{first.object_name}"
         assert second.object_name in world.remote.stored
@@ -360,10 +360,6 @@ async def test_oldest_uploaded_copies_are_evicted_and_read_from_the_remote_store
         log = await open_topic(storage, epoch=2)
         assert len(payloads_of(await read_all(log))) == 3
         assert list(storage.uploader.tiers.cached) == [third.object_name]
-
-
-def replace_limit(limit):
-    return RemoteConfig(url=URL, local_bytes_max=limit)
 
 
 async def test_segments_are_never_evicted_before_they_are_uploaded(world):
