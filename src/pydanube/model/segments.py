@@ -32,6 +32,10 @@ class SegmentEntry:
     is_uploaded: bool = field(default=False, compare=False)
     """Whether the remote object store has a verified copy."""
 
+    def __hash__(self) -> int:
+        # Caches look entries up very often, and few differ in nothing but the rest.
+        return hash((self.object_name, self.base, self.end))
+
     def __post_init__(self) -> None:
         if not 0 <= self.base < self.end or not 0 <= self.count <= self.end - self.base:
             raise ValueError(

@@ -32,6 +32,7 @@ from pydanube.model.extras import require
 from pydanube.model.retry import RetryPolicy
 from pydanube.model.suggestions import did_you_mean
 from pydanube.objects.addresses import StoreAddress, secrets_of
+from pydanube.objects.free_memory import keep_free_memory
 from pydanube.objects.loop_thread import check_not_forked, loop_thread
 from pydanube.objects.opendal_errors import FailureKind, StoreFailure, failure_of
 from pydanube.objects.remote_file import RemoteFile
@@ -52,7 +53,7 @@ PIECE_BYTES = 1024 * 1024
 """The most bytes that one call gives to OpenDAL."""
 
 READ_BYTES = 4 * 1024 * 1024
-"""The most bytes that one request reads."""
+"""The most bytes that one request reads, if the caller does not give another limit."""
 
 TRUSTED_BYTES_MAX = 64 * 1024 * 1024
 """The most bytes that are allocated without asking whether the object has them."""
@@ -91,6 +92,7 @@ class OpendalObjects(Objects):
         timeout_s: float = TIMEOUT_S,
         retries: int = RETRIES,
         concurrency: int = CONCURRENCY,
+        request_bytes_max: int = READ_BYTES,
     ) -> None:
         """
         Prepare to use a store; nothing is sent yet.
@@ -101,6 +103,9 @@ class OpendalObjects(Objects):
             timeout_s: The most seconds that a request may take, or a part of an object.
             retries: How often a failed request is repeated.
             concurrency: The most requests at the same time.
+            request_bytes_max: The most bytes that one request reads.  OpenDAL copies
+                its answer while it keeps the interpreter lock; the answers of a longer
+                range are copied once more, without it.
 
         Raises:
             MissingExtra: OpenDAL is not installed.
@@ -110,8 +115,10 @@ class OpendalObjects(Objects):
         import opendal  # noqa: PLC0415  # An extra.
 
         check_not_forked()
+        keep_free_memory()
         _check_names(address, options, opendal.config)
         self._url = address.url
+        self._request_bytes_max = request_bytes_max
         self._has_bucket = bool(address.authority)
         self._secrets = secrets_of(options)
         self._errors = tuple(
@@ -287,7 +294,7 @@ class OpendalObjects(Objects):
 
     async def _read_range(self, name: str, begin: int, end: int) -> Buffer:
         """Return bytes of an object, which it must reach."""
-        if end - begin <= READ_BYTES:
+        if end - begin <= self._request_bytes_max:
             # Without another copy.
             with self._translated():
                 found: bytes = await self._operator.read(
@@ -308,7 +315,7 @@ class OpendalObjects(Objects):
         """Fill *target*, which the object must reach."""
 
         async def read_piece(at: int) -> None:
-            byte_count = min(READ_BYTES, len(target) - at)
+            byte_count = min(self._request_bytes_max, len(target) - at)
             data = await self._operator.read(
                 _checked(name), offset=begin + at, size=byte_count
             )
@@ -317,7 +324,9 @@ class OpendalObjects(Objects):
             pa.FixedSizeBufferWriter(piece).write(data)
 
         with self._translated():
-            await gather(read_piece(at) for at in range(0, len(target), READ_BYTES))
+            await gather(
+                read_piece(at) for at in range(0, len(target), self._request_bytes_max)
+            )
 
     async def _stat(self, name: str) -> ObjectInfo | None:
         try:

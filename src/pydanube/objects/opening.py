@@ -22,6 +22,7 @@ from pydanube.objects.directory import DirectoryObjects
 from pydanube.objects.memory import MemoryObjects
 from pydanube.objects.opendal_objects import (
     CONCURRENCY,
+    READ_BYTES,
     RETRIES,
     TIMEOUT_S,
     OpendalObjects,
@@ -42,6 +43,7 @@ def open_objects(
     timeout_s: float = TIMEOUT_S,
     retries: int = RETRIES,
     concurrency: int = CONCURRENCY,
+    request_bytes_max: int = READ_BYTES,
 ) -> Objects:
     """
     Open the object store at *url*; this sends no request, and nothing must be closed.
@@ -55,6 +57,8 @@ def open_objects(
         timeout_s: The most seconds that a request may take, or a part of an object.
         retries: How often a failed request is repeated.
         concurrency: The most requests at the same time.
+        request_bytes_max: The most bytes that OpenDAL reads with one request.  More
+            take less processor time, but it keeps the interpreter lock for longer.
 
     Raises:
         InvalidConfig: The URL, an option or a number is invalid.
@@ -78,6 +82,7 @@ def open_objects(
         timeout_s=timeout_s,
         retries=retries,
         concurrency=concurrency,
+        request_bytes_max=request_bytes_max,
     )
 
 

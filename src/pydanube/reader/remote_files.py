@@ -224,4 +224,5 @@ def _store_at(
     _process: int, root: str, options: tuple[tuple[str, str], ...]
 ) -> Objects:
     """Open the store at *root*; each process keeps its connections."""
-    return open_objects(root, dict(options))
+    # No event loop waits for the interpreter lock here.
+    return open_objects(root, dict(options), request_bytes_max=_RANGE_BYTES_MAX)
