@@ -8,6 +8,13 @@ in order are padded to 20 digits.  docs/format/metadata.md is the normative desc
 
 from __future__ import annotations
 
+from pydanube.metadata.cluster_records import (
+    BrokerModeRecord,
+    LoadRecord,
+    SessionJournalRecord,
+    SessionRecord,
+    ShardRecord,
+)
 from pydanube.metadata.key import Key, key_of, prefix_of
 from pydanube.metadata.records import (
     BrokerRecord,
@@ -89,6 +96,32 @@ SCHEMA_IDS = prefix_of("/schemas/ids/", str)
 
 SCHEMA_VERSIONS = prefix_of("/schemas/versions/", SchemaVersionRecord)
 """``/schemas/versions/{schema id}/{version, 20 digits}``"""
+
+# The keys of clusters; docs/format/cluster.md describes them.
+
+SESSIONS = prefix_of("/sessions/", SessionRecord)
+"""``/sessions/{session}``, with the session's lease"""
+
+BROKER_MODES = prefix_of("/broker-modes/", BrokerModeRecord)
+"""``/broker-modes/{broker id}``"""
+
+CONTROLLER = key_of("/controller", str)
+"""The session that is the controller, with its lease."""
+
+SHARDS = prefix_of("/shards/", ShardRecord)
+"""``/shards/{shard}``"""
+
+SHARD_EPOCHS = prefix_of("/shard-epochs/", int)
+"""``/shard-epochs/{shard}``: the number of times the shard was claimed"""
+
+SESSION_JOURNALS = prefix_of("/session-journals/", SessionJournalRecord)
+"""``/session-journals/{session}``"""
+
+SHARD_TOPICS = prefix_of("/shard-topics/", str)
+"""``/shard-topics/{shard}/{topic id}``: the name of the topic"""
+
+LOADS = prefix_of("/loads/", LoadRecord)
+"""``/loads/{session}``, with the session's lease"""
 
 
 def journal_session(number: int) -> Key[JournalSessionRecord]:

@@ -49,6 +49,14 @@ def test_paths_match_the_format_page() -> None:
         keys.SUBSCRIPTIONS.key(TopicId(7), BILLING),
         keys.SETTINGS.key(TopicId(7), BILLING),
         keys.segment(TopicId(7), 1000),
+        keys.SESSIONS.key("5f"),
+        keys.BROKER_MODES.key("b1"),
+        keys.CONTROLLER,
+        keys.SHARDS.key(17),
+        keys.SHARD_EPOCHS.key(17),
+        keys.SESSION_JOURNALS.key("5f"),
+        keys.SHARD_TOPICS.key(17, TopicId(7)),
+        keys.LOADS.key("5f"),
     ]
     assert [str(key) for key in written] == [
         "/broker",
@@ -61,6 +69,14 @@ def test_paths_match_the_format_page() -> None:
         "/subscriptions/7/billing",
         "/settings/7/billing",
         "/segments/7/00000000000000001000",
+        "/sessions/5f",
+        "/broker-modes/b1",
+        "/controller",
+        "/shards/17",
+        "/shard-epochs/17",
+        "/session-journals/5f",
+        "/shard-topics/17/7",
+        "/loads/5f",
     ]
 
 

@@ -1,0 +1,114 @@
+"""
+The protocol of clusters keeps its promises in every interleaving.
+
+The model in support/takeover_model.py explores takeovers and moves of a shard, with the
+real machine of a session.  Each rule of the protocol is left out once, and then the
+model must find a broken promise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from support.takeover_model import RULES, Bounds, Rules, explore
+
+TAKEOVERS = Bounds(messages=1, in_flight=1)
+MOVES = Bounds(sessions=2, moves=1)
+CANCELLED_MOVES = Bounds(sessions=2, messages=1, in_flight=1, moves=1, cancels=1)
+LATE_CHANGES = Bounds(sessions=2, messages=1, in_flight=1, moves=1, late_changes=1)
+SEALING = Bounds(sessions=2, in_flight=1, seals=2)
+REMOVALS = Bounds(
+    sessions=2, messages=1, in_flight=1, moves=2, claims=3, removes_journals=True
+)
+LATE_ANSWERS = Bounds(sessions=2, learns_late=True)
+READERS = Bounds(sessions=2, in_flight=1, moves=1, reads=True)
+
+BOUNDS = {
+    "takeovers": TAKEOVERS,
+    "moves": MOVES,
+    "cancelled moves": CANCELLED_MOVES,
+    "late changes": LATE_CHANGES,
+    "sealing": SEALING,
+    "removals": REMOVALS,
+    "late answers": LATE_ANSWERS,
+    "readers": READERS,
+}
+
+LARGER = {
+    "takeovers": Bounds(),
+    "moves": Bounds(messages=1, in_flight=1, moves=1),
+    "late changes": Bounds(sessions=2, in_flight=1, moves=1, cancels=1, late_changes=1),
+    "removals": Bounds(
+        messages=1, in_flight=1, moves=1, seals=1, removes_journals=True
+    ),
+    "late answers": Bounds(messages=2, claims=1, moves=1, seals=1, learns_late=True),
+}
+
+FOUND_IN = {
+    "claim_compares_revision": (TAKEOVERS, "lost"),
+    "claim_compares_absence": (READERS, "offsets go back"),
+    "claim_compares_own_presence": (REMOVALS, "lost"),
+    "claim_freezes_journal": (SEALING, "lost"),
+    "fence_before_read": (TAKEOVERS, "lost"),
+    "read_manifest_after_claim": (SEALING, "lost"),
+    "read_only_source_epoch": (MOVES, "lost"),
+    "adopt_producers": (TAKEOVERS, "duplicated"),
+    "open_after_adoption_is_committed": (TAKEOVERS, "lost"),
+    "serve_only_after_open": (TAKEOVERS, "lost"),
+    "open_compares_revision": (TAKEOVERS, "lost"),
+    "manifest_compares_epoch": (SEALING, "lost"),
+    "contiguous_commit": (LATE_ANSWERS, "lost"),
+    "release_after_left_is_committed": (MOVES, "lost"),
+    "release_compares_revision": (LATE_CHANGES, "lost"),
+    "no_way_back_after_left": (CANCELLED_MOVES, "lost"),
+    "keep_journals_that_shards_name": (REMOVALS, "lost"),
+    "refuse_only_behind_the_fence": (LATE_ANSWERS, "refused and served"),
+    "stop_when_own_clock_says_so": (READERS, "offsets go back"),
+}
+"""Where the model finds a broken promise without a rule, and which one first."""
+
+
+def check_all(bounds: Bounds) -> None:
+    found = explore(Rules(), bounds)
+    assert found.violation is None, str(found.violation)
+    epochs = {epoch for _, epoch in found.served}
+    # The model is not stuck: a session opens the shard after each claim.
+    claims = bounds.claims if bounds.moves else bounds.sessions - 1
+    assert epochs == set(range(1, 2 + claims))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BOUNDS)
+def test_every_interleaving_keeps_the_promises(name: str) -> None:
+    check_all(BOUNDS[name])
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", LARGER)
+def test_every_interleaving_of_larger_models_keeps_the_promises(name: str) -> None:
+    check_all(LARGER[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", RULES)
+def test_model_finds_a_broken_promise_if_a_rule_is_left_out(rule: str) -> None:
+    bounds, promise = FOUND_IN[rule]
+    violation = explore(Rules(**{rule: False}), bounds).violation
+    assert violation is not None, f"the model does not need {rule} in {bounds}"
+    assert violation.message.startswith(promise), str(violation)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "bounds",
+    [TAKEOVERS, replace(MOVES, in_flight=1), replace(SEALING, seals=1)],
+    ids=["takeovers", "moves", "sealing"],
+)
+def test_messages_do_not_depend_on_leases(bounds: Bounds) -> None:
+    rules = Rules(claim_compares_absence=False, stop_when_own_clock_says_so=False)
+    found = explore(rules, bounds)
+    assert found.violation is None, str(found.violation)

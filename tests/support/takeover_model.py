@@ -1,0 +1,848 @@
+"""
+A small model of a cluster that takes over and moves one shard, and its exploration.
+
+Three sessions, a metadata store and an object store are one value, a World.  explore()
+visits all worlds that can be reached, breadth first, so the trace of a violation is one
+of the shortest.  The decisions about the shard are those of ``Ownership``.
+
+The journals are simplified: a group is one entry, and fencing is one step;
+test_group_commits.py explores these.  A paused process needs no action of its own:
+every process may wait between any two steps, while its lease expires.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
+
+import msgspec
+
+from pydanube.cluster.ownership import (
+    Adopt,
+    AppendLeft,
+    ChangeShard,
+    FenceJournal,
+    Look,
+    Ownership,
+    ReadShard,
+    ShardView,
+    Stage,
+    Step,
+)
+from pydanube.metadata.cluster_records import ShardRecord, ShardState
+
+MESSAGES = ("x", "y")
+"""Messages of different idempotent producers, each of which sends one."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How much happens at most."""
+
+    sessions: int = 3
+    messages: int = 2
+    in_flight: int = 2
+    claims: int = 2
+    moves: int = 0
+    cancels: int = 0
+    seals: int = 0
+    late_changes: int = 0
+    """The number of transactions whose outcome the sender does not learn."""
+    removes_journals: bool = False
+    learns_late: bool = False
+    """Whether a session learns the outcome of a put later than it happens."""
+    reads: bool = False
+    """Whether the ends that readers see are compared."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules of the protocol; the model can leave out any of them."""
+
+    claim_compares_revision: bool = True
+    claim_compares_absence: bool = True
+    claim_compares_own_presence: bool = True
+    claim_freezes_journal: bool = True
+    fence_before_read: bool = True
+    read_manifest_after_claim: bool = True
+    read_only_source_epoch: bool = True
+    adopt_producers: bool = True
+    open_after_adoption_is_committed: bool = True
+    serve_only_after_open: bool = True
+    open_compares_revision: bool = True
+    manifest_compares_epoch: bool = True
+    contiguous_commit: bool = True
+    release_after_left_is_committed: bool = True
+    release_compares_revision: bool = True
+    no_way_back_after_left: bool = True
+    keep_journals_that_shards_name: bool = True
+    refuse_only_behind_the_fence: bool = True
+    stop_when_own_clock_says_so: bool = True
+
+
+class Violation(NamedTuple):
+    """A broken promise, and the shortest way to it."""
+
+    message: str
+    trace: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n  ".join((self.message, *self.trace))
+
+
+class BrokenPromise(Exception):
+    """The world broke a promise."""
+
+
+# Entries of journals.
+
+
+class Opened(NamedTuple):
+    """The first entry of an adoption; it replaces what the journal said before."""
+
+    epoch: int
+    base: int
+    producers: frozenset[str]
+    length: int
+    """The number of messages that follow."""
+
+
+class Message(NamedTuple):
+    epoch: int
+    offset: int
+    name: str
+    is_adopted: bool = False
+
+
+class Left(NamedTuple):
+    epoch: int
+
+
+Entry = Opened | Message | Left
+
+
+class Put(NamedTuple):
+    """A group of a journal."""
+
+    entry: Entry
+    is_stored: bool = False
+    is_known: bool = False
+    """Whether the session knows that it is stored."""
+    is_refused: bool = False
+
+
+class First(NamedTuple):
+    """The first group that a journal's record names, and the snapshot in it."""
+
+    number: int = 0
+    base: int = 0
+    epoch: int = 0
+    producers: frozenset[str] = frozenset()
+
+
+class Log(NamedTuple):
+    """The messages of a shard that are not sealed."""
+
+    base: int = 0
+    tail: tuple[str, ...] = ()
+    producers: frozenset[str] = frozenset()
+
+    @property
+    def end(self) -> int:
+        return self.base + len(self.tail)
+
+
+class Session(NamedTuple):
+    """A process, its lease, its journal, and its part in the shard."""
+
+    machine: Ownership
+    lease: int = 0
+    """0: held; 1: over, by the session's clock; 2: gone from the store."""
+    change: ChangeShard | None = None
+    """The transaction under way."""
+    source_first: First = First()
+    """The first group of the source, as it was when its journal was frozen."""
+    read: Log | None = None
+    """What was read before the fence, if that rule is left out."""
+    manifest_read: int | None = None
+    """The end of the manifest before the claim, if it is not read after that."""
+    log: Log = Log()
+    """What is in memory, with messages that are not committed yet."""
+    puts: tuple[Put, ...] = ()
+    fences: frozenset[int] = frozenset()
+    first: First = First()
+    is_frozen: bool = False
+    removed: int = 0
+    """The number of groups whose objects are removed."""
+    seal: tuple[int, int, tuple[str, ...]] | None = None
+    """A manifest change under way: epoch, base and messages."""
+
+    def committed(self) -> int:
+        """Return the number of groups that the session knows to be committed."""
+        count = 0
+        for put in self.puts:
+            if not put.is_known:
+                break
+            count += 1
+        return count
+
+
+class World(NamedTuple):
+    """Everything, at one moment."""
+
+    record: ShardRecord
+    revision: int
+    manifest: tuple[str, ...]
+    sessions: tuple[Session, ...]
+    late: tuple[ChangeShard, ...] = ()
+    """Transactions whose sender does not wait for them."""
+    acked: tuple[str | None, ...] = (None, None)
+    """The message that was acknowledged at each offset."""
+    refused: frozenset[str] = frozenset()
+    moves: int = 0
+    cancels: int = 0
+    seals: int = 0
+    late_count: int = 0
+
+
+Action = tuple[str, Callable[[], World]]
+
+
+def name_of(at: int) -> str:
+    return "ABC"[at]
+
+
+@dataclass(frozen=True, slots=True)
+class Returning(Ownership):
+    """Opens the shard again after SHARD_LEFT, if the move was cancelled."""
+
+    def on_view(self, view: ShardView) -> Step:
+        record = view.record
+        if record.owner == self.session and self.stage is Stage.LEFT:
+            if record.state is ShardState.OPEN:
+                return replace(self, stage=Stage.SERVING), ()
+            if record.target is None:
+                opened = msgspec.structs.replace(record, state=ShardState.OPEN)
+                return self, (ChangeShard(opened, view.revision),)
+        return Ownership.on_view(self, view)
+
+
+class Model:
+    """The steps that are possible in a world."""
+
+    def __init__(self, rules: Rules, bounds: Bounds) -> None:
+        self.rules = rules
+        self.bounds = bounds
+        self.names = MESSAGES[: bounds.messages]
+
+    def start(self) -> World:
+        """Return a world in which A serves an empty shard."""
+        machine = Ownership if self.rules.no_way_back_after_left else Returning
+        sessions = [Session(machine(name_of(at))) for at in range(self.bounds.sessions)]
+        serving = replace(sessions[0].machine, stage=Stage.SERVING, epoch=1)
+        opened = Put(Opened(1, 0, frozenset(), 0), is_stored=True, is_known=True)
+        sessions[0] = sessions[0]._replace(machine=serving, puts=(opened,))
+        record = ShardRecord(
+            state=ShardState.OPEN, epoch=1, owner="A", source="A", source_epoch=1
+        )
+        return World(record, 0, (), tuple(sessions))
+
+    def actions(self, world: World) -> Iterator[Action]:
+        """Return what may happen next."""
+        for at, session in enumerate(world.sessions):
+            yield from self._store_actions(world, at, session)
+            # Sessions that did nothing yet are alike, so the first of them acts first.
+            if at > 1 and not _has_acted(world.sessions[at - 1]):
+                continue
+            if session.machine.stage is not Stage.OVER:
+                yield from self._session_actions(world, at, session)
+            if _has_acted(session):
+                yield from self._lease_actions(world, at, session)
+        for at in range(len(world.late)):
+            yield (
+                f"a late transaction arrives: {_text(world.late[at])}",
+                lambda at=at: self._arrive(world, at),
+            )
+        yield from self._controller_actions(world)
+
+    def check(self, world: World) -> None:
+        """Raise if the world breaks a promise."""
+        for at, session in enumerate(world.sessions):
+            if session.machine.is_serving:
+                self._check_serving(world, at, session)
+
+    # What may happen.
+
+    def _store_actions(
+        self, world: World, at: int, session: Session
+    ) -> Iterator[Action]:
+        name = name_of(at)
+        for number, put in enumerate(session.puts):
+            if not put.is_stored and number not in session.fences:
+                yield (
+                    f"the store has {put.entry} of {name}",
+                    lambda n=number: self._store(world, at, n),
+                )
+        if session.seal is not None:
+            yield (
+                f"the manifest change of {name} arrives",
+                lambda: self._change_manifest(world, at),
+            )
+        if (
+            self.bounds.removes_journals
+            and session.lease == 2
+            and session.removed < len(session.puts)
+            and not self._is_named(world, at)
+        ):
+            yield f"the journal of {name} is removed", lambda: self._remove(world, at)
+
+    def _is_named(self, world: World, at: int) -> bool:
+        record, name = world.record, name_of(at)
+        if record.owner == name:
+            return True
+        return record.source == name and self.rules.keep_journals_that_shards_name
+
+    def _session_actions(
+        self, world: World, at: int, session: Session
+    ) -> Iterator[Action]:
+        name, machine = name_of(at), session.machine
+        if session.change is None:
+            machine_after, effects = machine.on_view(self._view(world, at))
+            if effects or machine_after != machine:
+                yield f"{name} looks", lambda: self._look(world, at)
+        else:
+            yield (
+                f"{name} changes the shard: {_text(session.change)}",
+                lambda: self._make_change(world, at),
+            )
+            if world.late_count < self.bounds.late_changes:
+                yield (
+                    f"{name} does not learn the outcome",
+                    lambda: self._lose_change(world, at),
+                )
+        if machine.stage is Stage.FENCING and (
+            session.read is None and not self.rules.fence_before_read
+        ):
+            yield f"{name} reads {machine.source}", lambda: self._read_early(world, at)
+        elif machine.stage is Stage.FENCING:
+            yield f"{name} fences {machine.source}", lambda: self._fence(world, at)
+        if machine.stage is Stage.READING:
+            yield f"{name} reads {machine.source}", lambda: self._read(world, at)
+        if machine.stage is Stage.SERVING:
+            yield from self._publish_actions(world, at, session)
+        if self.bounds.learns_late:
+            for number, put in enumerate(session.puts):
+                is_fence = number in session.fences
+                if not put.is_known and (put.is_stored or is_fence):
+                    yield (
+                        f"{name} learns of group {number}",
+                        lambda n=number: self._learn(world, at, n),
+                    )
+        if machine.is_serving and self.bounds.seals:
+            yield from self._sealing_actions(world, at, session)
+
+    def _publish_actions(
+        self, world: World, at: int, session: Session
+    ) -> Iterator[Action]:
+        in_flight = sum(not put.is_known for put in session.puts)
+        if in_flight >= self.bounds.in_flight:
+            return
+        sent = {
+            put.entry.name
+            for each in world.sessions
+            for put in each.puts
+            if type(put.entry) is Message
+        }
+        for index, message in enumerate(self.names):
+            # Messages are alike, so the first of them is sent first.
+            if index and self.names[index - 1] not in sent:
+                break
+            if message not in session.log.producers and message not in world.refused:
+                yield (
+                    f"{name_of(at)} appends {message} at {session.log.end}",
+                    lambda m=message: self._append(world, at, m),
+                )
+
+    def _sealing_actions(
+        self, world: World, at: int, session: Session
+    ) -> Iterator[Action]:
+        name, end = name_of(at), self._committed_end(session)
+        if (
+            session.seal is None
+            and world.seals < self.bounds.seals
+            and session.log.base < end
+        ):
+            yield f"{name} seals", lambda: self._seal(world, at, end)
+        number = self._useless(session)
+        if number > session.first.number and not session.is_frozen:
+            yield (
+                f"{name} records group {number} as the first",
+                lambda: self._record_first(world, at, number),
+            )
+        if session.removed < session.first.number:
+            yield (
+                f"{name} removes groups before {session.first.number}",
+                lambda: _put(world, at, removed=session.first.number),
+            )
+
+    def _lease_actions(
+        self, world: World, at: int, session: Session
+    ) -> Iterator[Action]:
+        name = name_of(at)
+        if session.lease == 0 and self.bounds.reads:
+            yield (
+                f"the clock of {name} says that its lease is over",
+                lambda: _put(world, at, lease=1),
+            )
+        elif session.lease < 2:
+            yield f"the lease of {name} expires", lambda: _put(world, at, lease=2)
+
+    def _controller_actions(self, world: World) -> Iterator[Action]:
+        record = world.record
+        if record.state is ShardState.OPEN and world.moves < self.bounds.moves:
+            yield (
+                "the controller wants a move",
+                lambda: self._control(
+                    world,
+                    {"state": ShardState.CLOSING, "target": "?"},
+                    moves=world.moves + 1,
+                ),
+            )
+        is_moving = record.state is ShardState.CLOSING and record.target is not None
+        if is_moving and world.cancels < self.bounds.cancels:
+            yield (
+                "the controller cancels the move",
+                lambda: self._control(
+                    world, {"target": None}, cancels=world.cancels + 1
+                ),
+            )
+
+    # The metadata store.
+
+    def _view(self, world: World, at: int) -> ShardView:
+        record = world.record
+        is_gone = self._is_gone(world, record.owner) or (
+            not self.rules.claim_compares_absence
+        )
+        is_wanted = record.epoch <= self.bounds.claims and (
+            record.owner is None or record.owner != name_of(at)
+        )
+        return ShardView(record, world.revision, is_gone, is_wanted)
+
+    def _is_gone(self, world: World, session: str | None) -> bool:
+        return session is not None and world.sessions["ABC".index(session)].lease == 2
+
+    def _look(self, world: World, at: int) -> World:
+        return self._apply(
+            world, at, world.sessions[at].machine.on_view(self._view(world, at))
+        )
+
+    def _change(self, world: World, change: ChangeShard) -> World:
+        """Make the transaction, if its comparisons hold."""
+        rules = self.rules
+        compares_revision = {
+            ShardState.OPENING: rules.claim_compares_revision,
+            ShardState.OPEN: rules.open_compares_revision,
+            ShardState.RELEASED: rules.release_compares_revision,
+        }[change.record.state]
+        if compares_revision and change.revision != world.revision:
+            return world
+        is_absent = self._is_gone(world, change.present)
+        if is_absent and rules.claim_compares_own_presence:
+            return world
+        is_present = change.gone is not None and not self._is_gone(world, change.gone)
+        if is_present and rules.claim_compares_absence:
+            return world
+        world = world._replace(record=change.record, revision=world.revision + 1)
+        if change.freeze is not None and rules.claim_freezes_journal:
+            world = _put(world, "ABC".index(change.freeze), is_frozen=True)
+        return world
+
+    def _make_change(self, world: World, at: int) -> World:
+        change = world.sessions[at].change
+        assert change is not None
+        world = _put(self._change(world, change), at, change=None)
+        return self._look(world, at)
+
+    def _lose_change(self, world: World, at: int) -> World:
+        change = world.sessions[at].change
+        assert change is not None
+        world = world._replace(
+            late=(*world.late, change), late_count=world.late_count + 1
+        )
+        return self._look(_put(world, at, change=None), at)
+
+    def _arrive(self, world: World, at: int) -> World:
+        change = world.late[at]
+        world = world._replace(late=world.late[:at] + world.late[at + 1 :])
+        return self._change(world, change)
+
+    def _control(self, world: World, changes: dict[str, Any], **counts: int) -> World:
+        record = msgspec.structs.replace(world.record, **changes)
+        return world._replace(record=record, revision=world.revision + 1, **counts)
+
+    # Carrying out effects.
+
+    def _apply(self, world: World, at: int, step: Step) -> World:
+        machine, effects = step
+        before = world.sessions[at].machine.stage
+        world = _put(world, at, machine=machine)
+        for effect in effects:
+            match effect:
+                case ChangeShard():
+                    world = _put(world, at, change=effect)
+                    if effect.raises_epoch and not self.rules.read_manifest_after_claim:
+                        world = _put(world, at, manifest_read=len(world.manifest))
+                case Adopt(epoch):
+                    world = self._adopt(world, at, epoch)
+                case AppendLeft():
+                    world = self._begin(world, at, Left(machine.epoch))
+                    if not self.rules.release_after_left_is_committed:
+                        world = self._apply(world, at, machine.on_left())
+                case Look():
+                    world = self._look(world, at)
+                case FenceJournal(source):
+                    world = self._read_first(world, at, source)
+                case ReadShard(str(source), _) if before is Stage.IDLE:
+                    world = self._read_first(world, at, source)
+        return world
+
+    def _read_first(self, world: World, at: int, source: str) -> World:
+        first = world.sessions["ABC".index(source)].first
+        return _put(world, at, source_first=first, read=None)
+
+    def _read_early(self, world: World, at: int) -> World:
+        """Read without a fence, although the machine waits for it."""
+        return _put(world, at, read=self._fold(world, at))
+
+    def _fence(self, world: World, at: int) -> World:
+        machine = world.sessions[at].machine
+        assert machine.source is not None
+        source = "ABC".index(machine.source)
+        old = world.sessions[source]
+        number = world.sessions[at].source_first.number
+        while number not in old.fences and _is_there(old, number):
+            number += 1
+        world = _put(world, source, fences=old.fences | {number})
+        world = self._on_fence(world, source, number)
+        return self._apply(world, at, machine.on_fenced())
+
+    def _read(self, world: World, at: int) -> World:
+        session = world.sessions[at]
+        machine, log = session.machine, session.read or self._fold(world, at)
+        sealed = session.manifest_read
+        if sealed is None:
+            sealed = len(world.manifest)
+        # Sealed messages are in the manifest.
+        count = max(sealed - log.base, 0)
+        log = Log(max(sealed, log.base), log.tail[count:], log.producers)
+        if not self.rules.adopt_producers:
+            log = log._replace(producers=frozenset())
+        return self._apply(_put(world, at, log=log, read=None), at, machine.on_read())
+
+    def _fold(self, world: World, at: int) -> Log:
+        """Return what the source's journal says about the shard."""
+        machine, first = world.sessions[at].machine, world.sessions[at].source_first
+        assert machine.source is not None
+        session, epoch = (
+            world.sessions["ABC".index(machine.source)],
+            machine.source_epoch,
+        )
+        is_known = first.epoch == epoch or not self.rules.read_only_source_epoch
+        log = Log(first.base, (), first.producers) if is_known else Log()
+        number, has_left = first.number, False
+        while number not in session.fences and _is_there(session, number):
+            entry = session.puts[number].entry
+            number += 1
+            if entry.epoch != epoch and self.rules.read_only_source_epoch:
+                continue
+            match entry:
+                case Opened(_, base, producers):
+                    log, has_left = Log(base, (), producers), False
+                case Message(_, offset, name) if not has_left:
+                    if offset != log.end:
+                        raise BrokenPromise(f"offset {offset} follows {log.end}")
+                    tail, producers = (*log.tail, name), log.producers | {name}
+                    log = log._replace(tail=tail, producers=producers)
+                case Left():
+                    has_left = True
+        return log
+
+    def _adopt(self, world: World, at: int, epoch: int) -> World:
+        log = world.sessions[at].log
+        opened = Opened(epoch, log.base, log.producers, len(log.tail))
+        world = self._begin(world, at, opened)
+        for offset, message in enumerate(log.tail, log.base):
+            entry = Message(epoch, offset, message, is_adopted=True)
+            world = self._begin(world, at, entry)
+        return self._on_commit(world, at)
+
+    def _append(self, world: World, at: int, message: str) -> World:
+        session = world.sessions[at]
+        log = session.log
+        entry = Message(session.machine.epoch, log.end, message)
+        after = log._replace(
+            tail=(*log.tail, message), producers=log.producers | {message}
+        )
+        return self._begin(_put(world, at, log=after), at, entry)
+
+    def _begin(self, world: World, at: int, entry: Entry) -> World:
+        return _put(world, at, puts=(*world.sessions[at].puts, Put(entry)))
+
+    # The object store.
+
+    def _store(self, world: World, at: int, number: int) -> World:
+        world = _put_group(world, at, number, is_stored=True)
+        if self.bounds.learns_late:
+            return world
+        return self._learn(world, at, number)
+
+    def _on_fence(self, world: World, at: int, number: int) -> World:
+        """The session finds out, if it has put that group already."""
+        session = world.sessions[at]
+        if self.bounds.learns_late or number >= len(session.puts):
+            return world
+        return self._learn(world, at, number)
+
+    def _learn(self, world: World, at: int, number: int) -> World:
+        session = world.sessions[at]
+        if session.machine.stage is Stage.OVER:
+            return world
+        if number in session.fences:
+            world = self._refuse(world, at, number)
+            return self._apply(world, at, session.machine.on_session_over())
+        world = _put_group(world, at, number, is_known=True)
+        return self._on_commit(world, at)
+
+    def _refuse(self, world: World, at: int, number: int) -> World:
+        """Refuse what is not in the journal for certain."""
+        session = world.sessions[at]
+        if self.rules.refuse_only_behind_the_fence:
+            refused = session.puts[number:]
+        else:
+            refused = session.puts
+        return world._replace(
+            refused=world.refused
+            | {
+                put.entry.name
+                for put in refused
+                if type(put.entry) is Message
+                and not put.is_known
+                and not put.entry.is_adopted
+                and put.entry.name not in self._sent_elsewhere(world, at)
+            }
+        )
+
+    def _sent_elsewhere(self, world: World, at: int) -> set[str]:
+        """Return the messages that clients have sent to other sessions, too."""
+        return {
+            put.entry.name
+            for other, each in enumerate(world.sessions)
+            for put in each.puts
+            if other != at and type(put.entry) is Message and not put.entry.is_adopted
+        }
+
+    def _on_commit(self, world: World, at: int) -> World:
+        """Acknowledge what is committed, and tell the machine."""
+        session = world.sessions[at]
+        machine = session.machine
+        if self.rules.contiguous_commit:
+            known = session.puts[: session.committed()]
+        else:
+            known = tuple(put for put in session.puts if put.is_known)
+        for put in known:
+            if type(put.entry) is Message and not put.entry.is_adopted:
+                world = self._ack(world, put.entry)
+        is_all = session.committed() == len(session.puts)
+        if machine.stage is Stage.ADOPTING and (
+            is_all or not self.rules.open_after_adoption_is_committed
+        ):
+            step = machine.on_adopted()
+            if not self.rules.serve_only_after_open:
+                step = replace(machine, stage=Stage.SERVING), step[1]
+            return self._apply(world, at, step)
+        if machine.stage is Stage.LEAVING and is_all:
+            return self._apply(world, at, machine.on_left())
+        return world
+
+    def _ack(self, world: World, entry: Message) -> World:
+        before = world.acked[entry.offset]
+        if before not in {None, entry.name}:
+            raise BrokenPromise(
+                f"forked: {before} and {entry.name} are acknowledged at {entry.offset}"
+            )
+        acked = list(world.acked)
+        acked[entry.offset] = entry.name
+        if acked.count(entry.name) > 1:
+            raise BrokenPromise(f"duplicated: {entry.name} is acknowledged twice")
+        return world._replace(acked=tuple(acked))
+
+    def _remove(self, world: World, at: int) -> World:
+        return _put(world, at, removed=len(world.sessions[at].puts))
+
+    # Sealing.
+
+    def _committed_end(self, session: Session) -> int:
+        """Return the end of the messages that are committed."""
+        committed = session.puts[: session.committed()]
+        ends = [put.entry.offset + 1 for put in committed if type(put.entry) is Message]
+        return max([session.log.base, *ends])
+
+    def _seal(self, world: World, at: int, end: int) -> World:
+        session = world.sessions[at]
+        log = session.log
+        seal = (session.machine.epoch, log.base, log.tail[: end - log.base])
+        world = world._replace(seals=world.seals + 1)
+        return _put(world, at, seal=seal)
+
+    def _change_manifest(self, world: World, at: int) -> World:
+        session = world.sessions[at]
+        assert session.seal is not None
+        epoch, base, messages = session.seal
+        world = _put(world, at, seal=None)
+        if epoch != world.record.epoch and self.rules.manifest_compares_epoch:
+            return world
+        world = world._replace(manifest=world.manifest[:base] + messages)
+        end = session.manifest_read
+        if end is not None and base <= end:
+            world = _put(world, at, manifest_read=base + len(messages))
+        log = session.log
+        sealed = Log(base + len(messages), log.tail[len(messages) :], log.producers)
+        return _put(world, at, log=sealed)
+
+    def _useless(self, session: Session) -> int:
+        """Return the number of groups at the start that are not needed any more."""
+        number = 0
+        for put in session.puts[: session.committed()]:
+            entry = put.entry
+            if type(entry) is Message and entry.offset >= session.log.base:
+                break
+            number += 1
+        return number if number < len(session.puts) else 0
+
+    def _record_first(self, world: World, at: int, number: int) -> World:
+        session = world.sessions[at]
+        entries = [put.entry for put in session.puts[:number]]
+        producers = frozenset(e.name for e in entries if type(e) is Message)
+        for entry in entries:
+            if type(entry) is Opened:
+                producers |= entry.producers
+        first = First(number, session.log.base, session.machine.epoch, producers)
+        return _put(world, at, first=first)
+
+    # Promises.
+
+    def _check_serving(self, world: World, at: int, session: Session) -> None:
+        name, log = name_of(at), session.log
+        record = world.record
+        may_read = session.lease == 0 or not self.rules.stop_when_own_clock_says_so
+        if self.bounds.reads and may_read:
+            end = sum(each is not None for each in world.acked)
+            if self._committed_end(session) < end:
+                raise BrokenPromise(
+                    f"offsets go back: a reader of {name} sees the end "
+                    f"{self._committed_end(session)} after {end}"
+                )
+        if record.owner != name or record.epoch != session.machine.epoch:
+            return
+        sealed = len(world.manifest)
+        if session.manifest_read is not None:
+            sealed = session.manifest_read
+        if log.base > sealed:
+            raise BrokenPromise(f"lost: {name} finds no segment before {log.base}")
+        messages = world.manifest[: log.base] + log.tail
+        for offset, acked in enumerate(world.acked):
+            if acked is None:
+                continue
+            if offset >= len(messages):
+                raise BrokenPromise(
+                    f"lost: {acked} at {offset}, {name} serves {messages}"
+                )
+            if messages[offset] != acked:
+                raise BrokenPromise(
+                    f"forked: {acked} at {offset}, {name} serves {messages}"
+                )
+        if len(set(messages)) < len(messages):
+            raise BrokenPromise(f"duplicated: {name} serves {messages}")
+        refused = world.refused & set(messages[: self._committed_end(session)])
+        if refused:
+            raise BrokenPromise(f"refused and served by {name}: {sorted(refused)}")
+
+
+def _has_acted(session: Session) -> bool:
+    machine = session.machine
+    return machine.epoch > 0 or session.change is not None
+
+
+def _text(change: ChangeShard) -> str:
+    record = change.record
+    return f"{record.state.value}, epoch {record.epoch}"
+
+
+def _is_there(session: Session, number: int) -> bool:
+    return (
+        session.removed <= number < len(session.puts) and session.puts[number].is_stored
+    )
+
+
+def _put(world: World, at: int, **changes: Any) -> World:
+    """Return *world* with another state of a session."""
+    sessions = list(world.sessions)
+    sessions[at] = sessions[at]._replace(**changes)
+    return world._replace(sessions=tuple(sessions))
+
+
+def _put_group(world: World, at: int, number: int, **changes: Any) -> World:
+    puts = list(world.sessions[at].puts)
+    puts[number] = puts[number]._replace(**changes)
+    return _put(world, at, puts=tuple(puts))
+
+
+class Exploration(NamedTuple):
+    """All worlds that were reached, or the first violation."""
+
+    worlds: int
+    violation: Violation | None
+    served: frozenset[tuple[str, int]]
+    """The sessions that served the shard, with their epochs."""
+
+
+def explore(rules: Rules, bounds: Bounds) -> Exploration:
+    """Visit all worlds, breadth first, up to the first violation."""
+    model = Model(rules, bounds)
+    start = model.start()
+    parents: dict[World, tuple[World, str] | None] = {start: None}
+    queue = deque([start])
+    served = set()
+    while queue:
+        world = queue.popleft()
+        for name, act in model.actions(world):
+            try:
+                after = act()
+                if after in parents:
+                    continue
+                model.check(after)
+            except BrokenPromise as broken:
+                trace = (*_trace(parents, world), name)
+                return Exploration(
+                    len(parents), Violation(str(broken), trace), frozenset(served)
+                )
+            parents[after] = world, name
+            queue.append(after)
+            record = after.record
+            if record.state is ShardState.OPEN:
+                served.add((record.owner or "", record.epoch))
+    return Exploration(len(parents), None, frozenset(served))
+
+
+def _trace(parents: dict[World, tuple[World, str] | None], world: World) -> list[str]:
+    trace = []
+    while (parent := parents[world]) is not None:
+        world, name = parent
+        trace.append(name)
+    return trace[::-1]
+
+
+RULES = [field.name for field in fields(Rules)]
