@@ -291,6 +291,16 @@ class Consumer(Facade):
             self._is_scheduled = True
             self._loop.call_soon(self._ack_queued)
 
+    def ack_nowait(self, messages: AckTarget) -> None:
+        """Acknowledge *messages*, as ``ack`` does; for ``Message.ack``."""
+        self.ack(messages)
+
+    def nack_nowait(
+        self, messages: AckTarget, *, delay_s: float = 0.0, reason: str = ""
+    ) -> None:
+        """Reject *messages*, as ``nack`` does; for ``Message.nack``."""
+        self.nack(messages, delay_s=delay_s, reason=reason)
+
     def seek(self, to: PositionLike) -> None:
         """Move the subscription to *to*; see ``pydanube.Consumer.seek``."""
         self._messages.clear()
@@ -302,9 +312,14 @@ class Consumer(Facade):
             self._loop.wait(self._ack_all())
 
     def _receive(self, max_messages: int, timeout_s: float | None) -> MessageBatch:
-        return self._loop.wait(
+        batch = self._loop.wait(
             self._wrapped.receive_batch(max_messages=max_messages, timeout_s=timeout_s)
         )
+        for received, _, _ in batch.slices:
+            if received.source is not None:
+                # message.ack() is called in this thread.
+                received.source.consumer = self
+        return batch
 
     def _ack_queued(self) -> None:
         self._is_scheduled = False

@@ -409,3 +409,19 @@ def test_interrupt_while_a_scope_is_entered_cancels_it():
     ):
         pass
     assert was_cancelled.is_set()
+
+
+def test_a_message_acknowledges_itself(client):
+    with client.producer(TOPIC) as producer:
+        producer.send_batch(["0", "1", "2"])
+    with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
+        first, second, third = [consumer.receive() for _ in range(3)]
+        first.ack()
+        second.nack(reason="not now")
+        third.ack()
+        again = consumer.receive(timeout_s=60)
+        assert (again.offset, again.attempt) == (1, 2)
+        again.ack()
+    assert client.describe_subscription(TOPIC, "s").cursor == 3
+    with pytest.raises(pydanube.Closed):
+        third.ack()

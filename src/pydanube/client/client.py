@@ -29,7 +29,11 @@ from pydanube.client.partitioned_consumer import PartitionedConsumer, open_consu
 from pydanube.client.partitioned_producer import PartitionedProducer, open_producer
 from pydanube.client.producer import Producer
 from pydanube.client.reader import read
-from pydanube.client.requester import CLOSE_TIMEOUT_S, CONNECT_TIMEOUT_S
+from pydanube.client.requester import (
+    CLOSE_TIMEOUT_S,
+    CONNECT_TIMEOUT_S,
+    check_seconds,
+)
 from pydanube.client.retention import RetentionRequests
 from pydanube.client.schema import Schema, schema_of
 from pydanube.client.schemas import Schemas
@@ -68,6 +72,7 @@ def connect(
     url: str | None = None,
     *,
     token: str = "",
+    wait_s: float = 0.0,
     connect_timeout_s: float = CONNECT_TIMEOUT_S,
     close_timeout_s: float = CLOSE_TIMEOUT_S,
 ) -> AbstractAsyncContextManager[Client]:
@@ -82,13 +87,15 @@ def connect(
         url: The broker's address.  None: the environment variable ``DANUBE_URL``; if
             it is not set, ``danube://127.0.0.1:6651``.
         token: The client's access token.
-        connect_timeout_s: How long connecting may take.
+        wait_s: How long the client tries again while no broker answers, for example
+            because the broker is being started at the same time; 0: it tries once.
+        connect_timeout_s: How long one attempt to connect may take.
         close_timeout_s: How long closing a producer, a consumer or the client waits
             without an answer from the broker.  Then the client aborts the connection,
             and a producer with unacknowledged messages raises ``TimedOut``.
 
     Raises:
-        ConnectionLost: No broker answers at *url*.
+        ConnectionLost: No broker answers at *url*, also after *wait_s*.
         ProtocolViolation: The server at *url* speaks another protocol.
         InvalidRequest: *url* is not of the form ``danube://host[:port]``.
     """
@@ -96,6 +103,7 @@ def connect(
     if url is None:
         url = os.environ.get(URL_VARIABLE) or DEFAULT_URL
     host, port = parse_url(url)
+    check_seconds("wait_s", wait_s)
 
     async def dial(factory: Callable[[], BrokerConnection]) -> BrokerConnection:
         loop = asyncio.get_running_loop()
@@ -113,7 +121,7 @@ def connect(
             connect_timeout_s=connect_timeout_s,
             close_timeout_s=close_timeout_s,
         )
-        async with client.opened():
+        async with client.opened(wait_s):
             yield client
 
     return AsyncScope(connected(), call, "client")

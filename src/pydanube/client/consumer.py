@@ -127,6 +127,12 @@ class Acknowledger(Openable):
 
         Raises: As ``ack``.
         """
+        self.nack_nowait(messages, delay_s=delay_s, reason=reason)
+
+    def nack_nowait(
+        self, messages: AckTarget, *, delay_s: float = 0.0, reason: str = ""
+    ) -> None:
+        """Reject messages, as ``nack`` does."""
         for topic, ranges in self.acknowledgeable_ranges(messages).items():
             self._consumer_of(topic).nack_ranges(ranges, delay_s, reason)
 
@@ -179,7 +185,7 @@ class Consumer(KeptChannel, Acknowledger):
         self._is_closing = False
         self._is_seeking = False
         # The source of new messages; None after the consumer has failed.
-        self._source: Source | None = Source(topic, options.subscription)
+        self._source: Source | None = Source(topic, options.subscription, self)
         # Batches that arrived, and the one that is being handed out.
         self._batches: deque[ReceivedBatch] = deque()
         self._batch: ReceivedBatch | None = None
@@ -539,7 +545,7 @@ class Consumer(KeptChannel, Acknowledger):
         """Drop deliveries and acknowledgements from before the seek."""
         if self._source is not None:
             self._source.is_over = True
-            self._source = Source(self.topic, self.subscription)
+            self._source = Source(self.topic, self.subscription, self)
         self._take_acks()
         self._acks.take_unconfirmed()
         self._drop_batches()

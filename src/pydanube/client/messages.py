@@ -8,11 +8,11 @@ a ``Message`` is only a reference to its batch and an index.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Generator, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
 from itertools import groupby
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, Protocol, overload
 
 import pyarrow as pa
 
@@ -22,12 +22,22 @@ from pydanube.model.batch import (
     Column,
     attributes_of,
 )
-from pydanube.model.errors import InvalidPayload, SchemaNotFound
+from pydanube.model.errors import InvalidPayload, InvalidRequest, SchemaNotFound
 from pydanube.model.positions import to_datetime
 from pydanube.model.ranges import Range
 from pydanube.schemas.language import Decoder, reason_of
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.files.segment_format import SCHEMA as SEGMENT_SCHEMA
+
+
+class MessageAcknowledger(Protocol):
+    """The consumer of a message, as ``Message.ack`` and ``Message.nack`` use it."""
+
+    def ack_nowait(self, messages: Message) -> None: ...
+
+    def nack_nowait(
+        self, messages: Message, *, delay_s: float, reason: str
+    ) -> None: ...
 
 
 class Source:
@@ -37,11 +47,15 @@ class Source:
     A consumer that seeks begins with a new source.
     """
 
-    __slots__ = ("is_over", "subscription", "topic")
+    __slots__ = ("consumer", "is_over", "subscription", "topic")
 
-    def __init__(self, topic: str, subscription: str) -> None:
+    def __init__(
+        self, topic: str, subscription: str, consumer: MessageAcknowledger
+    ) -> None:
         self.topic = topic
         self.subscription = subscription
+        self.consumer = consumer
+        """The consumer that handed the messages out."""
         self.is_over = False
         """True if the consumer has moved its subscription since the delivery."""
 
@@ -288,6 +302,17 @@ class ReceivedBatch:
         return f"message {self.offsets[index]} of {self.topic}"
 
 
+class _Done:
+    """The result of a call that need not be awaited, and may be."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return
+        yield
+
+
+_DONE = _Done()
+
+
 class Message:
     """One message."""
 
@@ -301,6 +326,35 @@ class Message:
     def location(self) -> tuple[ReceivedBatch, int]:
         """The batch that the message arrived in, and its index there."""
         return self._batch, self._index
+
+    def ack(self) -> Awaitable[None]:
+        """
+        Acknowledge the message with the consumer that received it.
+
+        The call does the same as ``Consumer.ack``, and does not wait; awaiting its
+        result is optional, and for ``pydanube.sync`` there is nothing to await.
+
+        Raises:
+            InvalidRequest: The message was read without a subscription, or the
+                consumer has received it before a seek.
+            BrokerError: The consumer is closed or has failed.
+        """
+        self._consumer().ack_nowait(self)
+        return _DONE
+
+    def nack(self, *, delay_s: float = 0.0, reason: str = "") -> Awaitable[None]:
+        """
+        Report that the message was not processed: the broker delivers it again.
+
+        Args:
+            delay_s: The shortest delay before redelivery; the failure policy may
+                require a longer one.
+            reason: A text for people; it is stored with a dead letter.
+
+        Raises: As ``ack``, and the result is as for it.
+        """
+        self._consumer().nack_nowait(self, delay_s=delay_s, reason=reason)
+        return _DONE
 
     @property
     def payload(self) -> bytes:
@@ -403,6 +457,16 @@ class Message:
     def schema_version(self) -> int:
         """The schema's version, 0 if the message has none."""
         return self._batch.frame.header.schema_version
+
+    def _consumer(self) -> MessageAcknowledger:
+        source = self._batch.source
+        if source is None:
+            raise InvalidRequest(
+                f"message {self.offset} of {self.topic} was read without a "
+                "subscription, so it cannot be acknowledged or rejected: receive it "
+                "with a consumer"
+            )
+        return source.consumer
 
     def _time(self, times: list[int | None] | None) -> datetime | None:
         time = None if times is None else times[self._index]

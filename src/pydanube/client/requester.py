@@ -57,11 +57,7 @@ class Requester:
         close_timeout_s: float = CLOSE_TIMEOUT_S,
         wall_clock_ns: Callable[[], int] = time_ns,
     ) -> None:
-        if not 0 <= close_timeout_s < float("inf"):
-            raise InvalidRequest(
-                f"close_timeout_s is {close_timeout_s}: it must be a finite number of "
-                "seconds, at least 0"
-            )
+        check_seconds("close_timeout_s", close_timeout_s)
         self.url = url
         self.tasks: TaskScope
         """The background tasks of the client, its producers and its consumers."""
@@ -79,10 +75,17 @@ class Requester:
         self._has_close_timed_out = False
 
     @asynccontextmanager
-    async def opened(self) -> AsyncIterator[Self]:
-        """Connect, and stay connected while the body runs."""
+    async def opened(self, wait_s: float = 0.0) -> AsyncIterator[Self]:
+        """
+        Connect, and stay connected while the body runs.
+
+        While no broker answers, the client tries again, for *wait_s*.
+        """
         async with task_scope() as self.tasks:
-            await self.connection()
+            if wait_s:
+                await retry(self.connection, wait_s)
+            else:
+                await self.connection()
             try:
                 yield self
             finally:
@@ -200,6 +203,14 @@ class Requester:
         return ConnectionLost(
             f"no broker answers at {self.url} ({reason or 'timed out'}); "
             "`danube broker` starts one"
+        )
+
+
+def check_seconds(name: str, value: float) -> None:
+    """Raise unless *value*, the argument *name*, is finite and not negative."""
+    if not 0 <= value < float("inf"):
+        raise InvalidRequest(
+            f"{name} is {value}: it must be a finite number of seconds, at least 0"
         )
 
 

@@ -5,11 +5,13 @@ from contextlib import suppress
 import pytest
 
 import pydanube
-from pydanube.client.client import parse_url
+from pydanube.client.client import Client, parse_url
 from pydanube.client.connection import BROKER_REVISION_MIN
 from pydanube.client.requester import Requester
 from pydanube.model.arguments import check
 from pydanube.servers.native import connection
+from pydanube.servers.native.in_process import dial_in_process
+from pydanube.testing import MemoryBroker
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from support.running import TOPIC, published
@@ -301,3 +303,47 @@ def test_every_public_operation_checks_its_arguments(cls):
         assert hasattr(member, "__wrapped__"), name
         # The type hints can be evaluated.
         check(inspect.unwrap(member), {})
+
+
+class LateBroker(MemoryBroker):
+    """A broker that answers from the third attempt to connect on."""
+
+    attempts = 0
+
+    def connect_waiting(self, wait_s):
+        client = Client(self._dial, url="danube://late")
+        return client.opened(wait_s)
+
+    async def _dial(self, factory):
+        self.attempts += 1
+        if self.attempts < 3:
+            raise ConnectionRefusedError
+        return await dial_in_process(self.server)(factory)
+
+
+async def test_connecting_waits_for_a_broker_that_is_not_up_yet(broker):
+    late = LateBroker(broker.broker, broker.server)
+    async with late.connect_waiting(60.0) as client:
+        assert await client.topics() == []
+    assert late.attempts == 3
+
+
+async def test_connecting_does_not_wait_by_default(broker):
+    late = LateBroker(broker.broker, broker.server)
+    with pytest.raises(pydanube.ConnectionLost):
+        async with late.connect_waiting(0.0):
+            pass
+    assert late.attempts == 1
+
+
+async def test_connecting_gives_up_after_the_wait(unused_port):
+    url = f"danube://127.0.0.1:{unused_port}"
+    with pytest.raises(pydanube.ConnectionLost, match="no broker answers"):
+        async with pydanube.connect(url, wait_s=0.01):
+            pass
+
+
+@pytest.mark.parametrize("wait_s", [-1, float("inf"), float("nan")])
+def test_an_invalid_wait_is_refused(wait_s):
+    with pytest.raises(pydanube.InvalidRequest, match=r"wait_s is .* finite"):
+        pydanube.connect(wait_s=wait_s)
