@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -16,6 +17,7 @@ from pydanube.model.errors import (
 from pydanube.objects.directory import DirectoryObjects
 from pydanube.servers.restore import choose_backup, restore_backup
 from support.directories import publish, serving
+from support.redis_servers import DurableRedis
 
 TOPIC = "/default/orders"
 SEALING = {"storage__seal_age_s": 0.0, "storage__seal_interval_s": 0.001}
@@ -58,16 +60,51 @@ def restored(tmp_path):
     return tmp_path / "restored"
 
 
+@pytest.fixture(
+    params=["local", "object", pytest.param("redis", marks=pytest.mark.slow)]
+)
+def journal(request, tmp_path):
+    """Return the settings of a broker with a journal of some kind."""
+    if request.param == "local":
+        yield {}
+        return
+    settings = {
+        "metadata__path": str(tmp_path / "metadata.sqlite"),
+        "storage__remote__url": f"fs://{tmp_path}/remote",
+        "storage__journal__kind": request.param,
+    }
+    if request.param == "object":
+        yield settings
+        return
+    (tmp_path / "redis").mkdir()
+    with DurableRedis(tmp_path / "redis") as server:
+        yield settings | {
+            "storage__journal__redis__url": server.new_url(),
+            "storage__journal__redis__options": server.options,
+        }
+
+
+def move_metadata(restored, journal):
+    """Put the restored metadata store where the settings expect it."""
+    if "metadata__path" in journal:
+        path = Path(journal["metadata__path"])
+        for each in path.parent.glob(f"{path.name}*"):
+            each.unlink()
+        (restored / path.name).rename(path)
+
+
 async def restore(store, path, backup_id=None):
     objects = DirectoryObjects(store)
     await restore_backup(objects, await choose_backup(objects, backup_id), path)
 
 
-async def test_backup_has_what_was_acknowledged_before_it(data, store, restored):
-    async with serving(data, **SEALING) as client:
+async def test_backup_has_what_was_acknowledged_before_it(
+    data, store, restored, journal
+):
+    async with serving(data, **SEALING, **journal) as client:
         await publish(client, TOPIC, b"0", b"1", b"2")
         await until_sealed(client, TOPIC, 3)
-    async with serving(data) as client:
+    async with serving(data, **journal) as client:
         await publish(client, TOPIC, b"3")
         async with client.consumer(
             TOPIC, subscription="billing", start="earliest"
@@ -80,15 +117,19 @@ async def test_backup_has_what_was_acknowledged_before_it(data, store, restored)
         assert progress.bytes_done == progress.byte_count
         await publish(client, TOPIC, b"later")
     await restore(store, restored)
-    async with serving(restored) as client:
+    move_metadata(restored, journal)
+    async with serving(restored, **journal) as client:
         assert await read(client, TOPIC) == {0: b"0", 1: b"1", 2: b"2", 3: b"3"}
         async with client.consumer(TOPIC, subscription="billing") as consumer:
             assert (await consumer.receive()).payload == b"2"
         assert await publish(client, TOPIC, b"next") == [4]
+    # Also after another start, when nothing is taken over from the backup.
+    async with serving(restored, **journal) as client:
+        assert list(await read(client, TOPIC)) == list(range(5))
 
 
 async def test_backups_during_traffic_hold_all_that_was_acknowledged(
-    data, store, tmp_path
+    data, store, tmp_path, journal
 ):
     acknowledged = 0
     at_least = []
@@ -100,7 +141,10 @@ async def test_backups_during_traffic_hold_all_that_was_acknowledged(
                 await producer.send(b"%d" % acknowledged)
                 acknowledged += 1
 
-    async with serving(data, **SEALING) as client, asyncio.TaskGroup() as tasks:
+    async with (
+        serving(data, **SEALING, **journal) as client,
+        asyncio.TaskGroup() as tasks,
+    ):
         await client.create_topic(TOPIC)
         producing = tasks.create_task(produce(client))
         for _ in range(5):
@@ -113,7 +157,8 @@ async def test_backups_during_traffic_hold_all_that_was_acknowledged(
     for backup_id, before in at_least:
         path = tmp_path / backup_id
         await restore(store, path, backup_id)
-        async with serving(path) as client:
+        move_metadata(path, journal)
+        async with serving(path, **journal) as client:
             found = await read(client, TOPIC)
         assert found == {at: b"%d" % at for at in range(len(found))}
         assert len(found) >= before
@@ -217,3 +262,18 @@ async def test_store_that_the_broker_cannot_open_is_refused(data, tmp_path):
             with pytest.raises(InvalidConfig):
                 await client.create_backup(url)
         assert (await client.describe_backup()).id == ""
+
+
+async def test_backup_of_any_journal_can_be_restored_to_a_local_one(
+    data, store, restored, journal
+):
+    async with serving(data, **SEALING, **journal) as client:
+        await publish(client, TOPIC, b"0")
+        await until_sealed(client, TOPIC, 1)
+    async with serving(data, **journal) as client:
+        await publish(client, TOPIC, b"1")
+        assert (await backed_up(client, f"fs://{store}")).error == ""
+    await restore(store, restored)
+    async with serving(restored) as client:
+        assert await read(client, TOPIC) == {0: b"0", 1: b"1"}
+        assert await publish(client, TOPIC, b"2") == [2]

@@ -2,10 +2,10 @@
 Backups of a running broker.
 
 A backup has the state of one moment.  The metadata store writes a copy of itself; then,
-before the event loop learns of any later change, the end of the journal is noted.  The
-files of the journal cannot change before this end, and segments never change, so they
-are copied while the broker goes on.  Until the backup is finished, no segment is
-removed.
+before the event loop learns of any later change, the state of the journal and the
+unsealed messages are noted.  Whatever the kind of the journal is, the backup has files
+of a local one.  Segments never change, so they are copied while the broker goes on.
+Until the backup is finished, no segment is removed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from crc32c import crc32c
 from pydanube.aio.tasks import gather
 from pydanube.broker.named_stores import open_named_store
 from pydanube.metadata import keys
+from pydanube.metadata.records import JournalRecord
 from pydanube.metadata.sqlite import open_sqlite
+from pydanube.metadata.store import Delete, Put
 from pydanube.model.descriptions import BackupProgress
 from pydanube.model.errors import (
     AlreadyExists,
@@ -48,7 +50,9 @@ from pydanube.storage.backup_format import (
     object_of_record,
     object_of_segment,
 )
+from pydanube.storage.config import MIB
 from pydanube.storage.files import Files
+from pydanube.storage.journal_copying import encode_files
 from pydanube.storage.storage import Storage
 from pydanube.wire.buffer import Buffer
 
@@ -56,6 +60,8 @@ log = logging.getLogger(__name__)
 
 COPIES_MAX = 4
 """The number of segments that are copied at the same time."""
+JOURNAL_FILE_BYTES = 64 * MIB
+"""The size at which the copy of the journal begins a new file."""
 DAMAGED_MAX = 100
 """The most damaged segments that a backup leaves out; with more it fails."""
 
@@ -136,31 +142,53 @@ class Backups:
             self._running = None
 
     async def _make(self, objects: Objects, backup_id: str) -> None:
+        journal = self._storage.journal
         with tempfile.TemporaryDirectory(prefix="danube-backup-") as name:
             path = Path(name) / METADATA
-            await self._storage.journal.sync()
-            async with self._storage.journal.copying() as copy_journal:
-                created_at = self._wall_clock_us()
-
-                def copy() -> list[tuple[str, Buffer]]:
-                    return [*_prefixed(JOURNAL, copy_journal()), *self._staged()]
-
-                files = await self._store.snapshot(path, copy)
-            cluster_id, segments = await _contents(path)
-            files.append((METADATA, await asyncio.to_thread(path.read_bytes)))
+            if journal.failure is not None:
+                # Another broker may have taken over.
+                raise journal.failure.with_traceback(None)
+            created_at = self._wall_clock_us()
+            journal_copy, staged = await self._store.snapshot(
+                path, lambda: (self._storage.copy_journal(), list(self._staged()))
+            )
+            number = journal.durable_end.number + 1
+            cluster_id, segments = await _prepare(path, number)
+            metadata = await asyncio.to_thread(path.read_bytes)
         await _claim(objects, cluster_id)
         self.progress = replace(
             self.progress,
             segment_count=len(segments),
-            byte_count=sum(len(data) for _, data in files)
+            byte_count=len(metadata)
+            + sum(len(data) for _, data in staged)
             + sum(each.byte_count for each in segments),
         )
+        # The journal first, because its copy holds messages in memory.
+        left = encode_files(
+            journal_copy.entries(),
+            number=number,
+            journal_id=bytes.fromhex(cluster_id),
+            bytes_max=JOURNAL_FILE_BYTES,
+        )
+        del journal_copy
+        files: list[BackupFile] = []
+        while (file := await asyncio.to_thread(next, left, None)) is not None:
+            byte_count = self.progress.byte_count + len(file[1])
+            self.progress = replace(self.progress, byte_count=byte_count)
+            files.append(
+                await self._copy_file(objects, backup_id, JOURNAL + file[0], file[1])
+            )
+        del left
+        files += [
+            await self._copy_file(objects, backup_id, *each)
+            for each in (*staged, (METADATA, metadata))
+        ]
         record = BackupRecord(
             id=backup_id,
             cluster_id=cluster_id,
             version=__version__,
             created_at=created_at,
-            files=[await self._copy_file(objects, backup_id, *each) for each in files],
+            files=files,
             segments=await self._copy_segments(objects, segments),
             damaged=list(self.progress.damaged),
             finished_at=self._wall_clock_us(),
@@ -171,7 +199,7 @@ class Backups:
 
     def _staged(self) -> Iterator[tuple[str, Buffer]]:
         files = self._staging_files
-        return _prefixed(STAGING, [(each, files.map(each)) for each in files.names()])
+        return ((STAGING + each, files.map(each)) for each in files.names())
 
     async def _copy_file(
         self, objects: Objects, backup_id: str, name: str, data: Buffer
@@ -238,14 +266,12 @@ class Backups:
         self.progress = replace(self.progress, damaged=damaged)
 
 
-def _prefixed(
-    prefix: str, files: Sequence[tuple[str, Buffer]]
-) -> Iterator[tuple[str, Buffer]]:
-    return ((prefix + name, data) for name, data in files)
+async def _prepare(path: Path, journal_number: int) -> tuple[str, list[SegmentEntry]]:
+    """
+    Make a copy of the metadata store refer to the journal's copy.
 
-
-async def _contents(path: Path) -> tuple[str, list[SegmentEntry]]:
-    """Return the cluster id and the segments in a copy of the metadata store."""
+    Returns the cluster id and the segments.
+    """
     async with open_sqlite(path) as store:
         cluster = await store.get(keys.CLUSTER)
         assert cluster is not None, "a running broker has recorded its cluster"
@@ -256,6 +282,12 @@ async def _contents(path: Path) -> tuple[str, list[SegmentEntry]]:
             # Segments of a topic that is being deleted may be gone.
             if int(keys.SEGMENTS.name_of(path_).partition("/")[0]) in topics
         ]
+        sessions = [
+            Delete(keys.journal_session(int(keys.JOURNAL_SESSIONS.name_of(path_))))
+            for path_, _ in await store.scan(keys.JOURNAL_SESSIONS)
+        ]
+        record = JournalRecord(file_number=journal_number, position=0)
+        await store.transaction([], [Put(keys.JOURNAL, record), *sessions])
     return cluster.value.cluster_id, segments
 
 

@@ -11,7 +11,6 @@ journal is not needed any more.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
 from time import perf_counter
@@ -24,7 +23,6 @@ from pydanube.metadata import keys
 from pydanube.metadata.records import JournalRecord
 from pydanube.metadata.sqlite import SqliteStore
 from pydanube.model.errors import InvalidConfig
-from pydanube.model.ids import Offset
 from pydanube.objects.directory import DirectoryObjects
 from pydanube.servers.directory import DataDirectory
 from pydanube.servers.identity import Identity
@@ -33,8 +31,8 @@ from pydanube.servers.recovery.recover import preserve
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.files import DirectoryFiles
 from pydanube.storage.journal import Journal
+from pydanube.storage.journal_copying import JournalCopy
 from pydanube.storage.reserve import Reserve
-from pydanube.wire.files.journal_format import Batch, Entry, TopicOpened
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +78,8 @@ async def switch_journal(
             recorded,
             config.journal.kind,
         )
-        for entry in entries_of(old):
+        copy = JournalCopy(snapshot=list(old.state.snapshot()), frames=old.recovered)
+        for entry in copy.entries():
             if not new.has_room:
                 await new.wait_for_room()
             new.append(entry, None)
@@ -101,21 +100,6 @@ async def switch_journal(
         if recorded == "local"
         else old_identity.journal,
     )
-
-
-def entries_of(journal: Journal) -> Iterator[Entry]:
-    """Yield entries whose fold is the state of *journal*, with its unsealed batches."""
-    later: list[Entry] = []
-    for entry in journal.state.snapshot():
-        if not isinstance(entry, TopicOpened):
-            # After the batches, which would change the producers.
-            later.append(entry)
-            continue
-        frames = journal.recovered.get(entry.topic_id, [])
-        begin = frames[0].base if frames else entry.end_offset
-        yield replace(entry, end_offset=Offset(begin))
-        yield from (Batch(entry.topic_id, frame) for frame in frames)
-    yield from later
 
 
 def _with_kind(config: StorageConfig, kind: str) -> StorageConfig:

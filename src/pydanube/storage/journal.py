@@ -32,7 +32,6 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import (
-    AbstractAsyncContextManager,
     AbstractContextManager,
     asynccontextmanager,
     contextmanager,
@@ -49,21 +48,19 @@ from pydanube.model.errors import (
     BrokerError,
     Closed,
     DiskFull,
-    InvalidRequest,
     JournalFailed,
 )
 from pydanube.model.ids import Offset, TopicId
 from pydanube.storage.config import JournalConfig
 from pydanube.storage.files import Files
 from pydanube.storage.journal_writer import Group, JournalWriter, Outcome, open_files
-from pydanube.storage.recovery import JournalPosition, Recovery, end_of, file_name
+from pydanube.storage.recovery import JournalPosition, Recovery, end_of
 from pydanube.storage.reserve import Reserve
 from pydanube.storage.state import JournalState
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.files.journal_format import Batch, CursorSaved, Entry
 
 Job = Callable[[], None]
-JournalCopy = list[tuple[str, memoryview]]
 SealedOffsetOf = Callable[[TopicId], int | None]
 """Returns the offset up to which a topic is sealed; None if it does not exist."""
 
@@ -181,21 +178,6 @@ class Journal(ABC):
 
         On a full disk, that file may hold most of the space that can be freed.
         """
-
-    def copying(self) -> AbstractAsyncContextManager[Callable[[], JournalCopy]]:
-        """
-        Keep all files during the body; it gets a function that copies them.
-
-        The function returns the names of the files with what is durable of each; it
-        does not wait, and what it returns stays readable after the body.
-
-        Raises:
-            InvalidRequest: The journal is not in local files.
-        """
-        raise InvalidRequest(
-            "backups contain the journal's local files, and this broker's journal is "
-            "in another place"
-        )
 
     async def sync(self) -> None:
         """
@@ -329,20 +311,6 @@ class LocalJournal(Journal):
                 removed = _remove_files(self._directory, names)
             assert [file.name for file in self._files[: len(removed)]] == removed
             del self._files[: len(removed)]
-
-    @asynccontextmanager
-    async def copying(self) -> AsyncIterator[Callable[[], JournalCopy]]:
-        async with self._removal:
-            yield self._copy
-
-    def _copy(self) -> JournalCopy:
-        end, map_file = self._durable_end, self._directory.map
-        before = (each for each in self._files if each.number < end.number)
-        copied = [
-            (each.name, map_file(each.name)[: each.byte_count]) for each in before
-        ]
-        last = file_name(end.number)
-        return [*copied, (last, map_file(last)[: end.position])]
 
     def _plan_removal(self, sealed_offset_of: SealedOffsetOf) -> list[str]:
         """

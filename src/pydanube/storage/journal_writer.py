@@ -164,7 +164,7 @@ class JournalWriter:
             self._sync()
 
     def _write(self, entries: Sequence[Entry]) -> None:
-        buffers, end = _encode(entries, self._position, self._synced, self._seed)
+        buffers, end = encode_entries(entries, self._position, self._synced, self._seed)
         try:
             self._file.write(buffers)
         except OSError as error:
@@ -233,7 +233,7 @@ def _begin_file(
     """Create a file and sync its head; return it with the length of the head."""
     entries = [*snapshot, SnapshotEnd(len(snapshot))]
     head = header.encode()
-    buffers, end = _encode(entries, len(head), 0, header.seed)
+    buffers, end = encode_entries(entries, len(head), 0, header.seed)
     file = files.create(file_name(header.number))
     try:
         file.write([head, *buffers])
@@ -245,7 +245,7 @@ def _begin_file(
     return file, end
 
 
-def _encode(
+def encode_entries(
     entries: Sequence[Entry], position: int, synced: int, seed: int
 ) -> tuple[list[Buffer], int]:
     """Return the buffers of *entries* from *position* on, and their end."""

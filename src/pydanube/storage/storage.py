@@ -29,6 +29,7 @@ from pydanube.objects.addresses import public_options
 from pydanube.objects.store import Objects
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.journal import Journal
+from pydanube.storage.journal_copying import JournalCopy
 from pydanube.storage.manifest import HoldableManifest
 from pydanube.storage.replacement import (
     REPLACED_MAX,
@@ -335,6 +336,20 @@ class Storage:
         # Without the record, only the detection of lost metadata is weaker.
         with suppress(BrokerError):
             self.journal.append(MetadataRevision(revision), None, sync=False)
+
+    def copy_journal(self) -> JournalCopy:
+        """
+        Return what is committed and not sealed, of all topics.
+
+        Bounds: The copy refers to the tails, so it keeps their messages in memory.
+        """
+        logs = self.logs.items()
+        return JournalCopy(
+            snapshot=list(self.journal.state.snapshot()),
+            frames=self.journal.recovered
+            | {topic_id: each.tail.frames for topic_id, each in logs},
+            sealed_offsets={topic_id: each.sealed_offset for topic_id, each in logs},
+        )
 
     def keeping_segments(self) -> AbstractAsyncContextManager[None]:
         """

@@ -57,6 +57,11 @@ class Tail:
     def __len__(self) -> int:
         return len(self._frames)
 
+    @property
+    def frames(self) -> tuple[BatchFrame, ...]:
+        """All frames."""
+        return tuple(self._frames)
+
     def append(self, frame: BatchFrame, now: float) -> int:
         """Append *frame*; return its ``memory_bytes``."""
         base = frame.base

@@ -72,7 +72,9 @@ async def recover_directory(
             f"{config.journal.kind!r}), and danube recover repairs only data "
             "directories with a local journal. A broker with this journal needs no "
             "files in its data directory: start it with a new one and the same "
-            "metadata store. If the metadata store is lost, restore its newest copy"
+            "metadata store. If the metadata store is lost or damaged, put its newest "
+            "copy back: one that is older than the journal is refused. If there is "
+            "none, restore the newest backup with 'danube backup restore'"
         )
     if write:
         _finish_renames(directory)
