@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pydanube.metadata.etcd.store import open_etcd
 from pydanube.metadata.key import Key, key_of, prefix_of
 from pydanube.metadata.sqlite import open_sqlite
 from pydanube.metadata.store import (
@@ -16,13 +18,15 @@ from pydanube.metadata.store import (
     Delete,
     HasValue,
     Put,
+    Stored,
     Unchanged,
 )
 from pydanube.model.errors import Corrupt, RevisionConflict, SessionLost
+from support.etcd import EtcdMember, config_of, etcd_member
 from support.memory_store import MemoryStore
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from pydanube.metadata.store import MetadataStore
@@ -44,11 +48,31 @@ OPENERS = {
 }
 
 
-@pytest.fixture(params=OPENERS)
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdMember]:
+    """Run a cluster of etcd with one member."""
+    with etcd_member(tmp_path_factory.mktemp("etcd")) as member:
+        yield member
+
+
+@pytest.fixture(params=[*OPENERS, pytest.param("etcd", marks=pytest.mark.e2e)])
 async def store(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> AsyncIterator[MetadataStore]:
     """Open a fresh store."""
+    if request.param == "etcd":
+        opened = open_etcd(config_of(request.getfixturevalue("etcd")))
+    else:
+        opened = OPENERS[request.param](tmp_path)
+    async with opened as store:
+        yield store
+
+
+@pytest.fixture(params=OPENERS)
+async def local_store(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[MetadataStore]:
+    """Open a fresh store that nobody else uses."""
     async with OPENERS[request.param](tmp_path) as store:
         yield store
 
@@ -64,7 +88,21 @@ async def test_absent_key_is_none(store: MetadataStore) -> None:
     assert await store.get(ONE) is None
 
 
-async def test_every_change_raises_the_revision_by_one(store: MetadataStore) -> None:
+async def test_every_change_raises_the_revision(store: MetadataStore) -> None:
+    revisions = [await store.revision()]
+    revisions.append(await store.put(ONE, 1))
+    revisions.append(await store.put(TWO, 2))
+    await store.delete(ONE)
+    revisions.append(await store.revision())
+    revisions.append(await store.transaction([], [Put(ONE, 1), Delete(TWO)]))
+    assert sorted(set(revisions)) == revisions
+    assert await store.revision() == revisions[-1]
+
+
+async def test_every_change_of_a_local_store_raises_the_revision_by_one(
+    local_store: MetadataStore,
+) -> None:
+    store = local_store
     assert await store.revision() == 0
     assert await store.put(ONE, 1) == 1
     assert await store.put(TWO, 2) == 2
@@ -73,17 +111,30 @@ async def test_every_change_raises_the_revision_by_one(store: MetadataStore) -> 
     assert await store.transaction([], [Put(ONE, 1), Delete(TWO)]) == 4
 
 
-async def test_deleting_an_absent_key_keeps_the_revision(store: MetadataStore) -> None:
-    await store.put(ONE, 1)
+async def test_deleting_an_absent_key_changes_nothing(store: MetadataStore) -> None:
+    revision = await store.put(ONE, 1)
     assert await store.delete(TWO) is False
-    assert await store.transaction([], []) == 1
-    assert await store.revision() == 1
+    assert await store.transaction([], []) == await store.revision()
+    assert (await store.get(ONE)).revision == revision
+
+
+async def test_on_change_is_called_with_the_changed_paths(store: MetadataStore) -> None:
+    calls = []
+    async with store.watch(THINGS) as watch:
+        await anext(watch)
+        store.on_change = lambda revision, paths: calls.append((revision, paths))
+        await store.delete(TWO)
+        revision = await store.transaction([], [Put(ONE, 1), Delete(TWO)])
+        # The watch is told later.
+        await anext(watch)
+    assert calls == [(revision, [ONE.path])]
 
 
 async def test_put_expecting_absence_never_overwrites(store: MetadataStore) -> None:
-    await store.put(ONE, 1, expected=ABSENT)
+    revision = await store.put(ONE, 1, expected=ABSENT)
     with pytest.raises(
-        RevisionConflict, match="/things/one has revision 1; expected no value"
+        RevisionConflict,
+        match=f"/things/one has revision {revision}; expected no value",
     ):
         await store.put(ONE, 2, expected=ABSENT)
     assert (await store.get(ONE)).value == 1
@@ -93,8 +144,10 @@ async def test_put_expecting_a_revision_loses_against_a_later_change(
     store: MetadataStore,
 ) -> None:
     read = await store.put(ONE, 1)
-    await store.put(ONE, 2, expected=read)
-    with pytest.raises(RevisionConflict, match="has revision 2; expected revision 1"):
+    later = await store.put(ONE, 2, expected=read)
+    with pytest.raises(
+        RevisionConflict, match=f"has revision {later}; expected revision {read}"
+    ):
         await store.put(ONE, 3, expected=read)
     assert (await store.get(ONE)).value == 2
 
@@ -120,17 +173,17 @@ async def test_delete_returns_whether_the_key_existed(store: MetadataStore) -> N
 async def test_scan_returns_paths_below_the_prefix_in_order(
     store: MetadataStore,
 ) -> None:
-    await store.put(TWO, 2)
+    two = await store.put(TWO, 2)
     await store.put(OTHER, 9)
-    await store.put(THINGS.key("deeper/still"), 3)
-    await store.put(ONE, 1)
+    still = await store.put(THINGS.key("deeper/still"), 3)
+    one = await store.put(ONE, 1)
     found = await store.scan(THINGS)
     assert [(THINGS.name_of(path), each.value) for path, each in found] == [
         ("deeper/still", 3),
         ("one", 1),
         ("two", 2),
     ]
-    assert [each.revision for _, each in found] == [3, 4, 1]
+    assert [each.revision for _, each in found] == [still, one, two]
     assert await store.scan(THINGS.within("deep")) == []
 
 
@@ -151,7 +204,6 @@ async def test_transaction_is_all_or_nothing(store: MetadataStore) -> None:
         )
     assert (await store.get(ONE)).value == 1
     assert await store.get(TWO) is None
-    assert await store.revision() == revision
 
 
 async def test_transaction_writes_everything_at_one_revision(
@@ -193,39 +245,65 @@ STEPS = st.one_of(
 )
 
 
+async def _play(
+    store: MetadataStore, steps: list[tuple[str, Key[int], int]]
+) -> list[object]:
+    """Return the answers of *store*, with the changes counted instead of revisions."""
+    answers: list[object] = []
+    last = 0
+    numbers = {0: 0}
+    for kind, key, value in steps:
+        try:
+            if kind == "put":
+                last = await store.put(key, value)
+            elif kind == "put absent":
+                last = await store.put(key, value, expected=ABSENT)
+            elif kind == "put unchanged":
+                last = await store.put(key, value, expected=last)
+            elif kind == "delete":
+                answers.append(await store.delete(key))
+            else:
+                last = await store.transaction([HasValue(key, value)], [Put(ONE, 9)])
+        except RevisionConflict as error:
+            answers.append(
+                re.sub(
+                    r"revision (\d+)",
+                    lambda found: f"change {numbers[int(found[1])]}",
+                    str(error),
+                )
+            )
+        numbers.setdefault(last, len(numbers))
+        answers += [
+            numbers[last],
+            [
+                (path, Stored(each.value, numbers[each.revision]))
+                for path, each in await store.scan(THINGS)
+            ],
+        ]
+    return answers
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.lists(STEPS, max_size=20))
-async def test_all_stores_behave_the_same(
+async def test_all_local_stores_behave_the_same(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, Key[int], int]]
 ) -> None:
-    async def play(store: MetadataStore) -> list[object]:
-        answers: list[object] = []
-        last = 0
-        for kind, key, value in steps:
-            try:
-                if kind == "put":
-                    last = await store.put(key, value)
-                elif kind == "put absent":
-                    last = await store.put(key, value, expected=ABSENT)
-                elif kind == "put unchanged":
-                    last = await store.put(key, value, expected=last)
-                elif kind == "delete":
-                    answers.append(await store.delete(key))
-                else:
-                    last = await store.transaction(
-                        [HasValue(key, value)], [Put(ONE, 9)]
-                    )
-            except RevisionConflict as error:
-                answers.append(str(error))
-            answers += [last, await store.scan(THINGS), await store.revision()]
-        return answers
-
     directory = tmp_path_factory.mktemp("stores")
     played = []
     for opener in OPENERS.values():
         async with opener(directory) as store:
-            played.append(await play(store))
+            played.append(await _play(store, steps))
     assert all(each == played[0] for each in played)
+
+
+@pytest.mark.e2e
+@settings(max_examples=25, deadline=None)
+@given(st.lists(STEPS, max_size=20))
+async def test_etcd_behaves_like_local_stores(
+    etcd: EtcdMember, steps: list[tuple[str, Key[int], int]]
+) -> None:
+    async with open_etcd(config_of(etcd)) as store:
+        assert await _play(store, steps) == await _play(MemoryStore(), steps)
 
 
 # Sessions.
@@ -241,7 +319,7 @@ async def test_keys_of_a_session_are_deleted_at_its_end(store: MetadataStore) ->
         assert not session.is_lost
     assert await store.get(ONE) is None
     assert (await store.get(TWO)).value == 2
-    assert await store.revision() == before + 1
+    assert await store.revision() > before
 
 
 async def test_a_later_put_decides_the_session_of_a_key(store: MetadataStore) -> None:

@@ -11,6 +11,7 @@ EXTRAS = {
     "broker": ("prometheus_client", "starlette", "structlog", "uvicorn"),
     "objects": ("opendal",),
     "redis": ("redis",),
+    "etcd": ("grpc",),
     "postgres": ("adbc_driver_postgresql",),
     "lancedb": ("lancedb",),
     "http": ("httpx",),

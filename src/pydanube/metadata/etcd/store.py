@@ -1,0 +1,158 @@
+"""
+A metadata store in etcd.
+
+The keys of all clusters and of other programs share one revision, so the changes of a
+cluster do not have consecutive numbers.
+
+Durability.  etcd answers when most of its members have a change on disk.  Reads are
+linearizable: a member asks the others before it answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+
+from pydanube.metadata.etcd.client import RANGE, EtcdClient, open_client
+from pydanube.metadata.etcd.config import EtcdConfig
+from pydanube.metadata.etcd.failures import AnswerTooLarge, Compacted
+from pydanube.metadata.etcd.keyspace import Keyspace
+from pydanube.metadata.etcd.leases import open_lease
+from pydanube.metadata.etcd.watching import watch_prefix
+from pydanube.metadata.etcd.writer import Writer
+from pydanube.metadata.sessions import Session
+from pydanube.metadata.store import (
+    Changes,
+    Comparison,
+    MetadataStore,
+    Operation,
+    RawChanges,
+    Revision,
+    Stored,
+)
+from pydanube.model.errors import MetadataUnavailable
+from pydanube.wire.pb import etcd_pb2 as pb
+
+PAGE_KEYS = 1000
+"""The number of keys that one request reads; fewer if they are large."""
+
+SCANS_MAX = 10
+"""How often a scan begins again because etcd has compacted its revision."""
+
+
+@asynccontextmanager
+async def open_etcd(config: EtcdConfig) -> AsyncIterator[EtcdStore]:
+    """
+    Open the store of the cluster ``config.cluster_name``.
+
+    Raises:
+        MetadataUnavailable: No endpoint answers.
+        InvalidConfig: There are no endpoints, a file cannot be read, or etcd refuses
+            the user or the password.
+    """
+    async with open_client(config) as client:
+        store = EtcdStore(client, Keyspace(config.cluster_name))
+        await store.revision()
+        try:
+            yield store
+        finally:
+            await store.close()
+
+
+class EtcdStore(MetadataStore):
+    """A ``MetadataStore`` in etcd; opened by ``open_etcd``."""
+
+    def __init__(self, client: EtcdClient, keyspace: Keyspace) -> None:
+        self._client = client
+        self._keyspace = keyspace
+        self._writer = Writer(client, keyspace)
+
+    async def close(self) -> None:
+        """Delete what the store needed for itself; ``open_etcd`` does the rest."""
+        await self._writer.close()
+
+    async def revision(self) -> Revision:
+        """See MetadataStore."""
+        request = pb.RangeRequest(key=self._keyspace.key("/"), count_only=True)
+        answer = await self._client.ask(RANGE, request)
+        return Revision(answer.header.revision)
+
+    def open_session(self, ttl_s: float) -> AbstractAsyncContextManager[Session]:
+        """See MetadataStore; the TTL is rounded up to seconds."""
+        return open_lease(self._client, ttl_s)
+
+    async def _get(self, path: str) -> Stored[bytes] | None:
+        request = pb.RangeRequest(key=self._keyspace.key(path))
+        answer = await self._client.ask(RANGE, request)
+        return _stored(answer.kvs[0]) if answer.kvs else None
+
+    async def _scan(
+        self, prefix: str, after: str, limit: int | None
+    ) -> Sequence[tuple[str, Stored[bytes]]]:
+        _, found = await self._read(prefix, after, limit)
+        return found
+
+    async def _change(
+        self, comparisons: Sequence[Comparison], operations: Sequence[Operation]
+    ) -> tuple[Revision, list[str]]:
+        if not comparisons and not operations:
+            return await self.revision(), []
+        revision, paths = await self._writer.commit(comparisons, operations)
+        if paths and self.on_change is not None:
+            self.on_change(revision, paths)
+        return revision, paths
+
+    @asynccontextmanager
+    async def _watch(self, prefix: str) -> AsyncIterator[AsyncIterator[RawChanges]]:
+        async def load() -> RawChanges:
+            revision, found = await self._read(prefix, "", None)
+            return Changes(revision, dict(found))
+
+        changes = watch_prefix(self._client, self._keyspace, prefix, load)
+        async with aclosing(changes):
+            yield changes
+
+    async def _read(
+        self, prefix: str, after: str, limit: int | None
+    ) -> tuple[Revision, list[tuple[str, Stored[bytes]]]]:
+        """Read in pages what is below *prefix* at one revision."""
+        for _ in range(SCANS_MAX):
+            try:
+                return await self._try_read(prefix, after, limit)
+            except Compacted:
+                continue
+        raise MetadataUnavailable(
+            f"etcd is compacted faster than {prefix} can be read; compact it less often"
+        )
+
+    async def _try_read(
+        self, prefix: str, after: str, limit: int | None
+    ) -> tuple[Revision, list[tuple[str, Stored[bytes]]]]:
+        begin, end = self._keyspace.range_of(prefix)
+        if after >= prefix:
+            begin = self._keyspace.key(after) + b"\0"
+        found: list[tuple[str, Stored[bytes]]] = []
+        revision, page = 0, PAGE_KEYS
+        while True:
+            rest = page if limit is None else min(page, limit - len(found))
+            request = pb.RangeRequest(
+                key=begin, range_end=end, limit=rest, revision=revision
+            )
+            try:
+                answer = await self._client.ask(RANGE, request)
+            except AnswerTooLarge:
+                assert page > 1, "a value is larger than any request"
+                page = max(1, page // 4)
+                continue
+            found += [
+                (self._keyspace.path(each.key), _stored(each)) for each in answer.kvs
+            ]
+            # Later pages are of the same revision.
+            revision = revision or answer.header.revision
+            if not answer.more or len(found) == limit:
+                return Revision(revision), found
+            begin = answer.kvs[-1].key + b"\0"
+
+
+def _stored(entry: pb.KeyValue) -> Stored[bytes]:
+    return Stored(entry.value, Revision(entry.mod_revision))

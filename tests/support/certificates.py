@@ -1,0 +1,82 @@
+"""Certificates for servers on this machine, and for their clients."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+_BEGIN = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+def write_certificates(directory):
+    """
+    Write the certificates and keys of an authority, a server and a client.
+
+    Returns: The files of each, a certificate and a key, by name.
+    """
+    ca_key = ec.generate_private_key(ec.SECP256R1())
+    ca_name = _name_of("ca")
+    ca = (
+        _builder(ca_name, ca_name, ca_key)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(ca_key, hashes.SHA256())
+    )
+    files = {"ca": _write(directory, "ca", ca, ca_key)}
+    for name in ("server", "client"):
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = (
+            _builder(_name_of(name), ca_name, key)
+            .add_extension(
+                x509.SubjectAlternativeName(
+                    [
+                        x509.DNSName("localhost"),
+                        x509.IPAddress(ip_address("127.0.0.1")),
+                    ]
+                ),
+                critical=False,
+            )
+            .add_extension(
+                # etcd's JSON API is a client of etcd with the server's certificate.
+                x509.ExtendedKeyUsage(
+                    [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+                ),
+                critical=False,
+            )
+            .sign(ca_key, hashes.SHA256())
+        )
+        files[name] = _write(directory, name, certificate, key)
+    return files
+
+
+def _name_of(text):
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _builder(subject, issuer, key):
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(_BEGIN)
+        .not_valid_after(_BEGIN + timedelta(days=36_500))
+    )
+
+
+def _write(directory, name, certificate, key):
+    paths = directory / f"{name}.pem", directory / f"{name}-key.pem"
+    paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    paths[1].write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return paths
