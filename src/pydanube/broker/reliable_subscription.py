@@ -416,6 +416,9 @@ class ReliableSubscription(Subscription):
                     self._skip_ahead(offset, error)
                     continue
                 self._corruption.on_success()
+                # Decoded segments are read without waiting.  What is ready for other
+                # consumers is sent before the next messages of the history.
+                await asyncio.sleep(0)
             if not frames:
                 return
             for frame in frames:

@@ -29,6 +29,8 @@ from pydanube.wire.native.messages import (
 from pydanube.wire.pb import stream_pb2 as pb
 
 FETCH_BYTES_MAX = 16 * 1024 * 1024
+FETCH_TURN_BYTES = 1024 * 1024
+"""How much one FETCH sends in a turn of the event loop, or one batch."""
 FETCH_WAIT_S_MAX = 30.0
 
 CHANNEL_REQUESTS: Handlers[
@@ -161,9 +163,10 @@ async def _fetch(link: ClientLink, frame: ReceivedFrame, m: pb.Fetch) -> pb.Fetc
         await _wait_for(link, offset, topic_log, wait_s)
     end = min(m.end_offset or topic_log.end_offset, topic_log.end_offset)
     while offset < end and left > 0 and not link.is_lost:
-        batch = topic_log.read_tail(offset, bytes_max=left)
+        bytes_max = min(left, FETCH_TURN_BYTES)
+        batch = topic_log.read_tail(offset, bytes_max=bytes_max)
         if batch is None:
-            batch = await topic_log.read(offset, bytes_max=left)
+            batch = await topic_log.read(offset, bytes_max=bytes_max)
         if not batch:
             # Compaction removed the rest.
             offset = end
@@ -180,6 +183,8 @@ async def _fetch(link: ClientLink, frame: ReceivedFrame, m: pb.Fetch) -> pb.Fetc
             server.fetched += part.count
             server.fetched_bytes += part.byte_count
             link.send_fetched(frame, part)
+        # What is ready for other clients is sent before the next messages.
+        await asyncio.sleep(0)
         await link.until_writable()
     return pb.FetchEnd(
         next_offset=offset,
