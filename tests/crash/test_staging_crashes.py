@@ -19,12 +19,17 @@ import pytest
 
 from pydanube.broker.broker import open_broker
 from pydanube.broker.manifest import MetadataManifest
-from pydanube.model.errors import DiskFull, StagedPartNotFound, StagingClosed
+from pydanube.model.errors import (
+    DiskFull,
+    MetadataUnavailable,
+    StagedPartNotFound,
+    StagingClosed,
+)
 from pydanube.model.names import TopicName
 from pydanube.model.policy import Durability, TopicPolicy
 from pydanube.model.staging import StagedPart
 from pydanube.objects.memory import MemoryObjects
-from pydanube.storage.config import JournalConfig, StorageConfig
+from pydanube.storage.config import JournalConfig, StagingConfig, StorageConfig
 from pydanube.storage.storage_opening import open_storage
 from support.brokers import A_NOW_US
 from support.memory_store import MemoryStore
@@ -97,12 +102,20 @@ class RecordingStore(MemoryStore):
 
     def __init__(self, timeline: Timeline) -> None:
         super().__init__()
+        self.loses_request = self.loses_answer = False
+        """Whether the next change fails, either before or after it is made."""
         self._timeline = timeline
 
     def _apply(self, operations):
+        if self.loses_request:
+            self.loses_request = False
+            raise MetadataUnavailable("the request is lost")
         revision = super()._apply(operations)
         self._timeline.events.append("store")
         self._timeline.stores.append((self._timeline.now, _copy_of(self)))
+        if self.loses_answer:
+            self.loses_answer = False
+            raise MetadataUnavailable("the answer is lost")
         return revision
 
 
@@ -358,3 +371,174 @@ async def test_commit_interrupted_by_a_full_disk_is_finished_later() -> None:
         assert (commit.message_count, commit.is_repeat) == (2, True)
         assert await stored(broker, A) == _batch(1, 2)
         assert (await broker.staging.describe(A_QUERY)).is_finished
+
+
+# Coordinators that are gone.
+
+GONE = {
+    # It never commits its second version, and one part is not finished.
+    "q-staged": [[[(A, _batch(1, 2)), (B, _batch(101))]], [[(A, _batch(3))]]],
+    # Its commit is decided, and the disk is full for the first attempt to append.
+    "q-full": [[[(A, _batch(11, 12)), (B, _batch(111))], [(A, _batch(13))]]],
+    # It does not learn that its commit is decided.
+    "q-answer": [[[(B, _batch(121)), (A, _batch(21, 22, 23))]]],
+    # Its commit is not decided.
+    "q-request": [[[(A, _batch(31)), (B, _batch(131))]]],
+}
+"""By query, the parts and their batches by version."""
+
+
+async def _abandon(timeline: Timeline) -> tuple[RecordingFiles, RecordingFiles, dict]:
+    """Stage and commit as ``GONE`` says; then the time of what is left passes."""
+    is_full = False
+
+    def fail(operation):
+        if is_full and operation.kind == "write":
+            return OSError(errno.ENOSPC, "No space left on device")
+        timeline.events.append("journal")
+        return None
+
+    journal = RecordingFiles(fail=fail)
+    staged = RecordingFiles(fail=timeline.recorder("staged"))
+    store = RecordingStore(timeline)
+    named = {}
+    async with _broker(store, journal, staged) as broker:
+        await broker.topics.create(TopicName.parse(A), TopicPolicy())
+        written = TopicPolicy(durability=Durability.WRITTEN)
+        await broker.topics.create(TopicName.parse(B), written)
+        await broker.storage.journal.sync()
+        for query, versions in GONE.items():
+            for version, parts in enumerate(versions):
+                named[query, version] = [
+                    await stage_part(broker, version, f"{at}", batches, query=query)
+                    for at, batches in enumerate(parts)
+                ]
+        unfinished = PartMaker(broker, 1, "unfinished", query="q-staged")
+        await unfinished.write(A, _batch(666))
+        await unfinished.write(B, _batch(667))
+
+        async def commit(query):
+            await broker.staging.commit(query, 0, named[query, 0])
+
+        await commit("q-staged")
+        is_full = True
+        with pytest.raises(DiskFull):
+            await commit("q-full")
+        is_full = False
+        store.loses_answer = True
+        with pytest.raises(MetadataUnavailable):
+            await commit("q-answer")
+        store.loses_request = True
+        with pytest.raises(MetadataUnavailable):
+            await commit("q-request")
+        await quiet(broker)
+        await _expire(broker)
+    assert not staged.contents
+    return journal, staged, named
+
+
+async def _expire(broker) -> None:
+    """Let the time of all parts pass that no decided commit names."""
+    loop = asyncio.get_running_loop()
+    broker.staging.parts.now = lambda: loop.time() + 2 * StagingConfig().expiry_s
+    broker.staging.parts.expire()
+    await asyncio.sleep(0)
+
+
+async def _decided(broker) -> dict[str, int | None]:
+    described = [await broker.staging.describe(query) for query in GONE]
+    return {each.query: each.committed_version for each in described}
+
+
+async def _check_gone(store, journal, staged, named) -> None:
+    """Recover without the coordinators; then the time of what is left passes."""
+    disks = RecordingFiles(journal), RecordingFiles(staged)
+    async with _broker(store, *disks) as broker:
+        await quiet(broker)
+        decided = await _decided(broker)
+        await _check_published(broker, decided)
+        await _expire(broker)
+        assert len(broker.staging.parts) == 0
+        assert broker.staging.parts.byte_count == 0
+        assert not disks[1].contents
+        # A coordinator that comes back now is too late.
+        for (query, version), parts in named.items():
+            last = decided[query]
+            if last is not None and version <= last:
+                assert (await broker.staging.commit(query, version, parts)).is_repeat
+            else:
+                with pytest.raises(StagedPartNotFound):
+                    await broker.staging.commit(query, version, parts)
+        await _check_published(broker, decided)
+        await broker.storage.journal.sync()
+        for topic in broker.storage.journal.state.topics.values():
+            assert not topic.producers
+
+
+async def _check_published(broker, decided) -> None:
+    """Check that topics have all decided versions in order, and nothing else."""
+    for topic in (A, B):
+        found = await stored(broker, topic)
+        expected = {
+            query: [
+                payload
+                for parts in versions[: 0 if last is None else last + 1]
+                for part in parts
+                for name, payloads in part
+                if name == topic
+                for payload in payloads
+            ]
+            for query, versions in GONE.items()
+            for last in [decided[query]]
+        }
+        for payloads in expected.values():
+            assert [each for each in found if each in payloads] == payloads
+        assert len(found) == sum(map(len, expected.values()))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+async def test_commits_of_coordinators_that_are_gone_are_complete_or_leave_nothing():
+    timeline = Timeline()
+    journal, staged, named = await _abandon(timeline)
+    begin = timeline.events.index("staged")
+    seen = set()
+    outcomes = set()
+    for at in range(begin, timeline.now + 1):
+        rng, events = Random(at), timeline.events[:at]
+        store = _store_at(timeline, at)
+        journals = list(journal.crash_states(events.count("journal")))
+        parts = list(staged.crash_states(events.count("staged")))
+        for _ in range(STATES_MAX):
+            log, stage = rng.choice(journals), rng.choice(parts)
+            key = (
+                hash(tuple(sorted(log.items()))),
+                hash(tuple(sorted(stage.items()))),
+                store._revision,
+            )
+            if key in seen:
+                continue
+            seen.add(key)
+            # The broker is killed again while it recovers and removes what is left.
+            again = Timeline()
+            logs = RecordingFiles(log, fail=again.recorder("journal"))
+            stages = RecordingFiles(stage, fail=again.recorder("staged"))
+            copied = RecordingStore(again)
+            copied.copy_from(store)
+            again.stores.append((0, _copy_of(store)))
+            async with _broker(copied, logs, stages) as broker:
+                await quiet(broker)
+                outcomes.add(tuple((await _decided(broker)).values()))
+                await _expire(broker)
+            second = rng.randrange(again.now + 1)
+            events_again = again.events[:second]
+            await _check_gone(
+                _copy_of(_store_at(again, second)),
+                rng.choice(list(logs.crash_states(events_again.count("journal")))),
+                rng.choice(list(stages.crash_states(events_again.count("staged")))),
+                named,
+            )
+    assert len(seen) > 100
+    assert {(None, None, None, None), (0, 0, 0, None)} <= outcomes
+    # A version that nobody decided is never committed.
+    assert all(found[0] in (None, 0) and found[3] is None for found in outcomes)

@@ -29,7 +29,7 @@ from functools import partial
 import msgspec
 
 from pydanube.broker.producer_registrations import ProducerRegistration
-from pydanube.broker.staged_parts import Part, producer_of
+from pydanube.broker.staged_parts import Part, is_staged_producer, producer_of
 from pydanube.broker.topic import ReliableTopic
 from pydanube.broker.topics import Topics
 from pydanube.metadata import keys
@@ -255,6 +255,18 @@ class Committer:
         return sum(
             self._count_appended(query, decision, record) for record in decision.topics
         )
+
+    def forget_finished(self) -> None:
+        """
+        Delete the producers of commits that are done, or were abandoned.
+
+        A crash may have lost the entries that did this.
+        """
+        pending = {producer_of(query) for query in self._queries.pending()}
+        for topic_id, topic in self._storage.journal.state.topics.items():
+            for name in topic.producers:
+                if is_staged_producer(name) and name not in pending:
+                    self._storage.save(ProducerDeleted(topic_id, name))
 
     async def resume(self, query: str, decision: StagingDecision) -> Commit:
         """Return a commit that was decided before, and register its producer."""

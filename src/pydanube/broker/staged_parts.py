@@ -39,9 +39,17 @@ TOPICS_MAX = 10_000
 """The most topics of one part."""
 
 
+_PRODUCER_PREFIX = "staged/"
+
+
 def producer_of(query: str) -> str:
     """Return the producer name of a query's messages; clients cannot use it."""
-    return f"staged/{query}"
+    return f"{_PRODUCER_PREFIX}{query}"
+
+
+def is_staged_producer(name: str) -> bool:
+    """Return whether *name* is the producer name of a query's messages."""
+    return name.startswith(_PRODUCER_PREFIX)
 
 
 class StagePort(Protocol):

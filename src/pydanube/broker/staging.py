@@ -264,6 +264,7 @@ class Staging:
                 if decided is not None and key.version <= decided:
                     # The broker was stopped before it removed the file.
                     self.parts.drop(part)
+        self.committer.forget_finished()
         self._recovered.set()
 
     async def _abandon_lost(self, numbers: set[int]) -> None:
