@@ -14,7 +14,10 @@ from pydanube.metadata.key import Key, Prefix
 from pydanube.servers.config import settings_of
 from support.project import ROOT
 
-FORMAT = (ROOT / "docs" / "format" / "metadata.md").read_text(encoding="utf-8")
+FORMAT = "".join(
+    (ROOT / "docs" / "format" / name).read_text(encoding="utf-8")
+    for name in ("metadata.md", "cluster.md")
+)
 
 RECORDS = [
     record

@@ -35,6 +35,7 @@ from pydanube.metadata.records import (
 )
 from pydanube.metadata.store import (
     ABSENT,
+    OPERATIONS_MAX,
     Comparison,
     Delete,
     MetadataStore,
@@ -424,10 +425,7 @@ class Catalog:
 
     async def forget_content(self, topic_id: TopicId) -> None:
         """Delete the remaining records of a deleted topic without contents."""
-        operations: list[Operation] = [
-            Delete(keys.EPOCHS.key(topic_id)),
-            Delete(keys.DELETED_TOPICS.key(topic_id)),
-        ]
+        operations: list[Operation] = []
         prefixes: list[Prefix[Any]] = [
             keys.SUBSCRIPTIONS.within(topic_id),
             keys.SETTINGS.within(topic_id),
@@ -439,7 +437,15 @@ class Catalog:
             operations += [
                 Delete(prefix.key(prefix.name_of(path))) for path, _ in stored
             ]
-        await self._store.transaction([], operations)
+        # Last, so that an interrupted deletion continues at the next start.
+        operations += [
+            Delete(keys.EPOCHS.key(topic_id)),
+            Delete(keys.DELETED_TOPICS.key(topic_id)),
+        ]
+        for begin in range(0, len(operations), OPERATIONS_MAX):
+            await self._store.transaction(
+                [], operations[begin : begin + OPERATIONS_MAX]
+            )
 
     # Helpers.
 

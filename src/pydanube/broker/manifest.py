@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 from pydanube.metadata import keys
-from pydanube.metadata.store import Delete, HasValue, MetadataStore, Operation, Put
+from pydanube.metadata.store import (
+    OPERATIONS_MAX,
+    Delete,
+    HasValue,
+    MetadataStore,
+    Operation,
+    Put,
+)
 from pydanube.model.errors import RevisionConflict, TopicFenced
 from pydanube.model.ids import TopicId
 from pydanube.model.segments import SegmentEntry
@@ -55,7 +62,11 @@ class MetadataManifest:
         removed: Sequence[SegmentEntry] = (),
         added: Sequence[SegmentEntry] = (),
     ) -> None:
-        """Remove and add segments, atomically; see ``Manifest.change``."""
+        """
+        Remove and add segments; see ``Manifest.change``.
+
+        Many segments are removed in several transactions if none is added.
+        """
         bases = {entry.base for entry in added}
         operations: list[Operation] = [
             Delete(keys.segment(topic_id, entry.base))
@@ -65,10 +76,14 @@ class MetadataManifest:
         operations += [
             Put(keys.segment(topic_id, entry.base), entry) for entry in added
         ]
+        count = max(1, len(operations))
+        step = count if added else OPERATIONS_MAX
         try:
-            await self._store.transaction(
-                [HasValue(keys.EPOCHS.key(topic_id), epoch)], operations
-            )
+            for begin in range(0, count, step):
+                await self._store.transaction(
+                    [HasValue(keys.EPOCHS.key(topic_id), epoch)],
+                    operations[begin : begin + step],
+                )
         except RevisionConflict as error:
             raise TopicFenced(
                 f"topic {topic_id} has a newer writer than epoch {epoch}"

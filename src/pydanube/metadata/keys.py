@@ -17,6 +17,7 @@ from pydanube.metadata.cluster_records import (
 )
 from pydanube.metadata.key import Key, key_of, prefix_of
 from pydanube.metadata.records import (
+    ActiveBrokerRecord,
     BrokerRecord,
     ClusterRecord,
     ConsumerRecord,
@@ -39,6 +40,10 @@ from pydanube.model.segments import SegmentEntry
 
 BROKER = key_of("/broker", BrokerRecord)
 """The identity of the broker that owns the store."""
+
+ACTIVE = prefix_of("/active/", ActiveBrokerRecord)
+ACTIVE_BROKER = ACTIVE.key("broker")
+"""The broker that uses the store, if it is in etcd, with its session's lease."""
 
 CLUSTER = key_of("/cluster", ClusterRecord)
 """The cluster id, also in the journal and the object store."""

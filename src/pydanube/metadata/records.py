@@ -27,6 +27,16 @@ class BrokerRecord(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int
 
 
+class ActiveBrokerRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The broker that uses the metadata in etcd; the record has its session's lease."""
+
+    session_id: str
+    host: str
+    process_id: int
+    data_dir: str
+    started_at: int
+
+
 class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The identity of a cluster."""
 

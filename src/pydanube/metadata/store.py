@@ -26,6 +26,10 @@ T = TypeVar("T")
 ATTEMPTS_MAX = 100
 """More conflicts than this are no coincidence but a bug."""
 
+OPERATIONS_MAX = 100
+"""Transactions of more operations should be divided where that is possible: etcd by
+default refuses more than 128 operations and comparisons."""
+
 Revision = NewType("Revision", int)
 """
 The number of a change of a store.

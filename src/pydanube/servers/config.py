@@ -21,6 +21,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
+from pydanube.metadata.etcd.config import EtcdConfig
 from pydanube.model.errors import InvalidConfig
 from pydanube.storage.config import StagingConfig, StorageConfig
 
@@ -144,10 +145,24 @@ class ListenConfig(msgspec.Struct, frozen=True, kw_only=True):
 class MetadataConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the metadata store."""
 
+    kind: Literal["sqlite", "etcd"] = "sqlite"
+    """Where the metadata is: in an SQLite file, or in etcd."""
     path: str = ""
     """The SQLite file of the metadata store. Empty: metadata.sqlite in the data
     directory. With a journal that survives the loss of that directory, the file must be
     on another disk, which survives it too."""
+    etcd: EtcdConfig = EtcdConfig()
+
+    def __post_init__(self) -> None:
+        if self.kind == "etcd" and self.path:
+            raise InvalidConfig(
+                f"path: expected nothing, because kind is etcd, got {self.path!r}"
+            )
+        if self.kind == "etcd" and not self.etcd.endpoints:
+            raise InvalidConfig(
+                "etcd.endpoints: expected the members of etcd, for example "
+                "http://127.0.0.1:2379, got nothing"
+            )
 
     @property
     def file(self) -> Path | None:

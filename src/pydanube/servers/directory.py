@@ -44,6 +44,10 @@ class DataDirectory:
         """Parts of remote segments that were read; may be removed at any time."""
         self.metadata = metadata or path / "metadata.sqlite"
         """The metadata store's file."""
+        self.metadata_place = str(self.metadata)
+        """Where the metadata store is, for messages."""
+        self.has_metadata_file = True
+        """Whether the metadata store is a file."""
         self.has_own_metadata = metadata is None
         """Whether this file is in the directory."""
         self.reserve = path / "reserve"

@@ -35,7 +35,6 @@ import pyarrow as pa
 from pydanube.aio.tasks import task_scope
 from pydanube.metadata import keys
 from pydanube.metadata.records import ClusterRecord, JournalRecord
-from pydanube.metadata.sqlite import SqliteStore
 from pydanube.metadata.store import ABSENT, MetadataStore, Revision
 from pydanube.model.errors import BrokerError, InconsistentDirectory, InvalidConfig
 from pydanube.objects.store import Objects, wall_clock_us
@@ -105,8 +104,8 @@ class Identity:
         elif self.cluster_id != found:
             raise InconsistentDirectory(
                 f"{self.journal} belongs to cluster {found}, the metadata "
-                f"store {self.directory.metadata} to cluster {self.cluster_id}; put "
-                "the parts of one cluster together"
+                f"store {self.directory.metadata_place} to cluster {self.cluster_id}; "
+                "put the parts of one cluster together"
             )
         if recovery.state.metadata_revision > self.revision:
             raise self._old_metadata(
@@ -240,6 +239,12 @@ class Identity:
 
 def lost_metadata(directory: DataDirectory, what: str) -> InconsistentDirectory:
     """Return the error for a metadata store with the problem *what*."""
+    if not directory.has_metadata_file:
+        return InconsistentDirectory(
+            f"the metadata store in {directory.metadata_place} {what}. Correct "
+            "metadata.etcd.endpoints and metadata.etcd.cluster_name, or restore etcd "
+            "from a snapshot"
+        )
     return InconsistentDirectory(
         f"the metadata store {directory.metadata} {what}. Put the right file back, "
         "with the files -wal and -shm beside it if there are any, or rebuild its "
@@ -256,6 +261,9 @@ def refuse_lost_metadata(directory: DataDirectory) -> None:
     Raises:
         InconsistentDirectory: The metadata store is missing or empty.
     """
+    if not directory.has_metadata_file:
+        # identify() finds out.
+        return
     with suppress(FileNotFoundError):
         if directory.metadata.stat().st_size:
             return
@@ -331,8 +339,8 @@ async def identify(
     if None not in (marker, cluster_id) and marker != cluster_id:
         raise InconsistentDirectory(
             f"the object store {directory.objects} belongs to cluster {marker}, the "
-            f"metadata store {directory.metadata} to cluster {cluster_id}; put the "
-            "parts of one cluster together"
+            f"metadata store {directory.metadata_place} to cluster {cluster_id}; put "
+            "the parts of one cluster together"
         )
     return Identity(
         directory=directory,
@@ -393,7 +401,7 @@ async def write_marker(objects: Objects, cluster_id: str) -> None:
 
 @asynccontextmanager
 async def recording_progress(
-    store: SqliteStore, storage: Storage, kind: str
+    store: MetadataStore, storage: Storage, kind: str
 ) -> AsyncIterator[None]:
     """
     Record the progress of journal and metadata store in each other.

@@ -21,7 +21,7 @@ from pydanube.broker.journal_sessions import MetadataSessions
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.metadata import keys
 from pydanube.metadata.records import JournalRecord
-from pydanube.metadata.sqlite import SqliteStore
+from pydanube.metadata.store import MetadataStore
 from pydanube.model.errors import InvalidConfig
 from pydanube.objects.directory import DirectoryObjects
 from pydanube.servers.directory import DataDirectory
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 async def switch_journal(
-    config: StorageConfig, identity: Identity, store: SqliteStore
+    config: StorageConfig, identity: Identity, store: MetadataStore
 ) -> None:
     """
     Copy the journal of ``identity.recorded_kind`` to a new one of the configured kind.
@@ -114,7 +114,7 @@ def _with_kind(config: StorageConfig, kind: str) -> StorageConfig:
         ) from error
 
 
-async def _check_segments(identity: Identity, store: SqliteStore) -> None:
+async def _check_segments(identity: Identity, store: MetadataStore) -> None:
     """
     Raise if the disk has lost segments that were not uploaded.
 
@@ -140,7 +140,7 @@ def _set_aside(directory: DataDirectory) -> None:
 
 
 def _open(
-    config: StorageConfig, identity: Identity, store: SqliteStore
+    config: StorageConfig, identity: Identity, store: MetadataStore
 ) -> AbstractAsyncContextManager[Journal]:
     files = DirectoryFiles(identity.directory.journal)
     opener = journal_opener(config, identity, store)

@@ -20,7 +20,8 @@ from functools import partial
 from pydanube.aio.loops import new_loop
 from pydanube.broker.broker import Broker, open_broker
 from pydanube.broker.manifest import MetadataManifest
-from pydanube.metadata.sqlite import SqliteStore, open_sqlite
+from pydanube.metadata.sessions import Session
+from pydanube.metadata.store import MetadataStore
 from pydanube.objects.directory import DirectoryObjects
 from pydanube.objects.store import Objects, wall_clock_us
 from pydanube.servers.addresses import http_hosts_of, in_url, url_of
@@ -47,6 +48,7 @@ from pydanube.servers.idle_memory import memory_upkeep
 from pydanube.servers.journal_switch import switch_journal
 from pydanube.servers.journals import journal_opener, journal_place
 from pydanube.servers.logs import configure_logging
+from pydanube.servers.metadata import open_metadata, watching_session
 from pydanube.servers.native.connection import listen
 from pydanube.servers.native.server import open_native_server
 from pydanube.storage.config import StorageConfig
@@ -74,6 +76,8 @@ class RunningBroker:
     admin_url: str
     """The URL for its administration tools."""
     http_url: str
+    session: Session | None
+    """The session by which the broker uses etcd; it must stop when that is lost."""
 
 
 @asynccontextmanager
@@ -86,6 +90,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
 
     Raises:
         DirectoryLocked: Another broker uses the data directory or the metadata store.
+        ClusterInUse: Another broker uses the cluster's metadata in etcd.
         DirectoryReplaced: The data directory was replaced while it was opened.
         InvalidConfig: The data directory or a port cannot be used.
         CorruptJournal: The journal is damaged; nothing was changed.
@@ -106,6 +111,11 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
         hold_directory(config.data_dir, config.metadata.file) as directory,
         hold_metadata(directory, is_shared=is_shared),
     ):
+        if config.metadata.kind == "etcd":
+            directory.has_metadata_file = False
+            directory.metadata_place = (
+                f"etcd, cluster {config.metadata.etcd.cluster_name!r}"
+            )
         refuse_lost_metadata(directory)
         reserve = Reserve(ReserveFile(directory.reserve), config.storage.reserve_bytes)
         reserve.open()
@@ -115,10 +125,14 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 hosts=http_hosts_of(listens),
                 counts=counts["http"],
             ) as http_port,
-            open_sqlite(directory.metadata, make_room=reserve.release) as store,
-            _open_storage(config.storage, directory, store, reserve) as storage,
+            open_metadata(
+                config.metadata, directory, make_room=reserve.release
+            ) as metadata,
+            _open_storage(
+                config.storage, directory, metadata.store, reserve
+            ) as storage,
             open_broker(
-                store,
+                metadata.store,
                 storage,
                 new_broker_id=lambda: uuid.uuid4().hex,
                 wall_clock_us=wall_clock_us,
@@ -127,7 +141,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 batch_bytes_max=batch_bytes_max(config.listen.frame_bytes_max),
                 staging_files=DirectoryFiles(directory.staging),
                 staging=config.staging,
-                snapshots=store,
+                snapshots=metadata.file,
             ) as broker,
             open_native_server(broker, config.listen) as server,
             listen(server, host, config.listen.stream_port) as stream_port,
@@ -145,6 +159,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                     grpc_url=f"http://{in_url(host)}:{grpc_port}",
                     admin_url=f"http://{in_url(host)}:{admin_port}",
                     http_url=f"http://{in_url(host)}:{http_port}",
+                    session=metadata.session,
                 )
             finally:
                 state.on_stopping()
@@ -155,7 +170,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
 async def _open_storage(
     config: StorageConfig,
     directory: DataDirectory,
-    store: SqliteStore,
+    store: MetadataStore,
     reserve: Reserve,
 ) -> AsyncIterator[Storage]:
     """
@@ -270,7 +285,11 @@ async def _run(config: BrokerConfig) -> None:
         try:
             async with serve(config) as running:
                 _print_addresses(running)
-                async with memory_upkeep(), watching_directory(running.directory):
+                async with (
+                    memory_upkeep(),
+                    watching_directory(running.directory),
+                    watching_session(running.session),
+                ):
                     await stop.wait()
                 log.info("stopping: committing accepted messages")
         except BaseExceptionGroup as group:

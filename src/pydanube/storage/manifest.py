@@ -47,7 +47,9 @@ class Manifest(Protocol):
         """
         Remove segments from the topic and add others, atomically.
 
-        Removing an absent segment, or adding a segment again, changes nothing.
+        Removing an absent segment, or adding a segment again, changes nothing.  Many
+        segments may be removed in several changes, in the given order, if none is
+        added.
 
         Raises:
             TopicFenced: The topic has a newer epoch than *epoch*.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -318,3 +319,37 @@ def test_file_cannot_construct_python_objects(tmp_path: Path) -> None:
     assert "is not YAML" in refusal(
         "data_dir: !!python/object/apply:os.getcwd []", tmp_path=tmp_path
     )
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"kind": "etcd"}, r"config\.metadata\.etcd\.endpoints: expected the members"),
+        (
+            {"kind": "etcd", "path": "a.sqlite", "etcd": {"endpoints": "a:1"}},
+            r"config\.metadata\.path: expected nothing, because kind is etcd",
+        ),
+        (
+            {"kind": "etcd", "etcd": {"endpoints": "ftp://a"}},
+            r"config\.metadata\.etcd\.endpoints: expected http://HOST:PORT",
+        ),
+        (
+            {"kind": "zookeeper"},
+            r"config\.metadata\.kind: expected one of sqlite, etcd",
+        ),
+        ({"etcd": {"cluster_name": "a/b"}}, r"config\.metadata\.etcd\.cluster_name"),
+    ],
+)
+def test_settings_of_metadata_that_cannot_work_are_refused(tmp_path, values, message):
+    path = tmp_path / "broker.yaml"
+    path.write_text(json.dumps({"metadata": values}))
+    with pytest.raises(InvalidConfig, match=message):
+        load_config(path, {}, {})
+
+
+def test_the_password_of_etcd_comes_from_the_environment():
+    environ = {
+        "DANUBE_METADATA__ETCD__USER": "danube",
+        "DANUBE_METADATA__ETCD__PASSWORD": "open sesame",
+    }
+    assert load_config(None, environ, {}).metadata.etcd.password == "open sesame"

@@ -11,7 +11,7 @@ import typer
 from pydanube.cli import parameters
 from pydanube.cli.declaration import command, confirm
 from pydanube.cli.output import Columns, Fields, OutputFormat, Result, Table, show
-from pydanube.model.errors import NotFound
+from pydanube.model.errors import InvalidConfig, NotFound
 from pydanube.servers.config import load_config
 from pydanube.servers.directory import hold_directory
 from pydanube.servers.recovery.contents import RecoveryReport
@@ -56,6 +56,11 @@ def recover(
         dry_run: Only show what was found.
     """
     settings = load_config(config, os.environ, {"data_dir": data_dir})
+    if settings.metadata.kind != "sqlite":
+        raise InvalidConfig(
+            "'danube recover' repairs metadata in an SQLite file only, not in "
+            f"{settings.metadata.kind} (metadata.kind): restore etcd from a snapshot"
+        )
     path = settings.data_dir
     parts = ("metadata.sqlite", "journal", "objects")
     if not any((path / part).exists() for part in parts):

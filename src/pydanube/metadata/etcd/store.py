@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from typing import TypeVar
 
 from pydanube.metadata.etcd.client import RANGE, EtcdClient, open_client
 from pydanube.metadata.etcd.config import EtcdConfig
@@ -20,6 +21,7 @@ from pydanube.metadata.etcd.keyspace import Keyspace
 from pydanube.metadata.etcd.leases import open_lease
 from pydanube.metadata.etcd.watching import watch_prefix
 from pydanube.metadata.etcd.writer import Writer
+from pydanube.metadata.key import Key
 from pydanube.metadata.sessions import Session
 from pydanube.metadata.store import (
     Changes,
@@ -32,6 +34,8 @@ from pydanube.metadata.store import (
 )
 from pydanube.model.errors import MetadataUnavailable
 from pydanube.wire.pb import etcd_pb2 as pb
+
+T = TypeVar("T")
 
 PAGE_KEYS = 1000
 """The number of keys that one request reads; fewer if they are large."""
@@ -70,6 +74,15 @@ class EtcdStore(MetadataStore):
     async def close(self) -> None:
         """Delete what the store needed for itself; ``open_etcd`` does the rest."""
         await self._writer.close()
+
+    def guard(self, key: Key[T], revision: Revision) -> None:
+        """
+        Require for each later change that *key* still has *revision*.
+
+        If it has not, changes raise SessionLost: a broker that was replaced cannot
+        change anything any more.
+        """
+        self._writer.guard = self._keyspace.key(key.path), revision
 
     async def revision(self) -> Revision:
         """See MetadataStore."""

@@ -72,6 +72,8 @@ class Writer:
     """Makes the changes of one store object."""
 
     def __init__(self, client: EtcdClient, keyspace: Keyspace) -> None:
+        self.guard: tuple[bytes, Revision] | None = None
+        """A key of etcd, and the revision that it must have for any change."""
         self._client = client
         self._keyspace = keyspace
         self._prefix = f"{WRITERS}{uuid.uuid4().hex}/"
@@ -128,7 +130,15 @@ class Writer:
                 self._drop(fence)
                 await self._client.pause(attempts)
                 continue
-            for comparison, entries in zip(comparisons, found[1:], strict=True):
+            begin = 1
+            if self.guard is not None:
+                begin = 2
+                if not found[1] or found[1][0].mod_revision != self.guard[1]:
+                    raise SessionLost(
+                        "this broker's session in etcd has ended, so it must not "
+                        "change metadata any more"
+                    )
+            for comparison, entries in zip(comparisons, found[begin:], strict=True):
                 check(comparison, _stored(entries))
             raise AssertionError("etcd refused a transaction whose comparisons hold")
 
@@ -175,6 +185,10 @@ class Writer:
             target=pb.Compare.MOD, key=self._fence_key, mod_revision=fence.revision
         )
         request.failure.add().request_range.key = self._fence_key
+        if self.guard is not None:
+            key, revision = self.guard
+            request.compare.add(target=pb.Compare.MOD, key=key, mod_revision=revision)
+            request.failure.add().request_range.key = key
         for comparison in comparisons:
             request.compare.append(_compare(key_of(comparison.key.path), comparison))
             request.failure.add().request_range.key = key_of(comparison.key.path)

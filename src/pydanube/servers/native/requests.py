@@ -579,7 +579,10 @@ async def _topic_schema(broker: Broker, m: pb.GetTopicSchema) -> pb.TopicSchemaA
 
 def _backups_of(broker: Broker) -> Backups:
     if broker.backups is None:
-        raise InvalidRequest("this broker has no data directory to back up")
+        raise InvalidRequest(
+            "only brokers with metadata in an SQLite file in a data directory can be "
+            "backed up"
+        )
     return broker.backups
 
 

@@ -209,3 +209,23 @@ async def test_a_store_leaves_no_keys_of_its_own(etcd: EtcdMember) -> None:
         await store.close()
         assert await store.scan(prefix_of("/writers/", int)) == []
         assert len(await store.scan(THINGS)) == 1
+
+
+async def test_a_guarded_store_changes_nothing_after_its_key_has_changed(
+    etcd: EtcdMember,
+) -> None:
+    guard = THINGS.key("guard")
+    async with faulty_store(etcd) as (client, store):
+        store.guard(guard, await store.put(guard, 1))
+        client.faults = ["none", "answer lost"]
+        await store.put(ONE, 1, expected=ABSENT)
+        with pytest.raises(RevisionConflict, match="expected no value"):
+            await store.put(ONE, 2, expected=ABSENT)
+        await store.put(ONE, 2)
+        await store.put(guard, 2)
+        for _ in range(2):
+            with pytest.raises(SessionLost, match="must not change metadata"):
+                await store.put(ONE, 3)
+        stored = await store.get(ONE)
+        assert stored is not None
+        assert stored.value == 2

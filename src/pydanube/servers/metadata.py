@@ -1,0 +1,157 @@
+"""The metadata store that a broker's settings choose, and the broker's claim on it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+from pydanube.aio.tasks import task_scope
+from pydanube.metadata import keys
+from pydanube.metadata.records import ActiveBrokerRecord
+from pydanube.metadata.sessions import Session
+from pydanube.metadata.sqlite import SqliteStore, open_sqlite
+from pydanube.metadata.store import (
+    ABSENT,
+    MetadataStore,
+    Put,
+    Revision,
+    Stored,
+    Unchanged,
+)
+from pydanube.model.errors import ClusterInUse, RevisionConflict, SessionLost
+from pydanube.model.extras import require
+from pydanube.objects.store import wall_clock_us
+from pydanube.servers.config import MetadataConfig
+from pydanube.servers.directory import DataDirectory
+
+log = logging.getLogger(__name__)
+
+CLAIM_MARGIN_S = 3.0
+"""The time beyond its TTL after which etcd has ended the session of a dead broker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerMetadata:
+    """A broker's metadata store."""
+
+    store: MetadataStore
+    file: SqliteStore | None
+    """The store, if it is a file, which can copy itself for backups."""
+    session: Session | None
+    """The session by which the broker uses the store; None: it cannot be lost."""
+
+
+@asynccontextmanager
+async def open_metadata(
+    config: MetadataConfig, directory: DataDirectory, *, make_room: Callable[[], bool]
+) -> AsyncIterator[BrokerMetadata]:
+    """
+    Open the store, and claim it for this broker.
+
+    Raises:
+        MetadataUnavailable: The file cannot be used, or etcd does not answer.
+        ClusterInUse: Another broker uses the cluster's metadata in etcd.
+        MissingExtra: The packages for etcd are not installed.
+    """
+    if config.kind == "sqlite":
+        async with open_sqlite(directory.metadata, make_room=make_room) as file:
+            yield BrokerMetadata(store=file, file=file, session=None)
+        return
+    require("etcd", "the setting metadata.kind: etcd")
+    from pydanube.metadata.etcd.store import open_etcd  # noqa: PLC0415  # An extra.
+
+    async with (
+        open_etcd(config.etcd) as store,
+        store.open_session(config.etcd.session_ttl_s) as session,
+    ):
+        record = ActiveBrokerRecord(
+            session_id=session.session_id,
+            host=socket.gethostname(),
+            process_id=os.getpid(),
+            data_dir=str(directory.path.absolute()),
+            started_at=wall_clock_us(),
+        )
+        claimed = await claim_cluster(
+            store,
+            session,
+            record,
+            cluster_name=config.etcd.cluster_name,
+            patience_s=config.etcd.session_ttl_s + CLAIM_MARGIN_S,
+        )
+        store.guard(keys.ACTIVE_BROKER, claimed)
+        yield BrokerMetadata(store=store, file=None, session=session)
+
+
+async def claim_cluster(
+    store: MetadataStore,
+    session: Session,
+    record: ActiveBrokerRecord,
+    *,
+    cluster_name: str,
+    patience_s: float,
+) -> Revision:
+    """
+    Record that this broker uses the store, until *session* ends.
+
+    Another broker may have been killed: its record is waited for, until its session has
+    ended.
+
+    Returns: The revision of the record.
+
+    Raises:
+        ClusterInUse: The other broker's session has not ended within *patience_s*.
+    """
+    put = Put(keys.ACTIVE_BROKER, record, session)
+    holder: Stored[ActiveBrokerRecord] | None = None
+    with suppress(TimeoutError):
+        async with asyncio.timeout(patience_s), store.watch(keys.ACTIVE) as watch:
+            async for changes in watch:
+                found = changes.values.get(keys.ACTIVE_BROKER.path)
+                if found is not None:
+                    log.info(
+                        "waiting for the session of the broker on %s (process %d)",
+                        found.value.host,
+                        found.value.process_id,
+                    )
+                    holder = found
+                    continue
+                with suppress(RevisionConflict):
+                    return await store.transaction(
+                        [Unchanged(keys.ACTIVE_BROKER, ABSENT)], [put]
+                    )
+    found = await store.get(keys.ACTIVE_BROKER) or holder
+    name = "another broker" if found is None else _describe(found.value)
+    raise ClusterInUse(
+        f"cluster {cluster_name!r} in etcd is in use by {name}; stop it, or choose "
+        "another name (metadata.etcd.cluster_name)"
+    )
+
+
+def _describe(record: ActiveBrokerRecord) -> str:
+    return (
+        f"the broker on {record.host} (process {record.process_id}, data directory "
+        f"{record.data_dir})"
+    )
+
+
+@asynccontextmanager
+async def watching_session(session: Session | None) -> AsyncIterator[None]:
+    """Cancel the body and raise SessionLost if *session*, if there is one, is lost."""
+
+    async def watch(session: Session) -> None:
+        await session.lost.wait()
+        raise SessionLost(
+            "the broker stops, because etcd did not receive its keepalives for the "
+            "time in metadata.etcd.session_ttl_s, so another broker may have taken "
+            "over; start it again when etcd answers"
+        )
+
+    async with task_scope() as tasks:
+        if session is not None:
+            tasks.run(watch(session), "watch the session")
+        yield
