@@ -262,7 +262,7 @@ def test_unacknowledged_messages_are_redelivered(url, topic):
 
 def test_consumer_times_out_with_a_message(url, topic):
     published(url, topic, "one")
-    consume = ("consume", topic, "-s", "me", "--from", "earliest", "--timeout", "0.2")
+    consume = ("consume", topic, "-s", "me", "--from", "earliest", "--timeout", "200ms")
     done = danube(*consume, "-n", "2", url=url)
     assert (done.returncode, done.stdout) == (9, "one\n")
     assert done.stderr.startswith("error: received 1 message of 2")

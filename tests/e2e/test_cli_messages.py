@@ -106,7 +106,7 @@ def test_key_filters_select_messages(url, topic):
 
 def test_a_subscription_may_begin_at_an_offset_or_a_time(url, topic):
     run("produce", topic, "-m", "0", "-m", "1", "-m", "2", url=url)
-    consume = ("consume", topic, "-n", "1", "--timeout", "10")
+    consume = ("consume", topic, "-n", "1", "--timeout", "10s")
     assert run(*consume, "-s", "a", "--from", "2", url=url) == "2\n"
     assert run(*consume, "-s", "b", "--from", "1h", url=url) == "0\n"
     created = answer_of(

@@ -11,7 +11,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from operator import attrgetter
 from typing import Any
@@ -22,7 +22,12 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from pydanube.model.positions import to_datetime
+
 UNWATCHED_WIDTH = 1000
+
+TIME_SUFFIXES = ("_time", "_at")
+"""The ends of the names of fields that hold times, in microseconds since 1970."""
 
 _NUMBER = re.compile(r"[\d,]+(\.\d+)?")
 
@@ -142,10 +147,31 @@ def print_note(text: str) -> None:
 
 
 def to_json_value(value: Any) -> Any:
-    """Return *value* with dataclasses as objects, and other types as JSON has them."""
+    """
+    Return *value* with dataclasses as objects, and other types as JSON has them.
+
+    The times of dataclasses, which are in microseconds, become ISO 8601 in UTC.
+    """
     import msgspec  # noqa: PLC0415  # Most commands print no JSON.
 
-    return msgspec.to_builtins(value, str_keys=True)
+    return msgspec.to_builtins(_with_times(value), str_keys=True)
+
+
+def _with_times(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        found = {each.name: getattr(value, each.name) for each in fields(value)}
+        return {name: _with_time(name, each) for name, each in found.items()}
+    if isinstance(value, Mapping):
+        return {name: _with_times(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_times(each) for each in value]
+    return value
+
+
+def _with_time(name: str, value: Any) -> Any:
+    if isinstance(value, int) and name.endswith(TIME_SUFFIXES):
+        return to_datetime(value).isoformat().replace("+00:00", "Z")
+    return _with_times(value)
 
 
 def printable(text: str) -> str:

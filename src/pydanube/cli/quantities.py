@@ -36,12 +36,19 @@ def parse_bytes(text: str) -> int:
 
 def parse_duration(text: str) -> float:
     """
-    Return the seconds of a duration such as ``12h``; without a unit it is seconds.
+    Return the seconds of a duration such as ``12h``; only 0 needs no unit.
 
     Raises:
-        InvalidRequest: *text* is not a duration.
+        InvalidRequest: *text* is not a duration, or has no unit.
     """
-    return _parse(text, {"": 1, **DURATION_UNITS}, "a duration such as 90s, 12h or 7d")
+    word = text.strip()
+    if parse_quantity(word, {"": 1}):
+        raise InvalidRequest(
+            f"{text!r} has no unit: write {word}s for seconds, or {word}m, {word}h or "
+            f"{word}d for minutes, hours or days"
+        )
+    units = {"": 1, **DURATION_UNITS}
+    return _parse(word, units, "a duration such as 90s, 12h or 7d")
 
 
 def parse_rate(text: str) -> float:
@@ -122,6 +129,18 @@ def format_count(count: float) -> str:
 def format_messages(count: int) -> str:
     """Return *count* with the word, as in ``1 message``."""
     return f"{format_count(count)} message{'' if count == 1 else 's'}"
+
+
+def format_offsets(base: int, end: int, count: int) -> str:
+    """Return the first and the last of the offsets ``base … end``, and their count."""
+    if base >= end:
+        return f"none, the next is {end}"
+    return f"{format_offset_range(base, end)} ({format_messages(count)})"
+
+
+def format_offset_range(base: int, end: int) -> str:
+    """Return the first and the last of the offsets ``base … end``."""
+    return str(base) if end == base + 1 else f"{base}\u2013{end - 1}"
 
 
 def format_duration(seconds: float) -> str:

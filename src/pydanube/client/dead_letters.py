@@ -35,6 +35,7 @@ from pydanube.model.errors import (
     AlreadyExists,
     InvalidRequest,
     SubscriptionNotFound,
+    TopicNotFound,
 )
 from pydanube.model.names import TopicName, parse_subscription
 from pydanube.model.ranges import RangeSet
@@ -90,6 +91,9 @@ class DeadLetters:
         self.subscription: str = parse_subscription(subscription)
         self._client = client
         self._decoding = decoding
+        # A topic that the caller names exists; that of the policy is created with
+        # the first dead letter.
+        self._must_exist = dead_letter_topic is not None
         self._dead_letter_topic = dead_letter_topic and str(
             TopicName.parse(dead_letter_topic)
         )
@@ -119,12 +123,21 @@ class DeadLetters:
         """
         Yield the dead letters that nobody has replayed or dropped, oldest first.
 
+        There are none while the failure policy's dead-letter topic does not exist:
+        the broker creates it for the first dead letter.
+
         Raises, while it is iterated:
             InvalidRequest: The subscription has no dead-letter topic.
-            TopicNotFound: There is no such topic: there was no dead letter yet.
+            TopicNotFound: *topic*, or the *dead_letter_topic* that was passed, does
+                not exist.
         """
         topic = await self.dead_letter_topic()
-        facts = await self._client.describe_topic(topic)
+        try:
+            facts = await self._client.describe_topic(topic)
+        except TopicNotFound:
+            if self._must_exist:
+                raise
+            return
         start, done = facts.base_offset, RangeSet()
         for each in facts.subscriptions:
             if each.subscription == HANDLED_SUBSCRIPTION:

@@ -38,6 +38,14 @@ def test_a_description_in_json_has_its_fields(capsys):
     assert said["settings"]["failure_policy"] is None
 
 
+def test_times_in_json_are_iso_8601_and_numbers_of_users_stay():
+    described = replace(DESCRIPTION, oldest_publish_time=1_700_000_000_125_000)
+    [said] = to_json_value([described])
+    assert said["oldest_publish_time"] == "2023-11-14T22:13:20.125000Z"
+    assert to_json_value(DESCRIPTION)["oldest_publish_time"] is None
+    assert to_json_value({"value": {"created_at": 5}}) == {"value": {"created_at": 5}}
+
+
 def test_dataclass_in_a_mapping_becomes_json():
     assert to_json_value({1: SubscriptionType.SHARED}) == {"1": "shared"}
 

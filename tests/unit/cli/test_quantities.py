@@ -10,6 +10,7 @@ from pydanube.cli.quantities import (
     format_bytes,
     format_duration,
     format_messages,
+    format_offsets,
     parse_attribute,
     parse_bytes,
     parse_duration,
@@ -36,10 +37,29 @@ def test_sizes(text, count):
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("90", 90), ("90s", 90), ("250ms", 0.25), ("12h", 43_200), ("7d", 604_800)],
+    [("0", 0), ("90s", 90), ("250ms", 0.25), ("12h", 43_200), ("7d", 604_800)],
 )
 def test_durations(text, seconds):
     assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["7", " 7 "])
+def test_a_duration_without_a_unit_is_refused_with_its_readings(text):
+    with pytest.raises(InvalidRequest, match=r"no unit: write 7s for seconds.* 7d"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("base", "end", "count", "text"),
+    [
+        (0, 4, 4, "0\u20133 (4 messages)"),
+        (7, 8, 1, "7 (1 message)"),
+        (0, 0, 0, "none, the next is 0"),
+        (1000, 3000, 1500, "1000\u20132999 (1,500 messages)"),
+    ],
+)
+def test_offsets_are_shown_from_the_first_to_the_last(base, end, count, text):
+    assert format_offsets(base, end, count) == text
 
 
 @pytest.mark.parametrize("text", ["", "MB", "-1MB", "5 parsecs", "1e3", "1,000"])

@@ -138,6 +138,18 @@ async def test_replay_does_not_create_a_deleted_topic(client):
     assert len([letter async for letter in dead.messages()]) == 1
 
 
+async def test_there_are_no_dead_letters_before_the_first_one(client):
+    await client.create_topic(TOPIC)
+    policy = pydanube.FailurePolicy(
+        poison=pydanube.PoisonPolicy.DEAD_LETTER, dead_letter_topic=DEAD
+    )
+    await client.set_failure_policy(TOPIC, "s", policy)
+    assert await letters_of(client) == []
+    mistyped = client.dead_letters(TOPIC, "s", dead_letter_topic="/default/other")
+    with pytest.raises(pydanube.TopicNotFound, match="/default/other"):
+        await anext(mistyped.messages())
+
+
 async def test_missing_dead_letter_topic_is_reported(client):
     await client.create_topic(TOPIC)
     with pytest.raises(pydanube.InvalidRequest, match="no dead-letter topic"):

@@ -6,7 +6,6 @@ import asyncio
 import os
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 from pydanube.cli.declaration import Connect, command
@@ -14,9 +13,10 @@ from pydanube.cli.object_stores import Store, StoreOptions, options_of, url_of_s
 from pydanube.cli.output import Columns, Fields, Result, Table, print_note
 from pydanube.cli.parameters import command_group
 from pydanube.cli.progress_line import progress_line
-from pydanube.cli.quantities import format_bytes
+from pydanube.cli.quantities import format_bytes, format_time
 from pydanube.model.descriptions import BackupProgress
 from pydanube.model.errors import Unavailable
+from pydanube.model.positions import to_datetime
 from pydanube.objects.opening import open_objects
 from pydanube.servers.config import load_config
 from pydanube.servers.restore import choose_backup, restore_backup
@@ -194,9 +194,7 @@ PROGRESS: Columns = {
 
 BACKUP: Columns = {
     "Backup": "id",
-    "Made": lambda record: datetime.fromtimestamp(
-        record.created_at // 1_000_000, UTC
-    ).isoformat(),
+    "Made": lambda record: format_time(to_datetime(record.created_at)),
     "Segments": lambda record: str(len(record.segments)),
     "Size": lambda record: format_bytes(record.byte_count),
     "Damaged": lambda record: str(len(record.damaged)),

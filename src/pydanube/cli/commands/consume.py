@@ -25,7 +25,12 @@ from pydanube.cli.declaration import command
 from pydanube.cli.interruption import Interruption, run
 from pydanube.cli.output import print_note, printable
 from pydanube.cli.progress_line import progress_line
-from pydanube.cli.quantities import format_messages, parse_duration, parse_position
+from pydanube.cli.quantities import (
+    format_messages,
+    optional,
+    parse_duration,
+    parse_position,
+)
 from pydanube.cli.standard_streams import OutputStream
 from pydanube.client.client import DEFAULT_URL, Client, connect
 from pydanube.client.consumer import Consumer
@@ -56,7 +61,7 @@ class Output(Enum):
 @command(
     app,
     "danube consume /default/orders -s me --from earliest",
-    "danube consume /default/orders -s me -n 10 --timeout 5",
+    "danube consume /default/orders -s me -n 10 --timeout 5s",
     "danube consume /default/orders -s audit --output json | jq .payload",
     "danube consume /default/orders -s workers --type shared",
     "danube consume /default/orders -s eu --type key-shared --key-filter 'eu-*'",
@@ -72,7 +77,7 @@ def consume(
     key_filter: list[str] | None = None,
     priority: int = 0,
     count: Annotated[int | None, typer.Option(min=1)] = None,
-    timeout: Annotated[float | None, typer.Option(min=0.001)] = None,
+    timeout: str | None = None,
     ack: bool = True,
     nack: str | None = None,
     nack_delay: str = "0s",
@@ -97,7 +102,7 @@ def consume(
         priority (NUMBER): The consumer's priority on a shared subscription; consumers
             with a lower number receive messages first.
         count (-n COUNT): Stop after this number of messages; by default never.
-        timeout (SECONDS): Stop when no message has arrived for this time; by default
+        timeout (DURATION): Stop when no message has arrived for this time; by default
             never. It is an error if fewer messages arrived than -n asks for.
         ack (--ack/--no-ack): Acknowledge the messages that were printed, or leave them
             unacknowledged, so that they are delivered again.
@@ -116,9 +121,10 @@ def consume(
     """
     if nack is not None and not ack:
         raise InvalidRequest("--nack and --no-ack exclude each other")
+    timeout_s = optional(parse_duration, timeout)
     options = ConsumeOptions(
         count=count,
-        timeout_s=timeout,
+        timeout_s=timeout_s,
         is_acking=ack and nack is None,
         nack_reason=nack,
         nack_delay_s=parse_duration(nack_delay),
@@ -143,7 +149,7 @@ def consume(
         if count is not None and printed < count and not interruption.is_requested:
             raise TimedOut(
                 f"received {format_messages(printed)} of {count}, then none for "
-                f"{timeout:g} s"
+                f"{timeout_s:g} s"
             )
 
     run(work)

@@ -25,7 +25,7 @@ from pydanube.cli.output import (
     printable,
 )
 from pydanube.cli.parameters import command_group
-from pydanube.cli.quantities import format_bytes
+from pydanube.cli.quantities import format_bytes, format_offset_range
 from pydanube.model.errors import CorruptJournal, CorruptSegment, InvalidRequest
 from pydanube.servers.errors import exit_code_of
 from pydanube.storage.inspect import EntryDescription, describe_segment, inspect_journal
@@ -187,7 +187,7 @@ def _row(entry: EntryDescription) -> str:
     details.pop("synced", None)
     topic = details.pop("topic_id", "")
     base, end = details.pop("base", None), details.pop("end", None)
-    offsets = "" if base is None else f"{base} \u2026 {end}"
+    offsets = "" if base is None else format_offset_range(base, end)
     shown = " ".join(f"{name}={_brief(value)}" for name, value in details.items())
     return _COLUMNS.format(
         entry.position, entry.kind, entry.byte_count, topic, offsets, shown
@@ -203,7 +203,7 @@ DETAIL_CHARACTERS_MAX = 80
 ROW_GROUP: Columns = {
     "Row group": lambda group: str(group.index),
     "Offsets": lambda group: (
-        "" if group.base is None else f"{group.base} \u2026 {group.end}"
+        "" if group.base is None else format_offset_range(group.base, group.end)
     ),
     "Messages": "count",
     "Size": lambda group: format_bytes(group.byte_count),

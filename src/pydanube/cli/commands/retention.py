@@ -10,6 +10,7 @@ from pydanube.cli.quantities import (
     format_bytes,
     format_count,
     format_duration,
+    format_offset_range,
     format_time,
     optional,
     parse_bytes,
@@ -94,8 +95,7 @@ DROPPED: Columns = {
 }
 
 ROW: Columns = {
-    "Base": lambda segment: str(segment.base),
-    "End": lambda segment: str(segment.end),
+    "Offsets": lambda segment: format_offset_range(segment.base, segment.end),
     "Messages": "count",
     "Size": lambda segment: format_bytes(segment.byte_count),
     "Last published": lambda segment: format_time(

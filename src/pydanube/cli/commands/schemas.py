@@ -13,6 +13,7 @@ from pydanube.cli import parameters
 from pydanube.cli.declaration import Connect, command, confirm
 from pydanube.cli.output import Columns, Result, Table, excerpt, to_json_value
 from pydanube.cli.parameters import command_group
+from pydanube.cli.quantities import format_time
 from pydanube.client.schema import Schema, schema_of
 from pydanube.model.errors import IncompatibleSchema, InvalidRequest
 from pydanube.model.positions import to_datetime
@@ -471,9 +472,7 @@ SUBJECT: Columns = {
 
 VERSION: Columns = {
     "Version": "version",
-    "Created": lambda version: to_datetime(version.created_at).isoformat(
-        sep=" ", timespec="seconds"
-    ),
+    "Created": lambda version: format_time(to_datetime(version.created_at)),
     "Fingerprint": lambda version: version.fingerprint[:FINGERPRINT_CHARACTERS],
     "Message": "message",
     "Description": "description",

@@ -26,6 +26,7 @@ from pydanube.cli.quantities import (
     format_bytes,
     format_count,
     format_duration,
+    format_offset_range,
     format_time,
     parse_duration,
     parse_position,
@@ -470,25 +471,24 @@ def _parked(description: SubscriptionDescription) -> object:
 
 
 def _shown(ranges: Iterable[Range]) -> str:
-    return ", ".join(
-        str(base) if end == base + 1 else f"{base} \u2026 {end}" for base, end in ranges
-    )
+    return ", ".join(format_offset_range(base, end) for base, end in ranges)
 
 
 COLUMNS: Columns = {
     "Subscription": "subscription",
     "Type": "type",
-    "Acked up to": lambda each: str(each.cursor),
+    "Acked before": lambda each: str(each.cursor),
     "Backlog": "backlog",
     "In flight": "in_flight",
+    "Blocked by": lambda each: _shown(each.blocked),
     "Consumers": lambda each: len(each.consumers),
 }
 
 FIELDS: Columns = {
     "Subscription": "subscription",
     "Type": "type",
-    "Acked up to offset": lambda each: str(each.cursor),
-    "Acked above it": lambda each: sum(end - base for base, end in each.done),
+    "Acked before offset": lambda each: str(each.cursor),
+    "Acked after it": lambda each: sum(end - base for base, end in each.done),
     "Backlog": _backlog,
     "Oldest of it": _oldest,
     "In flight": "in_flight",

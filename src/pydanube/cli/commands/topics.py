@@ -33,6 +33,8 @@ from pydanube.cli.parameters import command_group
 from pydanube.cli.quantities import (
     format_bytes,
     format_duration,
+    format_offset_range,
+    format_offsets,
     optional,
     parse_bytes,
     parse_duration,
@@ -482,7 +484,7 @@ def _by_topic(
     return groups.items()
 
 
-LISTED = ("Topic", "Kind", "Messages", "Size", "Subscriptions", "Backlog")
+LISTED = ("Topic", "Kind", "Messages", "Size", "Subscriptions", "Backlog", "Blocked")
 
 
 def _row(group: tuple[str, list[TopicDescription]]) -> tuple[object, ...]:
@@ -493,6 +495,12 @@ def _row(group: tuple[str, list[TopicDescription]]) -> tuple[object, ...]:
         backlogs.update(
             {each.subscription: each.backlog for each in topic.subscriptions}
         )
+    blocked = {
+        each.subscription
+        for topic in topics
+        for each in topic.subscriptions
+        if each.blocked
+    }
     parts = "" if _is_whole(name, topics) else f", {_partitions(len(topics))}"
     return (
         name,
@@ -501,6 +509,7 @@ def _row(group: tuple[str, list[TopicDescription]]) -> tuple[object, ...]:
         format_bytes(sum(each.tail_bytes + each.segment_bytes for each in topics)),
         len(backlogs),
         max(backlogs.values(), default=0),
+        ", ".join(sorted(blocked)),
     )
 
 
@@ -537,7 +546,7 @@ def _kind(topic: TopicDescription) -> str:
 
 
 def _offsets(topic: TopicDescription) -> str:
-    return f"{topic.base_offset} \u2026 {topic.end_offset}"
+    return format_offsets(topic.base_offset, topic.end_offset, topic.message_count)
 
 
 def _segments(topic: TopicDescription) -> str:
@@ -545,7 +554,7 @@ def _segments(topic: TopicDescription) -> str:
         return "nothing yet"
     size = format_bytes(topic.segment_bytes)
     files = "1 file" if topic.segment_count == 1 else f"{topic.segment_count} files"
-    return f"{size} in {files}, up to offset {topic.sealed_offset}"
+    return f"{size} in {files}, up to offset {topic.sealed_offset - 1}"
 
 
 def _retention(topic: TopicDescription) -> str:
@@ -628,8 +637,7 @@ PARTITION: Columns = {
 }
 
 SEGMENT: Columns = {
-    "Base": lambda segment: str(segment.base),
-    "End": lambda segment: str(segment.end),
+    "Offsets": lambda segment: format_offset_range(segment.base, segment.end),
     "Messages": "count",
     "Size": lambda segment: format_bytes(segment.byte_count),
     "Copies": copies_of,

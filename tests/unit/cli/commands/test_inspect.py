@@ -71,7 +71,7 @@ def test_valid_journal_is_listed(tmp_path):
     result = inspect(tmp_path, data)
     assert result.exit_code == 0
     assert f"name={TOPIC}" in result.stdout
-    assert "0 \u2026 2" in result.stdout
+    assert "0\u20131" in result.stdout
     assert result.stdout.endswith("\nWhole: 6 entries.\n\n")
 
 
@@ -157,7 +157,7 @@ def test_a_segment_is_described(segment):
     result = CliRunner().invoke(app, ["inspect", "segment", segment])
     assert result.exit_code == 0
     assert TOPIC in result.stdout
-    assert "5 \u2026 8" in result.stdout
+    assert "5\u20137" in result.stdout
     assert "payload" in result.stdout
 
 

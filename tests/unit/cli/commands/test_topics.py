@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from pydanube.cli.commands import topics as cli
-from pydanube.cli.output import show, to_json_value
+from pydanube.cli.commands.subscriptions import COLUMNS
+from pydanube.cli.output import Table, show, to_json_value
 from pydanube.model.descriptions import SubscriptionDescription, TopicDescription
 from pydanube.model.policy import SubscriptionType, TopicPolicy
 
@@ -38,9 +39,24 @@ PARTS = [replace(TOPIC, topic=f"/default/p-part-{n}") for n in range(3)]
 def test_partitions_of_a_topic_are_one_row():
     rows = [cli._row(group) for group in cli._by_topic([PARTS[0], TOPIC, *PARTS[1:]])]
     assert rows == [
-        ("/default/p", "reliable, 3 partitions", 30, "300 B", 1, 15),
-        ("/default/t", "reliable", 10, "100 B", 1, 5),
+        ("/default/p", "reliable, 3 partitions", 30, "300 B", 1, 15, ""),
+        ("/default/t", "reliable", 10, "100 B", 1, 5, ""),
     ]
+
+
+def test_blocked_subscriptions_are_named_in_the_listing():
+    blocked = replace(SUBSCRIPTION, subscription="billing", blocked=((3, 4),))
+    stopped = replace(PARTS[1], subscriptions=(SUBSCRIPTION, blocked))
+    [group] = cli._by_topic([PARTS[0], stopped, PARTS[2]])
+    assert cli._row(group)[-1] == "billing"
+
+
+def test_blocking_offsets_are_listed_with_a_subscription(capsys):
+    blocked = replace(SUBSCRIPTION, blocked=((3, 4), (6, 9)))
+    show(Table.of([blocked], COLUMNS))
+    shown = capsys.readouterr().out
+    assert "Blocked by" in shown
+    assert "3, 6\u20138" in shown
 
 
 def test_partitioned_topic_is_described_by_partition(capsys):
