@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -477,3 +478,31 @@ def test_debug_shows_a_traceback(url):
     assert done.returncode == 3
     assert "Traceback" in done.stderr
     assert "error: " in done.stderr
+
+
+WITHOUT_SPARK = """
+import sys
+sys.modules["pyspark"] = None
+from pydanube.cli.main import main
+sys.argv[0] = "danube"
+main()
+"""
+
+
+def test_a_pipeline_without_spark_is_refused_in_one_sentence(tmp_path):
+    def without_spark(*arguments):
+        return subprocess.run(
+            [sys.executable, "-c", WITHOUT_SPARK, *arguments],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            check=False,
+        )
+
+    assert without_spark("pipeline", "init", ".").returncode == 0
+    done = without_spark("pipeline", "run", "pipeline.yaml")
+    assert done.stderr == (
+        "error: this command needs pyspark, which is not installed: pip install "
+        "'pydanube[spark]', or 'pydanube[pipelines]' for all sinks\n"
+    )
+    assert done.returncode == 2

@@ -36,7 +36,7 @@ from pydanube.model.errors import (
     TimedOut,
     TopicNotFound,
 )
-from pydanube.model.extras import MissingExtra
+from pydanube.model.extras import MissingExtra, extra_of
 from pydanube.servers.errors import exit_code_of
 
 SIGNAL_EXIT_CODE = 128
@@ -93,6 +93,17 @@ def exit_on_error(*, is_debugging: bool = False) -> Iterator[None]:
         raise typer.Exit(SIGNAL_EXIT_CODE + interrupted.number) from None
     except MissingExtra as missing:
         sys.stderr.write(f"error: {missing}\n")
+        raise typer.Exit(exit_code_of(InvalidConfig())) from None
+    except ModuleNotFoundError as missing:
+        extra = extra_of(missing.name)
+        if extra is None or is_debugging:
+            raise
+        more = ", or 'pydanube[pipelines]' for all sinks" if extra == "spark" else ""
+        package = (missing.name or "").partition(".")[0]
+        sys.stderr.write(
+            f"error: this command needs {package}, which is not installed: "
+            f"pip install 'pydanube[{extra}]'{more}\n"
+        )
         raise typer.Exit(exit_code_of(InvalidConfig())) from None
     except (BrokerError, OSError) as error:
         if is_debugging:

@@ -12,6 +12,10 @@ EXTRAS = {
     "objects": ("opendal",),
     "redis": ("redis",),
     "etcd": ("grpc",),
+    "spark": ("pandas", "pyspark"),
+    "delta": ("deltalake",),
+    "iceberg": ("pyiceberg",),
+    "pipelines": ("cloudpickle",),
     "postgres": ("adbc_driver_postgresql",),
     "lancedb": ("lancedb",),
     "http": ("httpx",),
@@ -22,6 +26,12 @@ EXTRAS = {
 
 class MissingExtra(ModuleNotFoundError):
     """A feature needs packages that are not installed; the message names the extra."""
+
+
+def extra_of(module: str | None) -> str | None:
+    """Return the extra that installs the package of *module*, or None."""
+    package = (module or "").partition(".")[0]
+    return next((each for each in EXTRAS if package in EXTRAS[each]), None)
 
 
 @cache

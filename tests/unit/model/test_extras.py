@@ -6,7 +6,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from pydanube.model import extras
-from pydanube.model.extras import EXTRAS, MissingExtra, require
+from pydanube.model.extras import EXTRAS, MissingExtra, extra_of, require
 from support.project import ROOT
 
 DISTRIBUTIONS = {
@@ -44,3 +44,11 @@ def test_require_names_the_missing_packages_and_the_command_that_installs_them(
         "the command line of a test needs packages that are not installed "
         "(no_such_a, no_such_b): pip install 'pydanube[cli]'"
     )
+
+
+@pytest.mark.parametrize(
+    ("module", "extra"),
+    [("pyspark.sql", "spark"), ("yaml", "cli"), ("nowhere", None), (None, None)],
+)
+def test_a_module_leads_to_the_extra_that_installs_it(module, extra):
+    assert extra_of(module) == extra
