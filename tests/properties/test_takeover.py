@@ -12,7 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from support.takeover_model import RULES, Bounds, Rules, explore
+from support.takeover_exploration import explore
+from support.takeover_model import RULES, Bounds, Rules
 
 TAKEOVERS = Bounds(messages=1, in_flight=1)
 MOVES = Bounds(sessions=2, moves=1)
@@ -40,10 +41,8 @@ LARGER = {
     "takeovers": Bounds(),
     "moves": Bounds(messages=1, in_flight=1, moves=1),
     "late changes": Bounds(sessions=2, in_flight=1, moves=1, cancels=1, late_changes=1),
-    "removals": Bounds(
-        messages=1, in_flight=1, moves=1, seals=1, removes_journals=True
-    ),
-    "late answers": Bounds(messages=2, claims=1, moves=1, seals=1, learns_late=True),
+    "removals": Bounds(messages=1, in_flight=1, moves=1, removes_journals=True),
+    "late answers": Bounds(sessions=2, moves=1, learns_late=True),
 }
 
 FOUND_IN = {

@@ -1,9 +1,8 @@
 """
-A small model of a cluster that takes over and moves one shard, and its exploration.
+A small model of a cluster that takes over and moves one shard: the possible steps.
 
-Three sessions, a metadata store and an object store are one value, a World.  explore()
-visits all worlds that can be reached, breadth first, so the trace of a violation is one
-of the shortest.  The decisions about the shard are those of ``Ownership``.
+Three sessions, a metadata store and an object store are one value, a World.  The
+decisions about the shard are those of ``Ownership`` and of the controller.
 
 The journals are simplified: a group is one entry, and fencing is one step;
 test_group_commits.py explores these.  A paused process needs no action of its own:
@@ -12,13 +11,12 @@ every process may wait between any two steps, while its lease expires.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
 
 import msgspec
 
+from pydanube.cluster.moves import cancel, direct
 from pydanube.cluster.ownership import (
     Adopt,
     AppendLeft,
@@ -32,6 +30,20 @@ from pydanube.cluster.ownership import (
     Step,
 )
 from pydanube.metadata.cluster_records import ShardRecord, ShardState
+from support.takeover_worlds import (
+    Entry,
+    First,
+    Left,
+    Log,
+    Message,
+    Opened,
+    Put,
+    Session,
+    World,
+    is_there,
+    with_group,
+    with_session,
+)
 
 MESSAGES = ("x", "y")
 """Messages of different idempotent producers, each of which sends one."""
@@ -82,129 +94,11 @@ class Rules:
     stop_when_own_clock_says_so: bool = True
 
 
-class Violation(NamedTuple):
-    """A broken promise, and the shortest way to it."""
-
-    message: str
-    trace: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return "\n  ".join((self.message, *self.trace))
+RULES = [field.name for field in fields(Rules)]
 
 
 class BrokenPromise(Exception):
     """The world broke a promise."""
-
-
-# Entries of journals.
-
-
-class Opened(NamedTuple):
-    """The first entry of an adoption; it replaces what the journal said before."""
-
-    epoch: int
-    base: int
-    producers: frozenset[str]
-    length: int
-    """The number of messages that follow."""
-
-
-class Message(NamedTuple):
-    epoch: int
-    offset: int
-    name: str
-    is_adopted: bool = False
-
-
-class Left(NamedTuple):
-    epoch: int
-
-
-Entry = Opened | Message | Left
-
-
-class Put(NamedTuple):
-    """A group of a journal."""
-
-    entry: Entry
-    is_stored: bool = False
-    is_known: bool = False
-    """Whether the session knows that it is stored."""
-    is_refused: bool = False
-
-
-class First(NamedTuple):
-    """The first group that a journal's record names, and the snapshot in it."""
-
-    number: int = 0
-    base: int = 0
-    epoch: int = 0
-    producers: frozenset[str] = frozenset()
-
-
-class Log(NamedTuple):
-    """The messages of a shard that are not sealed."""
-
-    base: int = 0
-    tail: tuple[str, ...] = ()
-    producers: frozenset[str] = frozenset()
-
-    @property
-    def end(self) -> int:
-        return self.base + len(self.tail)
-
-
-class Session(NamedTuple):
-    """A process, its lease, its journal, and its part in the shard."""
-
-    machine: Ownership
-    lease: int = 0
-    """0: held; 1: over, by the session's clock; 2: gone from the store."""
-    change: ChangeShard | None = None
-    """The transaction under way."""
-    source_first: First = First()
-    """The first group of the source, as it was when its journal was frozen."""
-    read: Log | None = None
-    """What was read before the fence, if that rule is left out."""
-    manifest_read: int | None = None
-    """The end of the manifest before the claim, if it is not read after that."""
-    log: Log = Log()
-    """What is in memory, with messages that are not committed yet."""
-    puts: tuple[Put, ...] = ()
-    fences: frozenset[int] = frozenset()
-    first: First = First()
-    is_frozen: bool = False
-    removed: int = 0
-    """The number of groups whose objects are removed."""
-    seal: tuple[int, int, tuple[str, ...]] | None = None
-    """A manifest change under way: epoch, base and messages."""
-
-    def committed(self) -> int:
-        """Return the number of groups that the session knows to be committed."""
-        count = 0
-        for put in self.puts:
-            if not put.is_known:
-                break
-            count += 1
-        return count
-
-
-class World(NamedTuple):
-    """Everything, at one moment."""
-
-    record: ShardRecord
-    revision: int
-    manifest: tuple[str, ...]
-    sessions: tuple[Session, ...]
-    late: tuple[ChangeShard, ...] = ()
-    """Transactions whose sender does not wait for them."""
-    acked: tuple[str | None, ...] = (None, None)
-    """The message that was acknowledged at each offset."""
-    refused: frozenset[str] = frozenset()
-    moves: int = 0
-    cancels: int = 0
-    seals: int = 0
-    late_count: int = 0
 
 
 Action = tuple[str, Callable[[], World]]
@@ -384,7 +278,7 @@ class Model:
         if session.removed < session.first.number:
             yield (
                 f"{name} removes groups before {session.first.number}",
-                lambda: _put(world, at, removed=session.first.number),
+                lambda: with_session(world, at, removed=session.first.number),
             )
 
     def _lease_actions(
@@ -394,29 +288,28 @@ class Model:
         if session.lease == 0 and self.bounds.reads:
             yield (
                 f"the clock of {name} says that its lease is over",
-                lambda: _put(world, at, lease=1),
+                lambda: with_session(world, at, lease=1),
             )
         elif session.lease < 2:
-            yield f"the lease of {name} expires", lambda: _put(world, at, lease=2)
+            yield (
+                f"the lease of {name} expires",
+                lambda: with_session(world, at, lease=2),
+            )
 
     def _controller_actions(self, world: World) -> Iterator[Action]:
-        record = world.record
-        if record.state is ShardState.OPEN and world.moves < self.bounds.moves:
+        view = ShardView(world.record, world.revision)
+        change = direct(view, "?", tuple("ABC"))
+        is_open = world.record.state is ShardState.OPEN
+        if is_open and change is not None and world.moves < self.bounds.moves:
             yield (
                 "the controller wants a move",
-                lambda: self._control(
-                    world,
-                    {"state": ShardState.CLOSING, "target": "?"},
-                    moves=world.moves + 1,
-                ),
+                lambda: self._control(world, change)._replace(moves=world.moves + 1),
             )
-        is_moving = record.state is ShardState.CLOSING and record.target is not None
-        if is_moving and world.cancels < self.bounds.cancels:
+        kept = cancel(view)
+        if kept is not None and world.cancels < self.bounds.cancels:
             yield (
                 "the controller cancels the move",
-                lambda: self._control(
-                    world, {"target": None}, cancels=world.cancels + 1
-                ),
+                lambda: self._control(world, kept)._replace(cancels=world.cancels + 1),
             )
 
     # The metadata store.
@@ -457,13 +350,13 @@ class Model:
             return world
         world = world._replace(record=change.record, revision=world.revision + 1)
         if change.freeze is not None and rules.claim_freezes_journal:
-            world = _put(world, "ABC".index(change.freeze), is_frozen=True)
+            world = with_session(world, "ABC".index(change.freeze), is_frozen=True)
         return world
 
     def _make_change(self, world: World, at: int) -> World:
         change = world.sessions[at].change
         assert change is not None
-        world = _put(self._change(world, change), at, change=None)
+        world = with_session(self._change(world, change), at, change=None)
         return self._look(world, at)
 
     def _lose_change(self, world: World, at: int) -> World:
@@ -472,29 +365,30 @@ class Model:
         world = world._replace(
             late=(*world.late, change), late_count=world.late_count + 1
         )
-        return self._look(_put(world, at, change=None), at)
+        return self._look(with_session(world, at, change=None), at)
 
     def _arrive(self, world: World, at: int) -> World:
         change = world.late[at]
         world = world._replace(late=world.late[:at] + world.late[at + 1 :])
         return self._change(world, change)
 
-    def _control(self, world: World, changes: dict[str, Any], **counts: int) -> World:
-        record = msgspec.structs.replace(world.record, **changes)
-        return world._replace(record=record, revision=world.revision + 1, **counts)
+    def _control(self, world: World, change: ChangeShard) -> World:
+        return world._replace(record=change.record, revision=world.revision + 1)
 
     # Carrying out effects.
 
     def _apply(self, world: World, at: int, step: Step) -> World:
         machine, effects = step
         before = world.sessions[at].machine.stage
-        world = _put(world, at, machine=machine)
+        world = with_session(world, at, machine=machine)
         for effect in effects:
             match effect:
                 case ChangeShard():
-                    world = _put(world, at, change=effect)
+                    world = with_session(world, at, change=effect)
                     if effect.raises_epoch and not self.rules.read_manifest_after_claim:
-                        world = _put(world, at, manifest_read=len(world.manifest))
+                        world = with_session(
+                            world, at, manifest_read=len(world.manifest)
+                        )
                 case Adopt(epoch):
                     world = self._adopt(world, at, epoch)
                 case AppendLeft():
@@ -511,11 +405,11 @@ class Model:
 
     def _read_first(self, world: World, at: int, source: str) -> World:
         first = world.sessions["ABC".index(source)].first
-        return _put(world, at, source_first=first, read=None)
+        return with_session(world, at, source_first=first, read=None)
 
     def _read_early(self, world: World, at: int) -> World:
         """Read without a fence, although the machine waits for it."""
-        return _put(world, at, read=self._fold(world, at))
+        return with_session(world, at, read=self._fold(world, at))
 
     def _fence(self, world: World, at: int) -> World:
         machine = world.sessions[at].machine
@@ -523,9 +417,9 @@ class Model:
         source = "ABC".index(machine.source)
         old = world.sessions[source]
         number = world.sessions[at].source_first.number
-        while number not in old.fences and _is_there(old, number):
+        while number not in old.fences and is_there(old, number):
             number += 1
-        world = _put(world, source, fences=old.fences | {number})
+        world = with_session(world, source, fences=old.fences | {number})
         world = self._on_fence(world, source, number)
         return self._apply(world, at, machine.on_fenced())
 
@@ -540,7 +434,9 @@ class Model:
         log = Log(max(sealed, log.base), log.tail[count:], log.producers)
         if not self.rules.adopt_producers:
             log = log._replace(producers=frozenset())
-        return self._apply(_put(world, at, log=log, read=None), at, machine.on_read())
+        return self._apply(
+            with_session(world, at, log=log, read=None), at, machine.on_read()
+        )
 
     def _fold(self, world: World, at: int) -> Log:
         """Return what the source's journal says about the shard."""
@@ -553,7 +449,7 @@ class Model:
         is_known = first.epoch == epoch or not self.rules.read_only_source_epoch
         log = Log(first.base, (), first.producers) if is_known else Log()
         number, has_left = first.number, False
-        while number not in session.fences and _is_there(session, number):
+        while number not in session.fences and is_there(session, number):
             entry = session.puts[number].entry
             number += 1
             if entry.epoch != epoch and self.rules.read_only_source_epoch:
@@ -586,15 +482,15 @@ class Model:
         after = log._replace(
             tail=(*log.tail, message), producers=log.producers | {message}
         )
-        return self._begin(_put(world, at, log=after), at, entry)
+        return self._begin(with_session(world, at, log=after), at, entry)
 
     def _begin(self, world: World, at: int, entry: Entry) -> World:
-        return _put(world, at, puts=(*world.sessions[at].puts, Put(entry)))
+        return with_session(world, at, puts=(*world.sessions[at].puts, Put(entry)))
 
     # The object store.
 
     def _store(self, world: World, at: int, number: int) -> World:
-        world = _put_group(world, at, number, is_stored=True)
+        world = with_group(world, at, number, is_stored=True)
         if self.bounds.learns_late:
             return world
         return self._learn(world, at, number)
@@ -613,7 +509,7 @@ class Model:
         if number in session.fences:
             world = self._refuse(world, at, number)
             return self._apply(world, at, session.machine.on_session_over())
-        world = _put_group(world, at, number, is_known=True)
+        world = with_group(world, at, number, is_known=True)
         return self._on_commit(world, at)
 
     def _refuse(self, world: World, at: int, number: int) -> World:
@@ -680,7 +576,7 @@ class Model:
         return world._replace(acked=tuple(acked))
 
     def _remove(self, world: World, at: int) -> World:
-        return _put(world, at, removed=len(world.sessions[at].puts))
+        return with_session(world, at, removed=len(world.sessions[at].puts))
 
     # Sealing.
 
@@ -695,22 +591,22 @@ class Model:
         log = session.log
         seal = (session.machine.epoch, log.base, log.tail[: end - log.base])
         world = world._replace(seals=world.seals + 1)
-        return _put(world, at, seal=seal)
+        return with_session(world, at, seal=seal)
 
     def _change_manifest(self, world: World, at: int) -> World:
         session = world.sessions[at]
         assert session.seal is not None
         epoch, base, messages = session.seal
-        world = _put(world, at, seal=None)
+        world = with_session(world, at, seal=None)
         if epoch != world.record.epoch and self.rules.manifest_compares_epoch:
             return world
         world = world._replace(manifest=world.manifest[:base] + messages)
         end = session.manifest_read
         if end is not None and base <= end:
-            world = _put(world, at, manifest_read=base + len(messages))
+            world = with_session(world, at, manifest_read=base + len(messages))
         log = session.log
         sealed = Log(base + len(messages), log.tail[len(messages) :], log.producers)
-        return _put(world, at, log=sealed)
+        return with_session(world, at, log=sealed)
 
     def _useless(self, session: Session) -> int:
         """Return the number of groups at the start that are not needed any more."""
@@ -730,7 +626,7 @@ class Model:
             if type(entry) is Opened:
                 producers |= entry.producers
         first = First(number, session.log.base, session.machine.epoch, producers)
-        return _put(world, at, first=first)
+        return with_session(world, at, first=first)
 
     # Promises.
 
@@ -779,70 +675,3 @@ def _has_acted(session: Session) -> bool:
 def _text(change: ChangeShard) -> str:
     record = change.record
     return f"{record.state.value}, epoch {record.epoch}"
-
-
-def _is_there(session: Session, number: int) -> bool:
-    return (
-        session.removed <= number < len(session.puts) and session.puts[number].is_stored
-    )
-
-
-def _put(world: World, at: int, **changes: Any) -> World:
-    """Return *world* with another state of a session."""
-    sessions = list(world.sessions)
-    sessions[at] = sessions[at]._replace(**changes)
-    return world._replace(sessions=tuple(sessions))
-
-
-def _put_group(world: World, at: int, number: int, **changes: Any) -> World:
-    puts = list(world.sessions[at].puts)
-    puts[number] = puts[number]._replace(**changes)
-    return _put(world, at, puts=tuple(puts))
-
-
-class Exploration(NamedTuple):
-    """All worlds that were reached, or the first violation."""
-
-    worlds: int
-    violation: Violation | None
-    served: frozenset[tuple[str, int]]
-    """The sessions that served the shard, with their epochs."""
-
-
-def explore(rules: Rules, bounds: Bounds) -> Exploration:
-    """Visit all worlds, breadth first, up to the first violation."""
-    model = Model(rules, bounds)
-    start = model.start()
-    parents: dict[World, tuple[World, str] | None] = {start: None}
-    queue = deque([start])
-    served = set()
-    while queue:
-        world = queue.popleft()
-        for name, act in model.actions(world):
-            try:
-                after = act()
-                if after in parents:
-                    continue
-                model.check(after)
-            except BrokenPromise as broken:
-                trace = (*_trace(parents, world), name)
-                return Exploration(
-                    len(parents), Violation(str(broken), trace), frozenset(served)
-                )
-            parents[after] = world, name
-            queue.append(after)
-            record = after.record
-            if record.state is ShardState.OPEN:
-                served.add((record.owner or "", record.epoch))
-    return Exploration(len(parents), None, frozenset(served))
-
-
-def _trace(parents: dict[World, tuple[World, str] | None], world: World) -> list[str]:
-    trace = []
-    while (parent := parents[world]) is not None:
-        world, name = parent
-        trace.append(name)
-    return trace[::-1]
-
-
-RULES = [field.name for field in fields(Rules)]

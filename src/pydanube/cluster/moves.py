@@ -1,0 +1,108 @@
+"""
+The controller's changes of shards: it writes targets, and asks owners to leave.
+
+The controller protects nothing: every step of a takeover and of a move compares what it
+depends on, so two controllers at the same time, or one with an old view, only cause
+moves that nobody needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+from pydanube.cluster.ownership import ChangeShard, ShardView
+from pydanube.cluster.placement import PlacedShard
+from pydanube.metadata.cluster_records import ShardLoad, ShardRecord, ShardState
+
+NO_LOAD = ShardLoad()
+
+
+def place(
+    shard: int,
+    record: ShardRecord,
+    present: Collection[str],
+    *,
+    load: ShardLoad = NO_LOAD,
+    zone: str = "",
+    is_resting: bool = False,
+) -> PlacedShard:
+    """Return where a shard is or will be, given the sessions that are *present*."""
+    session = heading_for(record, present)
+    is_served = record.state is ShardState.OPEN and session == record.owner
+    return PlacedShard(
+        shard,
+        session,
+        is_moving=session is not None and not is_served,
+        is_resting=is_resting,
+        zone=zone,
+        load=load,
+    )
+
+
+def heading_for(record: ShardRecord, present: Collection[str]) -> str | None:
+    """Return the present session that owns the shard or will; None if there is none."""
+    is_owned = record.owner in present
+    if is_owned and record.state is not ShardState.CLOSING:
+        return record.owner
+    if record.target in present:
+        return record.target
+    if is_owned and record.target is None:
+        # The move was cancelled, and the owner has not reacted yet.
+        return record.owner
+    return None
+
+
+def direct(
+    view: ShardView, target: str, present: Collection[str]
+) -> ChangeShard | None:
+    """
+    Return the change that makes *target* the next owner; None if nothing is to do.
+
+    An owner that is taking the shard over is not interrupted.
+    """
+    record = view.record
+    if record.owner not in present or record.state is ShardState.CLOSING:
+        # A claim follows, or the owner is leaving already.
+        if record.target == target:
+            return None
+        return _change(view, target=target)
+    if record.state is ShardState.OPENING or record.owner == target:
+        return None
+    return _change(view, state=ShardState.CLOSING, target=target)
+
+
+def cancel(view: ShardView) -> ChangeShard | None:
+    """
+    Return the change that asks the owner to keep the shard; None if it is not moving.
+
+    If the owner has left already, the shard is released without a target.
+    """
+    if view.record.state is not ShardState.CLOSING or view.record.target is None:
+        return None
+    return _change(view, target=None)
+
+
+def is_drained(session: str, records: Iterable[ShardRecord]) -> bool:
+    """
+    Return whether a session can stop without interrupting anything.
+
+    A session may stop while shards that left are recovered from its journal: they have
+    left, so the objects of the journal are sufficient.
+    """
+    return all(record.owner != session for record in records)
+
+
+def is_journal_needed(session: str, records: Iterable[ShardRecord]) -> bool:
+    """
+    Return whether objects of a session's journal must be kept.
+
+    Ordering: The records must be read after the session's key was seen to be absent;
+    only then nothing can name it any more.
+    """
+    return any(session in {record.owner, record.source} for record in records)
+
+
+def _change(view: ShardView, **fields: object) -> ChangeShard:
+    return ChangeShard(msgspec.structs.replace(view.record, **fields), view.revision)
