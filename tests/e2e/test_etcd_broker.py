@@ -93,6 +93,20 @@ def test_a_broker_whose_session_is_lost_stops(settings: Path, etcd: EtcdMember) 
         assert "another broker may have taken over" in process.log_file.read_text()
 
 
+def test_a_broker_stops_when_etcd_is_away_for_longer_than_its_session(
+    settings: Path, etcd: EtcdMember
+) -> None:
+    with broker_of(settings) as process:
+        etcd.pause()
+        try:
+            assert process.wait() == 7
+        finally:
+            etcd.resume()
+        assert "another broker may have taken over" in process.log_file.read_text()
+        process.start()
+        assert process.stop() == 0
+
+
 def test_a_broker_does_not_start_without_etcd(settings: Path, etcd: EtcdMember) -> None:
     text = settings.read_text().replace(str(etcd.port), "1")
     settings.write_text(text)

@@ -83,7 +83,7 @@ async def open_metadata(
             cluster_name=config.etcd.cluster_name,
             patience_s=config.etcd.session_ttl_s + CLAIM_MARGIN_S,
         )
-        store.guard(keys.ACTIVE_BROKER, claimed)
+        store.guard(session, keys.ACTIVE_BROKER, claimed)
         yield BrokerMetadata(store=store, file=None, session=session)
 
 

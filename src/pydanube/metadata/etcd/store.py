@@ -20,7 +20,7 @@ from pydanube.metadata.etcd.failures import AnswerTooLarge, Compacted
 from pydanube.metadata.etcd.keyspace import Keyspace
 from pydanube.metadata.etcd.leases import open_lease
 from pydanube.metadata.etcd.watching import watch_prefix
-from pydanube.metadata.etcd.writer import Writer
+from pydanube.metadata.etcd.writer import Guard, Writer
 from pydanube.metadata.key import Key
 from pydanube.metadata.sessions import Session
 from pydanube.metadata.store import (
@@ -75,14 +75,14 @@ class EtcdStore(MetadataStore):
         """Delete what the store needed for itself; ``open_etcd`` does the rest."""
         await self._writer.close()
 
-    def guard(self, key: Key[T], revision: Revision) -> None:
+    def guard(self, session: Session, key: Key[T], revision: Revision) -> None:
         """
-        Require for each later change that *key* still has *revision*.
+        Require for each later change that *key*, of *session*, still has *revision*.
 
-        If it has not, changes raise SessionLost: a broker that was replaced cannot
-        change anything any more.
+        If it has not, or if the session is lost, changes raise SessionLost: a broker
+        that was replaced cannot change anything any more.
         """
-        self._writer.guard = self._keyspace.key(key.path), revision
+        self._writer.guard = Guard(session, self._keyspace.key(key.path), revision)
 
     async def revision(self) -> Revision:
         """See MetadataStore."""

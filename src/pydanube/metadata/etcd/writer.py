@@ -68,12 +68,21 @@ class _Fence:
     lease_id: int
 
 
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """The condition that a session holds its key."""
+
+    session: Session
+    key: bytes
+    revision: Revision
+
+
 class Writer:
     """Makes the changes of one store object."""
 
     def __init__(self, client: EtcdClient, keyspace: Keyspace) -> None:
-        self.guard: tuple[bytes, Revision] | None = None
-        """A key of etcd, and the revision that it must have for any change."""
+        self.guard: Guard | None = None
+        """The condition for any change."""
         self._client = client
         self._keyspace = keyspace
         self._prefix = f"{WRITERS}{uuid.uuid4().hex}/"
@@ -97,6 +106,8 @@ class Writer:
         attempts = self._client.new_attempts()
         is_lease_in_doubt = False
         while True:
+            if self.guard is not None:
+                self.guard.session.check()
             fence = await self._ensure_fence(attempts)
             number = str(next(self._numbers)).encode()
             since = self._client.revision
@@ -133,7 +144,7 @@ class Writer:
             begin = 1
             if self.guard is not None:
                 begin = 2
-                if not found[1] or found[1][0].mod_revision != self.guard[1]:
+                if not found[1] or found[1][0].mod_revision != self.guard.revision:
                     raise SessionLost(
                         "this broker's session in etcd has ended, so it must not "
                         "change metadata any more"
@@ -186,9 +197,12 @@ class Writer:
         )
         request.failure.add().request_range.key = self._fence_key
         if self.guard is not None:
-            key, revision = self.guard
-            request.compare.add(target=pb.Compare.MOD, key=key, mod_revision=revision)
-            request.failure.add().request_range.key = key
+            request.compare.add(
+                target=pb.Compare.MOD,
+                key=self.guard.key,
+                mod_revision=self.guard.revision,
+            )
+            request.failure.add().request_range.key = self.guard.key
         for comparison in comparisons:
             request.compare.append(_compare(key_of(comparison.key.path), comparison))
             request.failure.add().request_range.key = key_of(comparison.key.path)

@@ -53,6 +53,14 @@ def test_other_directory_is_not_a_data_directory(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_metadata_in_etcd_are_not_recovered(data, monkeypatch):
+    monkeypatch.setenv("DANUBE_METADATA__KIND", "etcd")
+    monkeypatch.setenv("DANUBE_METADATA__ETCD__ENDPOINTS", "http://127.0.0.1:1")
+    refused = run(data, "--from-segments", "--yes")
+    assert refused.exit_code == 2
+    assert "restore etcd from a snapshot" in " ".join(refused.stderr.split())
+
+
 async def until_sealed(client, topic, offset):
     while (await client.segments(topic)).sealed_offset < offset:  # noqa: ASYNC110
         await asyncio.sleep(0.01)

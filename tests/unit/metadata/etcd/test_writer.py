@@ -13,6 +13,7 @@ from pydanube.metadata.etcd.failures import NoAnswer
 from pydanube.metadata.etcd.keyspace import Keyspace
 from pydanube.metadata.etcd.store import EtcdStore
 from pydanube.metadata.key import prefix_of
+from pydanube.metadata.sessions import Session
 from pydanube.metadata.store import ABSENT, Delete, HasValue, Put
 from pydanube.model.errors import MetadataUnavailable, RevisionConflict, SessionLost
 from support.etcd import EtcdMember, config_of, encoded, etcd_member
@@ -216,7 +217,7 @@ async def test_a_guarded_store_changes_nothing_after_its_key_has_changed(
 ) -> None:
     guard = THINGS.key("guard")
     async with faulty_store(etcd) as (client, store):
-        store.guard(guard, await store.put(guard, 1))
+        store.guard(Session("s"), guard, await store.put(guard, 1))
         client.faults = ["none", "answer lost"]
         await store.put(ONE, 1, expected=ABSENT)
         with pytest.raises(RevisionConflict, match="expected no value"):
@@ -229,3 +230,17 @@ async def test_a_guarded_store_changes_nothing_after_its_key_has_changed(
         stored = await store.get(ONE)
         assert stored is not None
         assert stored.value == 2
+
+
+async def test_a_guarded_store_asks_nobody_after_its_session_is_lost(
+    etcd: EtcdMember,
+) -> None:
+    guard = THINGS.key("guard")
+    async with faulty_store(etcd) as (client, store):
+        session = Session("s")
+        store.guard(session, guard, await store.put(guard, 1))
+        session.end()
+        client.faults = ["request late"]
+        with pytest.raises(SessionLost, match="session s of the metadata store"):
+            await store.put(ONE, 1)
+        assert client.faults == ["request late"]
