@@ -8,9 +8,10 @@ publishes a topic whose segments it moves to the server.  It compares
 - a read of the whole topic, through the broker and with a program that opens the
   segments itself as Spark tasks do, with reading the same objects from the server in
   ranges, round by round, because the machine may be busy; and
-- the latency of a live consumer alone, beside a reader of history, and beside a reader
-  of another broker's history.  The last one shows what the broker of the consumer has
-  no part in: the other programs on the machine need its processors, too.
+- the latency of a live consumer alone, beside a reader of history, beside one that
+  takes ``PACED_MIB_PER_S``, and beside a reader of another broker's history.  The last
+  one shows what the broker of the consumer has no part in: the other programs on the
+  machine need its processors, too.  The paced one leaves them some time.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ KEY = "benchmarkkey"
 MIB = 1024 * 1024
 SCAN_BYTES_MAX = 64 * MIB
 DIRECT_TASKS = 2
-LIVE_CASES = ("alone", "beside a reader", "beside a reader of another broker")
+PACED_MIB_PER_S = 50
 
 
 def main() -> None:
@@ -70,9 +71,10 @@ def main() -> None:
     parser.add_argument("--live-s", type=float, default=10.0)
     parser.add_argument("--read-for", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
+    parser.add_argument("--pace", type=float, default=0, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.url is not None:
-        asyncio.run(read_history_for(arguments.url, arguments.read_for))
+        asyncio.run(read_history_for(arguments.url, arguments.read_for, arguments.pace))
         return
     if arguments.versitygw is None:
         raise BenchFailed("versitygw is not installed; name it with --versitygw")
@@ -121,13 +123,19 @@ def run(scratch: Path, options: dict[str, str], arguments: Any) -> None:
             f"median: {median(ratios):.0%} through the broker, "
             f"{median(direct_ratios):.0%} directly"
         )
-        found_of: dict[str, list[float]] = {name: [] for name in LIVE_CASES}
+        cases = (
+            ("alone", None, 0),
+            ("beside a reader", broker, 0),
+            (f"beside a reader of {PACED_MIB_PER_S} MiB/s", broker, PACED_MIB_PER_S),
+            ("beside a reader of another broker", other, 0),
+        )
+        found_of: dict[str, list[float]] = {name: [] for name, _, _ in cases}
         seconds = arguments.live_s
         for _ in range(arguments.rounds):
-            for name, read in zip(LIVE_CASES, (None, broker, other), strict=True):
+            for name, read, pace in cases:
                 with ExitStack() as stack:
                     if read is not None:
-                        reading = reader_of_history(read.url(), seconds + 2)
+                        reading = reader_of_history(read.url(), seconds + 2, pace)
                         stack.enter_context(reading)
                     found_of[name] += asyncio.run(live(broker.url(), seconds))
         for name, found in found_of.items():
@@ -272,18 +280,27 @@ def read_directly(url: str) -> float:
     return sum(each.byte_count for each in found.segments) / MIB / seconds
 
 
-async def read_history_for(url: str, seconds: float) -> None:
-    """Read the topic again and again."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        await read_history(url)
+async def read_history_for(url: str, seconds: float, pace: float) -> None:
+    """Read the topic again and again, at *pace* MiB/s; 0: as fast as possible."""
+    began, count = time.monotonic(), 0
+    while time.monotonic() < began + seconds:
+        if not pace:
+            await read_history(url)
+            continue
+        async with pydanube.connect(url) as client:
+            async for batch in client.read(HISTORY):
+                count += len(batch)
+                due = began + count * MESSAGE_BYTES / MIB / pace
+                await asyncio.sleep(max(0, due - time.monotonic()))
+                if due > began + seconds:
+                    break
 
 
 @contextmanager
-def reader_of_history(url: str, seconds: float) -> Iterator[None]:
+def reader_of_history(url: str, seconds: float, pace: float) -> Iterator[None]:
     """Read the history in another process during the body."""
     command = [sys.executable, "-m", "bench.remote_reads"]
-    given = ["--url", url, "--read-for", str(seconds)]
+    given = ["--url", url, "--read-for", str(seconds), "--pace", str(pace)]
     with subprocess.Popen(command + given) as reader:  # noqa: S603
         try:
             yield
