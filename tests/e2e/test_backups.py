@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -248,6 +249,7 @@ def test_commands_make_list_and_restore_a_backup(broker_url, store, restored):
     assert run("status", "--url", broker_url)["id"] == made["id"]
     (listed,) = run("list", str(store))
     assert listed["id"] == made["id"]
+    assert datetime.fromisoformat(listed["created_at"]).tzinfo is UTC
     restore = ("restore", f"fs://{store}", "--data-dir", str(restored))
     assert run(*restore)["id"] == made["id"]
     refused = CliRunner().invoke(app, ["backup", *restore])

@@ -150,7 +150,7 @@ def to_json_value(value: Any) -> Any:
     """
     Return *value* with dataclasses as objects, and other types as JSON has them.
 
-    The times of dataclasses, which are in microseconds, become ISO 8601 in UTC.
+    The times of dataclasses and structs, which are in microseconds, become ISO 8601.
     """
     import msgspec  # noqa: PLC0415  # Most commands print no JSON.
 
@@ -158,9 +158,11 @@ def to_json_value(value: Any) -> Any:
 
 
 def _with_times(value: Any) -> Any:
+    names = getattr(value, "__struct_fields__", ())
     if is_dataclass(value) and not isinstance(value, type):
-        found = {each.name: getattr(value, each.name) for each in fields(value)}
-        return {name: _with_time(name, each) for name, each in found.items()}
+        names = [each.name for each in fields(value)]
+    if names:
+        return {name: _with_time(name, getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
         return {name: _with_times(each) for name, each in value.items()}
     if isinstance(value, list | tuple):

@@ -105,7 +105,7 @@ def list_backups(store: Store, *, option: StoreOptions = None) -> Result:
             "id": each.id,
             "cluster_id": each.cluster_id,
             "version": each.version,
-            "created_at": each.created_at,
+            "created_at": to_datetime(each.created_at),
             "segments": len(each.segments),
             "byte_count": each.byte_count,
             "damaged": each.damaged,
