@@ -297,9 +297,11 @@ if is_used:
     open_url(url, options).close()
 child = os.fork()
 try:
-    print(open_url(url, options).read().decode(), flush=True)
+    line = open_url(url, options).read().decode()
 except OSError as error:
-    print(type(error).__name__, error, flush=True)
+    line = f"{type(error).__name__} {error}"
+# At once, because both processes write lines.
+os.write(1, f"{line}\\n".encode())
 if not child:
     os._exit(0)
 os.waitpid(child, 0)

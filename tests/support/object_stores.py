@@ -18,6 +18,7 @@ import threading
 from contextlib import ExitStack, contextmanager
 from email.utils import formatdate
 from http.client import HTTPConnection
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 from uuid import uuid4
@@ -25,7 +26,7 @@ from uuid import uuid4
 from support.ports import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 ACCESS_KEY = "AKIATESTACCESSKEY"
 SECRET_KEY = "verysecretsecretkeyofthetests"
@@ -120,29 +121,64 @@ def _s3_store(port: int) -> Store:
     return f"s3://{BUCKET}/{uuid4().hex}/objects", options
 
 
+class _OneConditionalPut:
+    """
+    Lets moto answer one request with a condition at a time.
+
+    It looks for the object and then stores it, and another thread may do so in between.
+    """
+
+    def __init__(self, app: Callable) -> None:
+        self._app = app
+        self._lock = threading.Lock()
+
+    def __call__(self, environ: dict, start_response: Callable) -> Iterable[bytes]:
+        if "HTTP_IF_NONE_MATCH" not in environ:
+            return self._app(environ, start_response)
+        # Others do not wait until the request has arrived.
+        data = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
+        with self._lock:
+            arrived = environ | {"wsgi.input": BytesIO(data)}
+            return list(self._app(arrived, start_response))
+
+
 class S3Server:
     """A server with S3's API in this process, by moto."""
 
     port: int
 
     def __init__(self, _: Path) -> None:
-        from moto.server import ThreadedMotoServer
+        from moto.moto_server.werkzeug_app import (
+            DomainDispatcherApplication,
+            MotoRequestHandler,
+            create_backend_app,
+        )
+        from werkzeug.serving import make_server
 
-        self._server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+        self._server = make_server(
+            "127.0.0.1",
+            0,
+            _OneConditionalPut(DomainDispatcherApplication(create_backend_app)),
+            threaded=True,
+            request_handler=MotoRequestHandler,
+        )
+        self._serving = threading.Thread(target=self._server.serve_forever)
 
     def __enter__(self) -> S3Server:
         # It answers in threads of the tests.  Its log handler may write to the captured
         # output of a test that has ended; that error would replace the answer.
         logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
-        self._server.start()
-        self.port = self._server.get_host_and_port()[1]
+        self._serving.start()
+        self.port = self._server.server_port
         # It accepts every signature, but wants to see one.
         headers = {"Authorization": f"AWS {ACCESS_KEY}:x"}
         _call(self.port, "PUT", f"/{BUCKET}", headers=headers)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.stop()
+        self._server.shutdown()
+        self._serving.join()
+        self._server.server_close()
 
     def new_store(self, port: int | None = None) -> Store:
         return _s3_store(port or self.port)
