@@ -36,14 +36,18 @@ def broker(tmp_path, store):
         yield running
 
 
-def fill(broker):
-    """Publish messages in segments that are uploaded; return their object names."""
+def fill(broker, base=0):
+    """
+    Publish messages in segments that are uploaded.
+
+    *base* is the number of messages before.  Return the object names of all segments.
+    """
 
     async def run():
         async with pydanube.connect(broker.url) as client:
             for number in range(SEGMENTS):
                 await publish(client, payloads_of(50))
-                await uploaded(client, 50 * (number + 1))
+                await uploaded(client, base + 50 * (number + 1))
             return [
                 each.object_name for each in (await client.segments(TOPIC)).segments
             ]
@@ -71,7 +75,9 @@ def test_damaged_copies_are_found_and_repaired(tmp_path, broker, store):
     assert danube("storage", "evict", "--yes", url=broker.url).returncode == 0
     assert verify(broker)[0] == 0
     # The broker keeps the local copies of segments from here on.
-    names += [name for name in fill(broker) if name not in names]
+    before = names
+    names = fill(broker, base=50 * SEGMENTS)
+    assert len(names) >= len(before) + SEGMENTS
     old, first, second, third = names[0], *names[-3:]
     kept = {name: (store / name).read_bytes() for name in names}
     damage(store / old)
