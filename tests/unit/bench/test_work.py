@@ -130,7 +130,6 @@ def run(asked, *, publish=work.publish, driver=None):
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     monkeypatch.setattr(work, "SURPLUS_WAIT_S", 0.001)
-    monkeypatch.setattr(work, "STALL_S", 0.05)
 
 
 def test_published_messages_are_consumed_and_checked():
@@ -156,7 +155,8 @@ def test_every_consumer_checks_messages(options, received):
     assert consumed["problems"] == []
 
 
-def test_lost_messages_are_detected():
+def test_lost_messages_are_detected(monkeypatch):
+    monkeypatch.setattr(work, "STALL_S", 1.0)
     driver = MemoryDriver(spoil=lambda payloads: payloads[:-1] or payloads)
 
     _, consumed = run(job(), driver=driver)
