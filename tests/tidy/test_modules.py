@@ -23,6 +23,9 @@ NESTED_TEST = re.compile(r"^ +(async )?def test\(")
 PUBLIC_MEMBERS_MAX = 25
 """The most public methods and properties of a class."""
 
+LINES_MAX = 700
+"""The most lines of a file that is not generated."""
+
 TESTED = [path for path in (ROOT / "tests" / "unit").iterdir() if path.is_dir()]
 
 
@@ -40,6 +43,17 @@ def test_a_module_has_a_docstring() -> None:
         name_of(path) for path in modules() if not ast.get_docstring(tree_of(path))
     ]
     assert silent == []
+
+
+def test_a_file_is_short() -> None:
+    long = [
+        f"{name_of(path)}: {count} lines"
+        for path in texts()
+        if path.suffix == ".py"
+        and not path.stem.endswith("_pb2")
+        and (count := path.read_text().count("\n")) > LINES_MAX
+    ]
+    assert long == []
 
 
 def test_a_class_has_few_public_methods_and_properties() -> None:

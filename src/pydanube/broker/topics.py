@@ -46,7 +46,7 @@ from pydanube.model.policy import KEEP_ALL, NamespacePolicy, Retention, TopicPol
 from pydanube.model.schemas import TopicSchema
 from pydanube.model.segments import SegmentEntry
 from pydanube.storage.replacement import Replacement
-from pydanube.storage.storage import Storage, check_not_held
+from pydanube.storage.storage import Storage
 
 log = logging.getLogger(__name__)
 
@@ -343,7 +343,7 @@ class Topics:
                     "force the deletion"
                 )
             if isinstance(topic, ReliableTopic) and not force:
-                check_not_held(topic.log, "release it first, or force the deletion")
+                topic.log.check_not_held("release it first, or force the deletion")
         partitioned = None if stored is None else (name, stored)
         with _refusing_batches(topics):
             # The names are removed first: contents that a crash leaves behind belong

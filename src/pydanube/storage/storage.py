@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from concurrent.futures import Executor
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 
 from pydanube.aio.futures import Done, completion
@@ -19,11 +18,11 @@ from pydanube.model.errors import (
     DiskFull,
     InconsistentDirectory,
     InvalidRequest,
-    TopicHeld,
     TopicNotFound,
 )
 from pydanube.model.ids import Epoch, Offset, TopicId
 from pydanube.model.policy import KEEP_ALL, Retention, TopicPolicy
+from pydanube.model.positions import to_datetime
 from pydanube.model.segments import SegmentEntry
 from pydanube.objects.addresses import public_options
 from pydanube.objects.store import Objects
@@ -518,8 +517,8 @@ class Storage:
         async with self.sealer.room(added), topic_log.maintenance:
             if topic_log.refusal is not None:
                 raise topic_log.refusal.with_traceback(None)
-            check_not_held(
-                topic_log, "its segments must not be changed; release it first"
+            topic_log.check_not_held(
+                "its segments must not be changed; release it first"
             )
             found = [
                 await asyncio.to_thread(
@@ -606,7 +605,8 @@ class Storage:
             problems.append(self.journal.problem)
         failing = self.sealer.failing
         problems += [
-            f"sealing {each.topic} fails since {_iso_time(each.since)}: {each.error}"
+            f"sealing {each.topic} fails since "
+            f"{to_datetime(each.since).isoformat(timespec='seconds')}: {each.error}"
             for each in failing[:PROBLEMS_MAX]
         ]
         if len(failing) > PROBLEMS_MAX:
@@ -691,23 +691,5 @@ class Storage:
         await completion(partial(self.journal.append, entry))
 
 
-def check_not_held(topic_log: TopicLog, advice: str) -> None:
-    """
-    Raise if a retention hold forbids changing the topic's segments.
-
-    The error ends with *advice*.
-
-    Raises:
-        TopicHeld: There is a hold.
-    """
-    if topic_log.holds:
-        holds = ", ".join(sorted(topic_log.holds))
-        raise TopicHeld(f"{topic_log.name} is held by {holds}; {advice}")
-
-
 def _is_of_topic(objects: Objects, topic_id: TopicId, name: str) -> bool:
     return topic_id_of(partial(objects.open, name)) == topic_id
-
-
-def _iso_time(time_us: int) -> str:
-    return datetime.fromtimestamp(time_us // 1_000_000, UTC).isoformat()

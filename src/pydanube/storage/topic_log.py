@@ -17,6 +17,7 @@ from pydanube.model.errors import (
     ObjectsUnavailable,
     OffsetDropped,
     Overloaded,
+    TopicHeld,
 )
 from pydanube.model.ids import Epoch, Offset, TopicId
 from pydanube.model.policy import KEEP_ALL, Durability, Retention, TopicPolicy
@@ -246,6 +247,19 @@ class TopicLog:
         self._failing.extend(self._awaiting)
         self._awaiting.clear()
         self.next_offset = self.end_offset
+
+    def check_not_held(self, advice: str) -> None:
+        """
+        Raise if a retention hold forbids changing the segments.
+
+        The error ends with *advice*.
+
+        Raises:
+            TopicHeld: There is a hold.
+        """
+        if self.holds:
+            holds = ", ".join(sorted(self.holds))
+            raise TopicHeld(f"{self.name} is held by {holds}; {advice}")
 
     # Reading.
 
