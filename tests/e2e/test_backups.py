@@ -148,13 +148,15 @@ async def test_backups_during_traffic_hold_all_that_was_acknowledged(
     ):
         await client.create_topic(TOPIC)
         producing = tasks.create_task(produce(client))
+        before = 0
         for _ in range(5):
+            while acknowledged <= before:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
             before = acknowledged
             progress = await backed_up(client, f"fs://{store}")
             assert progress.error == ""
             at_least.append((progress.id, before))
         producing.cancel()
-    assert at_least[-1][1] > at_least[0][1]
     for backup_id, before in at_least:
         path = tmp_path / backup_id
         await restore(store, path, backup_id)
