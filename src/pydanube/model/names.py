@@ -40,6 +40,8 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 
 # \w matches letters and digits of any script, and the underscore.
 _WORD = re.compile(r"[\w-]+")
+# No empty part: such names could be "." or "..", hidden files, or end with a dot.
+_DOTTED = re.compile(r"[\w-]+(?:\.[\w-]+)*")
 
 _SHOWN_MAX = 80
 
@@ -58,13 +60,20 @@ class TopicName:
 
         Raises:
             InvalidName: *text* is not ``/namespace/topic`` with letters, digits, ``_``
-                and ``-``, or a part is longer than any that exists.
+                and ``-``, and in the topic also single dots between them, or a part is
+                longer than any that exists.
         """
         parts = text.split("/")
-        if len(parts) != 3 or parts[0] or not all(map(_is_word, parts[1:])):
+        if (
+            len(parts) != 3
+            or parts[0]
+            or not _matches(_WORD, parts[1])
+            or not _matches(_DOTTED, parts[2])
+        ):
             raise InvalidName(
                 f"The topic: {text} has an invalid format, should be: "
-                "/namespace_name/topic_name (letters, digits, '_' and '-')"
+                "/namespace_name/topic_name (letters, digits, '_' and '-'; in "
+                "topic_name also single dots between them)"
             )
         return cls(NamespaceName(parts[1]), parts[2])
 
@@ -84,7 +93,10 @@ class TopicName:
     def split_partition(self) -> tuple[TopicName, int] | None:
         """Return base name and number if this is a partition, otherwise None."""
         base, mark, number = self.topic.rpartition(PARTITION_MARK)
-        if not mark or not base or not _NUMBER.fullmatch(number):
+        if not mark or not _NUMBER.fullmatch(number):
+            return None
+        if not base or base.endswith("."):
+            # No topic has the name that is left.
             return None
         return TopicName(self.namespace, base), int(number)
 
@@ -99,7 +111,7 @@ def parse_namespace(text: str) -> NamespaceName:
     Raises:
         InvalidName: *text* has other characters than letters, digits, ``_``, ``-``.
     """
-    if not _is_word(text):
+    if not _matches(_WORD, text):
         raise InvalidName(
             f"The namespace {text!r} may hold only letters, digits, '_' and '-'"
         )
@@ -161,5 +173,5 @@ def _shown(text: str) -> str:
     return repr(text) if len(text) <= _SHOWN_MAX else repr(text[:_SHOWN_MAX]) + "…"
 
 
-def _is_word(text: str) -> bool:
-    return len(text) <= STORED_CHARACTERS_MAX and _WORD.fullmatch(text) is not None
+def _matches(grammar: re.Pattern[str], text: str) -> bool:
+    return len(text) <= STORED_CHARACTERS_MAX and grammar.fullmatch(text) is not None

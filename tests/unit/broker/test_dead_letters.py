@@ -34,7 +34,7 @@ from support.readers import S, a_while, attach, publish, stored, subscribe
 from support.running import using
 from support.storages import seal, until
 
-DEAD = TopicName.parse("/default/dead")
+DEAD = TopicName.parse("/default/dead.letters")
 POLICY = FailurePolicy(
     redeliveries_max=0,
     redelivery_delay_s=0.0,

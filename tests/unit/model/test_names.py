@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from posixpath import normpath
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,28 +21,59 @@ from pydanube.model.names import (
 )
 
 words = st.from_regex(r"[\w-]{1,20}", fullmatch=True)
+dotted = st.lists(words, min_size=1, max_size=4).map(".".join)
 
 
-@given(words, words)
+@given(words, dotted)
 def test_topic_name_round_trips(namespace, topic):
     name = TopicName.parse(f"/{namespace}/{topic}")
     assert (name.namespace, name.topic) == (namespace, topic)
     assert TopicName.parse(str(name)) == name
 
 
-@given(st.text(max_size=20))
+@given(
+    st.text(max_size=20) | st.from_regex(r"/[\w.-]{1,9}/[\w.-]{1,9}", fullmatch=True)
+)
 def test_any_text_is_a_topic_name_or_invalid(text):
     try:
         parsed = str(TopicName.parse(text))
     except InvalidName:
         return
     assert parsed == text
+    assert all(map(is_visible_inside, text.split("/")[1:]))
+    # As object stores and file systems see it.
+    assert normpath(f"/objects{text}") == f"/objects{text}"
+
+
+def is_visible_inside(part):
+    """Return whether a directory entry *part* is neither hidden nor a way out."""
+    return part and not part.startswith(".") and not part.endswith(".")
+
+
+@given(words, dotted, st.integers(0, 999_999_999))
+def test_partition_name_is_valid_and_splits_into_its_base(namespace, topic, number):
+    base = TopicName.parse(f"/{namespace}/{topic}")
+    partition = TopicName.parse(str(base.partition(number)))
+    assert partition.split_partition() == (base, number)
+
+
+@given(words, st.from_regex(r"[\w.-]{0,9}-part-[\w.]{1,3}", fullmatch=True))
+def test_base_of_a_partition_is_a_valid_name(namespace, topic):
+    try:
+        found = TopicName.parse(f"/{namespace}/{topic}").split_partition()
+    except InvalidName:
+        return
+    if found is not None:
+        base, number = found
+        assert TopicName.parse(str(base)) == base
+        assert base.partition(number).topic == topic
 
 
 @pytest.mark.parametrize(
     "text",
     ["", "/", "//", "orders", "/orders", "default/orders", "/default/", "//orders",
-     "/default/or ders", "/default/orders/", "/a/b/c", "/default/orders\n", "/a/b.c",
+     "/default/or ders", "/default/orders/", "/a/b/c", "/default/orders\n", "/a.b/c",
+     "/a/.", "/a/..", "/a/.b", "/a/b.", "/a/b..c", "/a/b.c\n",
      "/default/" + "a" * (STORED_CHARACTERS_MAX + 1)],
 )  # fmt: skip
 def test_malformed_topic_name_is_invalid(text):
@@ -78,7 +111,12 @@ def test_partition_name_is_checked_with_its_number():
         base.partition(10).check_new()
 
 
-@pytest.mark.parametrize("text", ["", "a b", "a/b", "a\n"])
+def test_name_without_a_base_is_not_a_partition():
+    assert TopicName.parse("/default/orders.-part-0").split_partition() is None
+    assert TopicName.parse("/default/-part-0").split_partition() is None
+
+
+@pytest.mark.parametrize("text", ["", "a b", "a/b", "a\n", "a.b", ".", ".."])
 def test_malformed_namespace_is_invalid(text):
     with pytest.raises(InvalidName):
         parse_namespace(text)

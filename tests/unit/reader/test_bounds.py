@@ -18,6 +18,7 @@ PARTS = [f"{ORDERS}-part-{number}" for number in range(3)]
 def test_split_name_returns_topic_and_partition():
     assert split_name(PARTS[2]) == (ORDERS, 2)
     assert split_name(PLAIN) == (PLAIN, 0)
+    assert split_name(f"{ORDERS}.eu-part-2") == (f"{ORDERS}.eu", 2)
     assert split_name(f"{PLAIN}-part-x") == (f"{PLAIN}-part-x", 0)
 
 

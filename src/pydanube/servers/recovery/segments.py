@@ -51,7 +51,7 @@ def find_segments(
     for path in sorted(objects.rglob("*")) if objects.is_dir() else ():
         name = path.relative_to(objects).as_posix()
         parsed = parse_object_name(name)
-        if parsed is None or name.startswith(f"{PARTS}/"):
+        if parsed is None or name.startswith(f"{PARTS}/") or _is_topic(path):
             continue
         # Opening a pipe, for example, could wait for ever.
         found = _read_segment(path, name, parsed) if path.is_file() else None
@@ -59,6 +59,11 @@ def find_segments(
             unreadable.append(name)
         else:
             yield found
+
+
+def _is_topic(path: Path) -> bool:
+    """Return whether *path* is the directory of a topic named like a segment."""
+    return path.is_dir() and any(path.iterdir())
 
 
 def choose_segments(

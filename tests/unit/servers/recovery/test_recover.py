@@ -13,7 +13,7 @@ from support.directories import contents_of, copied, first_error, publish, servi
 pytestmark = pytest.mark.slow
 
 TOPIC = "/default/t"
-PARTITION = "/shop/orders-part-2"
+PARTITION = "/shop/orders.eu-part-2"
 UNREACHABLE = {
     "endpoint": "http://127.0.0.1:1",
     "region": "us-east-1",
@@ -132,7 +132,7 @@ def test_lost_metadata_is_rebuilt_from_segments_and_journal(data):
 
     async def partitions():
         async with serving(data) as client:
-            return await client.existing_partitions("/shop/orders")
+            return await client.existing_partitions("/shop/orders.eu")
 
     assert asyncio.run(partitions()) == [PARTITION]
     assert not recover(data, write=False).needs_from_segments
@@ -211,6 +211,14 @@ def test_unreadable_segment_of_lost_metadata_fails_its_readers(
     error = first_error(caught.value)
     assert isinstance(error, CorruptSegment)
     assert segment.name in str(error)
+
+
+def test_topic_named_like_a_segment_is_not_an_unreadable_segment(data):
+    segment = next((data / f"objects{TOPIC}").glob("*.parquet"))
+    topic = data / "objects" / "default" / segment.name
+    topic.mkdir()
+    (topic / "content").touch()
+    assert recover(data, from_segments=True).unreadable == []
 
 
 def test_metadata_that_was_rolled_back_is_completed(made, data):
