@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from pydanube.client.messages import MessageBatch as MessageBatch
     from pydanube.client.messages import MessageId as MessageId
     from pydanube.client.messages import MessageIds as MessageIds
+    from pydanube.client.multi_topic_consumer import (
+        MultiTopicConsumer as MultiTopicConsumer,
+    )
     from pydanube.client.partitioned_consumer import (
         PartitionedConsumer as PartitionedConsumer,
     )
@@ -60,6 +63,7 @@ _HOMES = {
     "MessageBatch": "client.messages",
     "MessageId": "client.messages",
     "MessageIds": "client.messages",
+    "MultiTopicConsumer": "client.multi_topic_consumer",
     "PartWriter": "client.staging",
     "PartitionedConsumer": "client.partitioned_consumer",
     "PartitionedProducer": "client.partitioned_producer",

@@ -19,6 +19,7 @@ PAGES = [
     "docs/guide/produce.md",
     "docs/guide/consume.md",
     "docs/guide/partitions.md",
+    "docs/guide/several-topics.md",
     "docs/guide/delays.md",
     "docs/guide/failures.md",
     "docs/guide/admin.md",

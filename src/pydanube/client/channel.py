@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -186,7 +186,7 @@ class KeptChannel(Channel, Openable):
 
 
 class PartitionChannels(Openable, Generic[C]):
-    """A producer or consumer of a partitioned topic, with a channel for each."""
+    """A producer or consumer with a channel for each partition of a topic."""
 
     _client: TopicRequests
 
@@ -197,7 +197,7 @@ class PartitionChannels(Openable, Generic[C]):
         self.name = name
         self._client = client
         self._channels = {each: self._new_channel(each) for each in partitions}
-        self._running: list[asyncio.Task[None]] = []
+        self._running: set[asyncio.Task[None]] = set()
 
     @abstractmethod
     def _new_channel(self, partition: str) -> C:
@@ -238,22 +238,40 @@ class PartitionChannels(Openable, Generic[C]):
 
     async def discover_partitions(self) -> None:
         """Look up the partitions, and open channels to the new ones."""
-        for name in (await self._client.find_partitions(self.topic)).topics:
-            if name not in self._channels:
-                channel = self._channels[name] = self._new_channel(name)
-                try:
-                    await channel.open()
-                except BaseException:
-                    del self._channels[name]
-                    raise
-                self._run(channel)
+        for name in self._missing(await self._find_topics()):
+            await self._join(name)
+
+    async def _find_topics(self) -> Iterable[str]:
+        """Return the topics and partitions that should have a channel."""
+        found = await self._client.find_partitions(self.topic)
+        return found.topics  # type: ignore[no-any-return]
+
+    def _missing(self, found: Iterable[str]) -> list[str]:
+        """Return the topics of *found* that have no channel yet, to open them all."""
+        return [name for name in found if name not in self._channels]
+
+    async def _join(self, name: str) -> None:
+        """Open a channel to the topic *name*."""
+        channel = self._channels[name] = self._new_channel(name)
+        try:
+            await channel.open()
+        except BaseException:
+            self._remove(channel)
+            raise
+        self._run(channel)
+
+    def _remove(self, channel: C) -> None:
+        """Forget a channel that is not open."""
+        self._channels.pop(channel.topic, None)
 
     def abandon(self) -> None:
         for each in self._channels.values():
             each.abandon()
-        for task in self._running:
+        for task in list(self._running):
             task.cancel()
 
     def _run(self, channel: C) -> None:
         name = f"{type(channel).__name__} {channel.name} of {channel.topic}"
-        self._running.append(self._client.tasks.run(channel.run(), name))
+        task = self._client.tasks.run(channel.run(), name)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)

@@ -16,6 +16,7 @@ from pydanube.client.connection import BrokerConnection
 from pydanube.client.consumer import Consumer
 from pydanube.client.dead_letters import DeadLetters
 from pydanube.client.messages import MessageBatch
+from pydanube.client.multi_topic_consumer import open_multi_topic_consumer
 from pydanube.client.namespaces import NamespaceRequests
 from pydanube.client.options import (
     ConsumerOptions,
@@ -41,6 +42,7 @@ from pydanube.client.scopes import AsyncScope, call_of
 from pydanube.client.staging import Staging
 from pydanube.client.storage import StorageRequests
 from pydanube.client.subscriptions import SubscriptionRequests
+from pydanube.client.topic_selection import TopicSelection
 from pydanube.client.topics import check_partitions
 from pydanube.client.typed_producer import TypedProducer, open_typed_producer
 from pydanube.client.writer_schemas import ValueDecoding, WriterSchemas
@@ -309,7 +311,7 @@ class Client(
 
     def consumer(
         self,
-        topic: str,
+        topic: str | Iterable[str],
         *,
         subscription: str,
         type: str = "exclusive",  # noqa: A002  # It is what users call it.
@@ -328,8 +330,11 @@ class Client(
         For a topic with partitions, the consumer receives the messages of all.
 
         Args:
-            topic: ``/{namespace}/{topic}``; it must exist.
-            subscription: The name under which the broker remembers the progress.
+            topic: ``/{namespace}/{topic}``; it must exist.  Or a pattern of names, in
+                which ``*`` stands for any text and ``?`` for one character; or a list
+                of names and patterns.  See ``MultiTopicConsumer``.
+            subscription: The name under which the broker remembers the progress, on
+                each topic.
             type: ``"exclusive"``, ``"failover"``, ``"shared"`` or ``"key_shared"``.
             start: Where a new subscription begins: ``"latest"`` or ``"earliest"``,
                 an offset, or a datetime for messages published since then.
@@ -351,6 +356,7 @@ class Client(
 
         Raises, when it is entered:
             TopicNotFound: There is no such topic.
+            NamespaceNotFound: The namespace of a pattern does not exist.
             ConsumerBusy: The subscription is exclusive and has a consumer.
         """
         type_ = parse_choice("type", type, SubscriptionType)
@@ -373,7 +379,12 @@ class Client(
             priority=priority,
             decoding=self._value_decoding(schema),
         )
-        opening = open_consumer(self, str(TopicName.parse(topic)), options)
+        selection = TopicSelection(topic)
+        opening: AbstractAsyncContextManager[Consumer | PartitionedConsumer]
+        if selection.is_single:
+            opening = open_consumer(self, selection.names[0], options)
+        else:
+            opening = open_multi_topic_consumer(self, selection, options)
         return AsyncScope(opening, call_of("consumer", topic), "consumer")
 
     def read(

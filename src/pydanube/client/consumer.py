@@ -38,6 +38,7 @@ from pydanube.model.errors import (
     InvalidRequest,
     Remedy,
     TimedOut,
+    TopicNotFound,
 )
 from pydanube.model.positions import PositionLike, to_position
 from pydanube.model.ranges import Range
@@ -77,8 +78,12 @@ class Acknowledger(Openable):
         return self
 
     @abstractmethod
-    def _consumer_of(self, topic: str) -> Consumer:
-        """Return the consumer that may have received messages of *topic*."""
+    def _consumer_of(self, topic: str) -> Consumer | None:
+        """
+        Return the consumer that may have received messages of *topic*.
+
+        None: the topic was deleted, and there is nothing to acknowledge.
+        """
 
     async def ack(self, messages: AckTarget) -> None:
         """
@@ -101,17 +106,18 @@ class Acknowledger(Openable):
         if type(messages) is Message:
             batch, index = messages.location
             consumer = self._consumer_of(batch.topic)
-            consumer.check_origin(batch.topic, batch)
-            offset = batch.offsets[index]
-            consumer.ack_range(offset, offset + 1)
+            if consumer is not None:
+                consumer.check_origin(batch.topic, batch)
+                offset = batch.offsets[index]
+                consumer.ack_range(offset, offset + 1)
             return
-        for topic, ranges in self.acknowledgeable_ranges(messages).items():
-            self._consumer_of(topic).ack_ranges(ranges)
+        for consumer, ranges in self._acknowledgeable(messages):
+            consumer.ack_ranges(ranges)
 
     async def ack_cumulative(self, message: Message | MessageId) -> None:
         """Acknowledge this message and all before it in its partition; see ``ack``."""
-        self.acknowledgeable_ranges(message)
-        self._consumer_of(message.topic).ack_range(0, message.offset + 1)
+        for consumer, _ in self._acknowledgeable(message):
+            consumer.ack_range(0, message.offset + 1)
 
     async def nack(
         self, messages: AckTarget, *, delay_s: float = 0.0, reason: str = ""
@@ -133,8 +139,8 @@ class Acknowledger(Openable):
         self, messages: AckTarget, *, delay_s: float = 0.0, reason: str = ""
     ) -> None:
         """Reject messages, as ``nack`` does."""
-        for topic, ranges in self.acknowledgeable_ranges(messages).items():
-            self._consumer_of(topic).nack_ranges(ranges, delay_s, reason)
+        for consumer, ranges in self._acknowledgeable(messages):
+            consumer.nack_ranges(ranges, delay_s, reason)
 
     def acknowledgeable_ranges(self, messages: AckTarget) -> dict[str, list[Range]]:
         """
@@ -144,9 +150,21 @@ class Acknowledger(Openable):
         """
         found: defaultdict[str, list[Range]] = defaultdict(list)
         for topic, batch, ranges in parts_of(messages):
-            self._consumer_of(topic).check_origin(topic, batch)
-            found[topic] += ranges
+            consumer = self._consumer_of(topic)
+            if consumer is not None:
+                consumer.check_origin(topic, batch)
+                found[topic] += ranges
         return found
+
+    def _acknowledgeable(
+        self, messages: AckTarget
+    ) -> list[tuple[Consumer, list[Range]]]:
+        """Return the offsets of *messages*, by the consumer that received them."""
+        return [
+            (consumer, ranges)
+            for topic, ranges in self.acknowledgeable_ranges(messages).items()
+            if (consumer := self._consumer_of(topic)) is not None
+        ]
 
     async def aclose_failed(self) -> None:
         # Do not wait for a broker that is gone.
@@ -175,11 +193,14 @@ class Consumer(KeptChannel, Acknowledger):
         topic: str,
         options: ConsumerOptions,
         on_arrival: Callable[[], None] | None = None,
+        credit: Credit | None = None,
     ) -> None:
         super().__init__(client, topic, options.name)
         self.subscription = options.subscription
         self.is_active = True
         """False while another consumer of a failover subscription is active."""
+        self.has_left = False
+        """True if the topic was deleted, which a consumer of a pattern expects."""
         self._options = options
         self._decoding = options.decoding
         self._is_closing = False
@@ -195,7 +216,9 @@ class Consumer(KeptChannel, Acknowledger):
         self._arrived = asyncio.Event()
         # Called when messages arrive or the consumer fails.
         self._on_arrival = on_arrival or self._arrived.set
-        self._credit = Credit(options.prefetch_messages, options.prefetch_bytes)
+        self.credit = credit or Credit(
+            options.prefetch_messages, options.prefetch_bytes
+        )
         self._acks = Acks()
         self._confirm_at = 0.0
         self._ack_timer: asyncio.TimerHandle | None = None
@@ -291,8 +314,8 @@ class Consumer(KeptChannel, Acknowledger):
         else:
             self.ack_nowait(messages)
 
-    def _consumer_of(self, topic: str) -> Consumer:
-        return self
+    def _consumer_of(self, topic: str) -> Consumer | None:
+        return None if self.has_left else self
 
     def ack_ranges(self, ranges: Iterable[Range]) -> None:
         add = self._acks.add
@@ -385,7 +408,7 @@ class Consumer(KeptChannel, Acknowledger):
     def on_frame(self, frame: ReceivedFrame) -> None:
         if frame.kind is Kind.DELIVERY:
             assert frame.batch is not None
-            self._credit.use(frame.batch.count, frame.batch.plain_bytes)
+            self.credit.use(frame.batch.count, frame.batch.plain_bytes)
             batch = ReceivedBatch(frame.batch, self.topic, frame.attempt, self._source)
             if not self._awaiting_schema and self._decoding.attach_decoder(batch):
                 self._batches.append(batch)
@@ -454,10 +477,13 @@ class Consumer(KeptChannel, Acknowledger):
             for ranges in (*again, *self._take_acks()):
                 connection.send(pb.Ack(ranges=ranges), self._channel)
             self._acks.restore_unconfirmed(again)
-        self._grant(connection, self._credit.grant_all())
+        self._grant(connection, self.credit.grant_all())
 
     def _fail(self, reason: BrokerError) -> None:
         self.failure = reason
+        if self._source is not None and isinstance(reason, TopicNotFound):
+            # A topic of the same name that is created later has other messages.
+            self._source.is_over = True
         self._source = None
         self._connection = None
         self._drop_batches()
@@ -476,8 +502,8 @@ class Consumer(KeptChannel, Acknowledger):
             return None
         batch = self._batch = self._batches.popleft()
         self._position = 0
-        self._credit.free(batch.count, batch.frame.plain_bytes)
-        if self._credit.has_free(RETURN_PART):
+        self.credit.free(batch.count, batch.frame.plain_bytes)
+        if self.credit.has_free(RETURN_PART):
             self.return_credit()
         return batch
 
@@ -511,15 +537,15 @@ class Consumer(KeptChannel, Acknowledger):
         The broker may wait for it, or split a batch that exceeds the credit.  If few
         messages arrive, credit is returned for many at a time.
         """
-        if self._credit.has_free(RETURN_PART_WAITING):
+        if self.credit.has_free(RETURN_PART_WAITING):
             self.return_credit()
 
     def return_credit(self) -> None:
         """Return the credit of the messages that were handed out or dropped."""
         # After the request to close the channel, nothing may be sent on it.
         if self._connection is not None and not self._is_closing:
-            messages, byte_count = self._credit.take_free()
-            if messages:
+            messages, byte_count = self.credit.take_free()
+            if messages or byte_count:
                 self._grant(self._connection, (messages, byte_count))
 
     def _grant(self, connection: BrokerConnection, credit: tuple[int, int]) -> None:
@@ -552,7 +578,7 @@ class Consumer(KeptChannel, Acknowledger):
 
     def _drop_batches(self) -> None:
         for batch in (*self._batches, *self._awaiting_schema):
-            self._credit.free(batch.count, batch.frame.plain_bytes)
+            self.credit.free(batch.count, batch.frame.plain_bytes)
         self._batches.clear()
         self._awaiting_schema.clear()
         self._batch = None

@@ -82,8 +82,9 @@ def check_origin(source: Source, topic: str, batch: ReceivedBatch | None) -> Non
         )
     if theirs is not None and theirs.is_over:
         raise InvalidRequest(
-            f"the consumer of {mine} received this message before a seek, which "
-            "invalidates earlier deliveries: receive the message again"
+            f"the consumer of {mine} received this message before a seek or a "
+            "deletion of the topic, which invalidates earlier deliveries: receive the "
+            "message again"
         )
 
 

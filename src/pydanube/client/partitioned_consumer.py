@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -20,6 +20,7 @@ from pydanube.client.consumer import (
     Consumer,
     check_max_messages,
 )
+from pydanube.client.credit import SharedCredit
 from pydanube.client.messages import Message, MessageBatch
 from pydanube.client.options import ConsumerOptions
 from pydanube.client.topics import TopicRequests
@@ -41,8 +42,12 @@ class PartitionedConsumer(PartitionChannels[Consumer], Acknowledger):
     Ordering: As ``Consumer`` in each partition; none between partitions.
 
     Bounds: As ``Consumer``; the partitions share ``prefetch_messages`` and
-        ``prefetch_bytes``, but each may send at least one message ahead.
+        ``prefetch_bytes``, but each may send at least one message ahead.  While
+        partitions join, those that are idle keep their larger shares: up to twice as
+        much may be sent ahead.
     """
+
+    _PART = "partition"
 
     def __init__(
         self,
@@ -52,17 +57,17 @@ class PartitionedConsumer(PartitionChannels[Consumer], Acknowledger):
         options: ConsumerOptions,
     ) -> None:
         self.subscription = options.subscription
-        self._options = replace(
-            options,
-            prefetch_messages=max(1, options.prefetch_messages // len(names)),
-            prefetch_bytes=max(1, options.prefetch_bytes // len(names)),
-        )
+        self._options = options
+        self._credit = SharedCredit(options.prefetch_messages, options.prefetch_bytes)
+        self._credit.divide(len(names))
         super().__init__(client, topic, options.name, names)
         # Added partitions: include the messages that were published since then.
         self._options = replace(self._options, start=Start.EARLIEST)
         # The consumers that have messages or have failed, in the order of round robin;
         # the current one, and how many messages it may still hand out.
         self._ready: deque[Consumer] = deque()
+        # Those that have handed out messages since the last wait.
+        self._used: set[Consumer] = set()
         self._current: Consumer | None = None
         self._left = 0
         self._arrived = asyncio.Event()
@@ -117,7 +122,10 @@ class PartitionedConsumer(PartitionChannels[Consumer], Acknowledger):
 
         Raises: As ``Consumer.flush``.
         """
-        await run_all([each.flush() for each in self._channels.values()])
+        await run_all([self._flush_one(each) for each in self._channels.values()])
+
+    async def _flush_one(self, consumer: Consumer) -> None:
+        await consumer.flush()
 
     async def seek(self, to: PositionLike) -> None:
         """
@@ -131,8 +139,8 @@ class PartitionedConsumer(PartitionChannels[Consumer], Acknowledger):
         """
         if isinstance(to_position(to), int):
             raise InvalidRequest(
-                f"an offset is in one partition of {self.topic}: use "
-                "Client.seek_subscription, or a consumer of the partition"
+                f"an offset is in one {self._PART} of {self.topic}: use "
+                f"Client.seek_subscription, or a consumer of the {self._PART}"
             )
         await gather(each.seek(to) for each in self._channels.values())
 
@@ -143,26 +151,43 @@ class PartitionedConsumer(PartitionChannels[Consumer], Acknowledger):
 
     # The life of the consumer.
 
+    def _missing(self, found: Iterable[str]) -> list[str]:
+        missing = super()._missing(found)
+        self._credit.divide(len(self._channels) + len(missing))
+        for each in self._channels.values():
+            each.return_credit_before_wait()
+        return missing
+
     def _new_channel(self, partition: str) -> Consumer:
         consumer = Consumer(
             self._client,
             partition,
             self._options,
             on_arrival=lambda: self._on_arrival(consumer),
+            credit=self._credit.join(),
         )
         return consumer
+
+    def _remove(self, channel: Consumer) -> None:
+        super()._remove(channel)
+        self._credit.leave(channel.credit)
+        self._used.discard(channel)
+        if channel in self._ready:
+            self._ready.remove(channel)
+        if channel is self._current:
+            self._current, self._left = None, 0
 
     async def aclose(self) -> None:
         """Flush the acknowledgements, and leave the subscription."""
         await run_all([each.aclose() for each in self._channels.values()])
 
-    def _consumer_of(self, topic: str) -> Consumer:
+    def _consumer_of(self, topic: str) -> Consumer | None:
         consumer = self._channels.get(topic)
         if consumer is None:
             raise InvalidRequest(
                 f"the consumer of topic {self.topic}, subscription {self.subscription} "
                 f"cannot acknowledge or reject a message of {topic}, which is not a "
-                "partition of it: use the consumer that received it"
+                f"{self._PART} of it: use the consumer that received it"
             )
         return consumer
 
@@ -198,6 +223,7 @@ class PartitionedConsumer(PartitionChannels[Consumer], Acknowledger):
                 raise consumer.failure
             if consumer.has_messages:
                 self._current, self._left = consumer, ROUND_ROBIN_MESSAGES
+                self._used.add(consumer)
                 return consumer
         return None
 
@@ -212,8 +238,9 @@ class PartitionedConsumer(PartitionChannels[Consumer], Acknowledger):
 
     async def _wait(self) -> None:
         """Wait until a consumer has messages, or has failed."""
-        for consumer in self._channels.values():
+        for consumer in self._used:
             consumer.return_credit_before_wait()
+        self._used.clear()
         self._arrived.clear()
         await self._arrived.wait()
 

@@ -67,6 +67,7 @@ class Output(Enum):
     "danube consume /default/orders -s eu --type key-shared --key-filter 'eu-*'",
     "danube consume /default/orders -s again --from 2h",
     "danube consume /default/orders -s me --decode",
+    "danube consume '/default/orders-*' -s all",
 )
 def consume(
     topic: parameters.Topic,
@@ -88,6 +89,9 @@ def consume(
 ) -> None:
     """
     Print the messages of a topic as they arrive.
+
+    TOPIC may be a pattern of several topics, in which * stands for any text without a
+    slash and ? for one character. New topics that match are found every 5 seconds.
 
     Messages are acknowledged when they have been printed. Ctrl-C ends the command after
     the acknowledgements are on the broker's disk; run it again to continue with the
