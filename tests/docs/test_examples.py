@@ -18,6 +18,7 @@ PAGES = [
     "docs/guide/start.md",
     "docs/guide/produce.md",
     "docs/guide/consume.md",
+    "docs/guide/read.md",
     "docs/guide/partitions.md",
     "docs/guide/several-topics.md",
     "docs/guide/delays.md",

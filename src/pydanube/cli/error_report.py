@@ -54,8 +54,8 @@ HINTS: dict[type[BrokerError], str] = {
     "what was stored",
     NamespaceNotFound: "'danube admin namespaces list' lists the namespaces, 'danube "
     "admin namespaces create' creates one",
-    OffsetDropped: "retention removes old messages; consume again to continue with "
-    "the oldest message that is left",
+    OffsetDropped: "retention removes old messages; consume again, or read with --from "
+    "earliest, to continue with the oldest message that is left",
     QuotaExceeded: "'danube admin topics limits' shows and changes the limits of a "
     "topic",
     SchemaInUse: "'danube schemas bind' binds a topic to another subject or version; "

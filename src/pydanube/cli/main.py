@@ -33,6 +33,9 @@ SUMMARIES = {
     "Messages": {
         "produce": "Publish messages to a topic.",
         "consume": "Print the messages of a topic as they arrive.",
+        "read": "Print the messages that topics have now, without a subscription.",
+        "tail": "Print the new messages of topics as they arrive, without a "
+        "subscription.",
     },
     "Topics": {
         "topics": "Create, list, describe and delete topics.",

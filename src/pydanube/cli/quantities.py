@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
+from datetime import time as clock_time
 from typing import TypeVar
 
 from pydanube.model.errors import InvalidRequest
@@ -17,8 +19,8 @@ T = TypeVar("T")
 POSITION_METAVAR = "OFFSET|earliest|latest|TIME|DURATION"
 
 POSITION_HELP = (
-    "an offset; earliest or latest; a time such as 2025-03-01T09:30:00Z; or how long "
-    "ago, such as 15m"
+    "an offset; earliest or latest; a time such as 2025-03-01T09:30:00Z, or in the "
+    "local time zone 2025-03-01T09:30, or 09:30 for today; or how long ago, such as 15m"
 )
 
 _AGO = re.compile(r"\d+(\.\d+)?\s*[a-zA-Z]+")
@@ -85,6 +87,8 @@ def parse_position(text: str, now: datetime | None = None) -> PositionLike:
     """
     Return the position that *text* names; *now* has a time zone.
 
+    A time without a time zone is in the local one, and one without a date is today.
+
     Raises:
         InvalidRequest: *text* is not a position.
     """
@@ -93,15 +97,20 @@ def parse_position(text: str, now: datetime | None = None) -> PositionLike:
         return int(word)
     if word in {"earliest", "latest"}:
         return word
-    if _AGO.fullmatch(word):
-        now = now or to_datetime(time.time_ns() // 1000)
-        return now - timedelta(seconds=parse_duration(word))
-    try:
-        return datetime.fromisoformat(word)
-    except ValueError:
-        raise InvalidRequest(
-            f"{text!r} is not a position in a topic; use {POSITION_HELP}"
-        ) from None
+    now = now or to_datetime(time.time_ns() // 1000)
+    with suppress(ValueError, OverflowError):
+        if _AGO.fullmatch(word):
+            return now - timedelta(seconds=parse_duration(word))
+        moment = _parse_moment(word, now)
+        return moment.astimezone() if moment.tzinfo is None else moment
+    raise InvalidRequest(f"{text!r} is not a position in a topic; use {POSITION_HELP}")
+
+
+def _parse_moment(text: str, now: datetime) -> datetime:
+    with suppress(ValueError):
+        clock = clock_time.fromisoformat(text)
+        return datetime.combine(now.astimezone(), clock)
+    return datetime.fromisoformat(text)
 
 
 def optional(parse: Callable[[str], T], text: str | None) -> T | None:

@@ -94,6 +94,22 @@ class OutputStream:
             self.byte_count += count
             rest = rest[count:]
 
+    async def wait_for_broken_pipe(self) -> None:
+        """
+        Wait until the reader of a pipe closes it; for other outputs, without end.
+
+        A program that rarely writes would notice it late.
+
+        Raises:
+            BrokenPipeError: The reader has closed the pipe.
+        """
+        if not stat.S_ISFIFO(os.fstat(self._descriptor).st_mode):
+            await asyncio.Event().wait()
+        # The writing end of a pipe becomes readable only by this error.
+        loop = asyncio.get_running_loop()
+        await _ready(self._descriptor, loop.add_reader, loop.remove_reader)
+        raise BrokenPipeError
+
 
 async def _ready(
     descriptor: int,

@@ -29,7 +29,7 @@ from pydanube.client.options import (
 from pydanube.client.partitioned_consumer import PartitionedConsumer, open_consumer
 from pydanube.client.partitioned_producer import PartitionedProducer, open_producer
 from pydanube.client.producer import Producer
-from pydanube.client.reader import read
+from pydanube.client.reader import PREFETCH_BYTES, read
 from pydanube.client.requester import (
     CLOSE_TIMEOUT_S,
     CONNECT_TIMEOUT_S,
@@ -394,6 +394,7 @@ class Client(
         start: PositionLike = "earliest",
         end: int | None = None,
         follow: bool = False,
+        prefetch_bytes: int = PREFETCH_BYTES,
         schema: Schema[Any] | type | None = None,
     ) -> AsyncIterator[MessageBatch]:
         """
@@ -407,6 +408,8 @@ class Client(
                 messages published since then.
             end: The first offset not to read; None: the present end of the topic.
             follow: Wait for new messages, until *end* or without end.
+            prefetch_bytes: How many bytes, before compression, the reader holds: those
+                that are iterated, and those that it requests ahead.
             schema: The reader schema, as for ``consumer``.
 
         Raises, while it is iterated:
@@ -422,6 +425,7 @@ class Client(
             start=start,
             end=end,
             follow=follow,
+            prefetch_bytes=prefetch_bytes,
             decoding=self._value_decoding(schema),
         )
 

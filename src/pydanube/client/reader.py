@@ -16,7 +16,8 @@ from pydanube.model.positions import PositionLike, to_position
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.pb import stream_pb2 as pb
 
-FETCH_BYTES_MAX = 4 * 1024 * 1024
+PREFETCH_BYTES = 8 * 1024 * 1024
+"""The default of how many bytes of messages a reader holds."""
 FETCH_WAIT_S = 10.0
 
 
@@ -34,15 +35,18 @@ async def read(
     start: PositionLike,
     end: int | None,
     follow: bool,
+    prefetch_bytes: int = PREFETCH_BYTES,
     decoding: ValueDecoding,
 ) -> AsyncIterator[MessageBatch]:
     """
     Read the messages ``start … end`` of *topic*; see ``Client.read``.
 
-    Bounds: It holds two answers of about ``FETCH_BYTES_MAX`` bytes: one that is
+    Bounds: It holds two answers of about half of *prefetch_bytes*: one that is
         iterated, and the next one.
     """
     position = to_position(start)
+    if prefetch_bytes < 1:
+        raise InvalidRequest(f"prefetch_bytes is {prefetch_bytes}: it is at least 1")
     names = await client.existing_partitions(topic)
     is_of_one = follow or end is not None or isinstance(position, int)
     if is_of_one and names != [topic]:
@@ -51,7 +55,11 @@ async def read(
             f"one of them, for example {names[0]}"
         )
     for name in names:
-        batches = _read_one(client, name, position, end, follow=follow)
+        batches = _read_one(
+            *(client, name, position, end),
+            follow=follow,
+            bytes_max=max(1, prefetch_bytes // 2),
+        )
         async with aclosing(batches):
             async for batch in batches:
                 await decoding.load_decoder(batch)
@@ -59,7 +67,13 @@ async def read(
 
 
 async def _read_one(
-    client: TopicRequests, topic: str, start: Position, end: int | None, *, follow: bool
+    client: TopicRequests,
+    topic: str,
+    start: Position,
+    end: int | None,
+    *,
+    follow: bool,
+    bytes_max: int,
 ) -> AsyncGenerator[ReceivedBatch]:
     offset, time = 0, None
     if isinstance(start, int):
@@ -82,7 +96,7 @@ async def _read_one(
             topic=topic,
             base_offset=offset,
             end_offset=end or 0,
-            bytes_max=FETCH_BYTES_MAX,
+            bytes_max=bytes_max,
             wait_s=FETCH_WAIT_S if follow else 0,
             publish_time=time,
         )

@@ -1,5 +1,6 @@
 """Sizes, durations and counts are read as people mean them."""
 
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -143,7 +144,31 @@ def test_position_is_an_offset_an_end_a_time_or_an_age(text, where):
     assert parse_position(text, NOW) == where
 
 
-@pytest.mark.parametrize("text", ["", "newest", "-1", "15 parsecs", "2025-13-01"])
+def local_time(*numbers):
+    """The moment at which local clocks show a year, month, day, hour and minute."""
+    return datetime.fromtimestamp(time.mktime((*numbers, 0, 0, 0, -1)), UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [("2025-01-05T09:30", (2025, 1, 5, 9, 30)), ("2025-07-05", (2025, 7, 5, 0, 0))],
+)
+def test_time_without_a_zone_is_local(text, numbers):
+    assert parse_position(text, NOW) == local_time(*numbers)
+
+
+def test_time_without_a_date_is_today():
+    midday = local_time(2025, 7, 5, 12, 0)
+    assert parse_position("09:30", midday) == local_time(2025, 7, 5, 9, 30)
+    today = midday.astimezone()
+    assert parse_position("09:30Z", midday) == datetime(
+        today.year, today.month, today.day, 9, 30, tzinfo=UTC
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["", "newest", "-1", "15 parsecs", "2025-13-01", "25:00"]
+)
 def test_invalid_position_is_refused(text):
     with pytest.raises(InvalidRequest):
         parse_position(text, NOW)

@@ -124,3 +124,21 @@ async def test_closed_pipe_raises_broken_pipe_error(pipe):
     os.close(read)
     with pytest.raises(BrokenPipeError):
         await OutputStream(write).write(b"x")
+
+
+async def test_output_notices_that_the_reader_of_a_pipe_is_gone(pipe):
+    read, write = pipe
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(_reader_is_gone(OutputStream(write)))
+        await asyncio.sleep(0)
+        await OutputStream(write).write(b"x")
+        assert not waiting.done()
+        os.close(read)
+    assert waiting.result()
+
+
+async def _reader_is_gone(output):
+    try:
+        await output.wait_for_broken_pipe()
+    except BrokenPipeError:
+        return True

@@ -152,3 +152,15 @@ async def test_messages_of_a_repeated_request_are_read_once(client, broker):
     async with NotingClient(broker, repeats=True).opened() as noting:
         read = [o async for batch in noting.read(TOPIC) for o in batch.offsets]
     assert read == list(range(12))
+
+
+async def test_prefetch_is_bounded_in_bytes(client, broker):
+    await published_in_mebibytes(client, 6)
+    async with NotingClient(broker).opened() as noting:
+        batches = noting.read(TOPIC, prefetch_bytes=2 * 1024 * 1024)
+        for _ in range(3):
+            await anext(batches)
+        await asyncio.sleep(0)
+        assert noting.fetched == [0, 2, 4, 6]
+    with pytest.raises(pydanube.InvalidRequest, match="prefetch_bytes is 0"):
+        await anext(client.read(TOPIC, prefetch_bytes=0))

@@ -7,23 +7,20 @@ completely.
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import stat
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 import typer
 
 from pydanube.cli import parameters
 from pydanube.cli.declaration import command
 from pydanube.cli.interruption import Interruption, run
-from pydanube.cli.output import print_note, printable
+from pydanube.cli.message_formats import RENDERERS, Output, Renderer
+from pydanube.cli.output import print_note
 from pydanube.cli.progress_line import progress_line
 from pydanube.cli.quantities import (
     format_messages,
@@ -34,14 +31,9 @@ from pydanube.cli.quantities import (
 from pydanube.cli.standard_streams import OutputStream
 from pydanube.client.client import DEFAULT_URL, Client, connect
 from pydanube.client.consumer import Consumer
-from pydanube.client.messages import Message, MessageBatch
+from pydanube.client.messages import MessageBatch
 from pydanube.client.partitioned_consumer import PartitionedConsumer
-from pydanube.model.errors import (
-    BrokerError,
-    InvalidPayload,
-    InvalidRequest,
-    TimedOut,
-)
+from pydanube.model.errors import InvalidRequest, TimedOut
 
 BATCH_MESSAGES = 1000
 STANDARD_OUTPUT = 1
@@ -49,13 +41,6 @@ CLOSE_TIMEOUT_S = 3.0
 """The time to wait for an unreachable broker when the command is ended."""
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
-
-
-class Output(Enum):
-    """The format in which messages are printed."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 @command(
@@ -168,7 +153,7 @@ class ConsumeOptions:
     is_acking: bool
     nack_reason: str | None
     nack_delay_s: float
-    render: Callable[[MessageBatch], list[bytes]]
+    render: Renderer
 
 
 async def print_messages(
@@ -246,91 +231,6 @@ def whole_lines(lines: Sequence[bytes], byte_count: int) -> int:
         if byte_count < 0:
             return index
     return len(lines)
-
-
-def _as_text(batch: MessageBatch) -> list[bytes]:
-    if sys.stdout.isatty():
-        # Escape control characters, so that a message cannot affect the terminal.
-        return [_shown(payload) for payload in batch.payloads]
-    return [payload + b"\n" for payload in batch.payloads]
-
-
-def _shown(payload: bytes) -> bytes:
-    text = printable(payload.decode(errors="backslashreplace"))
-    return f"{text}\n".encode()
-
-
-def _value_line(message: Message) -> bytes:
-    try:
-        line = value_in_json(message.value)
-    except BrokerError:
-        line = message.payload
-    return _shown(line) if sys.stdout.isatty() else line + b"\n"
-
-
-def value_in_json(value: Any) -> bytes:
-    """
-    Return a decoded value as JSON, with bytes in base64, and times and UUIDs as text.
-
-    Raises:
-        InvalidPayload: JSON cannot represent the value, or it is nested too deeply.
-    """
-    try:
-        return msgspec.json.encode(value, enc_hook=str)
-    except (RecursionError, OverflowError, TypeError, ValueError) as error:
-        raise InvalidPayload(f"the value cannot be shown as JSON: {error}") from error
-
-
-def _json_line_with_value(message: Message) -> bytes:
-    """Like ``json_line``, with the value, or the reason why there is none."""
-    fields = fields_of(message)
-    fields |= {"schema_id": message.schema_id, "schema_version": message.schema_version}
-    try:
-        value = json.loads(value_in_json(message.value))
-        return _line_of(fields | {"value": value})
-    except (BrokerError, RecursionError) as error:
-        return _line_of(fields | {"value_error": str(error)})
-
-
-def json_line(message: Message) -> bytes:
-    """Return *message* as a line with a JSON object."""
-    return _line_of(fields_of(message))
-
-
-def _line_of(fields: dict[str, Any]) -> bytes:
-    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
-
-
-RENDERERS: dict[tuple[Output, bool], Callable[[MessageBatch], list[bytes]]] = {
-    (Output.TEXT, False): _as_text,
-    (Output.TEXT, True): lambda batch: [*map(_value_line, batch)],
-    (Output.JSON, False): lambda batch: [*map(json_line, batch)],
-    (Output.JSON, True): lambda batch: [*map(_json_line_with_value, batch)],
-}
-"""By output format, and whether to decode payloads."""
-
-
-def fields_of(message: Message) -> dict[str, Any]:
-    """Return the fields of *message* for JSON."""
-    return {
-        "topic": message.topic,
-        "offset": message.offset,
-        "publish_time": message.publish_time.isoformat().replace("+00:00", "Z"),
-        **_text_or_base64("key", message.key_bytes),
-        "attributes": message.attributes,
-        "producer": message.producer,
-        "attempt": message.attempt,
-        **_text_or_base64("payload", message.payload),
-    }
-
-
-def _text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:
-    if value is None:
-        return {name: None}
-    try:
-        return {name: value.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(value).decode()}
 
 
 def _shows_progress() -> bool:

@@ -12,8 +12,8 @@ from typing import Annotated, Any, cast
 import typer
 
 from pydanube.cli import parameters
-from pydanube.cli.commands.consume import fields_of
 from pydanube.cli.declaration import Connect, command, confirm
+from pydanube.cli.message_formats import fields_of
 from pydanube.cli.output import (
     Columns,
     Fields,

@@ -7,11 +7,11 @@ character, and all other characters match themselves.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from fnmatch import translate
+from re import Pattern
 
 from pydanube.model.errors import InvalidRequest
+from pydanube.model.wildcards import compile_wildcards
 
 KEY_FILTERS_MAX = 100
 KEY_FILTER_LENGTH_MAX = 256
@@ -49,7 +49,7 @@ class KeyFilters:
         return bool(self._patterns)
 
 
-def _compiled(key_filter: str) -> re.Pattern[str]:
+def _compiled(key_filter: str) -> Pattern[str]:
     if not key_filter:
         raise InvalidRequest("a key filter is empty; use * to accept every key")
     if len(key_filter) > KEY_FILTER_LENGTH_MAX:
@@ -57,5 +57,4 @@ def _compiled(key_filter: str) -> re.Pattern[str]:
             f"the key filter {key_filter[:20]}… has {len(key_filter)} characters; at "
             f"most {KEY_FILTER_LENGTH_MAX} are allowed"
         )
-    # A bracket stands for itself, not for a set of characters.
-    return re.compile(translate(key_filter.replace("[", "[[]")))
+    return compile_wildcards(key_filter)

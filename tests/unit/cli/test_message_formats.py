@@ -7,13 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from pydanube.cli.commands.consume import (
-    RENDERERS,
-    Output,
-    json_line,
-    value_in_json,
-    whole_lines,
-)
+from pydanube.cli.commands.consume import whole_lines
+from pydanube.cli.message_formats import RENDERERS, Output, json_line, value_in_json
 from pydanube.client.messages import MessageBatch, ReceivedBatch
 from pydanube.model.ids import Epoch, Offset
 from support.batches import A_TIME, frame_of

@@ -1,0 +1,97 @@
+"""Looking at topics from the command line, without a subscription."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+
+import pytest
+
+from support.commands import danube, end, start_danube
+from support.processes import BrokerProcess
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    with BrokerProcess(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker.url
+        assert broker.stop() == 0
+
+
+@pytest.fixture
+def topic(request):
+    """A name that no other test uses."""
+    return "/default/" + re.sub(r"\W+", "-", request.node.name).strip("-")
+
+
+def run(*arguments, url, stdin=""):
+    done = danube(*arguments, url=url, stdin=stdin)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_reading_prints_a_range_and_leaves_no_subscription(url, topic):
+    run("produce", topic, url=url, stdin="0\n1\n2\n3\n")
+    assert run("read", topic, "-o", "raw", url=url) == "0\n1\n2\n3\n"
+    part = ("--from", "1", "--to", "3")
+    assert run("read", topic, *part, "-o", "raw", url=url) == "1\n2\n"
+    assert run("read", topic, "--from", "10m", "-n1", "-o", "raw", url=url) == "0\n"
+    assert run("read", topic, "--to", "10m", "-o", "raw", url=url) == ""
+    heading, _, *rows = run("read", topic, "--from", "2", url=url).splitlines()
+    assert heading.split() == ["Offset", "Published", "Key", "Attributes", "Payload"]
+    assert [row.split()[0] for row in rows] == ["2", "3"]
+    facts = json.loads(run("topics", "describe", topic, "--format", "json", url=url))
+    assert facts["subscriptions"] == []
+
+
+def test_partitions_and_patterns_are_read_together(url, topic):
+    run("topics", "create", f"{topic}-a", "--partitions", "2", url=url)
+    for name, key in ((f"{topic}-a", "x"), (f"{topic}-b", "y"), (f"{topic}-a", "z")):
+        run("produce", name, "-m", key, "--key", key, url=url)
+    lines = run("read", f"{topic}-*", "-o", "json", url=url).splitlines()
+    assert [json.loads(line)["key"] for line in lines] == ["x", "y", "z"]
+    table = run("read", f"{topic}-a", url=url)
+    assert table.startswith("Topic ")
+    assert f"{topic}-a-part-" in table
+
+
+def test_tail_prints_new_messages_until_it_is_interrupted(url, topic):
+    run("produce", topic, "-m", "old", url=url)
+    tail = start_danube("tail", topic, "--from", "0", "-o", "raw", url=url)
+    assert tail.stdout.readline() == b"old\n"
+    run("produce", topic, "-m", "new", url=url)
+    assert tail.stdout.readline() == b"new\n"
+    assert end(tail, signal.SIGINT) == (130, "", "")
+    limited = ("tail", topic, "--from", "1", "-n", "1", "-o", "raw")
+    assert run(*limited, url=url) == "new\n"
+
+
+@pytest.mark.parametrize("command", ["read", "tail"])
+def test_commands_end_quietly_when_their_reader_closes_the_pipe(url, topic, command):
+    run("produce", topic, url=url, stdin="x\n" * 100_000)
+    reading = start_danube(command, topic, "--from", "0", "-o", "raw", url=url)
+    assert reading.stdout.readline() == b"x\n"
+    reading.stdout.close()
+    assert reading.wait(timeout=120) == 128 + signal.SIGPIPE
+    assert reading.stderr.read() == b""
+    reading.stderr.close()
+    reading.stdin.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("/default/unknwn",), 3, "did you mean '/default/unknown'"),
+        (("/default/unknown", "--from", "7"), 2, "ends at offset 0"),
+        (("/default/unknown", "--from", "yesterday"), 2, "not a position"),
+        (("/default/unknown", "--from", "2", "--to", "1"), 2, "is after --to"),
+    ],
+)
+def test_mistakes_are_explained(url, arguments, code, said):
+    run("topics", "create", "/default/unknown", "--if-not-exists", url=url)
+    done = danube("read", *arguments, url=url)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert said in done.stderr
