@@ -251,6 +251,15 @@ def _store_at(timeline: Timeline, at: int) -> MemoryStore | None:
     return found[-1] if found else None
 
 
+def _identity(log: dict, stage: dict, store: MemoryStore | None) -> tuple:
+    """What distinguishes this state from others that were checked."""
+    return (
+        hash(tuple(sorted(log.items()))),
+        hash(tuple(sorted(stage.items()))),
+        store._revision,
+    )
+
+
 def _moments(timeline: Timeline):
     """Every moment since both topics exist, with the counts of operations."""
     begin = min(told_at for told_at, _ in timeline.finished.values())
@@ -276,11 +285,7 @@ async def test_crash_at_any_moment_publishes_each_version_once_or_not_yet() -> N
         pairs = [(each, rng.choice(parts)) for each in journals]
         pairs += [(rng.choice(journals), each) for each in parts]
         for log, stage in rng.sample(pairs, min(len(pairs), STATES_MAX)):
-            key = (
-                hash(tuple(sorted(log.items()))),
-                hash(tuple(sorted(stage.items()))),
-                store._revision,
-            )
+            key = _identity(log, stage, store)
             if key in seen:
                 continue
             seen.add(key)
@@ -511,11 +516,7 @@ async def test_commits_of_coordinators_that_are_gone_are_complete_or_leave_nothi
         parts = list(staged.crash_states(events.count("staged")))
         for _ in range(STATES_MAX):
             log, stage = rng.choice(journals), rng.choice(parts)
-            key = (
-                hash(tuple(sorted(log.items()))),
-                hash(tuple(sorted(stage.items()))),
-                store._revision,
-            )
+            key = _identity(log, stage, store)
             if key in seen:
                 continue
             seen.add(key)

@@ -68,7 +68,7 @@ class BrokerProcess:
                 self.admin_port = int(found[1])
             if found := re.search(r"http +(http://127\.0\.0\.1:\d+)", line):
                 self.http_url = found[1]
-                # Of the lines, it is the last one with an address.
+                # This is the last line with an address.
                 return
         raise AssertionError(f"the broker ended with {self.wait()}")
 

@@ -59,7 +59,7 @@ class TaskScope:
 async def _complete(outcome: asyncio.Future[T], work: Coroutine[Any, Any, T]) -> None:
     try:
         result = await work
-    except Exception as error:  # noqa: BLE001  # Those who wait for it get it.
+    except Exception as error:  # noqa: BLE001  # Its waiters get it.
         if not outcome.done():
             outcome.set_exception(error)
     else:

@@ -107,7 +107,7 @@ async def _read_one(
         while fetching is not None:
             fetched = await fetching
             offset, time = fetched.next_offset, None
-            # Those who want more than one answer probably want the next one, too.
+            # A caller that wants a second answer probably wants a third: ask ahead.
             fetching = fetch() if is_sequential else None
             for frame in fetched.frames:
                 yield ReceivedBatch(frame, topic, 1)

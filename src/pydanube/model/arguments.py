@@ -70,11 +70,12 @@ class _Mismatch(NamedTuple):
     hint: Any
 
     def __str__(self) -> str:
-        shown = type(self.value).__name__
-        if self.path not in SECRETS and self.value is not None:
-            shown = f"{_shortener.repr(self.value)} ({shown})"
-        elif self.value is None:
+        if self.value is None:
             shown = "None"
+        elif self.path in SECRETS:
+            shown = type(self.value).__name__
+        else:
+            shown = f"{_shortener.repr(self.value)} ({type(self.value).__name__})"
         return f"{self.path} must be {_expected(self.path, self.hint)}, not {shown}"
 
 

@@ -39,8 +39,8 @@ class EtcdConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A PEM file with the key of the client certificate."""
     session_ttl_s: Annotated[int, Meta(ge=1, le=600)] = 10
     """The time after which etcd ends the session of a broker that it has not heard of.
-    A broker that cannot reach etcd for so long stops; a new broker waits for so long
-    after a broker was killed."""
+    A broker stops when it cannot reach etcd for that time.  When a broker was killed,
+    its successor waits for that time."""
     timeout_s: Annotated[float, Meta(gt=0, le=600)] = 10.0
     """How long an operation may take, with attempts at all members, until it fails."""
 

@@ -80,7 +80,7 @@ class EtcdStore(MetadataStore):
         Require for each later change that *key*, of *session*, still has *revision*.
 
         If it has not, or if the session is lost, changes raise SessionLost: a broker
-        that was replaced cannot change anything any more.
+        that was replaced can change nothing.
         """
         self._writer.guard = Guard(session, self._keyspace.key(key.path), revision)
 

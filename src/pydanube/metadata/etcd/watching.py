@@ -1,9 +1,8 @@
 """
 Watches that continue at another member.
 
-A member that hangs says nothing, and a member without changes says nothing either.
-So a watch asks a silent member for its progress, and goes on to another one if that
-stays silent, too.
+A member that hangs is as silent as a member without changes.  A watch therefore asks a
+silent member for its progress.  Without an answer, it continues at another member.
 """
 
 from __future__ import annotations

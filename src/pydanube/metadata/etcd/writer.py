@@ -12,10 +12,10 @@ writer puts its fence again, before anything else.  From then on, no earlier tra
 can succeed.  The history of both keys says whether it did: it did if the number was put
 before the fence.  If not, the writer repeats the transaction.
 
-So the caller gets the result of its one transaction, and changes that failed are not
-made later.  The price is one comparison and one put more in each.  Both keys have a
-lease that is not renewed: when it expires, transactions fail, and the writer begins
-with a new one.
+The caller therefore always learns the outcome, and a change that failed is not made
+later.  The price is one more comparison and one more put in each transaction.  Both
+keys have a lease that is not renewed: when it expires, transactions fail, and the
+writer begins with a new one.
 """
 
 from __future__ import annotations
