@@ -424,10 +424,6 @@ class Watch:
         now = self._clock()
         who = f"{watch.key}: {offset} goes to {consumer.name}"
         settled_at = now - SENDING_S_MAX
-        failed_at = self.remote_failed_at()
-        if now - failed_at <= READ_RETRY_S_MAX:
-            # The delivery may have been decided before the outage.
-            settled_at = min(settled_at, failed_at - SENDING_S_MAX)
         if watch.confirmed.get(offset, settled_at) < settled_at:
             add("messages that are confirmed as done are not delivered again", who)
         elif session.done.get(offset, settled_at) < settled_at:
@@ -448,7 +444,11 @@ class Watch:
                 "nacked messages are not redelivered before their delay",
                 f"{who}, due at {session.not_before[offset]:.6f}",
             )
-        if watch.paused_at is not None and watch.paused_at < settled_at:
+        decided_at, failed_at = settled_at, self.remote_failed_at()
+        if now - failed_at <= READ_RETRY_S_MAX:
+            # The delivery may have been decided before the outage.
+            decided_at = min(decided_at, failed_at - SENDING_S_MAX)
+        if watch.paused_at is not None and watch.paused_at < decided_at:
             add(
                 "a paused subscription delivers nothing",
                 f"{who}, paused since {watch.paused_at:.6f}",
@@ -472,8 +472,6 @@ class Watch:
                 flight.key == message.key
                 and flight.channel != consumer.channel
                 and at != message.offset
-                # Its delivery was decided before it was acknowledged.
-                and at not in watch.session.done
                 and not watch.is_overdue(flight, now)
             ):
                 self._violations.add(

@@ -487,12 +487,28 @@ class ReliableSubscription(Subscription):
             if consumer is None:
                 # It has left, and the machine delivers the messages again.
                 continue
+            # Messages may have been acknowledged since the delivery was decided, for
+            # example by a consumer from which they were taken back.
+            frames = [each for frame in frames if (each := self._open_part(frame))]
             for frame in frames:
                 self._send(consumer, frame, delivery)
             byte_count = sum(frame.plain_bytes for frame in frames)
             count = sum(frame.count for frame in frames)
             missing = count_messages(delivery) - count
             self._correct_credit(consumer, delivery, byte_count, missing)
+
+    def _open_part(self, frame: BatchFrame) -> BatchFrame | None:
+        """Return the messages of *frame* that are not done, or None."""
+        cursor, whole = self._machine.cursor, (frame.base, frame.end)
+        if cursor.first_open(*whole) == whole:
+            return frame
+        existing = frame.ranges()
+        ranges = [
+            part for base, end in existing for part in cursor.open_ranges(base, end)
+        ]
+        if ranges == existing:
+            return frame
+        return frame.take(ranges) if ranges else None
 
     def _find_joinable(self) -> list[Deliver]:
         """Return the next deliveries that can be sent as one frame."""

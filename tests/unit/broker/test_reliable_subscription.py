@@ -132,6 +132,20 @@ async def test_nack_delay_is_respected_and_counted(topic, subscription):
     assert subscription.describe(3).counts.nacked <= 4
 
 
+async def test_message_that_is_acked_before_its_redelivery_is_sent_stays_done(
+    topic, subscription
+):
+    reader, consumer = attach(subscription)
+    await publish(topic, b"a", b"b", b"c")
+    await reader.first(3)
+    subscription.nack([(0, 3)])
+    subscription.ack([(0, 1), (2, 3)], 0)
+    assert await reader.first(4) == [*reader.got[:3], (1, b"b", 2)]
+    await a_while()
+    assert len(reader.got) == 4
+    assert subscription.flow_of(consumer)[:2] == (1, 996)
+
+
 @pytest.mark.parametrize("delay_s", [float("nan"), -1.0])
 async def test_invalid_nack_delay_means_no_delay(topic, subscription, delay_s):
     reader, _ = attach(subscription)
