@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-import msgspec
-
-from pydanube.cluster.ownership import ChangeShard, ShardView
+from pydanube.cluster.ownership import ChangeShard, ShardView, change_shard
 from pydanube.cluster.placement import PlacedShard
 from pydanube.metadata.cluster_records import ShardLoad, ShardRecord, ShardState
 
@@ -67,10 +65,10 @@ def direct(
         # A claim follows, or the owner is leaving already.
         if record.target == target:
             return None
-        return _change(view, target=target)
+        return change_shard(view, target=target)
     if record.state is ShardState.OPENING or record.owner == target:
         return None
-    return _change(view, state=ShardState.CLOSING, target=target)
+    return change_shard(view, state=ShardState.CLOSING, target=target)
 
 
 def cancel(view: ShardView) -> ChangeShard | None:
@@ -81,7 +79,7 @@ def cancel(view: ShardView) -> ChangeShard | None:
     """
     if view.record.state is not ShardState.CLOSING or view.record.target is None:
         return None
-    return _change(view, target=None)
+    return change_shard(view, target=None)
 
 
 def is_drained(session: str, records: Iterable[ShardRecord]) -> bool:
@@ -102,7 +100,3 @@ def is_journal_needed(session: str, records: Iterable[ShardRecord]) -> bool:
     only then nothing can name it any more.
     """
     return any(session in {record.owner, record.source} for record in records)
-
-
-def _change(view: ShardView, **fields: object) -> ChangeShard:
-    return ChangeShard(msgspec.structs.replace(view.record, **fields), view.revision)

@@ -233,11 +233,13 @@ class Ownership:
 
     def _on_closing(self, view: ShardView) -> Step:
         if self.stage is Stage.LEFT:
-            released = ShardState.RELEASED
-            return self, (_change(view, state=released, owner=None, has_left=True),)
+            change = change_shard(
+                view, state=ShardState.RELEASED, owner=None, has_left=True
+            )
+            return self, (change,)
         if view.record.target in {None, self.session}:
             # The move was cancelled in time.
-            return self, (_change(view, state=ShardState.OPEN, target=None),)
+            return self, (change_shard(view, state=ShardState.OPEN, target=None),)
         leaving = replace(self, stage=Stage.LEAVING)
         return leaving, (RefuseMessages(), AppendLeft())
 
@@ -253,7 +255,7 @@ class Ownership:
         return replace(claimed, stage=Stage.FENCING), (FenceJournal(record.source),)
 
     def _open(self, view: ShardView) -> ChangeShard:
-        return _change(
+        return change_shard(
             view,
             state=ShardState.OPEN,
             source=self.session,
@@ -286,5 +288,6 @@ def _read(claimed: Ownership) -> Step:
     return replace(claimed, stage=Stage.READING), (read,)
 
 
-def _change(view: ShardView, **fields: object) -> ChangeShard:
+def change_shard(view: ShardView, **fields: object) -> ChangeShard:
+    """Return the transaction that changes *fields* of the record in *view*."""
     return ChangeShard(msgspec.structs.replace(view.record, **fields), view.revision)
