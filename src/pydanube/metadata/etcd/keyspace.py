@@ -1,6 +1,9 @@
-"""The keys of one cluster in etcd."""
+"""The keys and values of one cluster in etcd."""
 
 from __future__ import annotations
+
+from pydanube.metadata.store import Revision, Stored
+from pydanube.wire.pb import etcd_pb2 as pb
 
 
 class Keyspace:
@@ -22,3 +25,8 @@ class Keyspace:
         begin = self.key(prefix)
         # A prefix ends with a slash, and "0" is the next character.
         return begin, begin[:-1] + b"0"
+
+
+def stored_in(entry: pb.KeyValue) -> Stored[bytes]:
+    """Return the value of *entry*, and the revision at which it was written."""
+    return Stored(entry.value, Revision(entry.mod_revision))

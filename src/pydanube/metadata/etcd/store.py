@@ -17,7 +17,7 @@ from typing import TypeVar
 from pydanube.metadata.etcd.client import RANGE, EtcdClient, open_client
 from pydanube.metadata.etcd.config import EtcdConfig
 from pydanube.metadata.etcd.failures import AnswerTooLarge, Compacted
-from pydanube.metadata.etcd.keyspace import Keyspace
+from pydanube.metadata.etcd.keyspace import Keyspace, stored_in
 from pydanube.metadata.etcd.leases import open_lease
 from pydanube.metadata.etcd.watching import watch_prefix
 from pydanube.metadata.etcd.writer import Guard, Writer
@@ -97,7 +97,7 @@ class EtcdStore(MetadataStore):
     async def _get(self, path: str) -> Stored[bytes] | None:
         request = pb.RangeRequest(key=self._keyspace.key(path))
         answer = await self._client.ask(RANGE, request)
-        return _stored(answer.kvs[0]) if answer.kvs else None
+        return stored_in(answer.kvs[0]) if answer.kvs else None
 
     async def _scan(
         self, prefix: str, after: str, limit: int | None
@@ -158,14 +158,10 @@ class EtcdStore(MetadataStore):
                 page = max(1, page // 4)
                 continue
             found += [
-                (self._keyspace.path(each.key), _stored(each)) for each in answer.kvs
+                (self._keyspace.path(each.key), stored_in(each)) for each in answer.kvs
             ]
             # Later pages are of the same revision.
             revision = revision or answer.header.revision
             if not answer.more or len(found) == limit:
                 return Revision(revision), found
             begin = answer.kvs[-1].key + b"\0"
-
-
-def _stored(entry: pb.KeyValue) -> Stored[bytes]:
-    return Stored(entry.value, Revision(entry.mod_revision))

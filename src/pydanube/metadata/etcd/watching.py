@@ -15,7 +15,7 @@ from contextlib import aclosing, asynccontextmanager
 from pydanube.aio.tasks import task_scope
 from pydanube.metadata.etcd.client import WATCH, EtcdClient, Stream
 from pydanube.metadata.etcd.failures import Compacted, NoAnswer
-from pydanube.metadata.etcd.keyspace import Keyspace
+from pydanube.metadata.etcd.keyspace import Keyspace, stored_in
 from pydanube.metadata.store import Changes, RawChanges, Revision, Stored
 from pydanube.model.errors import MetadataUnavailable
 from pydanube.wire.pb import etcd_pb2 as pb
@@ -184,9 +184,7 @@ def _changes_of(events: list[pb.Event], keyspace: Keyspace) -> RawChanges:
     for event in events:
         entry = event.kv
         is_put = event.type == pb.Event.PUT
-        values[keyspace.path(entry.key)] = (
-            Stored(entry.value, Revision(entry.mod_revision)) if is_put else None
-        )
+        values[keyspace.path(entry.key)] = stored_in(entry) if is_put else None
     return Changes(Revision(events[-1].kv.mod_revision), values)
 
 

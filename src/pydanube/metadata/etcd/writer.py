@@ -36,14 +36,13 @@ from pydanube.metadata.etcd.client import (
     EtcdClient,
 )
 from pydanube.metadata.etcd.failures import Compacted, LeaseNotFound, NoAnswer
-from pydanube.metadata.etcd.keyspace import Keyspace
+from pydanube.metadata.etcd.keyspace import Keyspace, stored_in
 from pydanube.metadata.etcd.watching import events_since
 from pydanube.metadata.sessions import Session
 from pydanube.metadata.store import (
     Comparison,
     Operation,
     Revision,
-    Stored,
     Unchanged,
     check,
     encode_changes,
@@ -150,7 +149,8 @@ class Writer:
                         "change metadata any more"
                     )
             for comparison, entries in zip(comparisons, found[begin:], strict=True):
-                check(comparison, _stored(entries))
+                stored = stored_in(entries[0]) if entries else None
+                check(comparison, stored)
             raise AssertionError("etcd refused a transaction whose comparisons hold")
 
     async def close(self) -> None:
@@ -315,12 +315,6 @@ def _applied(
         if value is not None or each.response_delete_range.deleted
     ]
     return Revision(answer.header.revision), changed
-
-
-def _stored(entries: Sequence[pb.KeyValue]) -> Stored[bytes] | None:
-    if not entries:
-        return None
-    return Stored(entries[0].value, Revision(entries[0].mod_revision))
 
 
 def _lost(sessions: Mapping[str, Session]) -> SessionLost:
