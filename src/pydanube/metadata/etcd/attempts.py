@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pydanube.model.retry import RetryPolicy
+
 ATTEMPT_S = 1.0
 """How long the first attempt at each member may take."""
 
-PAUSE_S = 0.05
-PAUSE_S_MAX = 0.5
+_DURATIONS = RetryPolicy(first_s=ATTEMPT_S, max_s=1024.0)
+_PAUSES = RetryPolicy(first_s=0.05, max_s=0.5)
 
 
 class Attempts:
@@ -24,7 +26,7 @@ class Attempts:
 
     def attempt_s(self, now: float) -> float:
         """Return how long the next attempt may take; 0: there is no further one."""
-        longest = ATTEMPT_S * (1 << min(self._round, 10))
+        longest = _DURATIONS.delay_s(self._round + 1)
         return max(0.0, min(longest, self.deadline - now))
 
     def on_failure(self) -> None:
@@ -35,7 +37,7 @@ class Attempts:
         """Return how long to wait before the next attempt."""
         if self._round == 0 or self._failures % self._member_count:
             return 0.0
-        return min(PAUSE_S * (1 << min(self._round - 1, 10)), PAUSE_S_MAX)
+        return _PAUSES.delay_s(self._round)
 
     @property
     def _round(self) -> int:
