@@ -16,8 +16,11 @@ from pydanube.wire.files.journal_format import (
     FileHeader,
     ProducerDeleted,
     ProducerOpened,
+    ShardForgotten,
+    ShardLeft,
     SnapshotEnd,
     SubscriptionDeleted,
+    TopicAdopted,
     TopicDeleted,
     TopicOpened,
     TopicSealed,
@@ -30,6 +33,7 @@ HEADER = FileHeader(1, b"0123456789abcdef")
 topics = st.integers(1, 3)
 names = st.text(max_size=5)
 offsets = st.integers(0, 2**62)
+shards = st.integers(0, 1)
 
 
 @st.composite
@@ -62,6 +66,17 @@ entries = st.one_of(
     st.builds(SubscriptionDeleted, topics, names),
     st.builds(TopicDeleted, topics),
     st.builds(TopicSealed, topics, st.integers(0, 40)),
+    st.builds(
+        TopicAdopted,
+        topic_id=topics,
+        shard=shards,
+        name=names,
+        epoch=st.integers(1, 3),
+        end_offset=st.integers(0, 9),
+        sealed_offset=st.just(0),
+    ),
+    st.builds(ShardLeft, shards, st.integers(1, 3)),
+    st.builds(ShardForgotten, shards, st.integers(1, 3)),
 )
 
 
@@ -79,7 +94,7 @@ def _consistent(entries):
     ]
     state = fold(history)
     for entry in entries:
-        topic = state.topics.get(entry.topic_id)
+        topic = state.topics.get(getattr(entry, "topic_id", 0))
         if isinstance(entry, Batch):
             if topic is None:
                 continue
@@ -133,13 +148,13 @@ def test_written_entries_are_recovered(history):
 
 
 def _unsealed(history):
-    kept = {}
+    kept, state = {}, JournalState()
     for entry in history:
-        if isinstance(entry, Batch):
+        counts = state.apply(entry)
+        if counts and isinstance(entry, Batch):
             kept.setdefault(entry.topic_id, []).append(entry.frame)
-        if isinstance(entry, TopicDeleted):
+        if counts and isinstance(entry, TopicDeleted | TopicAdopted):
             kept.pop(entry.topic_id, None)
-    state = fold(history)
     found = {
         topic: [
             bytes(frame.buffer)
@@ -147,6 +162,7 @@ def _unsealed(history):
             if frame.end > state.topics[topic].sealed_offset
         ]
         for topic, frames in kept.items()
+        if topic in state.topics
     }
     return {topic: frames for topic, frames in found.items() if frames}
 

@@ -397,8 +397,7 @@ class LocalJournal(Journal):
         for entry, _ in group.entries:
             if entry is None:
                 continue
-            apply(entry)
-            if type(entry) is Batch:
+            if apply(entry) and type(entry) is Batch:
                 ends[entry.topic_id] = Offset(entry.frame.end)
 
     def _fail(self, group: Group, error: BrokerError) -> None:

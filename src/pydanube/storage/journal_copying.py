@@ -21,6 +21,7 @@ from pydanube.wire.files.journal_format import (
     Entry,
     FileHeader,
     SnapshotEnd,
+    TopicAdopted,
     TopicOpened,
 )
 
@@ -40,7 +41,7 @@ class JournalCopy:
         """Yield entries whose fold is the state, with the batches."""
         later: list[Entry] = []
         for entry in self.snapshot:
-            if not isinstance(entry, TopicOpened):
+            if not isinstance(entry, TopicOpened | TopicAdopted):
                 # After the batches, which would change the producers.
                 later.append(entry)
                 continue

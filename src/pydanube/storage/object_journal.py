@@ -463,8 +463,7 @@ class ObjectJournal(Journal):
         for entry, _ in put.group.entries:
             if entry is None:
                 continue
-            apply(entry)
-            if type(entry) is Batch:
+            if apply(entry) and type(entry) is Batch:
                 ends[entry.topic_id] = Offset(entry.frame.end)
 
     def _fail(self, error: JournalFailed | Closed) -> None:

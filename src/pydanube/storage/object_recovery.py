@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -38,7 +39,7 @@ from pydanube.wire.files.group_format import (
     decode_group_header,
     encode_group,
 )
-from pydanube.wire.files.journal_format import Batch, Entry, SnapshotEnd, TopicDeleted
+from pydanube.wire.files.journal_format import Batch, Entry, SnapshotEnd
 
 T = TypeVar("T")
 
@@ -73,17 +74,15 @@ class ObjectRecovery:
     """All sessions; the last one is the new one."""
 
 
-class GroupFold:
-    """The fold of the groups of all sessions, which are added in order."""
+class GroupConsumer(ABC):
+    """Takes the groups of sessions, which are added in order."""
 
     def __init__(self, journal_id: bytes) -> None:
-        self.recovery = Recovery()
-        self.sections: list[Section] = []
-        self._journal_id = journal_id
+        self.journal_id = journal_id
 
     def add(self, session: JournalSession, number: int, data: Buffer) -> bool:
         """
-        Apply the object *number* of *session*; return False if it is a fence.
+        Take the object *number* of *session*; return False if it is a fence.
 
         Raises:
             NewerJournal: The object has a newer format version.
@@ -102,30 +101,30 @@ class GroupFold:
         if header.kind is GroupKind.FENCE:
             return False
         entries = (decoded.entry for decoded in decode_entries(data, header))
-        if header.kind is GroupKind.SNAPSHOT:
-            self._begin_section(session, number, entries)
-        last = self.sections[-1] if self.sections else None
-        if last is None or last.session != session.number:
-            raise CorruptJournal("expected a group with a snapshot")
-        last.byte_count += len(data)
-        apply, frames = self.recovery.state.apply, self.recovery.frames
-        for entry in entries:
-            apply(entry)
-            if type(entry) is Batch:
-                frames.setdefault(entry.topic_id, []).append(entry.frame)
-                last.ends[entry.topic_id] = Offset(entry.frame.end)
-            elif type(entry) is TopicDeleted:
-                frames.pop(entry.topic_id, None)
+        is_snapshot = header.kind is GroupKind.SNAPSHOT
+        self._fold(session, number, entries, len(data), is_snapshot=is_snapshot)
         return True
+
+    @abstractmethod
+    def _fold(
+        self,
+        session: JournalSession,
+        number: int,
+        entries: Iterator[Entry],
+        byte_count: int,
+        *,
+        is_snapshot: bool,
+    ) -> None:
+        """Apply the entries of a group; with *is_snapshot*, it begins with one."""
 
     def _check(self, session: JournalSession, number: int, header: GroupHeader) -> None:
         if header.number != number:
             raise CorruptJournal(
                 f"expected group {number}, the header says {header.number}"
             )
-        if header.journal_id != self._journal_id:
+        if header.journal_id != self.journal_id:
             raise CorruptJournal(
-                f"expected an object of cluster {self._journal_id.hex()}, it belongs "
+                f"expected an object of cluster {self.journal_id.hex()}, it belongs "
                 f"to cluster {header.journal_id.hex()}"
             )
         if header.kind is not GroupKind.FENCE and header.writer != session.writer:
@@ -133,6 +132,35 @@ class GroupFold:
                 f"expected a group of session {session.session_id}, session "
                 f"{header.writer.hex()} wrote it"
             )
+
+
+class GroupFold(GroupConsumer):
+    """The fold of the groups of all sessions."""
+
+    def __init__(self, journal_id: bytes) -> None:
+        super().__init__(journal_id)
+        self.recovery = Recovery()
+        self.sections: list[Section] = []
+
+    def _fold(
+        self,
+        session: JournalSession,
+        number: int,
+        entries: Iterator[Entry],
+        byte_count: int,
+        *,
+        is_snapshot: bool,
+    ) -> None:
+        if is_snapshot:
+            self._begin_section(session, number, entries)
+        last = self.sections[-1] if self.sections else None
+        if last is None or last.session != session.number:
+            raise CorruptJournal("expected a group with a snapshot")
+        last.byte_count += byte_count
+        apply = self.recovery.apply
+        for entry in entries:
+            if apply(entry) and type(entry) is Batch:
+                last.ends[entry.topic_id] = Offset(entry.frame.end)
 
     def _begin_section(
         self, session: JournalSession, number: int, entries: Iterator[Entry]
@@ -191,7 +219,10 @@ async def take_over(
         CorruptJournal: An object is missing or damaged, or *sessions* is an older copy.
         ObjectsUnavailable, MetadataUnavailable: The journal cannot be read now.
     """
-    reader = _Reader(objects, journal_id, session_id, root, retries)
+    fold = GroupFold(journal_id)
+    reader = GroupReader(
+        fold, objects, session_id=session_id, root=root, retries=retries
+    )
     try:
         known = await sessions.load()
         if known and known[-1].end is None and not known[-1].is_frozen:
@@ -199,13 +230,13 @@ async def take_over(
             await sessions.replace(known, frozen)
             known = frozen
         ended = [await reader.read(session) for session in known]
-        keep_unsealed(reader.fold.recovery)
-        reader.fold.recovery.sessions = {
+        keep_unsealed(fold.recovery)
+        fold.recovery.sessions = {
             session.number: session.end for session in ended if session.end is not None
         }
-        if reader.fold.sections:
-            reader.fold.recovery.journal_id = journal_id
-        check(reader.fold.recovery)
+        if fold.sections:
+            fold.recovery.journal_id = journal_id
+        check(fold.recovery)
         number = known[-1].number + 1 if known else 1
         new = JournalSession(
             number=number,
@@ -221,26 +252,31 @@ async def take_over(
             "stop one of them, and start the other one again"
         ) from error
     return ObjectRecovery(
-        recovery=reader.fold.recovery,
-        sections=reader.fold.sections,
+        recovery=fold.recovery,
+        sections=fold.sections,
         sessions=new_sessions,
     )
 
 
-class _Reader:
-    """Reads the objects of sessions, and ends the last one with a fence."""
+class GroupReader:
+    """
+    Reads the objects of sessions, and ends the last one with a fence.
+
+    *root* is the prefix of the names of the next session's objects; None if there is no
+    list of sessions.
+    """
 
     def __init__(
         self,
+        consumer: GroupConsumer,
         objects: Objects,
-        journal_id: bytes,
+        *,
         session_id: bytes,
-        root: str,
+        root: str | None,
         retries: RetryPolicy,
     ) -> None:
-        self.fold = GroupFold(journal_id)
+        self._consumer = consumer
         self._objects = objects
-        self._journal_id = journal_id
         self._session_id = session_id
         self._root = root
         self._retries = retries
@@ -249,16 +285,38 @@ class _Reader:
         """Read what *session* has written; return it with its end."""
         if session.end is None:
             return replace(session, end=await self._fence(session))
-        for first in range(session.first, session.end, READS_IN_FLIGHT):
-            numbers = range(first, min(first + READS_IN_FLIGHT, session.end))
+        await self._read_to(session, session.end, lambda: False)
+        return session
+
+    async def read_until(
+        self, session: JournalSession, is_done: Callable[[], bool]
+    ) -> None:
+        """
+        Read what *session* has written until *is_done*; it is not fenced.
+
+        Raises: As take_over().
+            CorruptJournal: Also if there is no further group.
+        """
+        await self._read_to(session, None, is_done)
+
+    async def _read_to(
+        self, session: JournalSession, end: int | None, is_done: Callable[[], bool]
+    ) -> None:
+        """Read the groups of *session* before *end*, or until *is_done*."""
+        first = session.first
+        while not is_done() and first != end:
+            last = first + READS_IN_FLIGHT
+            numbers = range(first, last if end is None else min(last, end))
             found = await self._read_all(session, numbers)
             for number, data in zip(numbers, found, strict=True):
-                if data is None or not self.fold.add(session, number, data):
+                if data is None or not self._consumer.add(session, number, data):
                     raise CorruptJournal(
                         f"{session.object_name(number)}: expected a group, "
                         f"{'there is no object' if data is None else 'it is a fence'}"
                     )
-        return session
+                if is_done():
+                    return
+            first = numbers.stop
 
     async def _fence(self, session: JournalSession) -> int:
         """Read *session* up to its end, and fence it there; return the end."""
@@ -276,7 +334,9 @@ class _Reader:
                 found = await self._read_all(session, numbers)
                 ahead = dict(zip(numbers, found, strict=True))
                 data = ahead.pop(number)
-            is_fence = data is not None and not self.fold.add(session, number, data)
+            is_fence = data is not None and not self._consumer.add(
+                session, number, data
+            )
             if is_fence and data is not None:
                 await self._check_successor(session, decode_group_header(data).writer)
             step = fencing.on_read(exists=data is not None, is_fence=is_fence)
@@ -289,6 +349,8 @@ class _Reader:
 
         It was in the list of sessions before it wrote any, so the list is an older one.
         """
+        if self._root is None:
+            return
         prefix = _prefix_of(self._root, session.number + 1, writer)
         if self._objects.supports_listing:
             names = partial(self._objects.names, prefix, count_max=1)
@@ -306,7 +368,7 @@ class _Reader:
         data = encode_group(
             [],
             number=number,
-            journal_id=self._journal_id,
+            journal_id=self._consumer.journal_id,
             writer=self._session_id,
             kind=GroupKind.FENCE,
         )

@@ -38,8 +38,10 @@ from pydanube.wire.files.journal_format import (
     ENTRY_HEADER_BYTES,
     FILE_HEADER_BYTES,
     Batch,
+    Entry,
     FileHeader,
     SnapshotEnd,
+    TopicAdopted,
     TopicDeleted,
     decode_entry,
     decode_file_header,
@@ -120,6 +122,21 @@ class Recovery:
     """A file with an incomplete head, to be removed."""
     sessions: dict[int, int] = field(default_factory=dict)
     """The end of each session by its number, if it is an object journal."""
+
+    def apply(self, entry: Entry) -> bool:
+        """
+        Apply one entry to the state, and keep its batch; return False if it is ignored.
+
+        Raises:
+            CorruptJournal: A batch does not continue its topic.
+        """
+        if not self.state.apply(entry):
+            return False
+        if type(entry) is Batch:
+            self.frames.setdefault(entry.topic_id, []).append(entry.frame)
+        elif type(entry) is TopicDeleted or type(entry) is TopicAdopted:
+            self.frames.pop(entry.topic_id, None)
+        return True
 
     def reaches(self, position: JournalPosition) -> bool:
         """
@@ -226,7 +243,7 @@ def _salvage_entries(recovery: Recovery, view: memoryview, seed: int) -> int:
             topic = state.topics.get(entry.topic_id)
             if topic is not None:
                 topic.end_offset = Offset(entry.frame.base)
-        elif type(entry) is TopicDeleted:
+        elif type(entry) is TopicDeleted or type(entry) is TopicAdopted:
             frames.pop(entry.topic_id, None)
         state.apply(entry)
     return end
@@ -322,7 +339,7 @@ def _read_entries(
     is_last: bool,
 ) -> None:
     at, end = file.byte_count, len(view)
-    apply, frames, ends = recovery.state.apply, recovery.frames, file.ends
+    apply, ends = recovery.apply, file.ends
     while at < end:
         try:
             decoded = decode_entry(view, at, seed)
@@ -335,15 +352,12 @@ def _read_entries(
             break
         # A crash cannot be the reason for a complete entry that does not fit.
         try:
-            apply(decoded.entry)
+            counts = apply(decoded.entry)
         except CorruptJournal as error:
             raise _at(file.name, at, error) from error
         entry = decoded.entry
-        if type(entry) is Batch:
-            frames.setdefault(entry.topic_id, []).append(entry.frame)
+        if counts and type(entry) is Batch:
             ends[entry.topic_id] = Offset(entry.frame.end)
-        elif type(entry) is TopicDeleted:
-            frames.pop(entry.topic_id, None)
         at = decoded.end
     file.byte_count = at
 

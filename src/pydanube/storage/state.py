@@ -25,14 +25,29 @@ from pydanube.wire.files.journal_format import (
     ProducerOpened,
     ProducerSaved,
     Run,
+    ShardForgotten,
+    ShardLeft,
     SnapshotEnd,
     SubscriptionDeleted,
+    TopicAdopted,
     TopicDeleted,
     TopicOpened,
     TopicSealed,
 )
 
 _FIRST = Sequence(0)
+TopicEntry = (
+    TopicOpened
+    | Batch
+    | CursorSaved
+    | ProducerOpened
+    | ProducerSaved
+    | TopicSealed
+    | TopicDeleted
+    | SubscriptionDeleted
+    | ProducerDeleted
+)
+"""Entries that change one topic."""
 
 
 @dataclass(slots=True)
@@ -70,6 +85,10 @@ class TopicState:
     """The offset up to which the topic is sealed, as far as the journal knows."""
     cursors: dict[str, CursorState] = field(default_factory=dict)
     producers: dict[str, ProducerState] = field(default_factory=dict)
+    shard: int | None = None
+    """Its shard, if the broker is in a cluster."""
+    has_left: bool = False
+    """Whether the shard has left; then further entries of the topic are ignored."""
 
 
 @dataclass(slots=True)
@@ -79,39 +98,54 @@ class JournalState:
     topics: dict[TopicId, TopicState] = field(default_factory=dict)
     metadata_revision: int = 0
     """The highest revision that the metadata store is known to have had."""
+    left_shards: dict[int, Epoch] = field(default_factory=dict)
+    """The shards that have left, and the last epoch of their entries."""
 
-    def apply(self, entry: Entry) -> None:
+    def apply(self, entry: Entry) -> bool:
         """
-        Apply one entry.
+        Apply one entry; return False if it is ignored.
 
         Entries of unknown topics are ignored: they were appended while the topic was
-        being deleted.
+        being deleted.  So are those of a shard that has left.
 
         Raises:
             CorruptJournal: A batch does not continue its topic.
         """
         if type(entry) is Batch:
             # Checked first, because nearly all entries are batches.
-            self._apply_batch(entry)
-            return
+            return self._apply_batch(entry)
         match entry:
-            case TopicOpened():
-                self._apply_opened(entry)
-            case TopicDeleted(topic_id):
-                self.topics.pop(topic_id, None)
+            case TopicAdopted():
+                return self._apply_adopted(entry)
             case MetadataRevision(revision):
                 self.metadata_revision = max(self.metadata_revision, revision)
+            case ShardLeft(shard, epoch):
+                self.left_shards[shard] = max(epoch, self.left_shards.get(shard, epoch))
+                for topic in self.topics_of(shard, epoch).values():
+                    topic.has_left = True
+            case ShardForgotten(shard, epoch):
+                for topic_id in self.topics_of(shard, epoch):
+                    del self.topics[topic_id]
+                if self.left_shards.get(shard, epoch + 1) <= epoch:
+                    del self.left_shards[shard]
             case SnapshotEnd():
                 pass
             case _:
-                topic = self.topics.get(entry.topic_id)
-                if topic is not None:
-                    _apply_to_topic(topic, entry)
+                return self._apply_to_topic(entry)
+        return True
 
-    def _apply_batch(self, entry: Batch) -> None:
+    def topics_of(self, shard: int, epoch: int) -> dict[TopicId, TopicState]:
+        """Return the topics of a shard with *epoch* or an earlier one."""
+        return {
+            topic_id: topic
+            for topic_id, topic in self.topics.items()
+            if topic.shard == shard and topic.epoch <= epoch
+        }
+
+    def _apply_batch(self, entry: Batch) -> bool:
         topic = self.topics.get(entry.topic_id)
-        if topic is None:
-            return
+        if topic is None or topic.has_left:
+            return False
         header = entry.frame.header
         if header.base_offset != topic.end_offset:
             raise CorruptJournal(
@@ -133,9 +167,23 @@ class JournalState:
                 producer.runs.clear()
             producer.epoch = Epoch(max(producer.epoch, header.producer_epoch))
             producer.record(header.base_sequence, header.base_offset, header.count)
+        return True
 
-    def _apply_opened(self, entry: TopicOpened) -> None:
-        before = self.topics.get(entry.topic_id)
+    def _apply_to_topic(self, entry: TopicEntry) -> bool:
+        topic = self.topics.get(entry.topic_id)
+        if topic is not None and topic.has_left:
+            return False
+        if isinstance(entry, TopicOpened):
+            self._apply_opened(entry, topic)
+        elif topic is None:
+            return False
+        elif isinstance(entry, TopicDeleted):
+            del self.topics[entry.topic_id]
+        else:
+            _change_topic(topic, entry)
+        return True
+
+    def _apply_opened(self, entry: TopicOpened, before: TopicState | None) -> None:
         self.topics[entry.topic_id] = TopicState(
             entry.name,
             entry.epoch,
@@ -143,7 +191,20 @@ class JournalState:
             entry.sealed_offset,
             {} if before is None else before.cursors,
             {} if before is None else before.producers,
+            None if before is None else before.shard,
         )
+
+    def _apply_adopted(self, entry: TopicAdopted) -> bool:
+        if self.left_shards.get(entry.shard, -1) >= entry.epoch:
+            return False
+        self.topics[entry.topic_id] = TopicState(
+            entry.name,
+            entry.epoch,
+            entry.end_offset,
+            entry.sealed_offset,
+            shard=entry.shard,
+        )
+        return True
 
     def positions(self) -> dict[TopicId, tuple[object, ...]]:
         """
@@ -156,6 +217,8 @@ class JournalState:
             topic_id: (
                 topic.end_offset,
                 topic.sealed_offset,
+                topic.shard,
+                topic.has_left,
                 topic.cursors,
                 {each.name: each.next_sequence for each in topic.producers.values()},
             )
@@ -167,13 +230,7 @@ class JournalState:
         if self.metadata_revision:
             yield MetadataRevision(self.metadata_revision)
         for topic_id, topic in self.topics.items():
-            yield TopicOpened(
-                topic_id=topic_id,
-                name=topic.name,
-                epoch=topic.epoch,
-                end_offset=topic.end_offset,
-                sealed_offset=topic.sealed_offset,
-            )
+            yield _beginning_of(topic_id, topic)
             for subscription, cursor in topic.cursors.items():
                 yield CursorSaved(topic_id, subscription, cursor)
             for producer in topic.producers.values():
@@ -185,9 +242,31 @@ class JournalState:
                     next_sequence=producer.next_sequence,
                     runs=tuple(producer.runs),
                 )
+        for shard, epoch in self.left_shards.items():
+            yield ShardLeft(shard, epoch)
 
 
-def _apply_to_topic(topic: TopicState, entry: Entry) -> None:
+def _beginning_of(topic_id: TopicId, topic: TopicState) -> TopicOpened | TopicAdopted:
+    """Return the entry that begins a topic which is as *topic*."""
+    if topic.shard is None:
+        return TopicOpened(
+            topic_id=topic_id,
+            name=topic.name,
+            epoch=topic.epoch,
+            end_offset=topic.end_offset,
+            sealed_offset=topic.sealed_offset,
+        )
+    return TopicAdopted(
+        topic_id=topic_id,
+        shard=topic.shard,
+        name=topic.name,
+        epoch=topic.epoch,
+        end_offset=topic.end_offset,
+        sealed_offset=topic.sealed_offset,
+    )
+
+
+def _change_topic(topic: TopicState, entry: TopicEntry) -> None:
     match entry:
         case CursorSaved():
             topic.cursors[entry.subscription] = entry.cursor

@@ -76,6 +76,9 @@ class EntryKind(IntEnum):
     SNAPSHOT_END = 10
     CURSOR_MAPS = 11
     METADATA_REVISION = 12
+    TOPIC_ADOPTED = 13
+    SHARD_LEFT = 14
+    SHARD_FORGOTTEN = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,22 @@ class TopicOpened:
     """The broker opened the topic, whose log is as described."""
 
     topic_id: TopicId
+    name: str
+    epoch: Epoch
+    end_offset: Offset
+    sealed_offset: Offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicAdopted:
+    """
+    A topic of a shard begins here, with *epoch*.
+
+    It replaces all that the journal has of the topic, also its cursors and producers.
+    """
+
+    topic_id: TopicId
+    shard: int
     name: str
     epoch: Epoch
     end_offset: Offset
@@ -176,6 +195,22 @@ class MetadataRevision:
 
 
 @dataclass(frozen=True, slots=True)
+class ShardLeft:
+    """The entries of a shard with *epoch* end here; another session continues them."""
+
+    shard: int
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class ShardForgotten:
+    """Nobody needs the entries of a shard with *epoch* or an earlier one."""
+
+    shard: int
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotEnd:
     """The end of the snapshot at the head of a file, with its number of entries."""
 
@@ -184,6 +219,7 @@ class SnapshotEnd:
 
 Entry = (
     TopicOpened
+    | TopicAdopted
     | Batch
     | CursorSaved
     | ProducerOpened
@@ -193,6 +229,8 @@ Entry = (
     | SubscriptionDeleted
     | ProducerDeleted
     | MetadataRevision
+    | ShardLeft
+    | ShardForgotten
     | SnapshotEnd
 )
 
@@ -370,6 +408,7 @@ _PAIR = struct.Struct("<QQ")
 _BIT_MAP = struct.Struct("<QI")
 _PRODUCER = struct.Struct("<QQIQI")
 _RUN = struct.Struct("<QQQ")
+_SHARD = struct.Struct("<II")
 
 
 def _decode_batch(body: memoryview) -> Batch:
@@ -469,6 +508,12 @@ _LAYOUTS: dict[type[Any], _Layout] = {
         ("topic_id", "epoch", "end_offset", "sealed_offset"),
         "name",
     ),
+    TopicAdopted: _Layout(
+        EntryKind.TOPIC_ADOPTED,
+        struct.Struct("<QIIQQ"),
+        ("topic_id", "shard", "epoch", "end_offset", "sealed_offset"),
+        "name",
+    ),
     ProducerOpened: _Layout(
         EntryKind.PRODUCER_OPENED,
         struct.Struct("<QQI"),
@@ -484,6 +529,10 @@ _LAYOUTS: dict[type[Any], _Layout] = {
     ),
     ProducerDeleted: _Layout(EntryKind.PRODUCER_DELETED, _U64, ("topic_id",), "name"),
     MetadataRevision: _Layout(EntryKind.METADATA_REVISION, _U64, ("revision",), None),
+    ShardLeft: _Layout(EntryKind.SHARD_LEFT, _SHARD, ("shard", "epoch"), None),
+    ShardForgotten: _Layout(
+        EntryKind.SHARD_FORGOTTEN, _SHARD, ("shard", "epoch"), None
+    ),
     SnapshotEnd: _Layout(EntryKind.SNAPSHOT_END, _U64, ("count",), None),
 }
 _LAID_OUT = {layout.kind: (type_, layout) for type_, layout in _LAYOUTS.items()}

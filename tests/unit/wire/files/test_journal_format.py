@@ -18,8 +18,11 @@ from pydanube.wire.files.journal_format import (
     ProducerDeleted,
     ProducerOpened,
     ProducerSaved,
+    ShardForgotten,
+    ShardLeft,
     SnapshotEnd,
     SubscriptionDeleted,
+    TopicAdopted,
     TopicDeleted,
     TopicOpened,
     TopicSealed,
@@ -51,6 +54,11 @@ SMALL = [
         runs=((0, 0, 50), (50, 70, 40)),
     ),
     ProducerOpened(topic_id=1, name="web-1", producer_id=3, epoch=2),
+    TopicAdopted(
+        topic_id=1, shard=255, name="t", epoch=7, end_offset=2**40, sealed_offset=5
+    ),
+    ShardLeft(255, 7),
+    ShardForgotten(255, 7),
     TopicSealed(1, 90),
     TopicDeleted(1),
     SubscriptionDeleted(1, "billing"),
