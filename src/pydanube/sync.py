@@ -240,6 +240,8 @@ class Consumer(Facade):
 
     ack_cumulative = blocking(AsyncConsumer.ack_cumulative)
     nack = blocking(AsyncConsumer.nack)
+    extend = blocking(AsyncConsumer.extend)
+    release = blocking(AsyncConsumer.release)
     flush = blocking(AsyncConsumer.flush)
 
     def __iter__(self) -> Iterator[Message]:
@@ -300,6 +302,10 @@ class Consumer(Facade):
     ) -> None:
         """Reject *messages*, as ``nack`` does; for ``Message.nack``."""
         self.nack(messages, delay_s=delay_s, reason=reason)
+
+    def extend_nowait(self, messages: AckTarget, ack_timeout_s: float | None) -> None:
+        """Extend the ack timeout of *messages*; for ``Message.extend``."""
+        self.extend(messages, ack_timeout_s)
 
     def seek(self, to: PositionLike) -> None:
         """Move the subscription to *to*; see ``pydanube.Consumer.seek``."""

@@ -215,10 +215,9 @@ async def flood(port: int, kind: Kind, stop: asyncio.Event) -> None:
         match kind:
             case Kind.CREDIT:
                 return peer.machine.send(kind, pb.Credit(messages=1), 2) * FRAMES
-            case Kind.ACK:
-                return peer.machine.send(kind, pb.Ack(ranges=many), 2) * 4
-            case Kind.NACK:
-                return peer.machine.send(kind, pb.Nack(ranges=many), 2) * 4
+            case Kind.ACK | Kind.NACK | Kind.EXTEND | Kind.RELEASE:
+                assert kind.body is not None
+                return peer.machine.send(kind, kind.body(ranges=many), 2) * 4
             case Kind.SEEK:
                 return peer.requests(kind, pb.Seek(offset=0), 2)
             case Kind.OPEN_PRODUCER:
@@ -275,7 +274,15 @@ async def measure(url: str) -> None:
         for _ in range(20):
             await producer.send_batch([b"m" * 100] * 1000)
     kinds = [None, Kind.PING, Kind.LOOKUP, Kind.LIST_TOPICS, Kind.DESCRIBE_TOPIC]
-    kinds += [Kind.FETCH, Kind.CREDIT, Kind.ACK, Kind.NACK, Kind.SEEK]
+    kinds += [
+        Kind.FETCH,
+        Kind.CREDIT,
+        Kind.ACK,
+        Kind.NACK,
+        Kind.EXTEND,
+        Kind.RELEASE,
+        Kind.SEEK,
+    ]
     kinds += [Kind.OPEN_PRODUCER, None]
     for kind in kinds:
         stop = asyncio.Event()

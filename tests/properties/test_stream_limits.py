@@ -247,6 +247,8 @@ CHANNEL_FRAMES = {
     Kind.CREDIT: (pb.Credit(messages=1), 2),
     Kind.ACK: (pb.Ack(through=1), 2),
     Kind.NACK: (pb.Nack(), 2),
+    Kind.EXTEND: (pb.Extend(), 2),
+    Kind.RELEASE: (pb.Release(), 2),
 }
 REQUESTS = {
     Kind.PING: (pb.Ping(), 0),
@@ -291,6 +293,7 @@ def frames_of(kind, peer, count):
         Kind.CREDIT,
         Kind.ACK,
         Kind.NACK,
+        Kind.EXTEND,
         Kind.SEEK,
         Kind.PUBLISH,
         Kind.OPEN_PRODUCER,

@@ -67,6 +67,8 @@ class RandomHistory:
             self.batch: 20,
             self.ack: 20,
             self.nack: 10,
+            self.extend: 6,
+            self.release: 3,
             self.time: 12,
             self.join: 4,
             self.leave: 2,
@@ -139,6 +141,21 @@ class RandomHistory:
             self.rng.choice([0.0, 0.0, 1.5, 1000.0]),
             self.rng.choice(["", "bad"]),
         )
+
+    def release(self):
+        if self.history.machine.consumers:
+            self.history.release(
+                self.rng.choice(list(self.history.machine.consumers)),
+                self.some(self.history.model.in_flight, 2),
+            )
+
+    def extend(self):
+        if self.history.machine.consumers:
+            self.history.extend(
+                self.rng.choice(list(self.history.machine.consumers)),
+                self.some(self.history.model.in_flight, 2),
+                self.rng.choice([None, 1.0, 30.0]),
+            )
 
     def time(self):
         deadline = self.history.machine.next_deadline()

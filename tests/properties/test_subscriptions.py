@@ -130,6 +130,24 @@ class Events(RuleBasedStateMachine):
     def nack_in_flight(self, data, delay_s, reason):
         self.history.nack(data.draw(self.in_flight_ranges()), delay_s, reason)
 
+    @precondition(lambda self: self.history.machine.consumers)
+    @rule(
+        data=st.data(),
+        extended=range_lists,
+        ack_timeout_s=st.sampled_from([None, 0.5, 4.0, 30.0]),
+    )
+    def extend(self, data, extended, ack_timeout_s):
+        if self.history.model.in_flight:
+            extended += data.draw(self.in_flight_ranges())
+        self.history.extend(data.draw(self.consumers()), extended, ack_timeout_s)
+
+    @precondition(lambda self: self.history.model.in_flight)
+    @rule(data=st.data())
+    def release(self, data):
+        consumers = sorted(self.history.machine.consumers)
+        released = data.draw(self.in_flight_ranges())
+        self.history.release(data.draw(st.sampled_from(consumers)), released)
+
     @rule(passed_s=st.sampled_from([0.0, 1.0, 2.0, 10.0]))
     def time_passes(self, passed_s):
         self.history.pass_time(passed_s)

@@ -176,6 +176,19 @@ class Scenario:
             reason=given.get("reason", ""),
         )
 
+    def do_release(self, name, *ranges):
+        return self.machine.on_release(self.number(name), parse(*ranges), self.now)
+
+    def do_extend(self, name, *words):
+        """extend NAME RANGE… [timeout=S]"""
+        given = dict(word.split("=") for word in words if "=" in word)
+        return self.machine.on_extend(
+            self.number(name),
+            parse(*(word for word in words if "=" not in word)),
+            self.now,
+            ack_timeout_s=float(given["timeout"]) if given else None,
+        )
+
     def do_parked(self, range_):
         return self.machine.on_parked(*parse(range_)[0], self.now)
 

@@ -13,8 +13,8 @@ fills up, is slow, and after a power loss contains any part of the unsynced data
 (``disk.py``).  The object store and the metadata store: durable, slow, and sometimes
 unavailable (``stores.py``).  The machine: the broker's process is killed, stopped, or
 loses power in the middle of a commit, and is started again (``machine.py``).  Clocks
-are set wrong.  Applications publish, consume, ack, nack, forget, die and restart
-(``applications.py``).
+are set wrong.  Applications publish, consume, ack, nack, extend, forget, die and
+restart (``applications.py``).
 
 Checks, from outside.  The ledger (``ledger.py``) records the actions of the
 applications and the answers that they got.  The wiretap (``wiretap.py``,

@@ -297,6 +297,15 @@ class Subscriber(Application):
             offsets = [message.offset for message in messages]
             self.world.trace.note(self.name, f"receives {offsets}")
         await asyncio.sleep(rng.expovariate(1) * plan.work_s)
+        if messages and plan.extend_share and rng.random() < plan.extend_share:
+            timeout_s = rng.choice((None, 1.0, 4.0))
+            self.world.trace.note(self.name, f"extends {offsets} by {timeout_s}")
+            await consumer.extend(messages, timeout_s)
+            await asyncio.sleep(rng.random() * (timeout_s or 1.0))
+        if messages and plan.release_share and rng.random() < plan.release_share:
+            self.world.trace.note(self.name, f"releases {offsets}")
+            consumer.release_nowait(messages)
+            return
         nacked = [each for each in messages if self._fails(each, plan.nack_share)]
         if nacked:
             self.world.trace.note(self.name, f"nacks {[m.offset for m in nacked]}")

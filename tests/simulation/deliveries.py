@@ -61,6 +61,8 @@ class _InFlight:
     channel: ChannelId
     since: float
     key: bytes
+    keep_until: float = 0.0
+    """The time until which the consumer has asked to keep it."""
 
 
 @dataclass(slots=True)
@@ -132,6 +134,8 @@ class SubscriptionWatch:
         policy = plan.policy or FailurePolicy()
         self.ack_timeout_s = plan.ack_timeout_s or policy.ack_timeout_s or float("inf")
         """The shortest ack timeout that ever applied."""
+        self.may_shorten = "policy" in plan.operations
+        """Whether policies may shorten at any time what a consumer has extended."""
         self.delay_s_max = policy.redelivery_delay_s_max
         self.may_drop = policy.poison is PoisonPolicy.DROP
 
@@ -142,7 +146,8 @@ class SubscriptionWatch:
 
     def is_overdue(self, flight: _InFlight, now: float) -> bool:
         """Return whether the message may have timed out."""
-        return now - flight.since >= self.ack_timeout_s - SENDING_S_MAX
+        deadline = max(flight.since + self.ack_timeout_s, flight.keep_until)
+        return now >= deadline - SENDING_S_MAX
 
     def remove_in_flight(self, offsets: Iterable[int], now: float) -> None:
         """Note that *offsets* are no longer with a consumer."""
@@ -269,6 +274,40 @@ class Watch:
         for offset in delayed:
             watch.session.not_before[offset] = now + min(delay_s, watch.delay_s_max)
 
+    def on_release(self, channel: ChannelId, ranges: Iterable[Range]) -> None:
+        """Handle that a consumer gives messages back."""
+        found = self._find(channel)
+        if found is not None:
+            watch = found[0]
+            in_flight = watch.session.in_flight
+            offsets = {at for base, end in ranges for at in range(base, end)}
+            watch.remove_in_flight(
+                [
+                    at
+                    for at in offsets & in_flight.keys()
+                    if in_flight[at].channel == channel
+                ],
+                self._clock(),
+            )
+
+    def on_extend(
+        self, channel: ChannelId, ranges: Iterable[Range], ack_timeout_s: float
+    ) -> None:
+        """Handle that a consumer asks for more time, for what it surely still has."""
+        found = self._find(channel)
+        if found is None or found[0].may_shorten:
+            return
+        watch, now = found[0], self._clock()
+        timeout_s = ack_timeout_s or watch.ack_timeout_s
+        for at in {at for base, end in ranges for at in range(base, end)}:
+            flight = watch.session.in_flight.get(at)
+            if (
+                flight is not None
+                and flight.channel == channel
+                and not watch.is_overdue(flight, now)
+            ):
+                flight.keep_until = max(flight.keep_until, now + timeout_s)
+
     def on_closed(self, channel: ChannelId) -> None:
         """Handle that a consumer has left or was closed."""
         found = self._find(channel)
@@ -331,6 +370,9 @@ class Watch:
         """Handle the request of a new failure policy."""
         if policy.ack_timeout_s is not None:
             watch.ack_timeout_s = min(watch.ack_timeout_s, policy.ack_timeout_s)
+            latest = self._clock() + policy.ack_timeout_s
+            for flight in watch.session.in_flight.values():
+                flight.keep_until = min(flight.keep_until, latest)
         watch.delay_s_max = min(watch.delay_s_max, policy.redelivery_delay_s_max)
         watch.may_drop |= policy.poison is PoisonPolicy.DROP
         # Messages that the old policy delayed may be delivered at once.

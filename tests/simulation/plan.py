@@ -82,6 +82,10 @@ class ConsumerPlan:
     flush_share: float
     is_cumulative: bool
     nack_delay_s: float
+    extend_share: float = 0.0
+    """The fraction of receives after which it extends the ack timeout."""
+    release_share: float = 0.0
+    """The fraction of receives after which it releases the messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +213,7 @@ def plan_run(seed: int, *, scale: float = 1.0) -> Plan:
     rng = Random(f"plan {seed}")
     # Its own random numbers do not change the rest of the plan.
     retention_rng = Random(f"retention {seed}")
+    extending_rng = Random(f"extending {seed}")
     topics = tuple(_topic(rng, index) for index in range(rng.choice((1, 1, 2))))
     topics = tuple(_with_retention(retention_rng, topic) for topic in topics)
     return Plan(
@@ -220,7 +225,7 @@ def plan_run(seed: int, *, scale: float = 1.0) -> Plan:
             for index in range(rng.randint(1, 3))
         ),
         subscriptions=tuple(
-            _subscription(rng, topic, index)
+            _with_extending(extending_rng, _subscription(rng, topic, index))
             for topic in topics
             for index in range(rng.choice((1, 1, 2, 3)))
         ),
@@ -318,6 +323,18 @@ def _subscription(rng: Random, topic: TopicPlan, index: int) -> SubscriptionPlan
         operation_pause_s=rng.choice((0.3, 2.0)),
         is_replayed=topic.is_simple and rng.random() < 0.2,
     )
+
+
+def _with_extending(rng: Random, plan: SubscriptionPlan) -> SubscriptionPlan:
+    consumers = [
+        replace(
+            each,
+            extend_share=rng.choice((0.0, 0.0, 0.2)),
+            release_share=rng.choice((0.0, 0.0, 0.1)),
+        )
+        for each in plan.consumers
+    ]
+    return replace(plan, consumers=tuple(consumers))
 
 
 def _policy(rng: Random, dead_letter_topic: str) -> FailurePolicy | None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pydanube.wire.batches import BatchFrame
     from pydanube.wire.native.frames import RawFrame
-    from simulation.deliveries import SubscriptionWatch, Watch
+    from simulation.deliveries import ChannelId, SubscriptionWatch, Watch
     from simulation.network import Link
 
 _SILENT = (Kind.HELLO, Kind.WELCOME, Kind.PING, Kind.PONG)
@@ -90,8 +90,8 @@ class LinkTap:
                 handlers[frame.correlation] = lambda *_: watch.on_closed(channel)
             case Kind.CREDIT:
                 watch.on_credit(channel, m.messages)
-            case Kind.NACK:
-                watch.on_nack(channel, _ranges(m), m.delay_s)
+            case Kind.NACK | Kind.RELEASE | Kind.EXTEND:
+                self._on_unprocessed(frame.kind, channel, m)
             case Kind.ACK:
                 of = watch.watch_of(channel)
                 offsets = watch.on_acks(channel, _ranges(m), m.through)
@@ -109,6 +109,14 @@ class LinkTap:
                 found = watch.subscriptions.get((m.topic, m.subscription))
                 if found is not None:
                     self._on_administration(frame, m, found)
+
+    def _on_unprocessed(self, kind: Kind, channel: ChannelId, m: Any) -> None:
+        if kind is Kind.NACK:
+            self._watch.on_nack(channel, _ranges(m), m.delay_s)
+        elif kind is Kind.EXTEND:
+            self._watch.on_extend(channel, _ranges(m), m.ack_timeout_s)
+        else:
+            self._watch.on_release(channel, _ranges(m))
 
     def _on_administration(
         self, frame: RawFrame, m: Any, of: SubscriptionWatch

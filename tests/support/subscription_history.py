@@ -141,6 +141,20 @@ class History:
         self.model.on_nack(ranges, self.now, delay_s, reason)
         self.check(effects)
 
+    def release(self, consumer: int, ranges: list[Range]) -> None:
+        effects = self.machine.on_release(consumer, ranges, self.now)
+        self.model.on_release(consumer, ranges, self.now)
+        self.check(effects)
+
+    def extend(
+        self, consumer: int, ranges: list[Range], ack_timeout_s: float | None
+    ) -> None:
+        effects = self.machine.on_extend(
+            consumer, ranges, self.now, ack_timeout_s=ack_timeout_s
+        )
+        self.model.on_extend(consumer, ranges, self.now, ack_timeout_s)
+        self.check(effects)
+
     def pass_time(self, passed_s: float) -> None:
         self.now += passed_s
         effects = self.machine.on_time(self.now)

@@ -155,6 +155,26 @@ class SubscriptionModel:
         for offset in offsets & set(self.in_flight):
             self._fail(offset, now, delay_s, reason or "not processed")
 
+    def on_release(self, consumer: int, ranges: list[Range], now: float) -> None:
+        offsets = {o for base, end in ranges for o in range(base, end)}
+        for offset in offsets & set(self.in_flight):
+            if self.in_flight[offset][0] == consumer:
+                self._return(offset, now)
+
+    def on_extend(
+        self,
+        consumer: int,
+        ranges: list[Range],
+        now: float,
+        ack_timeout_s: float | None,
+    ) -> None:
+        timeout_s = ack_timeout_s or self.policy.ack_timeout_s
+        offsets = {o for base, end in ranges for o in range(base, end)}
+        for offset in offsets & set(self.in_flight):
+            holder, deadline = self.in_flight[offset]
+            if holder == consumer and None not in (deadline, timeout_s):
+                self.in_flight[offset] = consumer, max(deadline, now + timeout_s)
+
     def on_time(self, now: float) -> None:
         self._expire(now)
         due = [o for o, time in self.waiting.items() if time <= now]

@@ -342,6 +342,7 @@ INTERNAL = {
         "wait_for_capacity",
     ),
     *("ack_nowait", "ack_range", "ack_ranges", "nack_ranges"),
+    *("extend_nowait", "extend_ranges", "release_nowait", "release_ranges"),
     *("batch_nowait", "next_nowait", "acknowledgeable_ranges", "check_origin"),
     *("return_credit", "return_credit_before_wait", "on_changed"),
 }

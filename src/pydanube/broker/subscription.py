@@ -179,6 +179,31 @@ class Subscription:
         self.counts.add(nacked=self._count_returned(before, effects))
         self._carry_out(effects)
 
+    def extend(
+        self,
+        consumer: Consumer,
+        ranges: Sequence[Range],
+        ack_timeout_s: float | None = None,
+    ) -> None:
+        """
+        Give *consumer* more time to acknowledge messages, as far as it has them.
+
+        It has *ack_timeout_s* from now; None: the ack timeout of a delivery.
+        """
+        if self._consumers.get(consumer.key) is consumer:
+            self._carry_out(
+                self._machine.on_extend(
+                    consumer.key, ranges, self._clock(), ack_timeout_s=ack_timeout_s
+                )
+            )
+
+    def release_messages(self, consumer: Consumer, ranges: Sequence[Range]) -> None:
+        """Deliver messages again that *consumer* has and has not processed."""
+        if self._consumers.get(consumer.key) is consumer:
+            self._carry_out(
+                self._machine.on_release(consumer.key, ranges, self._clock())
+            )
+
     def set_ack_timeout(self, ack_timeout_s: float) -> None:
         """
         Set the time within which messages must be acknowledged after delivery.

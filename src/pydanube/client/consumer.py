@@ -10,25 +10,23 @@ drops the messages that it has not handed out, because the broker delivers them 
 from __future__ import annotations
 
 import asyncio
-from abc import abstractmethod
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
+from pydanube.client.acknowledger import Acknowledger
 from pydanube.client.acks import Acks
-from pydanube.client.channel import KeptChannel, Openable
+from pydanube.client.channel import KeptChannel
 from pydanube.client.connection import BrokerConnection, retrieve
 from pydanube.client.credit import Credit
 from pydanube.client.messages import (
     Message,
     MessageBatch,
-    MessageId,
     ReceivedBatch,
     Source,
 )
-from pydanube.client.offsets import AckTarget, check_origin, parts_of
+from pydanube.client.offsets import AckTarget, check_origin
 from pydanube.client.options import ConsumerOptions
 from pydanube.client.requester import Backoff, Requester
 from pydanube.model.arguments import check
@@ -42,7 +40,7 @@ from pydanube.model.errors import (
 )
 from pydanube.model.positions import PositionLike, to_position
 from pydanube.model.ranges import Range
-from pydanube.wire.native.connection import ReceivedFrame
+from pydanube.wire.native.connection import WORKER_REVISION, ReceivedFrame
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import (
     divided_to_wire,
@@ -69,108 +67,6 @@ _UNCONFIRMED = (
     "the broker did not confirm the last acknowledgements, so it may deliver these "
     "messages again"
 )
-
-
-class Acknowledger(Openable):
-    """A consumer of a topic or of its partitions, which acknowledges messages."""
-
-    def __aiter__(self) -> Self:
-        return self
-
-    @abstractmethod
-    def _consumer_of(self, topic: str) -> Consumer | None:
-        """
-        Return the consumer that may have received messages of *topic*.
-
-        None: the topic was deleted, and there is nothing to acknowledge.
-        """
-
-    async def ack(self, messages: AckTarget) -> None:
-        """
-        Acknowledge messages.
-
-        Durability: This does not wait: the acknowledgement is sent within
-            milliseconds, and is on the broker's disk soon after.  After a crash
-            before that, the messages are delivered again.  ``flush`` waits until it
-            is on disk.
-
-        Raises:
-            InvalidRequest: Another subscription delivered a message, or this
-                consumer received it before a seek.  No message is acknowledged.
-            BrokerError: The consumer is closed or has failed, as for ``receive``.
-        """
-        self.ack_nowait(messages)
-
-    def ack_nowait(self, messages: AckTarget) -> None:
-        """Acknowledge messages, as ``ack`` does."""
-        if type(messages) is Message:
-            batch, index = messages.location
-            consumer = self._consumer_of(batch.topic)
-            if consumer is not None:
-                consumer.check_origin(batch.topic, batch)
-                offset = batch.offsets[index]
-                consumer.ack_range(offset, offset + 1)
-            return
-        for consumer, ranges in self._acknowledgeable(messages):
-            consumer.ack_ranges(ranges)
-
-    async def ack_cumulative(self, message: Message | MessageId) -> None:
-        """Acknowledge this message and all before it in its partition; see ``ack``."""
-        for consumer, _ in self._acknowledgeable(message):
-            consumer.ack_range(0, message.offset + 1)
-
-    async def nack(
-        self, messages: AckTarget, *, delay_s: float = 0.0, reason: str = ""
-    ) -> None:
-        """
-        Report that messages were not processed: the broker delivers them again.
-
-        Args:
-            messages: The messages that failed; each has one failure more.
-            delay_s: The shortest delay before redelivery; the failure policy may
-                require a longer one.
-            reason: A text for people; it is stored with a dead letter.
-
-        Raises: As ``ack``.
-        """
-        self.nack_nowait(messages, delay_s=delay_s, reason=reason)
-
-    def nack_nowait(
-        self, messages: AckTarget, *, delay_s: float = 0.0, reason: str = ""
-    ) -> None:
-        """Reject messages, as ``nack`` does."""
-        for consumer, ranges in self._acknowledgeable(messages):
-            consumer.nack_ranges(ranges, delay_s, reason)
-
-    def acknowledgeable_ranges(self, messages: AckTarget) -> dict[str, list[Range]]:
-        """
-        Return the offsets of *messages*, if this consumer may acknowledge them.
-
-        Raises: As ``ack``.
-        """
-        found: defaultdict[str, list[Range]] = defaultdict(list)
-        for topic, batch, ranges in parts_of(messages):
-            consumer = self._consumer_of(topic)
-            if consumer is not None:
-                consumer.check_origin(topic, batch)
-                found[topic] += ranges
-        return found
-
-    def _acknowledgeable(
-        self, messages: AckTarget
-    ) -> list[tuple[Consumer, list[Range]]]:
-        """Return the offsets of *messages*, by the consumer that received them."""
-        return [
-            (consumer, ranges)
-            for topic, ranges in self.acknowledgeable_ranges(messages).items()
-            if (consumer := self._consumer_of(topic)) is not None
-        ]
-
-    async def aclose_failed(self) -> None:
-        # Do not wait for a broker that is gone.
-        with suppress(BrokerError):
-            if self.is_connected:
-                await self.aclose()
 
 
 class Consumer(KeptChannel, Acknowledger):
@@ -341,16 +237,40 @@ class Consumer(KeptChannel, Acknowledger):
         check(Acknowledger.nack, {"delay_s": delay_s, "reason": reason})
         if not 0 <= delay_s < float("inf"):
             raise InvalidRequest(f"delay_s is {delay_s}: it must be finite, at least 0")
-        if self._connection is None:
+        reason = reason[:REASON_CHARACTERS_MAX]
+        self._send_ranges(ranges, partial(pb.Nack, delay_s=delay_s, reason=reason))
+
+    def extend_ranges(
+        self, ranges: Iterable[Range], ack_timeout_s: float | None
+    ) -> None:
+        """Extend the ack timeout of messages, if the consumer is connected."""
+        self._check_worker_revision("extend ack timeouts")
+        extend = partial(pb.Extend, ack_timeout_s=ack_timeout_s or 0)
+        self._send_ranges(ranges, extend)
+
+    def release_ranges(self, ranges: Iterable[Range]) -> None:
+        """Release messages, if the consumer is connected."""
+        self._check_worker_revision("release messages")
+        self._send_ranges(ranges, pb.Release)
+
+    def _send_ranges(self, ranges: Iterable[Range], kind: Callable[..., Any]) -> None:
+        if self._connection is None or self._is_closing:
             return
         if self._ack_timer is not None:
-            # A message that was acknowledged before the nack stays acknowledged.
+            # A message that was acknowledged before stays acknowledged.
             self._send_acks()
         for some in divided_to_wire(ranges):
-            nack = pb.Nack(
-                ranges=some, delay_s=delay_s, reason=reason[:REASON_CHARACTERS_MAX]
+            self._connection.send(kind(ranges=some), self._channel)
+
+    def _check_worker_revision(self, to: str) -> None:
+        if self._connection is None:
+            return
+        revision = self._connection.welcome.revision
+        if revision < WORKER_REVISION:
+            raise InvalidRequest(
+                f"the broker is too old to {to}: it knows revision {revision} of the "
+                f"protocol, and this needs {WORKER_REVISION}; update the broker"
             )
-            self._connection.send(nack, self._channel)
 
     def check_origin(self, topic: str, batch: ReceivedBatch | None) -> None:
         """Raise unless this consumer received the messages of *topic* in *batch*."""

@@ -39,6 +39,10 @@ class MessageAcknowledger(Protocol):
         self, messages: Message, *, delay_s: float, reason: str
     ) -> None: ...
 
+    def extend_nowait(
+        self, messages: Message | MessageBatch, ack_timeout_s: float | None
+    ) -> None: ...
+
 
 class Source:
     """
@@ -298,6 +302,20 @@ class ReceivedBatch:
         whole = pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
         return whole.slice(base, end - base)
 
+    def consumer_of(self, index: int) -> MessageAcknowledger:
+        """
+        Return the consumer that received the message with this index.
+
+        Raises:
+            InvalidRequest: It was read without a subscription.
+        """
+        if self.source is None:
+            raise InvalidRequest(
+                f"{self._named(index)} was read without a subscription, so it cannot "
+                "be acknowledged or rejected: receive it with a consumer"
+            )
+        return self.source.consumer
+
     def _named(self, index: int) -> str:
         return f"message {self.offsets[index]} of {self.topic}"
 
@@ -354,6 +372,19 @@ class Message:
         Raises: As ``ack``, and the result is as for it.
         """
         self._consumer().nack_nowait(self, delay_s=delay_s, reason=reason)
+        return _DONE
+
+    def extend(self, ack_timeout_s: float | None = None) -> Awaitable[None]:
+        """
+        Report that the message is still being processed; see ``Consumer.extend``.
+
+        Args:
+            ack_timeout_s: The time to acknowledge it from now on; None: the ack
+                timeout of the subscription.
+
+        Raises: As ``Consumer.extend``, and the result is as for ``ack``.
+        """
+        self._consumer().extend_nowait(self, ack_timeout_s)
         return _DONE
 
     @property
@@ -459,14 +490,7 @@ class Message:
         return self._batch.frame.header.schema_version
 
     def _consumer(self) -> MessageAcknowledger:
-        source = self._batch.source
-        if source is None:
-            raise InvalidRequest(
-                f"message {self.offset} of {self.topic} was read without a "
-                "subscription, so it cannot be acknowledged or rejected: receive it "
-                "with a consumer"
-            )
-        return source.consumer
+        return self._batch.consumer_of(self._index)
 
     def _time(self, times: list[int | None] | None) -> datetime | None:
         time = None if times is None else times[self._index]
@@ -547,6 +571,13 @@ class MessageBatch(Sequence[Message]):
                 for batch, base, end in runs:
                     values += map(batch.value_alone, range(base, end))
         return values
+
+    def extend(self, ack_timeout_s: float | None = None) -> Awaitable[None]:
+        """Report that the messages are still being processed; see ``Message``."""
+        for batch, base, end in self.slices:
+            part = MessageBatch(batch.topic, [(batch, base, end)])
+            batch.consumer_of(base).extend_nowait(part, ack_timeout_s)
+        return _DONE
 
     def ranges(self) -> Iterator[Range]:
         """Yield the offsets as half-open ranges."""

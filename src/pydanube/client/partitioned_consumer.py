@@ -14,9 +14,9 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from pydanube.aio.tasks import gather, run_all
+from pydanube.client.acknowledger import Acknowledger
 from pydanube.client.channel import PartitionChannels
 from pydanube.client.consumer import (
-    Acknowledger,
     Consumer,
     check_max_messages,
 )

@@ -10,18 +10,20 @@ from the cursor up to ``next_offset`` are *tracked*; each one is in one of these
                                      │        ├─→ waiting for redelivery ─→ (ready)
                                      │        ├─→ blocked
                                      │        └─→ parked ─→ (done)
-                                     └────────┘ the consumer left
+                                     └────────┘ the consumer left or released it
 
 - Delayed: its delivery window has not begun.  It holds back no other message.
 - Ready: it can be delivered as soon as a consumer has credit.
-- In flight: a consumer has it.  Each delivery increases its attempt by one.
+- In flight: a consumer has it.  Each delivery increases its attempt by one.  The
+  consumer may extend the deadline by which it must acknowledge the message.
 - Waiting for redelivery: it failed, and its redelivery delay has not passed.
 - Blocked, parked: it failed more often than the failure policy allows; see deferred.py.
 - Done: acknowledged, dropped, or parked and on disk.  Only a seek makes it undone.
 
 An ack makes a message done in any state: a late ack, for a message that timed out and
 waits for redelivery, prevents that redelivery.  Only nacks and ack timeouts are
-failures.  If a consumer leaves or is replaced, its messages are ready again at once.
+failures.  If a consumer leaves, is replaced or releases messages, they are ready again
+at once.
 
 When a message expires, it is dropped or parked, unless it is in flight; then it may
 still be acknowledged, and is given up if the consumer returns it.
@@ -265,6 +267,45 @@ class SubscriptionMachine(ABC):
                 returned = self.in_flight.withdraw(base, end)
                 self._fail(returned, reason or "not processed", delay_s, now, effects)
         return self._complete(effects, now)
+
+    def on_release(
+        self, consumer: int, ranges: Iterable[Range], now: float
+    ) -> list[Effect]:
+        """
+        Make these messages ready again, as far as *consumer* has them.
+
+        They have not failed; their next delivery has a higher attempt.
+        """
+        self._needs_slow_path = True
+        effects: list[Effect] = []
+        for base, end in ranges:
+            released = self.in_flight.withdraw(base, end, consumer)
+            for span in released:
+                self._on_returned(span)
+                span.attempt += 1
+            self._put_back(released, now, effects)
+        return self._complete(effects, now)
+
+    def on_extend(
+        self,
+        consumer: int,
+        ranges: Iterable[Range],
+        now: float,
+        *,
+        ack_timeout_s: float | None = None,
+    ) -> list[Effect]:
+        """
+        Give *consumer* more time to acknowledge these messages, as far as it has them.
+
+        Their deadline is *ack_timeout_s* from now, or that of a delivery if it is None;
+        a later deadline stays.  Messages that are with another consumer or with none,
+        and messages without a deadline, are ignored.
+        """
+        timeout_s = self._timeout_s if ack_timeout_s is None else ack_timeout_s
+        if timeout_s is not None:
+            for base, end in ranges:
+                self.in_flight.extend(base, end, consumer, now + timeout_s)
+        return self._complete([], now)
 
     def on_time(self, now: float) -> list[Effect]:
         """Process deadlines up to *now*."""

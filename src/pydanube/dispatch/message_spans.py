@@ -18,6 +18,8 @@ from pydanube.dispatch.offset_index import STALE_MAX, OffsetIndex
 from pydanube.model.ranges import Range, RangeSet
 
 NOBODY = -1
+EXTENDED_SPANS_MAX = 100_000
+"""With this many spans, a span is extended as a whole rather than divided."""
 
 
 @dataclass(slots=True)
@@ -161,10 +163,18 @@ class MessageSpans(OffsetIndex[MessageSpan]):
             self.mark_done(span, count)
         return before - self.count
 
-    def withdraw(self, base: int, end: int) -> list[MessageSpan]:
-        """Remove and return the open messages of ``base … end``."""
+    def withdraw(
+        self, base: int, end: int, consumer: int | None = None
+    ) -> list[MessageSpan]:
+        """
+        Remove and return the open messages of ``base … end``.
+
+        With *consumer*, only those that this consumer has.
+        """
         taken = []
         for span in self.overlapping(base, end):
+            if consumer is not None and span.consumer != consumer:
+                continue
             if base <= span.base and span.end <= end:
                 self.remove(span)
                 taken.append(span)
@@ -181,6 +191,24 @@ class MessageSpans(OffsetIndex[MessageSpan]):
                 else:
                     self.add(part)
         return taken
+
+    def extend(self, base: int, end: int, consumer: int, time: float) -> None:
+        """
+        Move earlier deadlines of messages of ``base … end`` to *time*.
+
+        This affects only messages that *consumer* has.
+        """
+        for span in self.overlapping(base, end):
+            if span.consumer != consumer or span.time is None or span.time >= time:
+                continue
+            if len(self) >= EXTENDED_SPANS_MAX:
+                # Do not divide the span: its other messages get more time as well.
+                parts = self.withdraw(span.base, span.end)
+            else:
+                parts = self.withdraw(max(base, span.base), min(end, span.end))
+            for part in parts:
+                part.time = time
+                self.add(part)
 
     def withdraw_from(self, consumer: int) -> list[MessageSpan]:
         """Remove and return the spans of *consumer*."""

@@ -1,6 +1,8 @@
 import pytest
 
 import pydanube
+from pydanube.client import consumer as client_consumer
+from pydanube.model.names import TopicName
 from support.running import (
     TOPIC,
     nothing_comes,
@@ -44,6 +46,67 @@ async def test_a_rejected_message_keeps_its_delay_and_its_reason(client):
             message.nack(delay_s=-1)
         message.nack(reason="no such customer")
         assert "no such customer" in (await dead.receive()).attributes.values()
+
+
+@pytest.mark.parametrize("kind", ["shared", "key_shared"])
+async def test_a_message_extends_its_ack_timeout(broker, client, kind):
+    await published(client, b"0", b"1", b"2")
+    options = {"subscription": "s", "start": "earliest", "ack_timeout_s": 600}
+    async with client.consumer(TOPIC, type=kind, **options) as consumer:
+        batch = await consumer.receive_batch()
+        assert len(batch) == 3
+        batch[0].ack()
+        batch[0].extend()
+        await batch[1].extend(7200)
+        batch[2:][0].extend(3600)
+        await batch.extend(1800)
+        # The broker processes frames in order.
+        await consumer.flush()
+        [subscription] = broker.broker.topics.opened[
+            TopicName.parse(TOPIC)
+        ].subscriptions.values()
+        deadlines_s = deadlines_of(subscription)
+        assert deadlines_s == pytest.approx([3600, 7200], abs=300)
+
+
+def deadlines_of(subscription):
+    """Return the times until each message in flight times out, in order."""
+    machine, now = subscription._machine, subscription._clock()
+    found = []
+    while (deadline := machine.next_deadline()) is not None:
+        found.append(deadline - now)
+        machine.in_flight.withdraw_due(deadline)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["shared", "key_shared"])
+async def test_released_messages_go_to_another_consumer(client, kind):
+    await published(client, b"0", b"1", b"2")
+    options = {"subscription": "s", "start": "earliest", "type": kind}
+    async with client.consumer(TOPIC, **options) as one:
+        batch = await one.receive_batch()
+        batch[0].ack()
+        async with client.consumer(TOPIC, priority=-1, **options) as other:
+            one.release_nowait(batch)
+            again = await other.receive_batch()
+            assert [(m.offset, m.attempt) for m in again] == [(1, 2), (2, 2)]
+            await other.ack(again)
+    facts = await client.describe_subscription(TOPIC, "s")
+    assert (facts.backlog, facts.counts.nacked, facts.counts.timed_out) == (0, 0, 0)
+
+
+async def test_an_invalid_extension_is_refused(client, monkeypatch):
+    await published(client, b"0")
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
+        message = await consumer.receive()
+        for timeout_s in (0, -1, float("inf")):
+            with pytest.raises(pydanube.InvalidRequest, match="more than 0"):
+                message.extend(timeout_s)
+        with pytest.raises(pydanube.InvalidRequest, match="must be a number"):
+            message.extend("soon")
+        monkeypatch.setattr(client_consumer, "WORKER_REVISION", 10**6)
+        with pytest.raises(pydanube.InvalidRequest, match="update the broker"):
+            message.extend()
 
 
 async def test_a_message_without_a_live_consumer_cannot_be_acknowledged(client):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pydanube.dispatch import message_spans
 from pydanube.dispatch.cursor import Cursor
 from pydanube.dispatch.message_spans import (
     Batch,
@@ -86,6 +87,19 @@ def test_withdraw_from_the_middle_leaves_the_ends():
     assert in_flight.find_containing(3, 4) is None
     assert places(in_flight.withdraw(0, 100)) == [(0, 3, 3), (6, 10, 4)]
     assert not in_flight.count
+
+
+def test_extending_the_middle_leaves_the_ends(monkeypatch):
+    in_flight = MessageSpans(Cursor(0))
+    in_flight.add(span(0, 10, time=5.0))
+    in_flight.extend(3, 6, 2, 9.0)
+    in_flight.extend(3, 6, 1, 4.0)
+    assert [each.base for each in in_flight.overlapping(0, 10)] == [0]
+    in_flight.extend(3, 6, 1, 9.0)
+    assert places(in_flight.withdraw_due(5.0)) == [(0, 3, 3), (6, 10, 4)]
+    monkeypatch.setattr(message_spans, "EXTENDED_SPANS_MAX", 1)
+    in_flight.extend(4, 5, 1, 11.0)
+    assert places(in_flight.withdraw_due(11.0)) == [(3, 6, 3)]
 
 
 def test_withdraw_skips_done_messages():

@@ -59,6 +59,21 @@ class SelectionQueue(Protocol):
 
 
 @dataclass(slots=True, eq=False)
+class AckTimer:
+    """A deadline by which messages of a selection must be acknowledged."""
+
+    time: float
+    selection: Selection
+    bits: int
+    """The messages; those that the selection no longer has are ignored."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it still applies to a message."""
+        return self.selection.bits & self.bits != 0
+
+
+@dataclass(slots=True, eq=False)
 class Selection:
     """Messages of one chunk that are in the same state."""
 
@@ -76,6 +91,8 @@ class Selection:
     """The value of ``BlockedKeys.block_count`` when its keys were last checked."""
     draining: int = 0
     """The bits whose keys now belong to another consumer."""
+    timers: list[AckTimer] = field(default_factory=list)
+    """The deadlines of its messages; a message that is in flight has at most one."""
 
     @property
     def first(self) -> int:

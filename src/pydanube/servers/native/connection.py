@@ -77,6 +77,8 @@ _UNITS = {
     Kind.CREDIT: 2,
     Kind.ACK: 2,
     Kind.NACK: 2,
+    Kind.EXTEND: 2,
+    Kind.RELEASE: 2,
     Kind.PING: 1,
 }
 _CONTROL_BYTES_PER_UNIT = 512
@@ -290,7 +292,15 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
     def _on_frame(self, frame: ReceivedFrame) -> None:
         message: Any = frame.message
         match frame.kind:
-            case Kind.PUBLISH | Kind.STAGE | Kind.CREDIT | Kind.ACK | Kind.NACK:
+            case (
+                Kind.PUBLISH
+                | Kind.STAGE
+                | Kind.CREDIT
+                | Kind.ACK
+                | Kind.NACK
+                | Kind.EXTEND
+                | Kind.RELEASE
+            ):
                 if channel := self.channels.get(frame.channel):
                     channel.on_frame(frame)
                 elif frame.correlation:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from pydanube.broker.subscription import Consumer, Subscription
+from pydanube.broker.subscription_settings import DURATION_S_MAX
 from pydanube.broker.topic import Topic
 from pydanube.model.errors import BrokerError, InvalidRequest
 from pydanube.model.ranges import Range
@@ -24,7 +25,7 @@ log = logging.getLogger(__name__)
 CREDIT_BYTES_MAX = 16 * 1024 * 1024
 """The maximum number of bytes of credit that the subscription has at a time."""
 RANGES_PER_TURN = 1000
-"""The number of ranges of an ACK or NACK applied in one turn of the event loop."""
+"""The number of ranges of a frame applied in one turn of the event loop."""
 REASON_CHARACTERS_MAX = 1024
 """The maximum length of a NACK's reason; longer reasons are cut off."""
 
@@ -105,7 +106,7 @@ class ConsumerChannel(Channel):
             self.subscription.detach(consumer)
 
     def _settle(self, frame: ReceivedFrame, message: Any) -> None:
-        """Apply an ACK or NACK."""
+        """Apply an ACK, NACK, EXTEND or RELEASE."""
         try:
             ranges = ranges_from_wire(message.ranges, RANGES_MAX)
         except InvalidRequest as error:
@@ -115,20 +116,39 @@ class ConsumerChannel(Channel):
                 self._link.close_channel(self._number, error)
             return
         subscription = self.subscription
-        if frame.kind is Kind.NACK:
-            # An invalid delay counts as 0.
-            delay_s = message.delay_s if 0 < message.delay_s < float("inf") else 0.0
-            reason = message.reason[:REASON_CHARACTERS_MAX]
-            nack = partial(subscription.nack, delay_s=delay_s, reason=reason)
-            self._apply_ranges(ranges, nack)
-            return
+        match frame.kind:
+            case Kind.EXTEND:
+                # An invalid time counts as 0.
+                asked_s = message.ack_timeout_s if message.ack_timeout_s > 0 else 0.0
+                timeout_s = min(asked_s, DURATION_S_MAX) or None
+                self._apply_ranges(ranges, partial(self._extend, timeout_s))
+            case Kind.RELEASE:
+                self._apply_ranges(ranges, self._release)
+            case Kind.NACK:
+                # An invalid delay counts as 0.
+                delay_s = message.delay_s if 0 < message.delay_s < float("inf") else 0.0
+                reason = message.reason[:REASON_CHARACTERS_MAX]
+                nack = partial(subscription.nack, delay_s=delay_s, reason=reason)
+                self._apply_ranges(ranges, nack)
+            case _:
+                self._apply_ranges(
+                    ranges,
+                    partial(subscription.ack, through=0),
+                    partial(self._finish_ack, frame, message.through),
+                )
 
-        def finish() -> None:
-            subscription.ack((), message.through)
-            if frame.correlation:
-                subscription.save_cursor_now(partial(self._on_saved, frame))
+    def _extend(self, ack_timeout_s: float | None, ranges: Sequence[Range]) -> None:
+        if self.consumer is not None:
+            self.subscription.extend(self.consumer, ranges, ack_timeout_s)
 
-        self._apply_ranges(ranges, partial(subscription.ack, through=0), finish)
+    def _release(self, ranges: Sequence[Range]) -> None:
+        if self.consumer is not None:
+            self.subscription.release_messages(self.consumer, ranges)
+
+    def _finish_ack(self, frame: ReceivedFrame, through: int) -> None:
+        self.subscription.ack((), through)
+        if frame.correlation:
+            self.subscription.save_cursor_now(partial(self._on_saved, frame))
 
     def _on_saved(self, frame: ReceivedFrame, error: BrokerError | None) -> None:
         link = self._link

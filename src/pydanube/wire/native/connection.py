@@ -35,11 +35,13 @@ from pydanube.wire.native.frames import (
 from pydanube.wire.native.kinds import Kind, Side
 
 PROTOCOL_VERSION = 1
-REVISION = 5
+REVISION = 6
 """The revision of this version that we know; see docs/format/stream.md."""
 CREDIT_REVISION = 4
 """The first revision in which credit counts bytes before compression, and batches have
 at most ``BATCH_MESSAGES_MAX`` messages."""
+WORKER_REVISION = 6
+"""The first revision in which clients may send EXTEND and RELEASE."""
 CORRELATION_MAX = 0xFFFF_FFFF
 CHANNEL_MAX = 0xFFFF
 DELIVERY_PREFIX_BYTES = 8
@@ -88,6 +90,8 @@ _CHANNEL_OF = {
     Kind.CREDIT: ChannelState.CONSUMER,
     Kind.ACK: ChannelState.CONSUMER,
     Kind.NACK: ChannelState.CONSUMER,
+    Kind.EXTEND: ChannelState.CONSUMER,
+    Kind.RELEASE: ChannelState.CONSUMER,
     Kind.SEEK: ChannelState.CONSUMER,
     Kind.CLOSE_CONSUMER: ChannelState.CONSUMER,
     Kind.STAGE: ChannelState.STAGE,

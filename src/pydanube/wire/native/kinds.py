@@ -136,6 +136,8 @@ class Kind(IntEnum):
     ACK = _frame(54, pb.Ack, CLIENT, pb.Ok, on_channel=True)
     NACK = _frame(55, pb.Nack, CLIENT, on_channel=True)
     SEEK = _op(56, pb.Seek, READ, on_channel=True)
+    EXTEND = _frame(57, pb.Extend, CLIENT, on_channel=True)
+    RELEASE = _frame(58, pb.Release, CLIENT, on_channel=True)
 
     CREATE_SUBSCRIPTION = _op(64, pb.CreateSubscription, READ)
     DELETE_SUBSCRIPTION = _op(65, pb.DeleteSubscription, READ)

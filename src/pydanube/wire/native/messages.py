@@ -65,7 +65,7 @@ T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
 
 RANGES_MAX = 32 * 1024
-"""The most ranges in one ACK, NACK or MARK_DONE; they always fit into a frame."""
+"""The most ranges in one frame; they always fit into a frame."""
 
 _ALIASES = {"base": "base_offset", "end": "end_offset", "name": "part"}
 """The names of dataclass fields in messages that do not have a field of that name."""

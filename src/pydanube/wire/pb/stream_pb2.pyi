@@ -923,6 +923,20 @@ class Nack(_message.Message):
     reason: str
     def __init__(self, ranges: _Optional[_Union[OffsetRanges, _Mapping]] = ..., delay_s: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
 
+class Extend(_message.Message):
+    __slots__ = ("ranges", "ack_timeout_s")
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    ACK_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    ranges: OffsetRanges
+    ack_timeout_s: float
+    def __init__(self, ranges: _Optional[_Union[OffsetRanges, _Mapping]] = ..., ack_timeout_s: _Optional[float] = ...) -> None: ...
+
+class Release(_message.Message):
+    __slots__ = ("ranges",)
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    ranges: OffsetRanges
+    def __init__(self, ranges: _Optional[_Union[OffsetRanges, _Mapping]] = ...) -> None: ...
+
 class Seek(_message.Message):
     __slots__ = ("offset", "start", "publish_time")
     OFFSET_FIELD_NUMBER: _ClassVar[int]

@@ -165,7 +165,13 @@ INVALID_RANGES = [
 
 @pytest.mark.parametrize("ranges", INVALID_RANGES)
 @pytest.mark.parametrize(
-    ("kind", "message"), [(Kind.ACK, pb.Ack), (Kind.NACK, pb.Nack)]
+    ("kind", "message"),
+    [
+        (Kind.ACK, pb.Ack),
+        (Kind.NACK, pb.Nack),
+        (Kind.EXTEND, pb.Extend),
+        (Kind.RELEASE, pb.Release),
+    ],
 )
 async def test_frame_with_invalid_ranges_closes_its_channel(
     broker, kind, message, ranges
