@@ -58,6 +58,15 @@ def test_partitions_and_patterns_are_read_together(url, topic):
     assert f"{topic}-a-part-" in table
 
 
+def test_messages_are_printed_by_a_template(url, topic):
+    run("produce", topic, "-m", "a", "-m", "b", "--key", "k", url=url)
+    assert run("read", topic, "-f", r"%o %k %v\n", url=url) == "0 k a\n1 k b\n"
+    assert run("tail", topic, "--from", "1", "-n1", "-f", "%p", url=url) == "b"
+    wrong = danube("read", topic, "-f", "%o %x", url=url)
+    assert wrong.returncode == 2
+    assert "'%x' at character 4" in wrong.stderr
+
+
 def test_tail_prints_new_messages_until_it_is_interrupted(url, topic):
     run("produce", topic, "-m", "old", url=url)
     tail = start_danube("tail", topic, "--from", "0", "-o", "raw", url=url)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from pydanube.client.messages import MessageBatch, ReceivedBatch
 from pydanube.model.batch import Column, batch_of, schema_of
+from pydanube.model.ids import Epoch, Offset
 from pydanube.wire.batches import BatchFrame, BatchHeader, Codec, encode
 
 A_TIME = 1_700_000_000_000_000
@@ -54,6 +56,14 @@ def frame_of(
         ),
         codec,
     )
+
+
+def messages_of(payloads, *, base, topic="/default/orders", **options) -> MessageBatch:
+    """Return messages as a consumer receives them, from offset *base* on."""
+    frame = frame_of(payloads, **options)
+    frame.stamp(Offset(base), Epoch(1))
+    received = ReceivedBatch(frame, topic, attempt=1)
+    return MessageBatch(topic, [(received, 0, len(payloads))])
 
 
 def empty_messages(count, codec=Codec.NONE, **fields) -> BatchFrame:

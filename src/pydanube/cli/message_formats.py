@@ -6,6 +6,7 @@ import base64
 import json
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from enum import Enum
 from typing import Any
 
@@ -29,18 +30,22 @@ class Output(Enum):
 def _as_text(batch: MessageBatch) -> list[bytes]:
     if sys.stdout.isatty():
         # Escape control characters, so that a message cannot affect the terminal.
-        return [_shown(payload) for payload in batch.payloads]
+        return [_shown_line(payload) for payload in batch.payloads]
     return [payload + b"\n" for payload in batch.payloads]
 
 
-def _shown(payload: bytes) -> bytes:
-    text = printable(payload.decode(errors="backslashreplace"))
-    return f"{text}\n".encode()
+def text_of(content: bytes) -> str:
+    """Return a key or a payload as text without control characters."""
+    return printable(content.decode(errors="backslashreplace"))
+
+
+def _shown_line(payload: bytes) -> bytes:
+    return f"{text_of(payload)}\n".encode()
 
 
 def _value_line(message: Message) -> bytes:
     line = value_or_payload(message)
-    return _shown(line) if sys.stdout.isatty() else line + b"\n"
+    return _shown_line(line) if sys.stdout.isatty() else line + b"\n"
 
 
 def value_or_payload(message: Message) -> bytes:
@@ -94,17 +99,28 @@ RENDERERS: dict[tuple[Output, bool], Renderer] = {
 
 
 def fields_of(message: Message) -> dict[str, Any]:
-    """Return the fields of *message* for JSON."""
+    """
+    Return the fields of *message* for JSON, without loss.
+
+    A key or a payload that is not UTF-8 is base64, under another name.
+    """
+    window = {"deliver_at": message.deliver_at, "expires_at": message.expires_at}
     return {
         "topic": message.topic,
         "offset": message.offset,
-        "publish_time": message.publish_time.isoformat().replace("+00:00", "Z"),
+        "publish_time": iso_time(message.publish_time),
+        **{name: iso_time(time) for name, time in window.items() if time is not None},
         **_text_or_base64("key", message.key_bytes),
         "attributes": message.attributes,
         "producer": message.producer,
         "attempt": message.attempt,
         **_text_or_base64("payload", message.payload),
     }
+
+
+def iso_time(moment: datetime) -> str:
+    """Return a UTC time to the microsecond, as in ``2025-03-01T09:30:00.125000Z``."""
+    return moment.isoformat().replace("+00:00", "Z")
 
 
 def _text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import islice
 
-from pydanube.cli.message_formats import value_or_payload
+from pydanube.cli.message_formats import text_of, value_or_payload
 from pydanube.cli.output import excerpt, printable
 from pydanube.client.messages import Message, MessageBatch
 
@@ -29,7 +29,7 @@ COLUMNS: Mapping[str, Callable[[Message], str]] = {
     "Published": lambda message: message.publish_time.isoformat(
         timespec="milliseconds"
     ).replace("+00:00", "Z"),
-    "Key": lambda message: text_of(message.key_bytes),
+    "Key": lambda message: text_of(message.key_bytes or b""),
     "Attributes": lambda message: printable(
         " ".join(f"{name}={value}" for name, value in message.attributes.items())
     ),
@@ -98,10 +98,3 @@ class MessageTable:
                 self._columns, cells, self._widths, strict=True
             )
         )
-
-
-def text_of(value: bytes | None) -> str:
-    """Return a key or payload as text without control characters."""
-    if value is None:
-        return ""
-    return printable(value.decode(errors="backslashreplace"))

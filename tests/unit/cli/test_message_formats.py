@@ -9,16 +9,12 @@ import pytest
 
 from pydanube.cli.commands.consume import whole_lines
 from pydanube.cli.message_formats import RENDERERS, Output, json_line, value_in_json
-from pydanube.client.messages import MessageBatch, ReceivedBatch
-from pydanube.model.ids import Epoch, Offset
-from support.batches import A_TIME, frame_of
+from pydanube.client.messages import MessageBatch
+from support.batches import A_TIME, messages_of
 
 
 def message_of(payload, **options):
-    frame = frame_of([payload], **options)
-    frame.stamp(Offset(41), Epoch(1))
-    part = ReceivedBatch(frame, "/default/orders", attempt=1)
-    return MessageBatch("/default/orders", [(part, 0, 1)])[0]
+    return messages_of([payload], base=41, **options)[0]
 
 
 def test_json_line_has_all_fields_of_a_message():
@@ -43,6 +39,13 @@ def test_json_line_has_all_fields_of_a_message():
 def test_microseconds_are_kept():
     line = json_line(message_of(b"", time=A_TIME + 1))
     assert json.loads(line)["publish_time"] == "2023-11-14T22:13:20.000001Z"
+
+
+def test_delivery_window_is_shown_if_there_is_one():
+    message = message_of(b"", deliver_at=[A_TIME], expires_at=[A_TIME + 1])
+    fields = json.loads(json_line(message))
+    assert fields["deliver_at"] == "2023-11-14T22:13:20Z"
+    assert fields["expires_at"] == "2023-11-14T22:13:20.000001Z"
 
 
 def test_binary_payload_is_base64():

@@ -1,22 +1,14 @@
 """Messages as rows: for people, and harmless for their terminals."""
 
 from pydanube.cli.message_table import MessageTable
-from pydanube.client.messages import MessageBatch, ReceivedBatch
-from pydanube.model.ids import Epoch, Offset
-from support.batches import frame_of
-
-
-def batch_of_messages(payloads, base=98, **options):
-    frame = frame_of(payloads, **options)
-    frame.stamp(Offset(base), Epoch(1))
-    part = ReceivedBatch(frame, "/default/orders", attempt=1)
-    return MessageBatch("/default/orders", [(part, 0, len(payloads))])
+from support.batches import messages_of
 
 
 def test_rows_are_aligned_under_their_headings():
     table = MessageTable(has_topics=False, terminal_width=None)
-    first = batch_of_messages(
+    first = messages_of(
         [b"one", b"two\a", b"\xff"],
+        base=98,
         keys=[b"shop-7", None, b""],
         attributes=[{"a": "1", "b": "2"}, None, None],
     )
@@ -27,7 +19,7 @@ def test_rows_are_aligned_under_their_headings():
         "    99  2023-11-14T22:13:20.000Z  \u2013       \u2013           two\\x07",
         "   100  2023-11-14T22:13:20.000Z  \u2013       \u2013           \\xff",
     ]
-    later = batch_of_messages([b"x"], base=101, keys=[b"a-longer-key"])
+    later = messages_of([b"x"], base=101, keys=[b"a-longer-key"])
     assert b"".join(table(later)).decode() == (
         "   101  2023-11-14T22:13:20.000Z  a-longer-key  \u2013           x\n"
     )
@@ -35,7 +27,7 @@ def test_rows_are_aligned_under_their_headings():
 
 def test_rows_fit_into_the_terminal():
     table = MessageTable(has_topics=True, terminal_width=130)
-    batch = batch_of_messages([b"x" * 1000], keys=[b"k" * 1000])
+    batch = messages_of([b"x" * 1000], base=98, keys=[b"k" * 1000])
     _, _, row = b"".join(table(batch)).decode().splitlines()
     assert len(row) == 130
     assert row.startswith("/default/orders  ")
@@ -44,7 +36,7 @@ def test_rows_fit_into_the_terminal():
 
 def test_values_are_shown_instead_of_payloads():
     table = MessageTable(has_topics=False, terminal_width=None)
-    batch = batch_of_messages([b"\x02\x04", b"bad"])
+    batch = messages_of([b"\x02\x04", b"bad"], base=0)
     batch.slices[0][0].decode = lambda payloads: [{"n": len(p)} for p in payloads]
     [first, _] = table(batch)
     assert first.decode().endswith('  {"n":2}\n')

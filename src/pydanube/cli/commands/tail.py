@@ -8,7 +8,11 @@ from contextlib import suppress
 import typer
 
 from pydanube.cli import parameters
-from pydanube.cli.commands.read import (
+from pydanube.cli.declaration import command
+from pydanube.cli.interruption import Interruption, run
+from pydanube.cli.output import print_note
+from pydanube.cli.quantities import parse_position
+from pydanube.cli.reading_options import (
     CLOSE_TIMEOUT_S,
     STANDARD_OUTPUT,
     Decode,
@@ -16,16 +20,13 @@ from pydanube.cli.commands.read import (
     Limit,
     Output,
     OutputOption,
+    PrintOptions,
+    Template,
     Topics,
-    renderer,
 )
-from pydanube.cli.declaration import command
-from pydanube.cli.interruption import Interruption, run
-from pydanube.cli.output import print_note
-from pydanube.cli.quantities import parse_position
 from pydanube.cli.standard_streams import OutputStream
 from pydanube.cli.topic_ranges import find_ranges
-from pydanube.cli.topic_reading import LimitReached, Printer, follow_ranges
+from pydanube.cli.topic_reading import LimitReached, follow_ranges
 from pydanube.client.client import DEFAULT_URL, connect
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
@@ -36,7 +37,7 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
     "danube tail /default/orders",
     "danube tail /default/orders --from 10m -o json | jq .payload",
     "danube tail '/default/orders-*' /default/refunds",
-    "danube tail /default/orders -n 1",
+    "danube tail /default/orders -n 1 -f '%v'",
 )
 def tail(
     topics: Topics,
@@ -44,6 +45,7 @@ def tail(
     start: From = "latest",
     limit: Limit = None,
     output: OutputOption = Output.TABLE,
+    template: Template = None,
     decode: Decode = False,
     url: parameters.Url = DEFAULT_URL,
 ) -> None:
@@ -54,13 +56,15 @@ def tail(
     acknowledges nothing and leaves nothing behind.
     """
     first = parse_position(start)
+    options = PrintOptions(
+        topics, limit=limit, output=output, template=template, decode=decode
+    )
 
     async def work(_: Interruption) -> None:
         stream = OutputStream(STANDARD_OUTPUT)
         async with connect(url, close_timeout_s=CLOSE_TIMEOUT_S) as client:
             ranges = await find_ranges(client, topics, first, None)
-            render = renderer(topics, ranges, output, decode=decode)
-            printer = Printer(stream, render, limit)
+            printer = options.printer(stream, ranges)
             if sys.stdout.isatty() and sys.stderr.isatty():
                 print_note("Waiting for messages; press Ctrl-C to stop.")
             with suppress(LimitReached):
