@@ -1,13 +1,16 @@
 """Every example of the guides runs, top to bottom, as it stands."""
 
 import asyncio
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
 import pydanube
 from pydanube.servers.config import load_config
-from support.examples import run_commands, run_page
+from support.examples import BLOCK, run_commands, run_page
 from support.processes import BrokerProcess
 from support.project import ROOT
 from support.tiered_brokers import publish, settings, uploaded
@@ -40,6 +43,28 @@ def test_settings_in_guides_are_settings(page, tmp_path):
     for example in examples:
         path.write_text(example)
         assert load_config(path, {}, {}) != load_config(None, {}, {})
+
+
+def test_tests_in_the_guide_to_testing_pass(tmp_path):
+    blocks = [
+        code
+        for kind, code in BLOCK.findall((ROOT / "docs/guide/testing.md").read_text())
+        if kind == "python"
+    ]
+    for number, code in enumerate(blocks):
+        (tmp_path / f"test_{number}.py").write_text(code)
+    command = [sys.executable, "-m", "pytest", "-p", "pydanube.pytest_plugin", "-W"]
+    done = subprocess.run(
+        [*command, "error", "-v", str(tmp_path)],
+        check=False,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        # The plugin may be installed, but not twice.
+        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+    )
+    assert done.returncode == 0, done.stdout
+    assert "".join(blocks).count("def test_") == done.stdout.count(" PASSED")
 
 
 def test_the_commands_of_the_guide_to_object_storage_run(tmp_path):

@@ -2,17 +2,11 @@
 
 from contextlib import contextmanager
 
-from pydanube import sync
-from pydanube.client.blocking import loop_thread
-from pydanube.testing import memory_broker
+from pydanube.testing import sync_memory_broker
 
 
 @contextmanager
 def memory_client(**options):
     """The broker and the client run in one thread of their own."""
-    with (
-        loop_thread() as loop,
-        loop.entered(memory_broker(**options)) as broker,
-        loop.entered(broker.connect()) as client,
-    ):
-        yield sync.Client(loop, client)
+    with sync_memory_broker(**options) as broker, broker.connect() as client:
+        yield client

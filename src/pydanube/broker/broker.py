@@ -69,8 +69,10 @@ class Broker:
         done_ranges_max: int,
         batch_bytes_max: int,
         wall_clock_us: Callable[[], int],
+        clock: Callable[[], float] | None,
     ) -> None:
         loop = asyncio.get_running_loop()
+        delivery_clock = clock or loop.time
         opened: dict[TopicName, Topic] = {}
         lock = asyncio.Lock()
         self.broker_id = broker_id
@@ -98,7 +100,10 @@ class Broker:
             clock=loop.time,
         )
         self.dead_letters = DeadLetters(
-            self._open_dead_letter_topic, lambda: storage.has_room, tasks, loop.time
+            self._open_dead_letter_topic,
+            lambda: storage.has_room,
+            tasks,
+            delivery_clock,
         )
         self.dead_letters.broker_address = broker_id
         self._subscription_store = SubscriptionStore(
@@ -107,6 +112,7 @@ class Broker:
             dead_letters=self.dead_letters,
             tasks=tasks,
             done_ranges_max=done_ranges_max,
+            clock=delivery_clock,
             wall_clock_us=wall_clock_us,
         )
         self.topics = Topics(
@@ -147,6 +153,12 @@ class Broker:
         self._subscription_store.cursors.flush()
         await self.storage.journal.sync()
 
+    def wake_subscriptions(self) -> None:
+        """Let every subscription look at the clock and do what is due."""
+        for topic in self.topics.opened.values():
+            for subscription in topic.subscriptions.values():
+                subscription.wake_up()
+
     async def _open_dead_letter_topic(self, name: TopicName) -> ReliableTopic:
         try:
             return await self.topics.get_reliable(name)
@@ -163,6 +175,7 @@ async def open_broker(
     *,
     new_broker_id: Callable[[], str],
     wall_clock_us: Callable[[], int],
+    clock: Callable[[], float] | None = None,
     auto_create_topics: bool = True,
     done_ranges_max: int = 100_000,
     batch_bytes_max: int = BATCH_BYTES_MAX,
@@ -172,6 +185,10 @@ async def open_broker(
 ) -> AsyncIterator[Broker]:
     """
     Open a broker on *store* and *storage*.
+
+    *wall_clock_us* is the clock of records and of delivery windows.  *clock* is that of
+    timeouts, delays and expiry in subscriptions, by default the event loop's.  After it
+    has jumped, call ``wake_subscriptions``.
 
     Staged batches are kept in *staging_files*, or in memory if there are none.
     *snapshots* is *store* if it can copy itself; without it there are no backups.
@@ -190,6 +207,7 @@ async def open_broker(
             done_ranges_max=done_ranges_max,
             batch_bytes_max=batch_bytes_max,
             wall_clock_us=wall_clock_us,
+            clock=clock,
         )
         await _open_recovered(broker, store, storage)
         opening = [tasks.create_task(_open_for_retention(broker))]

@@ -130,7 +130,7 @@ class ReliableSubscription(Subscription):
             name, port, key_filters=key_filters, priority=priority
         )
         self._start()
-        self._wake_up()
+        self.wake_up()
         return consumer
 
     def apply(self, settings: SubscriptionSettings) -> None:
@@ -144,7 +144,7 @@ class ReliableSubscription(Subscription):
         self._carry_out(machine.set_paused(settings.is_paused, now))
 
     def on_policy_changed(self) -> None:
-        self._wake_up()
+        self.wake_up()
 
     def set_rate(self, messages_per_s: float | None) -> None:
         self._carry_out(self._machine.set_rate(messages_per_s, self._clock()))
@@ -234,7 +234,7 @@ class ReliableSubscription(Subscription):
     def release(self) -> None:
         """Undo one ``hold``."""
         self._holds -= 1
-        self._wake_up()
+        self.wake_up()
 
     def seek(self, offset: int) -> None:
         """Move the cursor to *offset*."""
@@ -253,7 +253,7 @@ class ReliableSubscription(Subscription):
     def _carry_out(self, effects: Iterable[Effect]) -> None:
         # More credit may allow the task to read more.
         super()._carry_out(effects)
-        self._wake_up()
+        self.wake_up()
 
     def _deliver(self, effect: Deliver) -> None:
         self._deliveries.append(effect)
@@ -334,7 +334,8 @@ class ReliableSubscription(Subscription):
                 self._run(self._wake), name=self.log_name
             )
 
-    def _wake_up(self) -> None:
+    def wake_up(self) -> None:
+        """Look at the clock, and do what is due."""
         if self._wake is not None:
             self._wake.set()
 
@@ -385,7 +386,7 @@ class ReliableSubscription(Subscription):
             await wake.wait()
             return
         with suppress(TimeoutError):
-            async with asyncio.timeout_at(deadline):
+            async with asyncio.timeout(deadline - self._clock()):
                 await wake.wait()
 
     def _next_deadline(self) -> float | None:

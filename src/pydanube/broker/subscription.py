@@ -227,6 +227,9 @@ class Subscription:
             self.detach(consumer)
             consumer.port.close(reason)
 
+    def wake_up(self) -> None:
+        """Look at the clock; a subscription of a non-reliable topic does not wait."""
+
     # State.
 
     @property

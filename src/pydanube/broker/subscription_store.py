@@ -56,6 +56,7 @@ class SubscriptionStore:
         dead_letters: DeadLetters,
         tasks: asyncio.TaskGroup,
         done_ranges_max: int,
+        clock: Callable[[], float],
         wall_clock_us: Callable[[], int],
     ) -> None:
         self._store = store
@@ -63,9 +64,9 @@ class SubscriptionStore:
         self._dead_letters = dead_letters
         self._tasks = tasks
         self._done_ranges_max = done_ranges_max
+        self._clock = clock
         self._wall_clock_us = wall_clock_us
-        self._loop = asyncio.get_running_loop()
-        self.cursors = CursorSaver(storage, self._loop)
+        self.cursors = CursorSaver(storage, asyncio.get_running_loop())
 
     # Loading, creating, deleting.
 
@@ -121,7 +122,7 @@ class SubscriptionStore:
                 MACHINES[type_](
                     Cursor(topic.end_offset), failure_policy=_DIRECT_POLICY
                 ),
-                self._loop.time,
+                self._clock,
                 Counts(topic.counts),
                 check_new_consumer=topic.check_new_consumer,
             )
@@ -218,7 +219,7 @@ class SubscriptionStore:
             limits=settings.limits or NO_LIMITS,
             done_ranges_max=self._done_ranges_max,
         )
-        now = self._loop.time()
+        now = self._clock()
         # There are no consumers yet, so neither call has effects.
         machine.set_paused(settings.is_paused, now)
         machine.set_rate(topic.dispatch_rate, now)
@@ -226,7 +227,7 @@ class SubscriptionStore:
             name,
             type_,
             machine,
-            self._loop.time,
+            self._clock,
             Counts(topic.counts),
             check_new_consumer=topic.check_new_consumer,
             topic=topic.name,

@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cached_property
+from time import time_ns
 from typing import Any, TypeVar, Unpack, overload
 from urllib.parse import urlsplit
 
@@ -30,6 +31,7 @@ from pydanube.client.partitioned_consumer import PartitionedConsumer, open_consu
 from pydanube.client.partitioned_producer import PartitionedProducer, open_producer
 from pydanube.client.producer import Producer
 from pydanube.client.reader import PREFETCH_BYTES, read
+from pydanube.client.redirects import find_redirect
 from pydanube.client.requester import (
     CLOSE_TIMEOUT_S,
     CONNECT_TIMEOUT_S,
@@ -107,6 +109,8 @@ def connect(
     host, port = parse_url(url)
     check_seconds("wait_s", wait_s)
 
+    redirect = find_redirect((host, port))
+
     async def dial(factory: Callable[[], BrokerConnection]) -> BrokerConnection:
         loop = asyncio.get_running_loop()
         transport, connection = await loop.create_connection(factory, host, port)
@@ -117,11 +121,12 @@ def connect(
     @asynccontextmanager
     async def connected() -> AsyncIterator[Client]:
         client = Client(
-            dial,
+            dial if redirect is None else redirect.dial,
             url=url,
             token=token,
             connect_timeout_s=connect_timeout_s,
             close_timeout_s=close_timeout_s,
+            wall_clock_ns=time_ns if redirect is None else redirect.wall_clock_ns,
         )
         async with client.opened(wait_s):
             yield client

@@ -322,14 +322,14 @@ class LateBroker(MemoryBroker):
 
 
 async def test_connecting_waits_for_a_broker_that_is_not_up_yet(broker):
-    late = LateBroker(broker.broker, broker.server)
+    late = LateBroker(broker.broker, broker.server, broker.clock)
     async with late.connect_waiting(60.0) as client:
         assert await client.topics() == []
     assert late.attempts == 3
 
 
 async def test_connecting_does_not_wait_by_default(broker):
-    late = LateBroker(broker.broker, broker.server)
+    late = LateBroker(broker.broker, broker.server, broker.clock)
     with pytest.raises(pydanube.ConnectionLost):
         async with late.connect_waiting(0.0):
             pass

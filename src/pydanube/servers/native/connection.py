@@ -450,6 +450,9 @@ def _units_of(frame: ReceivedFrame) -> int:
 
 def _enable_keepalive(connection: socket.socket, timeout_s: float) -> None:
     """Let the kernel close the connection of an unreachable peer, where supported."""
+    if connection.family not in (socket.AF_INET, socket.AF_INET6):
+        # A peer on this machine; its end is always noticed.
+        return
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (
         ("TCP_KEEPIDLE", max(1, round(timeout_s))),
