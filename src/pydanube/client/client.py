@@ -405,14 +405,16 @@ class Client(
         """
         Read the messages ``start … end`` of a reliable topic without a subscription.
 
-        Partitions are read one after the other.
+        Partitions are read one after the other; with *follow*, all at the same time:
+        each in its order, and none between them.
 
         Args:
             topic: ``/{namespace}/{topic}``.
             start: An offset, ``"earliest"`` or ``"latest"``; or a datetime, for
                 messages published since then.
             end: The first offset not to read; None: the present end of the topic.
-            follow: Wait for new messages, until *end* or without end.
+            follow: Wait for new messages, until *end* or without end.  Partitions that
+                are added are found within 5 seconds, and read from their beginning.
             prefetch_bytes: How many bytes, before compression, the reader holds: those
                 that are iterated, and those that it requests ahead.
             schema: The reader schema, as for ``consumer``.
@@ -421,8 +423,8 @@ class Client(
             OffsetDropped: Retention has dropped *start*; the error names the
                 first offset that still exists.
             TopicNotFound: There is no such topic.
-            InvalidRequest: The topic has partitions, and an offset or *follow* needs
-                one of them.
+            InvalidRequest: The topic has partitions, and an offset needs one of them;
+                or it has more than 128, which are too many to follow together.
         """
         return read(
             self,

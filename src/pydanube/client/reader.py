@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
 from typing import NamedTuple
 
+from pydanube.client.channel import PARTITIONS_LOOKUP_INTERVAL_S
 from pydanube.client.messages import MessageBatch, ReceivedBatch
 from pydanube.client.topics import TopicRequests
 from pydanube.client.writer_schemas import ValueDecoding
-from pydanube.model.errors import InvalidRequest
+from pydanube.model.errors import BrokerError, InvalidRequest
 from pydanube.model.policy import AtTime, Position, Start
 from pydanube.model.positions import PositionLike, to_position
 from pydanube.wire.batches import BatchFrame
@@ -18,7 +19,15 @@ from pydanube.wire.pb import stream_pb2 as pb
 
 PREFETCH_BYTES = 8 * 1024 * 1024
 """The default of how many bytes of messages a reader holds."""
+FETCH_BYTES_MIN = 64 * 1024
+"""The least space for an answer, however many partitions are followed."""
 FETCH_WAIT_S = 10.0
+FOLLOWED_PARTITIONS_MAX = 128
+"""
+The most partitions that are followed together.
+
+Each has a request that waits for messages, and brokers limit the requests of a client.
+"""
 
 
 class _Fetched(NamedTuple):
@@ -42,28 +51,115 @@ async def read(
     Read the messages ``start … end`` of *topic*; see ``Client.read``.
 
     Bounds: It holds two answers of about half of *prefetch_bytes*: one that is
-        iterated, and the next one.
+        iterated, and the next one.  Partitions that are followed share these bytes,
+        but each answer may have ``FETCH_BYTES_MIN``.
     """
     position = to_position(start)
     if prefetch_bytes < 1:
         raise InvalidRequest(f"prefetch_bytes is {prefetch_bytes}: it is at least 1")
     names = await client.existing_partitions(topic)
-    is_of_one = follow or end is not None or isinstance(position, int)
-    if is_of_one and names != [topic]:
+    is_partitioned = names != [topic]
+    if is_partitioned and (end is not None or isinstance(position, int)):
         raise InvalidRequest(
-            f"{topic} has partitions: to use offsets or to follow new messages, read "
-            f"one of them, for example {names[0]}"
+            f"{topic} has partitions: to use offsets, read one of them, for example "
+            f"{names[0]}"
         )
+    bytes_max = max(1, prefetch_bytes // 2)
+    if is_partitioned and follow:
+        bytes_max = max(min(FETCH_BYTES_MIN, bytes_max), bytes_max // len(names))
+        found = _Followed(client, topic, bytes_max).read(names, position)
+    else:
+        found = _read_all(
+            client, names, position, end, follow=follow, bytes_max=bytes_max
+        )
+    async with aclosing(found):
+        async for batch in found:
+            await decoding.load_decoder(batch)
+            yield MessageBatch(batch.topic, [(batch, 0, batch.count)])
+
+
+async def _read_all(
+    client: TopicRequests,
+    names: Iterable[str],
+    start: Position,
+    end: int | None,
+    *,
+    follow: bool,
+    bytes_max: int,
+) -> AsyncGenerator[ReceivedBatch]:
+    """Read partitions one after the other."""
     for name in names:
-        batches = _read_one(
-            *(client, name, position, end),
-            follow=follow,
-            bytes_max=max(1, prefetch_bytes // 2),
+        one = _read_one(client, name, start, end, follow=follow, bytes_max=bytes_max)
+        async with aclosing(one):
+            async for batch in one:
+                yield batch
+
+
+class _Followed:
+    """The partitions of a topic that are followed together, each by a task."""
+
+    def __init__(self, client: TopicRequests, topic: str, bytes_max: int) -> None:
+        self._client = client
+        self._topic = topic
+        self._bytes_max = bytes_max
+        # Tasks that wait for space are served in their order: one batch of each.
+        self._arrived: asyncio.Queue[ReceivedBatch | BrokerError] = asyncio.Queue(1)
+        self._running: dict[str, asyncio.Task[None]] = {}
+
+    async def read(
+        self, names: Iterable[str], start: Position
+    ) -> AsyncGenerator[ReceivedBatch]:
+        """Yield the batches of all partitions as they arrive, without end."""
+        tasks = self._client.tasks
+        looking = tasks.run(self._discover(), f"partitions of {self._topic}")
+        try:
+            self._follow(names, start)
+            while True:
+                found = await self._arrived.get()
+                if isinstance(found, BrokerError):
+                    raise found
+                yield found
+        finally:
+            for task in (looking, *self._running.values()):
+                task.cancel()
+
+    def _follow(self, names: Iterable[str], start: Position) -> None:
+        new = [name for name in names if name not in self._running]
+        count = len(self._running) + len(new)
+        if count > FOLLOWED_PARTITIONS_MAX:
+            raise InvalidRequest(
+                f"{self._topic} has {count} partitions, and a reader follows at most "
+                f"{FOLLOWED_PARTITIONS_MAX} together: read some of them by their names"
+            )
+        for name in new:
+            reading = self._read(name, start)
+            self._running[name] = self._client.tasks.run(reading, f"read {name}")
+
+    async def _read(self, name: str, start: Position) -> None:
+        one = _read_one(
+            self._client, name, start, None, follow=True, bytes_max=self._bytes_max
         )
-        async with aclosing(batches):
-            async for batch in batches:
-                await decoding.load_decoder(batch)
-                yield MessageBatch(name, [(batch, 0, batch.count)])
+        try:
+            async with aclosing(one):
+                async for batch in one:
+                    await self._arrived.put(batch)
+        except BrokerError as error:
+            await self._arrived.put(error)
+
+    async def _discover(self) -> None:
+        """Follow new partitions from their beginning."""
+        while True:
+            await asyncio.sleep(PARTITIONS_LOOKUP_INTERVAL_S)
+            try:
+                found = await self._client.find_partitions(self._topic)
+            except BrokerError:
+                # Those who read the partitions report it, if it stays.
+                continue
+            try:
+                self._follow(found.topics, Start.EARLIEST)
+            except InvalidRequest as error:
+                await self._arrived.put(error)
+                return
 
 
 async def _read_one(

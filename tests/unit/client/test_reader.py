@@ -1,10 +1,13 @@
 import asyncio
+from collections import defaultdict
+from contextlib import aclosing
 from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
 
 import pydanube
+from pydanube.client import reader
 from pydanube.client.client import Client
 from pydanube.client.messages import ARROW_SCHEMA
 from pydanube.servers.native.in_process import dial_in_process
@@ -67,9 +70,58 @@ async def test_all_partitions_are_read_one_after_the_other(client):
         payloads += batch.payloads
     assert sorted(map(int, payloads)) == list(range(9))
     assert topics == sorted(topics)
-    for options in ({"start": 3}, {"end": 3}, {"follow": True}):
+    for options in ({"start": 3}, {"end": 3, "follow": True}):
         with pytest.raises(pydanube.InvalidRequest, match="read one of them"):
             await anext(client.read(TOPIC, **options))
+
+
+async def test_partitions_are_followed_together_each_in_its_order(client, monkeypatch):
+    monkeypatch.setattr(reader, "PARTITIONS_LOOKUP_INTERVAL_S", 0.01)
+    # The deletion of the topic ends no request that waits.
+    monkeypatch.setattr(reader, "FETCH_WAIT_S", 0.01)
+    await client.create_topic(TOPIC, partitions=2)
+    found, count = defaultdict(list), 0
+    async with (
+        client.producer(TOPIC) as producer,
+        aclosing(client.read(TOPIC, follow=True)) as batches,
+    ):
+        for goal in (10, 20):
+            for n in range(count, goal):
+                await producer.send(str(n))
+            while count < goal:
+                batch = await anext(batches)
+                found[batch.topic] += map(int, batch.payloads)
+                count += len(batch)
+        assert {topic: sorted(numbers) for topic, numbers in found.items()} == found
+        await client.add_partitions(TOPIC, 3)
+        added = f"{TOPIC}-part-2"
+        await published(client, b"early", topic=added)
+        batch = await anext(batches)
+        assert (batch.topic, batch.payloads) == (added, [b"early"])
+        await client.delete_topic(TOPIC, force=True)
+        with pytest.raises(pydanube.TopicNotFound):
+            await anext(batches)
+
+
+async def test_reader_follows_a_limited_number_of_partitions(client, monkeypatch):
+    monkeypatch.setattr(reader, "PARTITIONS_LOOKUP_INTERVAL_S", 0.01)
+    monkeypatch.setattr(reader, "FOLLOWED_PARTITIONS_MAX", 1)
+    await client.create_topic(TOPIC, partitions=1)
+    async with aclosing(client.read(TOPIC, follow=True)) as batches:
+        await client.add_partitions(TOPIC, 2)
+        with pytest.raises(pydanube.InvalidRequest, match="at most 1 together"):
+            await anext(batches)
+
+
+async def test_closed_reader_of_partitions_leaves_no_task(client):
+    await client.create_topic(TOPIC, partitions=2)
+    await published(client, b"m", topic=f"{TOPIC}-part-1")
+    before = asyncio.all_tasks()
+    async with aclosing(client.read(TOPIC, follow=True)) as batches:
+        await anext(batches)
+        left = asyncio.all_tasks() - before
+    assert left
+    await asyncio.wait(left)
 
 
 async def test_reader_starts_at_a_time(client):
