@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from matplotlib import style
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
+from matplotlib.ticker import EngFormatter, ScalarFormatter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    import pyarrow as pa
+    from pydanube.demo.publishing import Sent
 
-PACKAGES_SHOWN = 12
-PROCESSES_SHOWN = 6
+POINTS_MAX = 40
+"""The most points of the curve of the publishing rate."""
 
 
 def draw(
     path: Path,
     *,
-    lines: pa.Table,
-    telemetry: pa.Table,
+    sent: Mapping[str, Sequence[Sent]],
     batches: Sequence[tuple[int, float]],
     lag: Sequence[tuple[float, dict[str, int]]],
     headline: str,
@@ -31,74 +29,53 @@ def draw(
     """
     Save the chart as a PNG at *path*.
 
-    *batches* are the rows and seconds of micro-batches, *lag* is the lag of each query
-    after a number of seconds.
+    *sent* are the batches that were published by what they contained, the largest
+    amount first.  *batches* are the rows and seconds of micro-batches, *lag* is the lag
+    of each query after a number of seconds.
     """
     with style.context("seaborn-v0_8-whitegrid"):
         figure = Figure(figsize=(14, 9), layout="constrained")
         axes = figure.subplots(2, 2)
         title = "pydanube: from topics to tables, nothing lost and nothing twice"
         figure.suptitle(f"{title}\n{headline}", fontsize=14)
-        _draw_packages(axes[0, 0], lines)
-        _draw_processes(axes[0, 1], telemetry)
+        _draw_rate(axes[0, 0], *next(iter(sent.items())))
+        _draw_latency(axes[0, 1], sent)
         _draw_batches(axes[1, 0], batches)
         _draw_lag(axes[1, 1], lag)
         figure.savefig(path, dpi=130)
 
 
-def lines_by_package(lines: pa.Table) -> dict[str, int]:
-    """Return the lines of each top-level package or module, the largest first."""
-    counts: dict[str, int] = defaultdict(int)
-    for row in lines.select(["file", "lines"]).to_pylist():
-        counts[row["file"].split("/")[0].removesuffix(".py")] += row["lines"]
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+def publishing_rate(sent: Sequence[Sent]) -> list[tuple[float, float]]:
+    """Return the messages per second of groups of *sent*, each with its end in s."""
+    size = -(-len(sent) // POINTS_MAX) or 1
+    rates, end_s = [], 0.0
+    for at in range(0, len(sent), size):
+        group = sent[at : at + size]
+        took_s = sum(each.took_s for each in group)
+        end_s += took_s
+        rates.append((end_s, sum(each.messages for each in group) / took_s))
+    return rates
 
 
-def cpu_by_process(telemetry: pa.Table) -> dict[str, dict[Any, float]]:
-    """
-    Return the CPU seconds of each program by window, the busiest program first.
-
-    A window counts the growth of the counters since the window before.
-    """
-    last_seen: dict[str, float] = {}
-    used: dict[str, dict[Any, float]] = defaultdict(lambda: defaultdict(float))
-    order = [("window_start", "ascending"), ("cpu_s_first", "ascending")]
-    for row in telemetry.sort_by(order).to_pylist():
-        before = last_seen.get(row["source"], row["cpu_s_first"])
-        last_seen[row["source"]] = row["cpu_s_last"]
-        grown = max(0.0, row["cpu_s_last"] - before)
-        used[row["name"]][row["window_start"]] += grown
-    by_total = sorted(used, key=lambda name: (-sum(used[name].values()), name))
-    return {name: used[name] for name in by_total}
+def _draw_rate(axes: Any, what: str, sent: Sequence[Sent]) -> None:
+    ends, rates = zip(*publishing_rate(sent), strict=True)
+    axes.fill_between([0.0, *ends], [rates[0], *rates], step="pre", alpha=0.6)
+    axes.set_title(f"Publishing {what}, each on disk when acknowledged")
+    axes.set(xlabel="seconds", ylabel="messages/s", ylim=(0, None))
+    axes.yaxis.set_major_formatter(EngFormatter())
 
 
-def _draw_packages(axes: Any, lines: pa.Table) -> None:
-    counts = list(lines_by_package(lines).items())[:PACKAGES_SHOWN][::-1]
-    bars = axes.barh(*zip(*counts, strict=True))
-    axes.bar_label(bars, [f"{count:,}" for _, count in counts], padding=4)
-    axes.set_title("Where the standard library's lines are")
-    axes.xaxis.set_major_formatter(EngFormatter())
-    axes.margins(x=0.12)
-
-
-def _draw_processes(axes: Any, telemetry: pa.Table) -> None:
-    used = cpu_by_process(telemetry)
-    moments = sorted({at for of_name in used.values() for at in of_name})
-    if not moments:
-        return
-    stacks: dict[str, dict[Any, float]] = defaultdict(lambda: defaultdict(float))
-    for number, (name, of_name) in enumerate(used.items()):
-        for at, cpu_s in of_name.items():
-            stacks[name if number < PROCESSES_SHOWN else "others"][at] += cpu_s
-    seconds = [(at - moments[0]).total_seconds() for at in moments]
-    step = seconds[1] - seconds[0] if len(seconds) > 1 else 1.0
-    cores = [[stack[at] / step for at in moments] for stack in stacks.values()]
-    axes.stackplot(seconds, cores, labels=list(stacks))
-    axes.set_title("Processes that used this machine")
-    # The legend is above the areas.
-    top = 1.5 * max(map(sum, zip(*cores, strict=True)))
-    axes.set(xlabel="seconds", ylabel="cores", ylim=(0, top))
-    axes.legend(loc="upper left", ncols=2, frameon=True)
+def _draw_latency(axes: Any, sent: Mapping[str, Sequence[Sent]]) -> None:
+    for what, batches in sent.items():
+        took_ms = sorted(1000 * each.took_s for each in batches)
+        percent = [100 * number / len(took_ms) for number in range(1, len(took_ms) + 1)]
+        count = sum(each.messages for each in batches) // len(batches)
+        axes.step(took_ms, percent, where="post", label=f"batches of {count:,} {what}")
+    axes.set_title("From publishing a batch to its acknowledgement")
+    axes.set_xscale("log")
+    axes.set(xlabel="milliseconds", ylabel="% of the batches", ylim=(0, 101))
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    _put_legend_below(axes)
 
 
 def _draw_batches(axes: Any, batches: Sequence[tuple[int, float]]) -> None:
@@ -121,4 +98,8 @@ def _draw_lag(axes: Any, lag: Sequence[tuple[float, dict[str, int]]]) -> None:
     axes.set(xlabel="seconds", ylabel="messages", ylim=(0, None))
     axes.yaxis.set_major_formatter(EngFormatter())
     if names:
-        axes.legend(loc="upper right")
+        _put_legend_below(axes)
+
+
+def _put_legend_below(axes: Any) -> None:
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2)

@@ -159,8 +159,7 @@ def run_demo(directory: Path, output: Path, *, seconds: float, small: bool) -> R
             hold = sum(claim.holds for claim in claims)
             draw(
                 chart,
-                lines=counts,
-                telemetry=windows,
+                sent={"lines": lines.sent, "counters": live.sent},
                 batches=queries.batch_log(lines_query),
                 lag=telemetry.lag,
                 headline=f"{lines.acknowledged:,} lines of {len(paths):,} source files "
