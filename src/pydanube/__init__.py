@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     )
     from pydanube.client.producer import Pending as Pending
     from pydanube.client.producer import Producer as Producer
+    from pydanube.client.running import run as run
     from pydanube.client.schema import Schema as Schema
     from pydanube.client.schemas import Schemas as Schemas
     from pydanube.client.staging import PartWriter as PartWriter
@@ -75,6 +76,7 @@ _HOMES = {
     "TypedProducer": "client.typed_producer",
     "Violation": "schemas.compatibility",
     "connect": "client.client",
+    "run": "client.running",
 }
 
 

@@ -34,6 +34,7 @@ def test_bench_measures_throughput_and_latency(tmp_path):
     assert {row["workload"] for row in rows} == {
         "publish",
         "end to end",
+        "end to end, each message read",
         "end to end, 1 exclusive consumer",
         "end to end, 4 shared consumers",
         "end to end, 4 key-shared consumers",

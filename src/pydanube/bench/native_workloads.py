@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from pydanube.bench.figures import Figures
     from pydanube.client.client import Client
+    from pydanube.client.messages import MessageBatch
 
 T = TypeVar("T")
 
@@ -99,9 +100,13 @@ def consume(
     messages: int,
     consumers: int = 1,
     subscription_type: str = "exclusive",
+    reads_each: bool = False,
 ) -> Figures:
     """
     Consume and acknowledge in batches, with *consumers* of one subscription.
+
+    With *reads_each*, the program also reads the payload, key and offset of every
+    message.
 
     All consumers are in one process, so that only the work depends on their number.
     Together they must receive every offset once, and a single one in order.  The time
@@ -113,6 +118,12 @@ def consume(
         ranges: list[tuple[int, int]] = []
         ended_ns = 0
 
+        def keep(batch: MessageBatch, _now_ns: int) -> None:
+            ranges.extend(batch.ranges())
+            if reads_each:
+                for message in batch:
+                    _ = message.payload, message.key, message.offset
+
         async def receive(name: str) -> None:
             nonlocal ended_ns
             async with client.consumer(
@@ -123,9 +134,7 @@ def consume(
                 start="earliest",
                 prefetch_messages=10_000,
             ) as consumer:
-                await receive_batches(
-                    arrivals, consumer, lambda batch, _: ranges.extend(batch.ranges())
-                )
+                await receive_batches(arrivals, consumer, keep)
                 ended_ns = ended_ns or time.monotonic_ns()
 
         clock = Clock()

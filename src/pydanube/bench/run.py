@@ -102,6 +102,8 @@ def _end_to_end(url: str, scale: Scale) -> Iterator[Row]:
     for durability in (Durability.SYNCED, Durability.PAGE_CACHE):
         with _Bench(url, scale, durability) as bench:
             yield bench.measure_both("end to end")
+    with _Bench(url, scale) as bench:
+        yield bench.measure_both("end to end, each message read", reads_each=True)
 
 
 def _sharing(url: str, scale: Scale) -> Iterator[Row]:

@@ -69,12 +69,11 @@ class Acknowledger(Openable):
     def ack_nowait(self, messages: AckTarget) -> None:
         """Acknowledge messages, as ``ack`` does."""
         if type(messages) is Message:
-            batch, index = messages.location
+            batch, _ = messages.location
             consumer = self._consumer_of(batch.topic)
             if consumer is not None:
                 consumer.check_origin(batch.topic, batch)
-                offset = batch.offsets[index]
-                consumer.ack_range(offset, offset + 1)
+                consumer.ack_range(messages.offset, messages.offset + 1)
             return
         for consumer, ranges in self._acknowledgeable(messages):
             consumer.ack_ranges(ranges)

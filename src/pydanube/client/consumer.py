@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -109,6 +109,8 @@ class Consumer(KeptChannel, Acknowledger):
         # Batches that arrived, from the first whose schema is being loaded.
         self._awaiting_schema: deque[ReceivedBatch] = deque()
         self._position = 0
+        # Its next messages, if they are handed out one by one.
+        self._messages: Iterator[Message] = iter(())
         self._arrived = asyncio.Event()
         # Called when messages arrive or the consumer fails.
         self._on_arrival = on_arrival or self._arrived.set
@@ -122,15 +124,13 @@ class Consumer(KeptChannel, Acknowledger):
     # Receiving.
 
     async def __anext__(self) -> Message:
-        batch = self._batch
-        if batch is None or self._position >= batch.count:
-            try:
-                batch = self._next_batch() or await self._wait_for_batch()
-            except Closed:
-                raise StopAsyncIteration from None
-        index = self._position
-        self._position = index + 1
-        return Message(batch, index)
+        for message in self._messages:
+            self._position += 1
+            return message
+        try:
+            return await self.receive()
+        except Closed:
+            raise StopAsyncIteration from None
 
     async def receive(self, *, timeout_s: float | None = None) -> Message:
         """
@@ -144,12 +144,11 @@ class Consumer(KeptChannel, Acknowledger):
                 consumer opens the subscription again, it continues with the first
                 message that exists.
         """
-        batch = self._batch
-        if batch is None or self._position >= batch.count:
-            batch = self._next_batch() or await self._wait_for_batch(timeout_s)
-        index = self._position
-        self._position = index + 1
-        return Message(batch, index)
+        message = self.next_nowait()
+        while message is None:
+            await self._wait_for_batch(timeout_s)
+            message = self.next_nowait()
+        return message
 
     async def receive_batch(
         self, *, max_messages: int = 1000, timeout_s: float | None = None
@@ -172,14 +171,16 @@ class Consumer(KeptChannel, Acknowledger):
 
     def next_nowait(self) -> Message | None:
         """Return the next message, or None if none has arrived."""
+        for message in self._messages:
+            self._position += 1
+            return message
         batch = self._batch
         if batch is None or self._position >= batch.count:
             batch = self._next_batch()
             if batch is None:
                 return None
-        index = self._position
-        self._position = index + 1
-        return Message(batch, index)
+        self._messages = batch.messages(self._position, batch.count)
+        return self.next_nowait()
 
     def batch_nowait(self, max_messages: int) -> MessageBatch:
         """Return the messages that have arrived, at most *max_messages*."""
@@ -193,22 +194,22 @@ class Consumer(KeptChannel, Acknowledger):
             end = min(batch.count, base + left)
             taken.append((batch, base, end))
             self._position = end
+            self._messages = iter(())
             left -= end - base
             batch = self._next_batch() if left else None
         return MessageBatch(self.topic, taken)
 
     # Acknowledging.
 
-    async def ack(self, messages: AckTarget) -> None:
+    def ack_nowait(self, messages: AckTarget) -> None:
         # A faster way to do the same for one message.
         if type(messages) is Message:
             batch = messages._batch  # noqa: SLF001  # Hot.
             if batch.source is not self._source:
                 self.check_origin(batch.topic, batch)
-            offset = batch.offsets[messages._index]  # noqa: SLF001  # Hot.
-            self.ack_range(offset, offset + 1)
+            self.ack_range(messages.offset, messages.offset + 1)
         else:
-            self.ack_nowait(messages)
+            super().ack_nowait(messages)
 
     def _consumer_of(self, topic: str) -> Consumer | None:
         return None if self.has_left else self
@@ -419,13 +420,19 @@ class Consumer(KeptChannel, Acknowledger):
     def _next_batch(self) -> ReceivedBatch | None:
         """Start to hand out the next batch, if one has arrived."""
         if not self._batches:
+            self._start_batch(None)
             return None
-        batch = self._batch = self._batches.popleft()
-        self._position = 0
+        batch = self._batches.popleft()
+        self._start_batch(batch)
         self.credit.free(batch.count, batch.frame.plain_bytes)
         if self.credit.has_free(RETURN_PART):
             self.return_credit()
         return batch
+
+    def _start_batch(self, batch: ReceivedBatch | None) -> None:
+        self._batch = batch
+        self._position = 0
+        self._messages = iter(())
 
     async def _wait_for_batch(self, timeout_s: float | None = None) -> ReceivedBatch:
         self.return_credit_before_wait()
@@ -501,8 +508,7 @@ class Consumer(KeptChannel, Acknowledger):
             self.credit.free(batch.count, batch.frame.plain_bytes)
         self._batches.clear()
         self._awaiting_schema.clear()
-        self._batch = None
-        self._position = 0
+        self._start_batch(None)
         self.return_credit()
 
     # Acknowledgements.

@@ -1,18 +1,20 @@
 """
 The messages that consumers and readers return, and batches of them.
 
-A batch is decoded to Python objects as a whole, when one of its messages is first read;
-a ``Message`` is only a reference to its batch and an index.
+A batch is decoded a column at a time: payloads and offsets when its messages are first
+handed out, each other column when it is first read.  A ``Message`` has its payload, its
+offset, and a reference to its batch for all the rest.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Awaitable, Generator, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
-from itertools import groupby
-from typing import Any, NamedTuple, Protocol, overload
+from itertools import chain, groupby, repeat
+from typing import Any, Final, NamedTuple, Protocol, overload
 
 import pyarrow as pa
 
@@ -262,6 +264,17 @@ class ReceivedBatch:
 
     keys: cached_property[list[bytes | None] | None] = _column(Column.KEY)
     """The key of each message, or None if no message has one."""
+
+    @cached_property
+    def key_texts(self) -> list[str | None] | None:
+        """The keys as text; bytes that are not UTF-8 become surrogates."""
+        if self.keys is None:
+            return None
+        return [
+            None if key is None else key.decode(errors="surrogateescape")
+            for key in self.keys
+        ]
+
     attributes: cached_property[list[Any] | None] = _column(Column.ATTRIBUTES)
     """The attributes of each message, or None if no message has any."""
     times: cached_property[list[int] | None] = _column(Column.PUBLISH_TIME)
@@ -279,6 +292,18 @@ class ReceivedBatch:
         if self.frame.header.columns & Column.OFFSET:
             return self.arrow.column("offset").to_pylist()  # type: ignore[no-any-return]
         return range(self.base, self.base + self.count)
+
+    def messages(self, base: int, end: int) -> Iterator[Message]:
+        """Return the messages ``base … end``, each made when it is handed out."""
+        return map(
+            Message, repeat(self), self.offsets[base:end], self.payloads[base:end]
+        )
+
+    def index_of(self, offset: int) -> int:
+        """Return the index of the message with this offset, which is in the batch."""
+        if isinstance(self.offsets, range):
+            return offset - self.base
+        return bisect_left(self.offsets, offset)
 
     def to_arrow(self, base: int, end: int) -> pa.RecordBatch:
         """Return the messages ``base … end`` with all columns of ``MessageBatch``."""
@@ -302,17 +327,17 @@ class ReceivedBatch:
         whole = pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
         return whole.slice(base, end - base)
 
-    def consumer_of(self, index: int) -> MessageAcknowledger:
+    def consumer_of(self, offset: int) -> MessageAcknowledger:
         """
-        Return the consumer that received the message with this index.
+        Return the consumer that received the message with this offset.
 
         Raises:
             InvalidRequest: It was read without a subscription.
         """
         if self.source is None:
             raise InvalidRequest(
-                f"{self._named(index)} was read without a subscription, so it cannot "
-                "be acknowledged or rejected: receive it with a consumer"
+                f"message {offset} of {self.topic} was read without a subscription, so "
+                "it cannot be acknowledged or rejected: receive it with a consumer"
             )
         return self.source.consumer
 
@@ -334,11 +359,19 @@ _DONE = _Done()
 class Message:
     """One message."""
 
-    __slots__ = ("_batch", "_index")
+    # The texts are docstrings.
+    __slots__ = {
+        "_batch": "The batch that the message arrived in.",
+        "offset": "The message's position in its topic.",
+        "payload": "The content that the producer sent.",
+    }
+    offset: Final[int]
+    payload: Final[bytes]
 
-    def __init__(self, batch: ReceivedBatch, index: int) -> None:
+    def __init__(self, batch: ReceivedBatch, offset: int, payload: bytes) -> None:
         self._batch = batch
-        self._index = index
+        self.offset = offset
+        self.payload = payload
 
     @property
     def location(self) -> tuple[ReceivedBatch, int]:
@@ -388,11 +421,6 @@ class Message:
         return _DONE
 
     @property
-    def payload(self) -> bytes:
-        """The content that the producer sent."""
-        return self._batch.payloads[self._index]
-
-    @property
     def value(self) -> Any:
         """
         The payload, decoded by the schema that it was written with.
@@ -414,8 +442,8 @@ class Message:
     @property
     def key(self) -> str | None:
         """The key as text; bytes that are not UTF-8 become surrogates."""
-        key = self.key_bytes
-        return None if key is None else key.decode(errors="surrogateescape")
+        keys = self._batch.key_texts
+        return None if keys is None else keys[self._index]
 
     @property
     def key_bytes(self) -> bytes | None:
@@ -428,11 +456,6 @@ class Message:
         """The attributes that the producer set; empty if there are none."""
         attributes = self._batch.attributes
         return {} if attributes is None else attributes_of(attributes[self._index])
-
-    @property
-    def offset(self) -> int:
-        """The message's position in its topic."""
-        return self._batch.offsets[self._index]
 
     @property
     def topic(self) -> str:
@@ -489,8 +512,12 @@ class Message:
         """The schema's version, 0 if the message has none."""
         return self._batch.frame.header.schema_version
 
+    @property
+    def _index(self) -> int:
+        return self._batch.index_of(self.offset)
+
     def _consumer(self) -> MessageAcknowledger:
-        return self._batch.consumer_of(self._index)
+        return self._batch.consumer_of(self.offset)
 
     def _time(self, times: list[int | None] | None) -> datetime | None:
         time = None if times is None else times[self._index]
@@ -576,7 +603,7 @@ class MessageBatch(Sequence[Message]):
         """Report that the messages are still being processed; see ``Message``."""
         for batch, base, end in self.slices:
             part = MessageBatch(batch.topic, [(batch, base, end)])
-            batch.consumer_of(base).extend_nowait(part, ack_timeout_s)
+            batch.consumer_of(batch.offsets[base]).extend_nowait(part, ack_timeout_s)
         return _DONE
 
     def ranges(self) -> Iterator[Range]:
@@ -594,9 +621,8 @@ class MessageBatch(Sequence[Message]):
         return whole[0] if whole else ARROW_SCHEMA.empty_table().to_batches()[0]
 
     def __iter__(self) -> Iterator[Message]:
-        for batch, base, end in self.slices:
-            for index in range(base, end):
-                yield Message(batch, index)
+        runs = [batch.messages(base, end) for batch, base, end in self.slices]
+        return runs[0] if len(runs) == 1 else chain.from_iterable(runs)
 
     def __len__(self) -> int:
         return self._count
@@ -611,7 +637,8 @@ class MessageBatch(Sequence[Message]):
         at = index + self._count if index < 0 else index
         for batch, base, end in self.slices:
             if 0 <= at < end - base:
-                return Message(batch, base + at)
+                [message] = batch.messages(base + at, base + at + 1)
+                return message
             at -= end - base
         raise IndexError(index)
 

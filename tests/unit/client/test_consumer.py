@@ -35,6 +35,20 @@ async def test_messages_are_iterated_in_order_and_acknowledged_one_by_one(client
     assert (facts.cursor, facts.backlog, facts.done) == (100, 0, ())
 
 
+async def test_ways_to_receive_may_be_mixed(client):
+    await published(client, *numbers(10))
+    async with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
+        found = []
+        async for message in consumer:
+            found.append(message.payload)
+            found.append((await consumer.receive()).payload)
+            found += (await consumer.receive_batch(max_messages=2)).payloads
+            if len(found) == 8:
+                break
+        found += await received(consumer, 2)
+    assert found == numbers(10)
+
+
 async def test_new_subscription_begins_at_latest_by_default(client):
     await published(client, b"before")
     async with client.consumer(TOPIC, subscription="s") as consumer:

@@ -124,3 +124,15 @@ async def test_a_message_without_a_live_consumer_cannot_be_acknowledged(client):
         message = await consumer.receive()
     with pytest.raises(pydanube.Closed):
         message.ack()
+
+
+async def test_key_that_is_not_utf_8_becomes_surrogates(client):
+    async with client.producer(TOPIC) as producer:
+        for key in (b"\xff", "\u00fc", None):
+            await producer.send(b"m", key=key)
+    keys = [
+        (message.key, message.key_bytes)
+        async for batch in client.read(TOPIC)
+        for message in batch
+    ]
+    assert keys == [("\udcff", b"\xff"), ("\u00fc", b"\xc3\xbc"), (None, None)]

@@ -62,6 +62,11 @@ def bench(
     latency sends one message at a time; grpc uses the protocol of the original Danube;
     the others use Spark.
 
+    Most consumers acknowledge whole batches and read no message. In the result "each
+    message read" of end-to-end the consumer also reads the payload, key and offset of
+    every message, and in one-by-one it reads each payload and acknowledges each message
+    by itself.
+
     Results depend on the machine, the disk and the batch size. `make bench` in a
     checkout compares pydanube with other systems.
 
