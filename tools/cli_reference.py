@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import signal
 import sys
-from enum import Enum
 from inspect import cleandoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydanube.cli.error_report import SIGNAL_EXIT_CODE
+from pydanube.cli.help_pages import default_of, metavar_of, names_of
 from pydanube.cli.main import COMMANDS, load
 from pydanube.servers.errors import EXIT_CODE
 
@@ -89,7 +89,7 @@ def _command(command: Any, parent: str, *, level: int) -> Iterator[str]:
     parameters = [each for each in command.params if not each.hidden]
     if not contained:
         arguments = [p for p in parameters if p.param_type_name == "argument"]
-        usage = " ".join([name, "[OPTIONS]", *map(_metavar, arguments)])
+        usage = " ".join([name, "[OPTIONS]", *map(metavar_of, arguments)])
         yield f"```\n{usage}\n```"
     if parameters:
         yield _table(
@@ -109,29 +109,17 @@ def _command(command: Any, parent: str, *, level: int) -> Iterator[str]:
 def _form(parameter: Any) -> str:
     """Return the syntax of a parameter."""
     if parameter.param_type_name == "argument":
-        return f"`{_metavar(parameter)}`"
-    names = [*sorted(parameter.opts, key=len), *parameter.secondary_opts]
-    value = "" if parameter.is_flag else f" {_metavar(parameter)}"
-    shown = ", ".join(f"`{name}{value}`" for name in names)
+        return f"`{metavar_of(parameter)}`"
+    value = "" if parameter.is_flag else f" {metavar_of(parameter)}"
+    shown = ", ".join(f"`{name}{value}`" for name in names_of(parameter))
     return shown.replace("|", "\\|")
 
 
-def _metavar(parameter: Any) -> str:
-    return parameter.metavar or str(parameter.name).upper()
-
-
 def _default(parameter: Any) -> str:
-    default = parameter.default
-    if isinstance(default, Enum):
-        default = default.value
-    if parameter.required:
-        shown = "required"
-    elif default is None or default == "" or default is False:
-        shown = ""
-    elif default is True:
-        shown = f"`{parameter.opts[0]}`"
-    else:
-        shown = f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
+    default = default_of(parameter)
+    shown = "required" if parameter.required else ""
+    if default is not None:
+        shown = f"`{default}`"
     variable = f"`${parameter.envvar}`" if parameter.envvar else ""
     return ", else ".join(filter(None, (variable, shown))) or "\u2013"
 

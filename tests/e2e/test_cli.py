@@ -500,9 +500,10 @@ def test_a_pipeline_without_spark_is_refused_in_one_sentence(tmp_path):
         )
 
     assert without_spark("pipeline", "init", ".").returncode == 0
-    done = without_spark("pipeline", "run", "pipeline.yaml")
-    assert done.stderr == (
-        "error: this command needs pyspark, which is not installed: pip install "
-        "'pydanube[spark]', or 'pydanube[pipelines]' for all sinks\n"
-    )
-    assert done.returncode == 2
+    for action in ("run", "validate"):
+        done = without_spark("pipeline", action, "pipeline.yaml")
+        assert done.stderr == (
+            "error: this command needs pyspark, which is not installed: pip install "
+            "'pydanube[spark]', or 'pydanube[pipelines]' for all sinks\n"
+        )
+        assert done.returncode == 2

@@ -20,6 +20,7 @@ from typing import (
 
 import typer
 
+from pydanube.cli.help_pages import HelpfulCommand
 from pydanube.cli.interruption import raising_on_sigterm
 from pydanube.cli.output import OutputFormat, Result, print_result
 from pydanube.cli.parameters import FormatOption, Url, examples
@@ -96,7 +97,7 @@ def command(app: typer.Typer, *lines: str, name: str | None = None) -> Callable[
             parameters=parameters
         )
         run.__annotations__ = {}
-        app.command(name, help=text, epilog=examples(*lines))(run)
+        app.command(name, cls=HelpfulCommand, help=text, epilog=examples(*lines))(run)
         return function
 
     return add

@@ -15,9 +15,9 @@ from inspect import cleandoc
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from pydanube.cli.error_report import exit_on_error
+from pydanube.cli.help_pages import HelpfulGroup
 from pydanube.cli.parameters import examples
 from pydanube.model.version import __version__
 
@@ -64,7 +64,7 @@ WITH_PANDAS = frozenset({"demo", "bench", "pipeline", "lakehouse", "maintenance"
 """The commands that run Spark, which needs pandas."""
 
 
-class Commands(TyperGroup):
+class Commands(HelpfulGroup):
     """A group of commands, each of which is imported when it is run."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

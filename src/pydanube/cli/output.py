@@ -8,23 +8,22 @@ and ``less -S`` see whole lines.
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table as RichTable
-from rich.text import Text
+from rich.cells import cell_len
 
+from pydanube.cli.text_columns import GAP, WIDTH_MIN, lay_out, wrap
 from pydanube.model.positions import to_datetime
-
-UNWATCHED_WIDTH = 1000
 
 TIME_SUFFIXES = ("_time", "_at")
 """The ends of the names of fields that hold times, in microseconds since 1970."""
@@ -68,15 +67,20 @@ class Table:
     def show(self) -> None:
         """Print the table."""
         cells = [[_cell(value) for value in row] for row in self.rows]
-        table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-        for index, column in enumerate(self.columns):
-            is_number = bool(cells) and all(row[index][1] for row in cells)
-            table.add_column(
-                column, justify="right" if is_number else "left", overflow="fold"
-            )
-        for row in cells:
-            table.add_row(*(Text(text) for text, _ in row))
-        _print(table)
+        columns = list(self.columns)
+        are_numbers = [
+            bool(cells) and all(row[index][1] for row in cells)
+            for index in range(len(columns))
+        ]
+        texts = [[text for text, _ in row] for row in cells]
+        head, *rows = lay_out([columns, *texts], _terminal_width(), are_numbers)
+        rule = "\u2500" * max(
+            cell_len(line) for lines in (head, *rows) for line in lines
+        )
+        for line in head:
+            print_line(_bold(line))
+        for line in (rule, *chain.from_iterable(rows)):
+            print_line(line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +96,16 @@ class Fields:
 
     def show(self) -> None:
         """Print the pairs."""
-        table = RichTable(box=None, show_header=False, pad_edge=False)
-        table.add_column(style="bold", no_wrap=True)
-        table.add_column(overflow="fold")
-        for name, value in self.facts:
-            table.add_row(name, Text(_cell(value)[0]))
-        _print(table)
+        facts = [(name, _cell(value)[0]) for name, value in self.facts]
+        indent = max((cell_len(name) for name, _ in facts), default=0) + len(GAP)
+        width = _terminal_width()
+        for name, text in facts:
+            padding = " " * (indent - cell_len(name))
+            room = width and max(width - indent, WIDTH_MIN)
+            first, *more = wrap(text, room) if room else [text]
+            print_line(_bold(name) + padding + first)
+            for line in more:
+                print_line(" " * indent + line)
 
 
 def print_result(result: Result, output_format: OutputFormat) -> None:
@@ -227,10 +235,14 @@ def _cell(value: object) -> tuple[str, bool]:
             return printable(str(value)), False
 
 
-def _print(table: RichTable) -> None:
-    width = None if sys.stdout.isatty() else UNWATCHED_WIDTH
-    console = Console(file=sys.stdout, width=width, highlight=False)
-    with console.capture() as capture:
-        console.print(table)
-    for line in capture.get().splitlines():
-        print_line(line.rstrip())
+def _terminal_width() -> int | None:
+    """Return the width of the terminal; None if the output goes elsewhere."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _bold(text: str) -> str:
+    """Return *text* in bold type, if standard output is a terminal that has it."""
+    is_plain = "NO_COLOR" in os.environ or os.environ.get("TERM") in {"dumb", "unknown"}
+    if is_plain or not text or not sys.stdout.isatty():
+        return text
+    return f"\x1b[1m{text}\x1b[0m"

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from pydanube.cli.help_pages import HelpfulGroup
 from pydanube.cli.output import OutputFormat
 from pydanube.cli.quantities import POSITION_HELP, POSITION_METAVAR
 
@@ -80,6 +81,7 @@ def examples(*lines: str) -> str:
 def command_group(text: str, *lines: str) -> typer.Typer:
     """Return a command with subcommands, whose help has examples."""
     return typer.Typer(
+        cls=HelpfulGroup,
         no_args_is_help=True,
         add_completion=False,
         rich_markup_mode="rich",

@@ -92,17 +92,13 @@ def spark_for(pipeline: Pipeline, log_file: Path) -> Iterator[SparkSession]:
     Yield the Spark session that *pipeline* asks for.
 
     Raises:
+        ModuleNotFoundError: Spark is not installed.
         typer.Exit: Spark cannot be started, or was lost; the error has been printed.
     """
-    try:
-        from pydanube.pipelines.spark_errors import (  # noqa: PLC0415
-            SPARK_ERRORS,
-            error_message,
-        )
-    except ImportError as error:
-        print_note(f"error: Spark is needed and {error.name} is missing")
-        print_note("hint: pip install 'pydanube[pipelines]'")
-        raise typer.Exit(EXIT_FAILED) from None
+    from pydanube.pipelines.spark_errors import (  # noqa: PLC0415
+        SPARK_ERRORS,
+        error_message,
+    )
     from pydanube.spark import JavaNotFound, session  # noqa: PLC0415
 
     options = pipeline.spec.spark

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ import typer
 
 from pydanube.cli import parameters
 from pydanube.cli.declaration import Connect, command, confirm
+from pydanube.cli.json_layout import lay_out_json
 from pydanube.cli.output import Columns, Result, Table, excerpt, to_json_value
 from pydanube.cli.parameters import command_group
 from pydanube.cli.quantities import format_time
@@ -143,12 +145,14 @@ def get(
     """
     Print the definition of a schema.
 
+    A definition in JSON is indented; --format json has it exactly as it is stored.
+
     Args:
         version (-v NUMBER): The version; by default the latest.
     """
     with connect() as client:
         found = _get(client, subject, version)
-    return Result(found, found.definition.removesuffix("\n"))
+    return Result(found, _readable(found.definition))
 
 
 @command(app, "danube schemas list", name="list")
@@ -418,6 +422,14 @@ def describe_binding(schema: TopicSchema | None) -> str:
     if schema.version_min is not None:
         text += f", version {schema.version_min} or later"
     return text + ")"
+
+
+def _readable(definition: str) -> str:
+    """Return *definition* for people: JSON is indented, other text is unchanged."""
+    try:
+        return lay_out_json(json.loads(definition))
+    except ValueError:
+        return definition.removesuffix("\n")
 
 
 def _get(client: Client, subject: str, version: int | None) -> SchemaVersion:
