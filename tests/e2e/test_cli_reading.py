@@ -67,6 +67,60 @@ def test_messages_are_printed_by_a_template(url, topic):
     assert "'%x' at character 4" in wrong.stderr
 
 
+def test_messages_are_copied_with_keys_attributes_and_times(url, topic):
+    first = ("-m", "first", "-k", "k", "-a", "a=1", "--ttl", "1h")
+    run("produce", topic, *first, url=url)
+    assert danube("produce", topic, url=url, stdin=b"\xff\n").returncode == 0
+    source = run("read", topic, "-o", "json", url=url)
+    run("produce", f"{topic}-2", "--input", "json", url=url, stdin=source)
+    copy = run("read", f"{topic}-2", "-o", "json", url=url)
+    for before, after in zip(source.splitlines(), copy.splitlines(), strict=True):
+        changed = {"topic": f"{topic}-2", "producer": json.loads(after)["producer"]}
+        assert json.loads(after) == json.loads(before) | changed
+    assert '"expires_at"' in copy
+    assert '"payload_base64": "/w=="' in copy
+
+
+def test_malformed_record_ends_the_command_and_counts_those_before(url, topic):
+    records = '{"payload": "a"}\n{"payload": "b"}\n{"payload": 5}\n{"payload": "c"}\n'
+    done = danube("produce", topic, "--input", "json", url=url, stdin=records)
+    assert done.returncode == 2
+    assert done.stdout.startswith(f"Published 2 messages to {topic}")
+    assert done.stderr == (
+        "error: line 3: payload is 5: it should be a text; the 2 messages before it "
+        "were published\n"
+    )
+    assert run("read", topic, "-f", "%p", url=url) == "ab"
+    for options in (("--input", "csv", "-m", "x"), ("--key-field", "a[")):
+        assert danube("produce", topic, *options, url=url).returncode == 2
+
+
+def test_rows_and_values_are_encoded_by_a_schema(url, topic, tmp_path):
+    definition = tmp_path / "sale.avsc"
+    definition.write_text(
+        '{"type": "record", "name": "Sale", "fields": [{"name": "shop", "type": '
+        '"string"}, {"name": "total", "type": ["string", "long"]}]}'
+    )
+    subject = topic.rpartition("/")[2]
+    run("schemas", "register", subject, "-f", str(definition), url=url)
+    produce = ("produce", topic, "--schema", subject, "--key-field", "shop")
+    run(*produce, "--input", "csv", url=url, stdin="shop,total\n7,10\n")
+    value = '{"shop": "8", "total": 25}'
+    time = "2025-03-01T09:30:00Z"
+    record = f'{{"value": {value}, "publish_time": "{time}"}}\n{{"value": 5}}\n'
+    done = danube(*produce, "--input", "json", url=url, stdin=record)
+    assert "line 2: the value has no field shop; the message before" in done.stderr
+    refused = danube(*produce, url=url, stdin='{"shop": "9"}\n')
+    assert "line 1: " in refused.stderr
+    assert "nothing was published" in refused.stderr
+    assert run("read", topic, "-f", r"%k %v\n", url=url) == (
+        '7 {"shop":"7","total":"10"}\n8 {"shop":"8","total":25}\n'
+    )
+    [_, last] = run("read", topic, "-o", "json", "--decode", url=url).splitlines()
+    assert json.loads(last)["publish_time"] == time
+    assert json.loads(last)["value"] == json.loads(value)
+
+
 def test_tail_prints_new_messages_until_it_is_interrupted(url, topic):
     run("produce", topic, "-m", "old", url=url)
     tail = start_danube("tail", topic, "--from", "0", "-o", "raw", url=url)

@@ -68,13 +68,22 @@ def run_python(code, url, directory):
 def run_bash(code, url, directory):
     for line in code.splitlines():
         if line and not line.startswith(NOT_RUN):
-            program, *arguments = shlex.split(line, comments=True)
-            if program == "danube":
-                with chdir(directory):
-                    check(danube(*arguments, url=url))
-            else:
-                assert program == "curl"
-                execute([*CURL, *arguments], directory, url)
+            output = ""
+            for command in line.split(" | "):
+                output = run_command(command, url, directory, output)
+
+
+def run_command(command, url, directory, given):
+    """Run *command* with the input *given*, and return its output."""
+    program, *arguments = shlex.split(command, comments=True)
+    if program == "danube":
+        with chdir(directory):
+            done = danube(*arguments, url=url, stdin=given)
+        check(done)
+        return done.stdout
+    assert program in {"curl", "printf"}
+    words = CURL if program == "curl" else [program]
+    return execute([*words, *arguments], directory, url)
 
 
 def execute(command, directory, url):
@@ -88,6 +97,7 @@ def execute(command, directory, url):
         check=False,
     )
     check(done)
+    return done.stdout
 
 
 def check(done):

@@ -15,14 +15,26 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from time import time_ns
+from typing import Annotated, Any, cast
 
-import msgspec
 import typer
 
 from pydanube.cli import parameters
 from pydanube.cli.declaration import command
+from pydanube.cli.field_paths import parse_path
 from pydanube.cli.interruption import Interrupted, Interruption, run
+from pydanube.cli.message_records import (
+    PARSERS,
+    FieldOptions,
+    Input,
+    Parser,
+    Record,
+    RefusedRecord,
+    batch_of_records,
+    encode_records,
+    values_of,
+)
 from pydanube.cli.output import OutputFormat, Result, print_note, print_result
 from pydanube.cli.progress_line import progress_line
 from pydanube.cli.quantities import (
@@ -41,16 +53,18 @@ from pydanube.client.messages import MessageIds, PartitionedIds
 from pydanube.client.partitioned_producer import PartitionedProducer
 from pydanube.client.producer import Producer
 from pydanube.client.requester import CLOSE_TIMEOUT_S
+from pydanube.client.schema import schema_of
 from pydanube.client.typed_producer import TypedProducer
 from pydanube.dispatch.token_bucket import TokenBucket
 from pydanube.model.batch import batch_of
 from pydanube.model.errors import (
     BrokerError,
-    InvalidPayload,
     InvalidRequest,
     MessageTooLarge,
 )
 from pydanube.model.schemas import SchemaType
+from pydanube.schemas.language import Encoder
+from pydanube.schemas.value_codecs import value_encoder
 
 GROUP_MESSAGES = 8192
 GROUP_BYTES = 1024 * 1024
@@ -75,6 +89,8 @@ class Compression(Enum):
     "danube produce /default/load -m x -n 10000 --rate 500/s",
     "danube produce /default/reminders -m 'call back' --delay 2h --ttl 1d",
     "danube produce /default/orders -f orders.jsonl --schema orders",
+    "danube produce /default/orders -f orders.csv --input csv --key-field shop",
+    "danube read /default/orders -o json | danube produce /default/copy --input json",
 )
 def produce(
     topic: parameters.Topic,
@@ -82,6 +98,9 @@ def produce(
     message: list[str] | None = None,
     file: Path | None = None,
     whole_file: bool = False,
+    input_format: Input = Input.RAW,
+    key_field: str | None = None,
+    attribute_field: list[str] | None = None,
     count: Annotated[int, typer.Option(min=1)] = 1,
     key: str | None = None,
     attribute: list[str] | None = None,
@@ -111,9 +130,20 @@ def produce(
         file (-f FILE): Publish each line of FILE as a message; - means standard input,
             which is the default without -m.
         whole_file: Publish the whole file as one message.
+        input_format (--input raw|json|csv): The form of the input. With raw each line
+            is a payload. With json each line is an object with payload, payload_base64
+            or value, and optionally key, key_base64, attributes, publish_time,
+            deliver_at and expires_at, as 'danube read -o json' prints it. With csv the
+            first row names the columns, and each other row is published as a JSON
+            object of texts. The first malformed record ends the command.
+        key_field (FIELD): Take the key of each message from this field of its value, a
+            JSON object or a row of CSV; inner fields as in user.id or items[0].id.
+        attribute_field (FIELD): Add this field of the value to the attributes of each
+            message, under the same name; may be repeated.
         count (-n COUNT): How often to publish the messages of -m.
-        key (-k TEXT): The key of every message.
-        attribute (-a NAME=VALUE): An attribute of every message; may be repeated.
+        key (-k TEXT): The key of every message that has none in the input.
+        attribute (-a NAME=VALUE): An attribute of every message; may be repeated. An
+            attribute of the same name in the input has precedence.
         delay (DURATION): Deliver the messages after this delay, for example 30s or 2h.
         ttl (DURATION): Messages that were not delivered expire after this time.
         rate (N/s): The maximum number of messages per second, on average.
@@ -157,8 +187,26 @@ def produce(
         },
     )
     messages_per_s = optional(parse_rate, rate)
+    fields = FieldOptions(
+        key=optional(parse_path, key_field),
+        attributes={each: parse_path(each) for each in attribute_field or ()},
+    )
+    if input_format is not Input.RAW and (message is not None or whole_file):
+        raise InvalidRequest(
+            f"--input {input_format.value} reads records from a file or from standard "
+            "input, and cannot be combined with -m or --whole-file"
+        )
+    # Lines that are encoded one by one are parsed, so that errors name the line.
+    is_parsed = (
+        input_format is not Input.RAW
+        or bool(fields)
+        or (schema is not None and message is None and not whole_file)
+    )
     with ExitStack() as held:
-        source = _source(held, message, file, count, whole_file=whole_file)
+        lines = _source(held, message, file, count, whole_file=whole_file)
+        source: AsyncIterator[Sequence[bytes] | list[Record]] = lines
+        if is_parsed:
+            source = parsed(lines, PARSERS[input_format](fields))
         published = Published(topic)
 
         async def work(interruption: Interruption) -> None:
@@ -169,7 +217,7 @@ def produce(
                 await publish(
                     producer,
                     common,
-                    source,
+                    await _encoding(producer, source) if is_parsed else source,
                     published,
                     interruption,
                     rate=messages_per_s,
@@ -177,6 +225,10 @@ def produce(
 
         try:
             run(work)
+        except RefusedRecord as refused:
+            if published.messages:
+                print_result(published.result(), output_format)
+            raise InvalidRequest(f"{refused}; {published.before_refusal}") from None
         except BrokerError:
             if published.messages:
                 print_result(published.result(), output_format)
@@ -221,6 +273,17 @@ class Published:
             f"{format_messages(self.messages)}  {format_bytes(self.byte_count)}  "
             f"{format_count(self.rate)} messages/s"
         )
+
+    @property
+    def before_refusal(self) -> str:
+        """A clause about the messages that were published before a refused record."""
+        match self.messages:
+            case 0:
+                return "nothing was published"
+            case 1:
+                return "the message before it was published"
+            case count:
+                return f"the {format_messages(count)} before it were published"
 
     def add(self, payloads: Sequence[bytes], ids: MessageIds) -> None:
         """Add acknowledged messages."""
@@ -271,7 +334,7 @@ class Published:
 async def publish(
     producer: Producer | PartitionedProducer | TypedProducer[Any],
     common: CommonOptions,
-    source: AsyncIterator[Sequence[bytes]],
+    source: AsyncIterator[Sequence[bytes] | list[Record]],
     published: Published,
     interruption: Interruption,
     *,
@@ -311,9 +374,26 @@ async def publish(
 async def _publish(
     producer: Producer | PartitionedProducer | TypedProducer[Any],
     common: CommonOptions,
-    payloads: Sequence[bytes],
+    messages: Sequence[bytes] | list[Record],
     published: Published,
 ) -> None:
+    if isinstance(messages[0], Record):
+        records = cast("list[Record]", messages)
+        batch = batch_of_records(
+            records,
+            now=time_ns() // 1000,
+            key=common.key,
+            attributes=common.attributes,
+            has_delay=common.delivery.get("deliver_after_s") is not None,
+            has_ttl=common.delivery.get("ttl_s") is not None,
+        )
+        if isinstance(producer, TypedProducer):
+            ids = await producer.send_encoded(batch, **common.delivery)
+        else:
+            ids = await producer.send_batch(batch, **common.delivery)
+        published.add([each.payload for each in records], ids)
+        return
+    payloads = cast("Sequence[bytes]", messages)
     count = len(payloads)
     keys = None if common.key is None else [common.key] * count
     attributes = [common.attributes] * count if common.attributes else None
@@ -334,43 +414,64 @@ async def _publish(
     published.add(payloads, ids)
 
 
-def values_of(type_: SchemaType, payloads: Sequence[bytes]) -> list[Any]:
+async def parsed(
+    lines: AsyncIterator[Sequence[bytes]], parser: Parser
+) -> AsyncIterator[list[Record]]:
     """
-    Return input messages as values for a schema of type *type_*.
+    Yield the records in *lines*, in groups that arrived together.
 
     Raises:
-        InvalidPayload: A message is not JSON, or not text.
+        RefusedRecord: A record is malformed; all records before it were yielded.
     """
-    values: list[Any] = []
-    try:
-        for payload in payloads:
-            if type_ is SchemaType.BYTES:
-                values.append(payload)
-            elif type_ is SchemaType.STRING:
-                values.append(payload.decode())
-            else:
-                values.append(msgspec.json.decode(payload))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        excerpt = payloads[len(values)][:80].decode(errors="backslashreplace")
-        raise InvalidPayload(
-            f"a schema of type {type_.value} takes messages in "
-            f"{'UTF-8' if type_ is SchemaType.STRING else 'JSON'}, not {excerpt!r}: "
-            f"{error}"
-        ) from error
-    return values
+    async for some in lines:
+        records: list[Record] = []
+        refused: RefusedRecord | None = None
+        try:
+            records.extend(parser.feed(some))
+        except RefusedRecord as error:
+            refused = error
+        if records:
+            yield records
+        if refused is not None:
+            raise refused
+    parser.finish()
+
+
+async def _encoding(
+    producer: Producer | PartitionedProducer | TypedProducer[Any],
+    source: AsyncIterator[Any],
+) -> AsyncIterator[list[Record]]:
+    """Return the records of *source*, encoded if *producer* has a schema."""
+    if not isinstance(producer, TypedProducer):
+        return source
+    schema = schema_of(producer.schema)
+    # Building an encoder may take a while.
+    encode = await asyncio.to_thread(lambda: value_encoder(schema.parse()))
+    return _encoded(source, schema.type, encode)
+
+
+async def _encoded(
+    source: AsyncIterator[list[Record]], type_: SchemaType, encode: Encoder
+) -> AsyncIterator[list[Record]]:
+    async for some in source:
+        records, refused = encode_records(type_, encode, some)
+        if records:
+            yield records
+        if refused is not None:
+            raise refused
 
 
 async def _read_until_interrupted(
-    source: AsyncIterator[Sequence[bytes]],
+    source: AsyncIterator[Sequence[bytes] | list[Record]],
     limiter: TokenBucket | None,
     interruption: Interruption,
-) -> AsyncIterator[Sequence[bytes]]:
+) -> AsyncIterator[Sequence[bytes] | list[Record]]:
     """
     Yield the messages of *source* at the rate of *limiter*, until a signal arrives.
     """
     loop = asyncio.get_running_loop()
     while True:
-        payloads: Sequence[bytes] | None = None
+        payloads: Sequence[bytes] | list[Record] | None = None
         async with interruption.until_requested():
             payloads = await anext(source, None)
         if payloads is None:

@@ -11,13 +11,12 @@ from pydanube.cli.commands.produce import (
     GROUP_MESSAGES,
     CommonOptions,
     Published,
+    parsed,
     repeated,
-    values_of,
 )
+from pydanube.cli.message_records import FieldOptions, JsonParser, Record, RefusedRecord
 from pydanube.cli.output import OutputFormat, print_result
 from pydanube.client.messages import MessageIds, PartitionedIds, PartitionSlice
-from pydanube.model.errors import InvalidPayload
-from pydanube.model.schemas import SchemaType
 
 
 def groups_of(payloads, count):
@@ -68,6 +67,55 @@ def test_every_message_gets_the_key_and_the_attributes():
     assert sent(b"k", {"source": "web"}).to_pylist() == [
         {"key": b"k", "payload": each, "attributes": [("source", "web")]}
         for each in (b"a", b"b")
+    ]
+
+
+def test_records_have_precedence_over_the_common_key_and_attributes():
+    producer = RecordingProducer()
+    common = CommonOptions(
+        key=b"k", attributes={"a": "1", "b": "2"}, delivery={"ttl_s": 1.0}
+    )
+    records = [
+        Record(line=1, payload=b"x", publish_time=5, deliver_at=6, expires_at=7),
+        Record(line=2, payload=b"y", publish_time=5, key=b"", attributes={"b": "3"}),
+    ]
+    asyncio.run(cli._publish(producer, common, records, Published("/default/a")))
+    found = producer.messages.to_pydict()
+    assert found["key"] == [b"k", b""]
+    assert found["attributes"] == [
+        [("a", "1"), ("b", "2")],
+        [("a", "1"), ("b", "3")],
+    ]
+    assert [time and time.microsecond for time in found["deliver_at"]] == [6, None]
+    assert [time.microsecond for time in found["publish_time"]] == [5, 5]
+    # The option --ttl replaces it.
+    assert "expires_at" not in found
+
+
+async def lines_in(*groups):
+    for each in groups:
+        yield each
+
+
+async def test_records_before_a_malformed_one_are_yielded():
+    source = lines_in([b'{"payload": "a"}'], [b'{"payload": "b"}', b"{", b"{"])
+    records = parsed(source, JsonParser(FieldOptions()))
+    assert [each.payload for each in await anext(records)] == [b"a"]
+    assert [each.payload for each in await anext(records)] == [b"b"]
+    with pytest.raises(RefusedRecord, match="line 3: not JSON"):
+        await anext(records)
+
+
+def test_what_was_published_before_a_refusal_is_said():
+    counted = Published("/default/a")
+    said = []
+    for _ in range(3):
+        said.append(counted.before_refusal)
+        counted.messages += 1
+    assert said == [
+        "nothing was published",
+        "the message before it was published",
+        "the 2 messages before it were published",
     ]
 
 
@@ -131,28 +179,3 @@ def test_messages_are_counted_by_partition(
 
 def test_summary_without_messages_has_no_offsets():
     assert str(Published("/default/a")) == "Published 0 messages to /default/a."
-
-
-@pytest.mark.parametrize(
-    ("type_", "payloads", "values"),
-    [
-        (SchemaType.BYTES, [b"\xff"], [b"\xff"]),
-        (SchemaType.STRING, ["ü".encode()], ["ü"]),
-        (SchemaType.NUMBER, [b"7", b"1.5"], [7, 1.5]),
-        (SchemaType.AVRO, [b'{"a": [1]}'], [{"a": [1]}]),
-    ],
-)
-def test_input_is_converted_to_the_type_of_the_schema(type_, payloads, values):
-    assert values_of(type_, payloads) == values
-
-
-@pytest.mark.parametrize(
-    ("type_", "payload", "said"),
-    [
-        (SchemaType.STRING, b"\xff", "takes messages in UTF-8"),
-        (SchemaType.AVRO, b"{", "takes messages in JSON"),
-    ],
-)
-def test_input_that_does_not_fit_the_schema_is_shown(type_, payload, said):
-    with pytest.raises(InvalidPayload, match=said):
-        values_of(type_, [payload])
