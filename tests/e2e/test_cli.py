@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from pydanube.model.version import __version__
 from support.commands import DANUBE, danube, end, environment, start_danube
 from support.processes import BrokerProcess
 
@@ -71,9 +72,14 @@ def test_broker_prints_its_addresses_and_stops_cleanly(tmp_path, number):
     assert said.count("http://127.0.0.1:") == 3
     assert str(tmp_path) in said
     assert code == 0
-    assert "Traceback" not in log
-    for line in log.splitlines():
-        json.loads(line)
+    events = [json.loads(line)["event"] for line in log.splitlines()]
+    assert events[0].startswith(f"starting pydanube {__version__}, process ")
+    assert str(tmp_path) in events[0]
+    assert events[1].startswith("read the journal in ")
+    assert events[2].startswith("serving after ")
+    assert all(url in events[2] for url in re.findall(r"\w+://\S+", said))
+    assert events[3] == f"received {signal.Signals(number).name}"
+    assert events[-1] == "stopped"
 
 
 def test_messages_and_cursors_survive_a_restart(tmp_path):

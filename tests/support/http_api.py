@@ -15,6 +15,7 @@ class State:
     """What the HTTP server knows of a broker."""
 
     found: object = None
+    ports = None
 
     def problems(self):
         return ()

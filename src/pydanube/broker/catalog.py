@@ -8,6 +8,7 @@ it rests, because another broker may change them concurrently.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -57,6 +58,8 @@ from pydanube.model.ids import TopicId
 from pydanube.model.names import NamespaceName, TopicName
 from pydanube.model.policy import NamespacePolicy, TopicPolicy
 from pydanube.model.schemas import TopicSchema
+
+log = logging.getLogger(__name__)
 
 
 class Catalog:
@@ -540,6 +543,17 @@ class Catalog:
                 *operations,
             ],
         )
+        kind = "reliable" if common.policy.is_reliable else "non-reliable"
+        if len(names) == 1:
+            log.info("created the %s topic %s", kind, names[0])
+        else:
+            log.info(
+                "created %d %s partitions, %s to %s",
+                len(names),
+                kind,
+                names[0],
+                names[-1],
+            )
 
 
 def _name_of(prefix: Prefix[Any], path: str) -> TopicName:

@@ -9,6 +9,7 @@ compares that counter.  One of two concurrent transactions always fails.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -43,6 +44,9 @@ from pydanube.model.names import (
     check_new_namespace,
 )
 from pydanube.model.policy import NamespacePolicy, Retention
+from pydanube.model.settings_text import settings_text
+
+log = logging.getLogger(__name__)
 
 FIRST_NAMESPACES = (DEFAULT_NAMESPACE, SYSTEM_NAMESPACE)
 """The namespaces that always exist."""
@@ -89,6 +93,8 @@ class Namespaces:
         except RevisionConflict as error:
             if not exist_ok:
                 raise AlreadyExists(f"Namespace {name} already exists.") from error
+        else:
+            log.info("created the namespace %s: %s", name, settings_text(policy))
 
     async def delete(self, name: NamespaceName) -> None:
         """
@@ -103,6 +109,7 @@ class Namespaces:
             raise InvalidRequest(f"The namespace {name} cannot be deleted")
         async with self._lock:
             await retry_on_conflict(partial(self._try_delete, name))
+        log.info("deleted the namespace %s", name)
 
     async def _try_delete(self, name: NamespaceName) -> None:
         stored = await self.find(name)
@@ -179,6 +186,7 @@ class Namespaces:
             for topic in self._opened.values():
                 if topic.name.namespace == name and not topic.has_own_limits:
                     topic.set_limits(policy, are_own=False)
+        log.info("set the limits of the namespace %s: %s", name, settings_text(policy))
 
     async def set_retention(self, name: NamespaceName, retention: Retention) -> None:
         """
@@ -200,6 +208,8 @@ class Namespaces:
             for topic in self._opened.values():
                 if topic.name.namespace == name:
                     topic.configure(topic.policy, retention)
+        text = settings_text(retention)
+        log.info("set the retention of the namespace %s: %s", name, text)
 
     async def _try_change(self, name: NamespaceName, **fields: Any) -> None:
         """Change *fields* in the record of a namespace."""

@@ -112,6 +112,8 @@ class ReliableSubscription(Subscription):
         self._was_overtaken = False
         self._is_cancelled = False
         self._holds = 0
+        # The state that was logged last.
+        self._was_blocked = False
 
     def attach(
         self,
@@ -253,7 +255,22 @@ class ReliableSubscription(Subscription):
     def _carry_out(self, effects: Iterable[Effect]) -> None:
         # More credit may allow the task to read more.
         super()._carry_out(effects)
+        if self.is_blocked is not self._was_blocked:
+            self._log_blocked()
         self.wake_up()
+
+    def _log_blocked(self) -> None:
+        self._was_blocked = self.is_blocked
+        if self.is_blocked:
+            offset = self._machine.deferred.blocked.ranges()[0][0]
+            log.warning(
+                "%s is blocked by message %d, which failed too often; acknowledge or "
+                "skip it, or change the failure policy",
+                self.log_name,
+                offset,
+            )
+        else:
+            log.info("%s is no longer blocked", self.log_name)
 
     def _deliver(self, effect: Deliver) -> None:
         self._deliveries.append(effect)

@@ -5,6 +5,7 @@ The subscriptions of a broker's topics: opening, moving, configuring, deleting t
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -37,6 +38,9 @@ from pydanube.model.policy import (
     SubscriptionType,
 )
 from pydanube.model.ranges import Range
+from pydanube.model.settings_text import settings_text
+
+log = logging.getLogger(__name__)
 
 
 class Subscriptions:
@@ -91,6 +95,12 @@ class Subscriptions:
             found = topic.subscriptions.get(subscription)
             if found is None:
                 found = await self._store.create(topic, subscription, type_, start)
+                log.info(
+                    "created the %s subscription %s of %s",
+                    type_.value,
+                    subscription,
+                    name,
+                )
             elif not exist_ok:
                 raise AlreadyExists(
                     f"{name} has a subscription {subscription!r} already"
@@ -125,6 +135,7 @@ class Subscriptions:
             found.close(BrokerError(f"subscription {subscription} has been deleted"))
             found.cancel()
             await self._store.delete(topic, subscription)
+        log.info("deleted the subscription %s of %s", subscription, name)
 
     # Moving.
 
@@ -148,11 +159,15 @@ class Subscriptions:
             raise InvalidRequest(
                 f"{topic.name} is not reliable: its subscriptions have no cursors"
             )
-        offset = await topic.locate(position)
+        offset = max(await topic.locate(position), topic.log.first_kept)
+        before = subscription.cursor_offset
         subscription.hold()
         try:
-            subscription.seek(max(offset, topic.log.first_kept))
+            subscription.seek(offset)
             await completion(subscription.save_cursor_now)
+            log.info(
+                "%s: moved from offset %d to %d", subscription.log_name, before, offset
+            )
         finally:
             # The caller is answered before messages from the new position arrive.
             asyncio.get_running_loop().call_soon(subscription.release)
@@ -174,6 +189,7 @@ class Subscriptions:
         found = await self._find_reliable(name, subscription)
         await found.skip(count)
         await completion(found.save_cursor_now)
+        log.info("%s: skipped %d messages", found.log_name, count)
 
     async def mark_done(
         self, name: TopicName, subscription: SubscriptionName, ranges: Sequence[Range]
@@ -260,6 +276,12 @@ class Subscriptions:
             found = topic.subscriptions.get(subscription)
             if isinstance(found, ReliableSubscription):
                 found.apply(settings)
+        log.info(
+            "changed the subscription %s of %s: %s",
+            subscription,
+            name,
+            settings_text(changes),
+        )
 
     async def _check_dead_letter_topic(self, name: TopicName | None) -> None:
         if name is None:

@@ -10,6 +10,7 @@ record.  One of two concurrent transactions always fails.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -34,7 +35,10 @@ from pydanube.model.schemas import (
     SchemaVersion,
     TopicSchema,
 )
+from pydanube.model.settings_text import settings_text
 from pydanube.schemas.registry import SchemaRegistry
+
+log = logging.getLogger(__name__)
 
 USERS_SHOWN_MAX = 3
 """The number of topics that an error names if they prevent a deletion."""
@@ -114,6 +118,8 @@ class TopicSchemas:
 
     async def _bind(self, name: TopicName, schema: TopicSchema | None) -> None:
         names = await self._catalog.set_schema(name, schema)
+        bound = "no schema" if schema is None else settings_text(schema)
+        log.info("bound %s to %s", name, bound)
         for topic in filter(None, map(self._opened.get, names)):
             self.apply(topic, schema)
 
@@ -179,6 +185,8 @@ class TopicSchemas:
         """
         check = None if force else partial(self._check_unused, subject, version)
         await self._registry.delete(subject, version, check_unused=check)
+        what = "all versions" if version is None else f"version {version}"
+        log.info("deleted %s of the schema %s", what, subject)
         self._invalidate(subject, version)
 
     def _invalidate(self, subject: str, version: int | None = None) -> None:

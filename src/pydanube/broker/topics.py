@@ -45,6 +45,7 @@ from pydanube.model.names import TopicName, check_new_namespace
 from pydanube.model.policy import KEEP_ALL, NamespacePolicy, Retention, TopicPolicy
 from pydanube.model.schemas import TopicSchema
 from pydanube.model.segments import SegmentEntry
+from pydanube.model.settings_text import settings_text
 from pydanube.storage.replacement import Replacement
 from pydanube.storage.storage import Storage
 
@@ -217,6 +218,8 @@ class Topics:
             effective = limits or await self._namespaces.policy(name.namespace)
             for topic in filter(None, map(self.opened.get, names)):
                 topic.set_limits(effective, are_own=limits is not None)
+            own = "those of its namespace" if limits is None else settings_text(limits)
+            log.info("set the limits of %s: %s", name, own)
 
     async def change_policy(self, name: TopicName, **settings: Any) -> None:
         """
@@ -238,6 +241,7 @@ class Topics:
             for topic in filter(None, map(self.opened.get, names)):
                 policy = replace(topic.policy, **settings)
                 topic.configure(policy, topic.namespace_retention)
+            log.info("changed the policy of %s: %s", name, settings_text(settings))
 
     async def plan_retention(
         self,
@@ -327,6 +331,7 @@ class Topics:
                 del self.opened[topic.name]
                 topic.close(TopicNotFound(f"{topic.name} has been deleted"))
                 self._subscriptions.cursors.forget(topic.topic_id, topic.subscriptions)
+            log.info("deleted %s%s", name, " by force" if force else "")
             await run_all(map(self.remove_content, _reliable_topics(topics)))
 
     async def _remove_names(self, name: TopicName, *, force: bool) -> list[Topic]:

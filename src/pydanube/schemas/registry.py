@@ -9,6 +9,7 @@ transaction that checks the subject's record, so several registries can use one 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,8 @@ from pydanube.schemas.compatibility import Direction, Violation, find_violations
 from pydanube.schemas.language import Incompatibility
 from pydanube.schemas.parsed_schema import ParsedSchema
 from pydanube.schemas.parsing import parse_schema
+
+log = logging.getLogger(__name__)
 
 PARSED_BYTES_MAX = 4 * 1024 * 1024
 """How long the definitions of the parsed schemas in memory may be together.  A parsed
@@ -115,9 +118,12 @@ class SchemaRegistry:
         _check_texts(new)
         async with self._locks.setdefault(subject, asyncio.Lock()):
             schema = await self._parse(new)
-            return await retry_on_conflict(
+            found, is_new = await retry_on_conflict(
                 partial(self._try_register, subject, new, schema)
             )
+        if is_new:
+            log.info("registered version %d of the schema %s", found.version, subject)
+        return found, is_new
 
     async def set_compatibility(self, subject: str, mode: Compatibility) -> None:
         """
@@ -131,6 +137,7 @@ class SchemaRegistry:
             return [Put(keys.subject(subject), replace(record, compatibility=mode))]
 
         await self._change(subject, change)
+        log.info("set the compatibility mode of the schema %s: %s", subject, mode.value)
 
     async def delete(
         self,

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from pydanube.model.errors import InvalidConfig
@@ -74,3 +75,12 @@ def binding(host: str, port: int, name: str, flag: str) -> Iterator[None]:
             f"cannot listen on {host}:{port} for {name}: {error.strerror or error}; "
             f"choose another with {flag}"
         ) from error
+
+
+def peer_text(peername: Any) -> str:
+    """Return the address of a client for the log, given its ``peername``."""
+    match peername:
+        case (str() as host, int() as port, *_):
+            return f"{in_url(host)}:{port}"
+        case _:
+            return str(peername or "this process")

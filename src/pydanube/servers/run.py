@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
+import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -22,6 +24,7 @@ from pydanube.broker.broker import Broker, open_broker
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.metadata.sessions import Session
 from pydanube.metadata.store import MetadataStore
+from pydanube.model.version import __version__
 from pydanube.objects.directory import DirectoryObjects
 from pydanube.objects.store import Objects, wall_clock_us
 from pydanube.servers.addresses import http_hosts_of, in_url, url_of
@@ -37,7 +40,7 @@ from pydanube.servers.grpc.admin import admin_services
 from pydanube.servers.grpc.danube_server import open_danube_server, schema_registry
 from pydanube.servers.grpc.server import open_listener
 from pydanube.servers.grpc.services import Service
-from pydanube.servers.http.app import BrokerState
+from pydanube.servers.http.app import BrokerState, Ports
 from pydanube.servers.http.server import open_http
 from pydanube.servers.identity import (
     identify,
@@ -151,7 +154,12 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 services,
             ),
         ):
-            state.on_serving(broker, server, services)
+            state.on_serving(
+                broker,
+                server,
+                services,
+                ports=Ports(stream=stream_port, grpc=grpc_port, admin=admin_port),
+            )
             try:
                 yield RunningBroker(
                     directory=directory,
@@ -191,6 +199,7 @@ async def _open_storage(
         remote = open_remote(config.remote)
         objects = TieredObjects(local, remote)
         claim_remote = partial(identity.claim_remote, remote, config.remote.url)
+    begun_at = time.monotonic()
     async with open_storage(
         config,
         files=DirectoryFiles(directory.journal, reserve_bytes=_RESERVE_BYTES),
@@ -201,9 +210,25 @@ async def _open_storage(
         cache_path=directory.cache,
         new_journal=journal_opener(config, identity, store),
     ) as storage:
+        _log_recovery(storage, time.monotonic() - begun_at)
         await identity.record(store, local)
         async with recording_progress(store, storage, config.journal.kind):
             yield storage
+
+
+def _log_recovery(storage: Storage, taken_s: float) -> None:
+    """Log what the journal had that is not sealed in segments."""
+    frames = [each for found in storage.journal.recovered.values() for each in found]
+    log.info(
+        "read the journal in %.2f s: %d bytes in %d files, with %d messages (%d bytes) "
+        "of %d topics that are not sealed",
+        taken_s,
+        storage.journal.byte_count,
+        storage.journal.file_count,
+        sum(frame.count for frame in frames),
+        sum(frame.byte_count for frame in frames),
+        len(storage.journal.recovered),
+    )
 
 
 @asynccontextmanager
@@ -256,6 +281,15 @@ def run(config: BrokerConfig, *, ignored_variables: Sequence[str] = ()) -> None:
     Raises: As ``serve``.
     """
     configure_logging(config.log)
+    log.info(
+        "starting pydanube %s, process %d, on the data directory %s, with the journal "
+        "of kind %s and metadata in %s",
+        __version__,
+        os.getpid(),
+        config.data_dir.absolute(),
+        config.storage.journal.kind,
+        config.metadata.kind,
+    )
     if ignored_variables:
         log.warning(
             "ignoring environment variables of Kubernetes or the original Danube that "
@@ -281,10 +315,19 @@ def _print_addresses(running: RunningBroker) -> None:
 async def _run(config: BrokerConfig) -> None:
     stop = asyncio.Event()
     failure: BaseException | None = None
+    begun_at = time.monotonic()
     with _stopping_on_signals(stop):
         try:
             async with serve(config) as running:
                 _print_addresses(running)
+                log.info(
+                    "serving after %.2f s: %s, %s (gRPC), %s (administration), %s",
+                    time.monotonic() - begun_at,
+                    running.stream_url,
+                    running.grpc_url,
+                    running.admin_url,
+                    running.http_url,
+                )
                 async with (
                     memory_upkeep(),
                     watching_directory(running.directory),
@@ -292,6 +335,7 @@ async def _run(config: BrokerConfig) -> None:
                 ):
                     await stop.wait()
                 log.info("stopping: committing accepted messages")
+            log.info("stopped")
         except BaseExceptionGroup as group:
             failure = _first(group)
     if failure is not None:
@@ -307,6 +351,7 @@ def _stopping_on_signals(stop: asyncio.Event) -> Iterator[None]:
         if stop.is_set():
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
+        log.info("received %s", signal.Signals(number).name)
         stop.set()
 
     numbers = (signal.SIGINT, signal.SIGTERM)

@@ -27,6 +27,7 @@ from pydanube.storage.recovery import (
     recover,
 )
 from pydanube.storage.reserve import Reserve
+from pydanube.storage.slow_syncs import SlowSyncs
 from pydanube.storage.state import JournalState
 from pydanube.wire.buffer import Buffer
 from pydanube.wire.files.journal_format import (
@@ -116,6 +117,7 @@ class JournalWriter:
         self._synced = file.byte_count
         # The disk's speed is not known yet, so the thread makes the first syncs.
         self._mean_sync_s = 2 * INLINE_SYNC_S_MAX
+        self._slow_syncs = SlowSyncs()
 
     def can_commit_inline(self, group: Group) -> bool:
         """Return whether the event loop may wait while *group* is committed."""
@@ -189,8 +191,11 @@ class JournalWriter:
                 f"the journal cannot be synced to disk: {error}"
             ) from error
         self._synced = self._position
-        taken_s = self.clock() - begin
+        now = self.clock()
+        taken_s = now - begin
         self._mean_sync_s += _MEAN_WEIGHT * (taken_s - self._mean_sync_s)
+        if warning := self._slow_syncs.warning(taken_s, now):
+            log.warning("%s", warning)
 
     def _roll(self, snapshot: Sequence[Entry]) -> JournalFile:
         """Sync the old file, and begin a new one with *snapshot*, also synced."""

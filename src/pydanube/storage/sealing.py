@@ -568,6 +568,13 @@ class Sealer:
                 await self._journal.sync()
             await self.change_manifest(topic_log, removed=drops)
             topic_log.on_dropped(len(drops))
+            log.info(
+                "topic %s: retention dropped %d segments (%d messages) up to offset %d",
+                topic_log.name,
+                len(drops),
+                sum(each.count for each in drops),
+                drops[-1].end - 1,
+            )
             await self._delete_dropped(topic_log, drops)
             return drops
 

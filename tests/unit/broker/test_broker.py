@@ -1,5 +1,7 @@
 """Promises of the broker that cannot be tested through a client alone."""
 
+import logging
+
 import msgspec
 import pytest
 
@@ -9,12 +11,22 @@ from pydanube.metadata import keys
 from pydanube.metadata.store import ABSENT
 from pydanube.model.errors import InvalidName, MetadataUnavailable, TopicNotFound
 from pydanube.model.names import NamespaceName, SubscriptionName, TopicName
-from pydanube.model.policy import NamespacePolicy, Retention, TopicPolicy
+from pydanube.model.policy import (
+    FailurePolicy,
+    NamespacePolicy,
+    Retention,
+    SubscriptionType,
+    TopicPolicy,
+)
 from pydanube.testing import memory_broker
 from support.batches import frame_of, payloads_of
-from support.brokers import A_TOPIC, RELIABLE, Outcome
+from support.brokers import A_TOPIC, RELIABLE, BrokerWorld, Outcome
+from support.readers import S, a_while, attach, publish, subscribe
 from support.running import TOPIC, published
 from support.storages import seal
+
+SHOP = NamespaceName("shop")
+PARTS = TopicName.parse("/shop/parts")
 
 
 @pytest.fixture
@@ -170,3 +182,66 @@ async def test_older_topic_with_too_long_name_can_be_read_and_deleted(world, cap
     said = [each.message for each in caplog.records]
     assert all("has 510 bytes in UTF-8" in each for each in said)
     assert len(said) == 2
+
+
+async def test_changes_of_an_operator_are_logged(caplog):
+    caplog.set_level(logging.INFO, "pydanube")
+    async with BrokerWorld().broker() as broker:
+        await broker.namespaces.create(SHOP)
+        await broker.namespaces.set_policy(SHOP, NamespacePolicy(max_publish_rate=9))
+        await broker.topics.create_partitioned(PARTS, 3, TopicPolicy())
+        topic = await broker.topics.create(A_TOPIC, TopicPolicy())
+        await publish(topic, b"secret", b"payload")
+        await seal(broker.storage, topic.topic_id)
+        await publish(topic, b"more")
+        await seal(broker.storage, topic.topic_id)
+        found = await subscribe(broker, type_=SubscriptionType.EXCLUSIVE)
+        await broker.subscriptions.seek(topic, found, 2)
+        await broker.subscriptions.skip(A_TOPIC, S, 1)
+        await broker.subscriptions.change_settings(A_TOPIC, S, is_paused=True)
+        await broker.topics.change_policy(A_TOPIC, retention=Retention(bytes_max=1))
+        await broker.topics.apply_retention(A_TOPIC)
+        await broker.subscriptions.delete(A_TOPIC, S)
+        await broker.topics.delete(PARTS)
+        await broker.namespaces.delete(SHOP)
+    assert [record.getMessage() for record in caplog.records] == [
+        "created the namespace shop: defaults",
+        "set the limits of the namespace shop: max_publish_rate=9",
+        "created 3 reliable partitions, /shop/parts-part-0 to /shop/parts-part-2",
+        "created the reliable topic /default/orders",
+        "created the exclusive subscription s of /default/orders",
+        "subscription s of /default/orders: moved from offset 0 to 2",
+        "subscription s of /default/orders: skipped 1 messages",
+        "changed the subscription s of /default/orders: is_paused=True",
+        "changed the policy of /default/orders: retention=(bytes_max=1)",
+        f"topic {A_TOPIC}: retention dropped 1 segments (2 messages) up to offset 1",
+        "deleted the subscription s of /default/orders",
+        "deleted /shop/parts",
+        "deleted the namespace shop",
+    ]
+
+
+async def test_a_message_that_blocks_its_subscription_is_logged(caplog):
+    caplog.set_level(logging.INFO, "pydanube.broker.reliable_subscription")
+    async with BrokerWorld().broker() as broker:
+        topic = await broker.topics.create(A_TOPIC, TopicPolicy())
+        name = SubscriptionName("poisoned")
+        policy = FailurePolicy(redeliveries_max=0)
+        await broker.subscriptions.change_settings(A_TOPIC, name, failure_policy=policy)
+        found = await subscribe(broker, name)
+        reader, _ = attach(found)
+        await publish(topic, b"bad")
+        await reader.first(1)
+        found.nack([(0, 1)])
+        await a_while()
+        found.ack([(0, 1)], 0)
+        await a_while()
+    blocked, again = caplog.records
+    assert blocked.levelname == "WARNING"
+    assert blocked.getMessage() == (
+        f"subscription poisoned of {A_TOPIC} is blocked by message 0, which failed "
+        "too often; acknowledge or skip it, or change the failure policy"
+    )
+    assert again.getMessage().endswith(
+        "poisoned of /default/orders is no longer blocked"
+    )

@@ -19,7 +19,7 @@ from pydanube.model.errors import (
     JournalFailed,
     Unavailable,
 )
-from pydanube.servers.http.app import make_app
+from pydanube.servers.http.app import Ports, make_app
 from pydanube.servers.http.server import open_http
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class State:
     reason: BrokerError | None = None
     counted: list[Sample] = field(default_factory=list)
     problems_now: tuple[str, ...] = ()
+    ports: Ports | None = None
 
     def problems(self) -> tuple[str, ...]:
         return self.problems_now
@@ -97,6 +98,13 @@ def test_index_page_lists_all_paths() -> None:
     for path in ("/healthz", "/readyz", "/metrics", "/api/v1/openapi.json"):
         assert path in page
         assert get(path).status_code == 200
+    assert "The broker is starting." in page
+
+
+def test_index_page_lists_the_ports_of_the_broker() -> None:
+    page = get("/", State(ports=Ports(stream=7000, grpc=7001, admin=7002))).text
+    for url in ("danube://broker:7000", "http://broker:7001", "http://broker:7002"):
+        assert f"\n{url}  " in page
 
 
 def test_metrics_are_read_at_the_scrape() -> None:

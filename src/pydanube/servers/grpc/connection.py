@@ -173,6 +173,7 @@ class GrpcProtocol(asyncio.Protocol):
             self._is_broken = True
             self._transport.abort()
             return
+        log.debug("%s has connected", self._peer)
         self._server.connections[self] = None
         self._start_keepalive()
         self._flush()
@@ -246,6 +247,7 @@ class GrpcProtocol(asyncio.Protocol):
         self.flush_soon()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        log.debug("the connection of %s is closed: %s", self._peer, exc or "regularly")
         self._server.connections.pop(self, None)
         self._server.counts.lose()
         self._is_broken = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -15,6 +16,7 @@ from pydanube.broker.broker import Broker
 from pydanube.model.errors import BrokerError, Draining, Unavailable
 from pydanube.model.metrics import Sample
 from pydanube.model.version import __version__
+from pydanube.servers.addresses import in_url
 from pydanube.servers.connections import ConnectionCounts
 from pydanube.servers.errors import http_status_of
 from pydanube.servers.grpc.services import Service
@@ -29,19 +31,36 @@ from pydanube.servers.native.server import NativeServer
 from pydanube.servers.samples import samples_of
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """The ports of a broker besides that of HTTP."""
+
+    stream: int
+    grpc: int
+    admin: int
+
+
 class BrokerState:
     """The state of a starting, serving or stopping broker for the HTTP server."""
 
     def __init__(self, connections: Sequence[ConnectionCounts] = ()) -> None:
         self._connections = connections
+        self.ports: Ports | None = None
+        """The other ports; None while the broker is starting."""
         self._reason: BrokerError | None = Unavailable("the broker is starting")
         self._serving: tuple[Broker, NativeServer, Sequence[Service]] | None = None
 
     def on_serving(
-        self, broker: Broker, server: NativeServer, services: Sequence[Service]
+        self,
+        broker: Broker,
+        server: NativeServer,
+        services: Sequence[Service],
+        *,
+        ports: Ports | None = None,
     ) -> None:
         """Record that the broker serves clients."""
         self._serving = broker, server, services
+        self.ports = ports
         self._reason = None
 
     def on_stopping(self) -> None:
@@ -83,10 +102,7 @@ pydanube broker {__version__}
 /metrics  Metrics for Prometheus.
 /api/v1   The JSON API for administrators; /api/v1/openapi.json describes it.
 
-Messages do not come through this port: clients connect to the port of the native
-protocol, 6651 by default.
 """
-
 ENDPOINTS = [*NAMESPACES, *TOPICS, *SUBSCRIPTIONS, *SCHEMAS]
 """The endpoints of the JSON API."""
 
@@ -121,8 +137,9 @@ def make_app(state: BrokerState, hosts: Iterable[str] = ()) -> Starlette:
         # A header, because Starlette would add a second charset to a media type.
         return Response(body, headers={"content-type": content_type})
 
-    async def index(_: Request) -> Response:
-        return PlainTextResponse(INDEX)
+    async def index(request: Request) -> Response:
+        host = request.url.hostname or "localhost"
+        return PlainTextResponse(INDEX + _addresses(host, state.ports))
 
     async def openapi(_: Request) -> Response:
         return json_response(openapi_document(ENDPOINTS))
@@ -143,4 +160,17 @@ def make_app(state: BrokerState, hosts: Iterable[str] = ()) -> Starlette:
         ],
         middleware=[Middleware(SameOriginMiddleware, hosts=hosts)],
         exception_handlers={HTTPException: on_http_error},
+    )
+
+
+def _addresses(host: str, ports: Ports | None) -> str:
+    """Return the end of the index page: the other addresses of the broker."""
+    if ports is None:
+        return "The broker is starting.\n"
+    host = in_url(host)
+    return (
+        "Clients connect to other ports:\n\n"
+        f"danube://{host}:{ports.stream}  The native protocol.\n"
+        f"http://{host}:{ports.grpc}  The gRPC API of the original Danube.\n"
+        f"http://{host}:{ports.admin}  The gRPC API of its administration tools.\n"
     )

@@ -28,7 +28,7 @@ from pydanube.model.errors import (
     TimedOut,
 )
 from pydanube.model.version import __version__
-from pydanube.servers.addresses import binding
+from pydanube.servers.addresses import binding, peer_text
 from pydanube.servers.errors import as_broker_error
 from pydanube.servers.native.channels import CHANNEL_REQUESTS
 from pydanube.servers.native.consumers import ConsumerChannel
@@ -118,7 +118,7 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
         self._transport = transport  # type: ignore[assignment]
         self._write_buffer = WriteBuffer(self._transport, self.loop)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        self.peer = str(transport.get_extra_info("peername", "in process"))
+        self.peer = peer_text(transport.get_extra_info("peername"))
         connection = transport.get_extra_info("socket")
         if connection is not None:
             _enable_keepalive(connection, self.server.limits.idle_timeout_s)
@@ -150,6 +150,7 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.server.on_lost(self)
+        log.debug("the connection of %s is closed: %s", self.peer, exc or "regularly")
         self._protocol.close()
         self._gone.set()
         self._can_write.set()
@@ -332,7 +333,7 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
             return
         self._stop_handshake_timer()
         self._protocol.welcome(hello.frame_bytes_max, hello.revision)
-        log.debug("%s is %s", self.peer, hello.client)
+        log.debug("%s has connected: %r", self.peer, hello.client)
         welcome = pb.Welcome(
             version=PROTOCOL_VERSION,
             broker=f"pydanube {__version__}",
