@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from pydanube.client.batching import DeliveryOptions, SendOptions
+    from pydanube.client.counters import ClientCounters
     from pydanube.client.dead_letters import DeadLetter
     from pydanube.client.offsets import AckTarget
     from pydanube.client.options import ProducerKeywords, TypedProducerKeywords
@@ -463,6 +464,11 @@ class Client(Facade):
     staging = wrapping(aio.Client.staging, Staging)
     read = iterating(aio.Client.read)
     describe_broker = blocking(aio.Client.describe_broker)
+
+    def counters(self) -> ClientCounters:
+        """Return what the client has done; see ``pydanube.Client.counters``."""
+        found: ClientCounters = self._wrapped.counters()
+        return found
 
     create_backup = blocking(aio.Client.create_backup)
     describe_backup = blocking(aio.Client.describe_backup)

@@ -28,6 +28,7 @@ PAGES = [
     "docs/guide/failures.md",
     "docs/guide/admin.md",
     "docs/guide/schemas.md",
+    "docs/guide/observability.md",
     "docs/guide/lakehouse.md",
     "docs/guide/maintenance.md",
     "docs/guide/backup.md",

@@ -329,6 +329,7 @@ FACADES = [
 # These are for the other modules of the client, which run on its loop.
 INTERNAL = {
     *("aclose", "closing", "connection", "opened", "request", "request_topic"),
+    "shown",
     *("create_topics", "existing_partitions", "find_partitions", "one_partition"),
     *(
         "abandon",
@@ -341,7 +342,7 @@ INTERNAL = {
         "send_batches",
         "wait_for_capacity",
     ),
-    *("ack_nowait", "ack_range", "ack_ranges", "nack_ranges"),
+    *("ack_nowait", "ack_range", "ack_ranges", "ack_through", "nack_ranges"),
     *("extend_nowait", "extend_ranges", "release_nowait", "release_ranges"),
     *("batch_nowait", "next_nowait", "acknowledgeable_ranges", "check_origin"),
     *("return_credit", "return_credit_before_wait", "on_changed"),

@@ -8,6 +8,7 @@ command is run.  This file has the summaries of all commands, so that
 
 from __future__ import annotations
 
+import logging
 import sys
 from importlib import import_module
 from importlib.abc import MetaPathFinder
@@ -94,6 +95,9 @@ def _unwrap(command: Any) -> None:
     for each in getattr(command, "commands", {}).values():
         _unwrap(each)
 
+
+# Commands report errors themselves; without a handler, Python prints warnings.
+logging.getLogger("pydanube.client").addHandler(logging.NullHandler())
 
 app = typer.Typer(
     name="danube",

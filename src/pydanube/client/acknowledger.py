@@ -25,6 +25,8 @@ class RangeAcknowledger(Protocol):
 
     def ack_ranges(self, ranges: Iterable[Range]) -> None: ...
 
+    def ack_through(self, offset: int) -> None: ...
+
     def nack_ranges(
         self, ranges: Iterable[Range], delay_s: float, reason: str
     ) -> None: ...
@@ -81,7 +83,7 @@ class Acknowledger(Openable):
     async def ack_cumulative(self, message: Message | MessageId) -> None:
         """Acknowledge this message and all before it in its partition; see ``ack``."""
         for consumer, _ in self._acknowledgeable(message):
-            consumer.ack_range(0, message.offset + 1)
+            consumer.ack_through(message.offset)
 
     async def nack(
         self, messages: AckTarget, *, delay_s: float = 0.0, reason: str = ""

@@ -8,6 +8,7 @@ Acknowledging a message twice is harmless, so duplicates are not removed.
 
 from __future__ import annotations
 
+from pydanube.client.counters import ClientCounters
 from pydanube.client.offsets import merge_ranges
 from pydanube.model.ranges import Range
 from pydanube.wire.native.messages import divided_to_wire
@@ -17,7 +18,10 @@ from pydanube.wire.pb import stream_pb2 as pb
 class Acks:
     """The acknowledgements of one consumer that are not on the broker's disk."""
 
-    def __init__(self) -> None:
+    def __init__(self, counters: ClientCounters | None = None) -> None:
+        self._counters = counters or ClientCounters()
+        # The offsets that cumulative acknowledgements include, and do not count.
+        self._uncounted = 0
         # The range that grows while messages are acknowledged in order; then the
         # earlier ranges.
         self.base = 0
@@ -33,6 +37,10 @@ class Acks:
             self._ranges.append((self.base, self.end))
         self.base, self.end = base, end
 
+    def exclude_from_count(self, count: int) -> None:
+        """Leave *count* of the added offsets out of the counters."""
+        self._uncounted += count
+
     @property
     def range_count(self) -> int:
         """The number of ranges besides the one that grows."""
@@ -46,6 +54,9 @@ class Acks:
     def take(self) -> list[pb.OffsetRanges]:
         """Return what has gathered, to be sent now; usually one item, at least one."""
         self.add(0, 0)
+        added = sum(end - base for base, end in self._ranges)
+        self._counters.acked += added - self._uncounted
+        self._uncounted = 0
         ranges = merge_ranges(self._ranges)
         self._ranges = []
         taken = divided_to_wire(ranges)

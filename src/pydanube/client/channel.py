@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -144,8 +145,14 @@ class KeptChannel(Channel, Openable):
     def __init__(self, client: Requester, topic: str, name: str) -> None:
         super().__init__(client, topic)
         self.name = name
+        self.log = logging.getLogger(type(self).__module__)
         self.failure: BrokerError | None = None
         """Why the channel is not opened any more; None while it is."""
+
+    @property
+    def log_name(self) -> str:
+        """The name of the channel in log messages."""
+        return f"{type(self).__name__} {self.name} of {self.topic}"
 
     @abstractmethod
     def _on_broken(self, reason: BrokerError, backoff: Backoff | None) -> bool:
@@ -161,16 +168,26 @@ class KeptChannel(Channel, Openable):
         while self.failure is None:
             if self._connection is not None:
                 reason = await self._channel_end
-                if self._on_broken(reason, backoff):
+                may_reopen_now = self._on_broken(reason, backoff)
+                if self.failure is None:
+                    shown = self._client.shown(reason)
+                    self.log.info("%s lost its channel: %s", self.log_name, shown)
+                if may_reopen_now:
                     continue
             else:
                 try:
                     await self._open_channel()
-                    continue
                 except BrokerError as error:
                     self._on_broken(error, None)
+                else:
+                    self.log.info("%s is open again", self.log_name)
+                    continue
             if self.failure is None:
                 await backoff.wait()
+        if not isinstance(self.failure, Closed):
+            self.log.warning(
+                "%s failed: %s", self.log_name, self._client.shown(self.failure)
+            )
 
     async def _close_channel(self) -> None:
         """Close the channel, if it is open, and wait for the broker's answer."""
@@ -271,7 +288,6 @@ class PartitionChannels(Openable, Generic[C]):
             task.cancel()
 
     def _run(self, channel: C) -> None:
-        name = f"{type(channel).__name__} {channel.name} of {channel.topic}"
-        task = self._client.tasks.run(channel.run(), name)
+        task = self._client.tasks.run(channel.run(), channel.log_name)
         self._running.add(task)
         task.add_done_callback(self._running.discard)

@@ -50,7 +50,7 @@ from pydanube.client.typed_producer import TypedProducer, open_typed_producer
 from pydanube.client.writer_schemas import ValueDecoding, WriterSchemas
 from pydanube.model.arguments import checked, checks_arguments
 from pydanube.model.descriptions import BrokerDescription
-from pydanube.model.errors import InvalidRequest
+from pydanube.model.errors import BrokerError, InvalidRequest
 from pydanube.model.names import TopicName, parse_subject, parse_subscription
 from pydanube.model.policy import (
     DispatchMode,
@@ -79,6 +79,8 @@ def connect(
     wait_s: float = 0.0,
     connect_timeout_s: float = CONNECT_TIMEOUT_S,
     close_timeout_s: float = CLOSE_TIMEOUT_S,
+    on_connected: Callable[[], None] | None = None,
+    on_disconnected: Callable[[BrokerError], None] | None = None,
 ) -> AbstractAsyncContextManager[Client]:
     """
     Connect to the broker at *url*, ``danube://host[:port]``.
@@ -97,6 +99,8 @@ def connect(
         close_timeout_s: How long closing a producer, a consumer or the client waits
             without an answer from the broker.  Then the client aborts the connection,
             and a producer with unacknowledged messages raises ``TimedOut``.
+        on_connected: Called whenever the client has connected, on its event loop.
+        on_disconnected: Called with the reason when the connection is lost or closed.
 
     Raises:
         ConnectionLost: No broker answers at *url*, also after *wait_s*.
@@ -127,6 +131,8 @@ def connect(
             connect_timeout_s=connect_timeout_s,
             close_timeout_s=close_timeout_s,
             wall_clock_ns=time_ns if redirect is None else redirect.wall_clock_ns,
+            on_connected=on_connected,
+            on_disconnected=on_disconnected,
         )
         async with client.opened(wait_s):
             yield client

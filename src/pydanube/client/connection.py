@@ -95,6 +95,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         """The number of PINGs that were sent."""
         self._lost: BrokerError | None = None
         self._is_closed = asyncio.Event()
+        self.on_lost: Callable[[BrokerError], None] | None = None
+        """Called when the connection, once open, is lost or closed."""
 
     # Called by asyncio.
 
@@ -314,6 +316,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if isinstance(reason, CorruptBatch):
             reason = ConnectionLost(f"the broker sent a damaged batch: {reason}")
         self._lost = reason
+        if self.on_lost is not None:
+            self.on_lost(reason)
         self._protocol.close()
         self._write_buffer.close()
         if self._next_check is not None:

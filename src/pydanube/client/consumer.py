@@ -117,7 +117,8 @@ class Consumer(KeptChannel, Acknowledger):
         self.credit = credit or Credit(
             options.prefetch_messages, options.prefetch_bytes
         )
-        self._acks = Acks()
+        self._counters = client.live_counters
+        self._acks = Acks(self._counters)
         self._confirm_at = 0.0
         self._ack_timer: asyncio.TimerHandle | None = None
 
@@ -234,10 +235,17 @@ class Consumer(KeptChannel, Acknowledger):
         else:
             self.ack_ranges([(base, end)])
 
+    def ack_through(self, offset: int) -> None:
+        """Acknowledge all messages up to *offset*, which count as one."""
+        self._acks.exclude_from_count(offset)
+        self.ack_range(0, offset + 1)
+
     def nack_ranges(self, ranges: Iterable[Range], delay_s: float, reason: str) -> None:
         check(Acknowledger.nack, {"delay_s": delay_s, "reason": reason})
         if not 0 <= delay_s < float("inf"):
             raise InvalidRequest(f"delay_s is {delay_s}: it must be finite, at least 0")
+        ranges = list(ranges)
+        self._counters.nacked += sum(end - base for base, end in ranges)
         reason = reason[:REASON_CHARACTERS_MAX]
         self._send_ranges(ranges, partial(pb.Nack, delay_s=delay_s, reason=reason))
 
@@ -339,6 +347,8 @@ class Consumer(KeptChannel, Acknowledger):
         elif frame.kind is Kind.CONSUMER_STATE:
             message: Any = frame.message
             self.is_active = message.is_active
+            state = "active" if self.is_active else "on standby"
+            self.log.info("%s is %s", self.log_name, state)
 
     # The life of the consumer.
 
@@ -424,6 +434,9 @@ class Consumer(KeptChannel, Acknowledger):
             return None
         batch = self._batches.popleft()
         self._start_batch(batch)
+        self._counters.received += batch.count
+        if batch.attempt > 1:
+            self._counters.redelivered += batch.count
         self.credit.free(batch.count, batch.frame.plain_bytes)
         if self.credit.has_free(RETURN_PART):
             self.return_credit()

@@ -14,7 +14,8 @@ batches again; the broker drops duplicates.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias, TypeGuard, Unpack
 
@@ -92,6 +93,7 @@ class Producer(KeptChannel):
         self._access = options.access
         self._codec = options.codec
         self._wall_clock_ns = client.wall_clock_ns
+        self._counters = client.live_counters
         self._is_reliable = True
         schema = options.schema
         self._queue: SendQueue[asyncio.Future[int]] = SendQueue(
@@ -313,7 +315,7 @@ class Producer(KeptChannel):
                 f"{len(offsets)} offsets"
             )
         for sequence, offset in zip(sequences, offsets, strict=True):
-            self._queue.acknowledge(sequence, offset)
+            self._counters.published += self._queue.acknowledge(sequence, offset)
             self._has_receipt = True
         self._queue.send_waiting()
         self._update_events()
@@ -399,16 +401,17 @@ class Producer(KeptChannel):
                 reason, OutOfSequence
             )
             if is_about_batch and queue.inflight:
-                queue.fail_first(reason)
+                with self._counting_failures(reason):
+                    queue.fail_first(reason)
             else:
                 self._fail(reason)
         elif queue.inflight and queue.inflight[0].deadline < self._loop.time():
-            queue.fail_inflight(
-                TimedOut(
-                    f"no broker has acknowledged the messages for "
-                    f"{DELIVERY_TIMEOUT_S:.0f} s; the last reason: {reason}"
-                )
+            late = TimedOut(
+                f"no broker has acknowledged the messages for "
+                f"{DELIVERY_TIMEOUT_S:.0f} s; the last reason: {reason}"
             )
+            with self._counting_failures(late):
+                queue.fail_inflight(late)
         self._update_events()
         # A full disk breaks a channel over the batches that were sent again on it.
         if backoff is not None and (
@@ -421,9 +424,24 @@ class Producer(KeptChannel):
     def _fail(self, reason: BrokerError) -> None:
         self.failure = reason
         self._connection = None
-        self._queue.fail_all(reason)
+        with self._counting_failures(reason):
+            self._queue.fail_all(reason)
         self._capacity.set()
         self._window.set()
+
+    @contextmanager
+    def _counting_failures(self, reason: BrokerError) -> Iterator[None]:
+        """Count and log the messages that fail for *reason* in the body."""
+        before = self._queue.message_count
+        yield
+        failed = before - self._queue.message_count
+        if failed:
+            self._counters.publish_failures += failed
+            self.log.warning(
+                "%s: %d unacknowledged message%s failed: %s",
+                *(self.log_name, failed, "" if failed == 1 else "s"),
+                self._client.shown(reason),
+            )
 
     def _raise_if_failed(self) -> None:
         if self.failure is not None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from time import time_ns
 from typing import Any, Self, TypeVar
+from urllib.parse import urlsplit
 
 from google.protobuf.message import Message as ControlMessage
 
 from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.client.connection import BrokerConnection
+from pydanube.client.counters import ClientCounters
 from pydanube.model.errors import (
     BrokerError,
     Closed,
@@ -25,9 +29,12 @@ from pydanube.model.errors import (
     TimedOut,
 )
 from pydanube.model.names import TopicName
+from pydanube.model.redaction import mask
 from pydanube.model.retry import RetryPolicy
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.native.kinds import is_repeatable
+
+log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 5.0
 CLOSE_TIMEOUT_S = 10.0
@@ -56,6 +63,8 @@ class Requester:
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         close_timeout_s: float = CLOSE_TIMEOUT_S,
         wall_clock_ns: Callable[[], int] = time_ns,
+        on_connected: Callable[[], None] | None = None,
+        on_disconnected: Callable[[BrokerError], None] | None = None,
     ) -> None:
         check_seconds("close_timeout_s", close_timeout_s)
         self.url = url
@@ -65,12 +74,20 @@ class Requester:
         """The time for which closing waits without an answer from the broker."""
         self.wall_clock_ns = wall_clock_ns
         """The clock of publish times and delivery windows."""
+        self.live_counters = ClientCounters()
+        """The counters that producers and consumers change; ``counters()`` copies."""
+        self._secrets = [token, urlsplit(url).password or ""]
+        self._on_connected = on_connected
+        self._on_disconnected = on_disconnected
         self._dial = dial
         self._token = token
         self._connect_timeout_s = connect_timeout_s
         self._connection: BrokerConnection | None = None
         self._connecting = asyncio.Lock()
         self._is_closed = False
+        # Whether there was a connection, and whether the next one has failed.
+        self._was_connected = False
+        self._has_failed = False
         # Closing something on this connection has timed out.
         self._has_close_timed_out = False
 
@@ -90,6 +107,14 @@ class Requester:
                 yield self
             finally:
                 await self.aclose()
+
+    def counters(self) -> ClientCounters:
+        """Return what the client has done since it was opened."""
+        return replace(self.live_counters)
+
+    def shown(self, text: object) -> str:
+        """Return *text* as one line for logs, without the client's credentials."""
+        return " ".join(mask(str(text), self._secrets).split())
 
     async def request(
         self,
@@ -131,7 +156,7 @@ class Requester:
             if self._is_closed:
                 raise Closed("the client is closed")
             if self._connection is None or self._connection.is_lost:
-                self._connection = await self._connect()
+                self._connection = await self._connect_and_log()
                 self._has_close_timed_out = False
             return self._connection
 
@@ -171,6 +196,40 @@ class Requester:
         with suppress(TimeoutError):
             async with self.closing():
                 await self._connection.wait_closed()
+
+    async def _connect_and_log(self) -> BrokerConnection:
+        try:
+            connection = await self._connect()
+        except BrokerError as error:
+            # The first connection is opened for a caller, who gets the error.
+            if self._was_connected and not self._has_failed:
+                log.warning("cannot connect again: %s", self.shown(error))
+                self._has_failed = True
+            raise
+        again = " again" if self._was_connected else ""
+        log.info("connected%s to the broker at %s", again, self.shown(self.url))
+        self.live_counters.reconnects += self._was_connected
+        self._was_connected, self._has_failed = True, False
+        connection.on_lost = self._on_lost
+        self._call_back(self._on_connected)
+        return connection
+
+    def _on_lost(self, reason: BrokerError) -> None:
+        if self._is_closed:
+            log.info("disconnected from the broker at %s", self.shown(self.url))
+        else:
+            log.warning(
+                "lost the connection to the broker at %s: %s",
+                *(self.shown(self.url), self.shown(reason)),
+            )
+        self._call_back(self._on_disconnected, reason)
+
+    def _call_back(self, callback: Callable[..., None] | None, *arguments: Any) -> None:
+        if callback is not None:
+            try:
+                callback(*arguments)
+            except Exception:
+                log.exception("a callback of the client has failed")
 
     async def _connect(self) -> BrokerConnection:
         try:

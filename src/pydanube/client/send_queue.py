@@ -331,15 +331,22 @@ class SendQueue(Generic[C]):
         self.full_bytes = min(BATCH_BYTES, batch_bytes_max // 2)
         self.alone_bytes = batch_bytes_max // 4
 
-    def acknowledge(self, sequence: int, offset: int) -> None:
-        """Complete the batches up to *sequence*, the first message at *offset*."""
+    def acknowledge(self, sequence: int, offset: int) -> int:
+        """
+        Complete the batches up to *sequence*, the first message at *offset*.
+
+        Returns the number of their messages.
+        """
+        count = 0
         while self.inflight:
             header = self.inflight[0].frame.header
             if header.base_sequence > sequence:
-                return
+                break
+            count += header.count
             completion = self._pop_inflight()
             if not completion.done():
                 completion.set_result(offset + header.base_sequence - sequence)
+        return count
 
     def fail_first(self, reason: BrokerError) -> None:
         fail(self._pop_inflight(), reason)

@@ -35,6 +35,7 @@ class Connection:
 class Client:
     def __init__(self, *connections):
         self.connections = list(connections)
+        self.shown = str
 
     async def connection(self):
         return self.connections.pop(0)
