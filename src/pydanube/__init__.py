@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from pydanube.client.staging import PartWriter as PartWriter
     from pydanube.client.staging import Staging as Staging
     from pydanube.client.typed_producer import TypedProducer as TypedProducer
+    from pydanube.client.workers import Workers as Workers
     from pydanube.schemas.compatibility import Violation as Violation
 
 # Importing Arrow takes a fifth of a second, which a command's --help can save.
@@ -77,6 +78,7 @@ _HOMES = {
     "Staging": "client.staging",
     "TypedProducer": "client.typed_producer",
     "Violation": "schemas.compatibility",
+    "Workers": "client.workers",
     "connect": "client.client",
     "run": "client.running",
 }

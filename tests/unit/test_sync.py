@@ -343,6 +343,8 @@ INTERNAL = {
         "wait_for_capacity",
     ),
     *("ack_nowait", "ack_range", "ack_ranges", "ack_through", "nack_ranges"),
+    # Workers have an event loop, which calls their functions in threads.
+    *("worker", "run_workers", "running_workers"),
     *("extend_nowait", "extend_ranges", "release_nowait", "release_ranges"),
     *("batch_nowait", "next_nowait", "acknowledgeable_ranges", "check_origin"),
     *("return_credit", "return_credit_before_wait", "on_changed"),

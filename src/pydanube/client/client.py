@@ -47,6 +47,15 @@ from pydanube.client.subscriptions import SubscriptionRequests
 from pydanube.client.topic_selection import TopicSelection
 from pydanube.client.topics import check_partitions
 from pydanube.client.typed_producer import TypedProducer, open_typed_producer
+from pydanube.client.workers import (
+    STOP_TIMEOUT_S,
+    F,
+    RunningWorkers,
+    WorkerKeywords,
+    Workers,
+    run_workers,
+    running_workers,
+)
 from pydanube.client.writer_schemas import ValueDecoding, WriterSchemas
 from pydanube.model.arguments import checked, checks_arguments
 from pydanube.model.descriptions import BrokerDescription
@@ -440,6 +449,104 @@ class Client(
             follow=follow,
             prefetch_bytes=prefetch_bytes,
             decoding=self._value_decoding(schema),
+        )
+
+    # Workers.
+
+    @cached_property
+    def workers(self) -> Workers:
+        """The workers that ``worker`` has added."""
+        return Workers()
+
+    def worker(
+        self,
+        topic: str | Iterable[str],
+        *,
+        subscription: str,
+        **options: Unpack[WorkerKeywords],
+    ) -> Callable[[F], F]:
+        """
+        Return a decorator for a function that processes messages; see ``run_workers``.
+
+        The function has one parameter, which is annotated as the class of the values,
+        as ``Message``, or as ``MessageBatch``; another one may be a ``Client``.  It may
+        be asynchronous; otherwise it is called in a thread.
+
+        The message is acknowledged when the function returns.  If it raises, the
+        message is rejected, and the failure policy of the subscription applies.  While
+        the function runs, its messages do not time out.
+
+        Args:
+            topic: As for ``consumer``.
+            subscription: As for ``consumer``.
+            concurrency: The most calls at the same time, by default 1.
+            batch: The most messages of a call, which gets a list of values; they are
+                acknowledged or rejected together.  None: a call has one message.
+            order: ``"key"``: the messages of a key are processed one after the other,
+                in order, also after a failure.  None: in no particular order.
+            type: As for ``consumer``; by default ``"shared"``, or ``"key_shared"`` with
+                the order of keys, which ``"key_shared"`` implies.
+            schema: The reader schema; by default the annotation of the function.
+            start: As for ``consumer``, and so are ``name``, ``ack_timeout_s``,
+                ``key_filters`` and ``priority``.
+
+        Raises:
+            InvalidRequest: An option is invalid, or the function has parameters that a
+                worker cannot provide.
+        """
+        return self.workers.worker(topic, subscription=subscription, **options)
+
+    async def run_workers(
+        self,
+        workers: Workers | None = None,
+        *,
+        stop_timeout_s: float = STOP_TIMEOUT_S,
+        handle_signals: bool = True,
+    ) -> None:
+        """
+        Run workers until SIGINT or SIGTERM.
+
+        Then they receive no more messages, finish their calls, and give back the rest,
+        which the broker delivers again.  A second signal ends the wait for calls.
+
+        Args:
+            workers: The workers to run; None: those of this client.
+            stop_timeout_s: How long to wait for calls.  After that, asynchronous ones
+                are cancelled and others are abandoned; their messages are given back.
+            handle_signals: Whether to handle signals, which only the main thread can.
+
+        Cancellation: Calls are cancelled at once, and their messages are given back.
+
+        Raises:
+            InvalidRequest: There are no workers.
+            BrokerError: A worker cannot receive messages, as for ``consumer`` and
+                ``Consumer.receive``.  The others have stopped as after a signal.
+        """
+        await run_workers(
+            self,
+            self.workers if workers is None else workers,
+            stop_timeout_s=stop_timeout_s,
+            handle_signals=handle_signals,
+        )
+
+    def running_workers(
+        self,
+        workers: Workers | None = None,
+        *,
+        stop_timeout_s: float = STOP_TIMEOUT_S,
+    ) -> AbstractAsyncContextManager[RunningWorkers]:
+        """
+        Run workers while the body of an ``async with`` runs.
+
+        At its end they stop, as ``run_workers`` describes; after an error of the body,
+        calls are cancelled at once.
+
+        Args, Raises: As ``run_workers``.
+        """
+        return running_workers(
+            self,
+            self.workers if workers is None else workers,
+            stop_timeout_s=stop_timeout_s,
         )
 
     async def describe_broker(self) -> BrokerDescription:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -97,6 +97,10 @@ class Consumer(KeptChannel, Acknowledger):
         """False while another consumer of a failover subscription is active."""
         self.has_left = False
         """True if the topic was deleted, which a consumer of a pattern expects."""
+        self.arrivals = 0
+        """The number of deliveries that have arrived."""
+        self.drops = 0
+        """The number of times that it has dropped messages, as on a lost connection."""
         self._options = options
         self._decoding = options.decoding
         self._is_closing = False
@@ -339,6 +343,8 @@ class Consumer(KeptChannel, Acknowledger):
             assert frame.batch is not None
             self.credit.use(frame.batch.count, frame.batch.plain_bytes)
             batch = ReceivedBatch(frame.batch, self.topic, frame.attempt, self._source)
+            self.arrivals += 1
+            batch.arrival = self.arrivals
             if not self._awaiting_schema and self._decoding.attach_decoder(batch):
                 self._batches.append(batch)
                 self._on_arrival()
@@ -386,6 +392,19 @@ class Consumer(KeptChannel, Acknowledger):
         return bool(self._batches) or (
             batch is not None and self._position < batch.count
         )
+
+    @property
+    def consumers(self) -> Sequence[Consumer]:
+        """The consumers of all topics and partitions: this one."""
+        return [self]
+
+    @property
+    def unread_batches(self) -> list[ReceivedBatch]:
+        """The batches that are not handed out, or not completely."""
+        batch = self._batch
+        is_read = batch is None or self._position >= batch.count
+        first = [] if batch is None or is_read else [batch]
+        return [*first, *self._batches, *self._awaiting_schema]
 
     def _open_request(self) -> pb.OpenConsumer:
         options = self._options
@@ -517,6 +536,7 @@ class Consumer(KeptChannel, Acknowledger):
         self._drop_batches()
 
     def _drop_batches(self) -> None:
+        self.drops += 1
         for batch in (*self._batches, *self._awaiting_schema):
             self.credit.free(batch.count, batch.frame.plain_bytes)
         self._batches.clear()

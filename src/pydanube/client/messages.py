@@ -196,6 +196,9 @@ def _column(column: Column) -> cached_property[list[Any] | None]:
 class ReceivedBatch:
     """The messages of one frame, decoded when they are first read."""
 
+    arrival = 0
+    """The number of the delivery, which rises for each consumer."""
+
     def __init__(
         self,
         frame: BatchFrame,

@@ -149,6 +149,11 @@ class PartitionedConsumer(PartitionChannels[Consumer], Acknowledger):
         """False while other consumers are active in all partitions (failover)."""
         return any(each.is_active for each in self._channels.values())
 
+    @property
+    def consumers(self) -> Sequence[Consumer]:
+        """The consumers of all topics and partitions."""
+        return list(self._channels.values())
+
     # The life of the consumer.
 
     def _missing(self, found: Iterable[str]) -> list[str]:
