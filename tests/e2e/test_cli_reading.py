@@ -67,6 +67,19 @@ def test_messages_are_printed_by_a_template(url, topic):
     assert "'%x' at character 4" in wrong.stderr
 
 
+def test_conditions_select_messages(url, topic):
+    lines = "".join(f'{{"n": {n}}}\n' for n in range(10))
+    run("produce", topic, "-k", "k", url=url, stdin=lines)
+    where = ("--where", "value.n >= 4", "-w", "value.n != 5", "-w", "key = 'k'")
+    printed = run("read", topic, *where, "-n", "3", "-f", "%o ", url=url)
+    assert printed == "4 6 7 "
+    following = ("tail", topic, "--from", "0", *where, "-n", "1", "-f", "%o")
+    assert run(*following, url=url) == "4"
+    wrong = danube("read", topic, "--where", "value.n => 1", url=url)
+    assert wrong.returncode == 2
+    assert "'value.n => 1': character 10 should be a number" in wrong.stderr
+
+
 def test_messages_are_copied_with_keys_attributes_and_times(url, topic):
     first = ("-m", "first", "-k", "k", "-a", "a=1", "--ttl", "1h")
     run("produce", topic, *first, url=url)

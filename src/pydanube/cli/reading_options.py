@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from pydanube.cli import message_formats
+from pydanube.cli.conditions import parse_conditions
 from pydanube.cli.message_formats import RENDERERS, Renderer
 from pydanube.cli.message_table import MessageTable
 from pydanube.cli.message_template import FIELDS_HELP, MessageTemplate
@@ -101,6 +102,21 @@ Template = Annotated[
 ]
 
 
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where",
+        "-w",
+        metavar="CONDITION",
+        help="Print only messages that fulfil this condition: a path, an operator and "
+        'a literal, such as "value.amount > 100" or "key ~ \'eu-*\'". Paths begin with '
+        "key, attributes or value; the operators are =, !=, <, <=, >, >= and ~, with * "
+        "and ? in the text. May be repeated; then all conditions must be fulfilled.",
+        show_default=False,
+    ),
+]
+
+
 class PrintOptions:
     """Which messages of *topics* are printed, and in which form."""
 
@@ -108,6 +124,7 @@ class PrintOptions:
         self,
         topics: list[str],
         *,
+        where: list[str] | None,
         limit: int | None,
         output: Output,
         template: str | None,
@@ -117,8 +134,9 @@ class PrintOptions:
         Check the options.
 
         Raises:
-            InvalidRequest: The template is malformed.
+            InvalidRequest: The template or a condition is malformed.
         """
+        self._conditions = parse_conditions(where or ())
         self._topics = topics
         self._limit = limit
         self._output = output
@@ -134,7 +152,8 @@ class PrintOptions:
         """Return the printer of the messages of *ranges* to *stream*."""
         # Several topics, or one that stands for others.
         has_topics = len(ranges) > 1 or [each.topic for each in ranges] != self._topics
-        return Printer(stream, self._renderer(has_topics=has_topics), self._limit)
+        render = self._renderer(has_topics=has_topics)
+        return Printer(stream, render, self._limit, self._conditions)
 
     def _renderer(self, *, has_topics: bool) -> Renderer:
         if self._template is not None:

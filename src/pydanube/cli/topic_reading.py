@@ -14,7 +14,9 @@ from contextlib import AsyncExitStack, aclosing
 from typing import cast
 
 from pydanube.aio.tasks import gather
+from pydanube.cli.conditions import Condition
 from pydanube.cli.message_formats import Renderer
+from pydanube.cli.message_selection import select_messages
 from pydanube.cli.output import print_note
 from pydanube.cli.standard_streams import OutputStream
 from pydanube.cli.topic_ranges import TopicRange
@@ -34,14 +36,19 @@ class LimitReached(Exception):
 
 
 class Printer:
-    """Prints messages, at most *limit* of them; None: all."""
+    """Prints messages that fulfil conditions, at most *limit* of them; None: all."""
 
     def __init__(
-        self, output: OutputStream, render: Renderer, limit: int | None
+        self,
+        output: OutputStream,
+        render: Renderer,
+        limit: int | None,
+        conditions: Sequence[Condition] = (),
     ) -> None:
         self._output = output
         self._render = render
         self._left = limit
+        self._conditions = conditions
         self._turn = asyncio.Lock()
 
     async def print_all(self, batches: Batches) -> None:
@@ -54,8 +61,13 @@ class Printer:
         """
         async with aclosing(batches):
             async for batch in batches:
+                selected = select_messages(batch, self._conditions)
+                if not selected:
+                    # Long batches without output must not delay Ctrl-C.
+                    await asyncio.sleep(0)
+                    continue
                 async with self._turn:
-                    await self._print(batch)
+                    await self._print(selected)
 
     async def _print(self, batch: MessageBatch) -> None:
         if self._left is not None:

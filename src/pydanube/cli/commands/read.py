@@ -21,6 +21,7 @@ from pydanube.cli.reading_options import (
     PrintOptions,
     Template,
     Topics,
+    Where,
 )
 from pydanube.cli.standard_streams import OutputStream
 from pydanube.cli.topic_ranges import find_ranges
@@ -37,6 +38,7 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
     "danube read /default/orders --from 10m",
     "danube read /default/orders --from 2025-03-01T09:30 --to 2025-03-01T10:00",
     "danube read /default/orders --from 100 --to 200 -o json | jq .payload",
+    "danube read /default/orders -w 'value.amount > 100' -w \"key ~ 'eu-*'\"",
     "danube read /default/orders -f '%o %k %v\\n'",
     "danube read '/default/orders-*' /default/refunds -n 20",
 )
@@ -45,6 +47,7 @@ def read(
     *,
     start: From = "earliest",
     end: str = "latest",
+    where: Where = None,
     limit: Limit = None,
     output: OutputOption = Output.TABLE,
     template: Template = None,
@@ -66,7 +69,12 @@ def read(
     if isinstance(first, int) and isinstance(last, int) and first > last:
         raise InvalidRequest(f"--from {first} is after --to {last}")
     options = PrintOptions(
-        topics, limit=limit, output=output, template=template, decode=decode
+        topics,
+        where=where,
+        limit=limit,
+        output=output,
+        template=template,
+        decode=decode,
     )
 
     async def work(_: Interruption) -> None:

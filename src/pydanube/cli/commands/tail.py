@@ -23,6 +23,7 @@ from pydanube.cli.reading_options import (
     PrintOptions,
     Template,
     Topics,
+    Where,
 )
 from pydanube.cli.standard_streams import OutputStream
 from pydanube.cli.topic_ranges import find_ranges
@@ -37,12 +38,14 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
     "danube tail /default/orders",
     "danube tail /default/orders --from 10m -o json | jq .payload",
     "danube tail '/default/orders-*' /default/refunds",
+    "danube tail /default/orders --where \"key ~ 'eu-*'\"",
     "danube tail /default/orders -n 1 -f '%v'",
 )
 def tail(
     topics: Topics,
     *,
     start: From = "latest",
+    where: Where = None,
     limit: Limit = None,
     output: OutputOption = Output.TABLE,
     template: Template = None,
@@ -57,7 +60,12 @@ def tail(
     """
     first = parse_position(start)
     options = PrintOptions(
-        topics, limit=limit, output=output, template=template, decode=decode
+        topics,
+        where=where,
+        limit=limit,
+        output=output,
+        template=template,
+        decode=decode,
     )
 
     async def work(_: Interruption) -> None:
