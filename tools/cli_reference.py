@@ -40,7 +40,8 @@ TWINS = {
 """Commands with two names, of which the page describes one."""
 
 MEANINGS = {
-    1: "The command failed for another reason, or the user declined it.",
+    1: "The command failed for another reason, the user declined it, or `danube lag` "
+    "found a subscription over the limit.",
     2: "The command, a setting or the request is invalid; it cannot succeed unchanged.",
     9: "A response or a message did not arrive in time.",
 }

@@ -513,3 +513,17 @@ def test_a_pipeline_without_spark_is_refused_in_one_sentence(tmp_path):
             "'pydanube[spark]', or 'pydanube[pipelines]' for all sinks\n"
         )
         assert done.returncode == 2
+
+
+def test_lag_is_listed_by_pattern_and_fails_above_a_limit(url, topic):
+    create = ("subscriptions", "create", topic, "-s", "slow", "--from", "earliest")
+    assert danube(*create, url=url).returncode == 0
+    published(url, topic, "one", "two")
+    [lag] = answer_of("lag", f"{topic[:-1]}?", url=url)
+    assert (lag["topic"], lag["subscription"], lag["lag"]) == (topic, "slow", 2)
+    assert lag["age_s"] >= 0
+    assert danube("lag", topic, "--max-lag", "2", url=url).returncode == 0
+    late = danube("lag", topic, "--max-lag", "1", url=url)
+    assert late.returncode == 1
+    assert f"Over the limit: slow of {topic}" in late.stdout
+    assert danube("lag", "/default/no-such-*", url=url).returncode == 3

@@ -47,6 +47,9 @@ SUMMARIES = {
         "storage": "Show, verify, upload, evict and copy the segments of a broker.",
         "dead-letters": "List, show, replay and drop dead letters.",
     },
+    "Monitoring": {
+        "lag": "Show how far subscriptions lag behind, the furthest first.",
+    },
     "Spark": {
         "pipeline": "Run a pipeline of topics, files and tables on Spark.",
         "lakehouse": "Export topics to tables of Delta Lake and Iceberg.",

@@ -160,6 +160,17 @@ def format_duration(seconds: float) -> str:
     return f"{seconds:.12g}s"
 
 
+def format_age(seconds: float) -> str:
+    """Return about *seconds* in its two largest units, as in ``3h 5m``."""
+    left = int(seconds)
+    parts: list[str] = []
+    for unit in ("d", "h", "m", "s"):
+        count, left = divmod(left, int(DURATION_UNITS[unit]))
+        if count or parts:
+            parts.append(f"{count}{unit}")
+    return " ".join(part for part in parts[:2] if part[0] != "0") or "0s"
+
+
 def format_time(moment: datetime) -> str:
     """Return a UTC time to the second, as in ``2025-03-01T09:30:00Z``."""
     return moment.isoformat(timespec="seconds").replace("+00:00", "Z")

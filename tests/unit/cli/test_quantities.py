@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pydanube.cli.quantities import (
+    format_age,
     format_bytes,
     format_duration,
     format_messages,
@@ -172,3 +173,18 @@ def test_time_without_a_date_is_today():
 def test_invalid_position_is_refused(text):
     with pytest.raises(InvalidRequest):
         parse_position(text, NOW)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.4, "0s"),
+        (59.9, "59s"),
+        (60, "1m"),
+        (3700, "1h 1m"),
+        (3605, "1h"),
+        (266_400, "3d 2h"),
+    ],
+)
+def test_age_has_its_two_largest_units(seconds, text):
+    assert format_age(seconds) == text

@@ -5,34 +5,8 @@ from dataclasses import replace
 from pydanube.cli.commands import topics as cli
 from pydanube.cli.commands.subscriptions import COLUMNS
 from pydanube.cli.output import Table, show, to_json_value
-from pydanube.model.descriptions import SubscriptionDescription, TopicDescription
-from pydanube.model.policy import SubscriptionType, TopicPolicy
+from support.descriptions import SUBSCRIPTION, TOPIC
 
-SUBSCRIPTION = SubscriptionDescription(
-    subscription="s",
-    type=SubscriptionType.SHARED,
-    cursor=0,
-    done=(),
-    backlog=5,
-    in_flight=0,
-    consumers=(),
-)
-TOPIC = TopicDescription(
-    topic="/default/t",
-    topic_id=1,
-    policy=TopicPolicy(),
-    epoch=1,
-    base_offset=0,
-    end_offset=10,
-    sealed_offset=0,
-    tail_bytes=100,
-    segment_bytes=0,
-    segment_count=0,
-    producers=(),
-    subscriptions=(SUBSCRIPTION,),
-    dropped=0,
-    message_count=10,
-)
 PARTS = [replace(TOPIC, topic=f"/default/p-part-{n}") for n in range(3)]
 
 

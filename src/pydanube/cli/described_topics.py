@@ -1,0 +1,55 @@
+"""The topics that a command is about, with their descriptions."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pydanube.aio.tasks import gather
+from pydanube.cli.topic_ranges import select_matching
+from pydanube.client.client import Client
+from pydanube.model.descriptions import TopicDescription
+from pydanube.model.errors import TopicNotFound
+from pydanube.model.wildcards import has_wildcards
+
+REQUESTS_MAX = 32
+"""The number of topics that are described at the same time."""
+
+
+async def describe_topics(
+    client: Client, pattern: str | None, count_max: int | None = None
+) -> tuple[list[TopicDescription], int]:
+    """
+    Describe the topics and partitions that match *pattern*; None: all of them.
+
+    Returns: The descriptions of the first *count_max*, and the number of all.
+
+    Raises:
+        InvalidRequest: *pattern* is not of the form ``/namespace/topic``.
+        TopicNotFound: No topic matches.
+    """
+    names = await _names(client, pattern)
+    slots = asyncio.Semaphore(REQUESTS_MAX)
+
+    async def describe(name: str) -> TopicDescription | None:
+        async with slots:
+            try:
+                return await client.describe_topic(name)
+            except TopicNotFound:
+                # It was deleted after it was listed.
+                return None
+
+    found = await gather(map(describe, names[:count_max]))
+    return [each for each in found if each is not None], len(names)
+
+
+async def _names(client: Client, pattern: str | None) -> list[str]:
+    if pattern is None:
+        return sorted(await client.topics())
+    # This checks the pattern before the broker lists its topics.
+    select_matching(pattern, ())
+    namespace = pattern.split("/")[1]
+    only = None if has_wildcards(namespace) else namespace
+    names = select_matching(pattern, await client.topics(only))
+    if not names:
+        raise TopicNotFound(f"no topic matches {pattern}")
+    return names
