@@ -24,13 +24,14 @@ from pydanube.client.blocking import (
     LoopThread,
     blocking,
     blocking_scope,
+    iterated,
     iterating,
     loop_thread,
     wrapping,
 )
 from pydanube.client.consumer import Consumer as AsyncConsumer
 from pydanube.client.dead_letters import DeadLetters as AsyncDeadLetters
-from pydanube.client.messages import Message, MessageBatch, MessageId
+from pydanube.client.messages import Message, MessageBatch, MessageId, T_co
 from pydanube.client.producer import Producer as AsyncProducer
 from pydanube.client.producer import close_timeout_error
 from pydanube.client.schemas import Schemas as AsyncSchemas
@@ -48,9 +49,11 @@ if TYPE_CHECKING:
     from pydanube.client.counters import ClientCounters
     from pydanube.client.dead_letters import DeadLetter
     from pydanube.client.offsets import AckTarget
-    from pydanube.client.options import ProducerKeywords, TypedProducerKeywords
-    from pydanube.client.partitioned_consumer import (
-        PartitionedConsumer as AsyncPartitionedConsumer,
+    from pydanube.client.options import (
+        ConsumerKeywords,
+        ProducerKeywords,
+        ReadKeywords,
+        TypedProducerKeywords,
     )
     from pydanube.client.partitioned_producer import (
         PartitionedProducer as AsyncPartitionedProducer,
@@ -224,10 +227,10 @@ class TypedProducer(Producer, Generic[T]):
         return self._enqueue(value, **options)
 
 
-class Consumer(Facade):
+class Consumer(Facade, Generic[T_co]):
     """A consumer; see ``pydanube.Consumer``."""
 
-    _wrapped: AsyncConsumer | AsyncPartitionedConsumer
+    _wrapped: AsyncConsumer
 
     def __init__(self, loop: LoopThread, consumer: Any) -> None:
         super().__init__(loop, consumer)
@@ -235,7 +238,7 @@ class Consumer(Facade):
         self.subscription = consumer.subscription
         self.name = consumer.name
         # Messages from the loop that are not handed out yet.
-        self._messages: deque[Message] = deque()
+        self._messages: deque[Message[T_co]] = deque()
         self._acks: deque[AckTarget] = deque()
         self._is_scheduled = False
 
@@ -245,14 +248,14 @@ class Consumer(Facade):
     release = blocking(AsyncConsumer.release)
     flush = blocking(AsyncConsumer.flush)
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[Message[T_co]]:
         while True:
             try:
                 yield self.receive()
             except Closed:
                 return
 
-    def receive(self, *, timeout_s: float | None = None) -> Message:
+    def receive(self, *, timeout_s: float | None = None) -> Message[T_co]:
         """
         Return the next message.
 
@@ -267,7 +270,7 @@ class Consumer(Facade):
 
     def receive_batch(
         self, *, max_messages: int = 1000, timeout_s: float | None = None
-    ) -> MessageBatch:
+    ) -> MessageBatch[T_co]:
         """Return the messages that have arrived; see ``pydanube.Consumer``."""
         if self._messages:
             # First the rest of the last batch, as far as it is of one partition.
@@ -403,7 +406,7 @@ class Staging(Facade):
 
 def _open_consumer(
     loop: LoopThread,
-    scope: AbstractAsyncContextManager[AsyncConsumer | AsyncPartitionedConsumer],
+    scope: AbstractAsyncContextManager[AsyncConsumer],
 ) -> AbstractContextManager[Consumer]:
     @contextmanager
     def opened() -> Iterator[Consumer]:
@@ -459,10 +462,50 @@ class Client(Facade):
 
         return blocking_scope(scope, opened())
 
-    consumer = wrapping(aio.Client.consumer, _open_consumer)
+    @overload
+    def consumer(
+        self,
+        topic: str | Iterable[str],
+        *,
+        schema: Schema[T] | type[T],
+        **options: Unpack[ConsumerKeywords],
+    ) -> AbstractContextManager[Consumer[T]]: ...
+    @overload
+    def consumer(
+        self,
+        topic: str | Iterable[str],
+        *,
+        schema: None = None,
+        **options: Unpack[ConsumerKeywords],
+    ) -> AbstractContextManager[Consumer]: ...
+    def consumer(
+        self, topic: str | Iterable[str], **options: Any
+    ) -> AbstractContextManager[Consumer[Any]]:
+        """Open a consumer of *topic*; see ``pydanube.Client.consumer``."""
+        return _open_consumer(self._loop, self._wrapped.consumer(topic, **options))
+
+    @overload
+    def read(
+        self,
+        topic: str,
+        *,
+        schema: Schema[T] | type[T],
+        **options: Unpack[ReadKeywords],
+    ) -> Iterator[MessageBatch[T]]: ...
+    @overload
+    def read(
+        self,
+        topic: str,
+        *,
+        schema: None = None,
+        **options: Unpack[ReadKeywords],
+    ) -> Iterator[MessageBatch]: ...
+    def read(self, topic: str, **options: Any) -> Iterator[MessageBatch[Any]]:
+        """Read *topic* without a subscription; see ``pydanube.Client.read``."""
+        return iterated(self._loop, self._wrapped.read(topic, **options))
+
     dead_letters = wrapping(aio.Client.dead_letters, DeadLetters)
     staging = wrapping(aio.Client.staging, Staging)
-    read = iterating(aio.Client.read)
     describe_broker = blocking(aio.Client.describe_broker)
 
     def counters(self) -> ClientCounters:

@@ -14,7 +14,7 @@ from pydanube.broker.reliable_subscription import ReliableSubscription
 from pydanube.broker.topic import ReliableTopic
 from pydanube.client.client import Client
 from pydanube.client.connection import BrokerConnection
-from pydanube.client.consumer import Consumer
+from pydanube.client.consumer import TopicConsumer
 from pydanube.client.partitioned_consumer import PartitionedConsumer
 from pydanube.client.partitioned_producer import PartitionedProducer
 from pydanube.client.producer import Producer
@@ -172,8 +172,8 @@ async def test_closed_connection_leaves_no_garbage(broker, use):
         (publish, [Producer, ProducerChannel]),
         (publish_values, [TypedProducer, Producer]),
         (publish_to_partitions, [PartitionedProducer, Producer, ProducerChannel]),
-        (consume, [Consumer, ConsumerChannel]),
-        (consume_partitions, [PartitionedConsumer, Consumer, ConsumerChannel]),
+        (consume, [TopicConsumer, ConsumerChannel]),
+        (consume_partitions, [PartitionedConsumer, TopicConsumer, ConsumerChannel]),
         (stage, [PartWriter]),
         (delete_a_subscription, [ReliableSubscription]),
         (delete_a_topic, [ReliableTopic, ReliableSubscription, TopicLog]),

@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
-from typing import assert_type
+from typing import Any, assert_type
 
 import pydanube
 from pydanube import sync
@@ -28,11 +28,17 @@ def blocking() -> None:
         with client.producer("/default/a", subject="orders") as untyped:
             untyped.send({"number": 1})
         with client.consumer("/default/a", subscription="s") as consumer:
+            assert_type(consumer, sync.Consumer[Any])
             for message in consumer:
-                assert_type(message, pydanube.Message)
+                assert_type(message, pydanube.Message[Any])
                 consumer.nack(message, reason="no")
+        with client.consumer("/default/a", subscription="s", schema=Order) as orders:
+            assert_type(orders, sync.Consumer[Order])
+            assert_type(orders.receive(timeout_s=1).value, Order)
         for batch in client.read("/default/a", start="earliest"):
-            assert_type(batch, pydanube.MessageBatch)
+            assert_type(batch, pydanube.MessageBatch[Any])
+        for batch_of_orders in client.read("/default/a", schema=Order):
+            assert_type(batch_of_orders.values(), list[Order])
 
 
 async def waiting() -> None:
@@ -45,17 +51,38 @@ async def waiting() -> None:
             await producer.send(b"m", key="k")
         async with client.consumer("/default/a", subscription="s") as consumer:
             async for message in consumer:
-                assert_type(message, pydanube.Message)
+                assert_type(message, pydanube.Message[Any])
                 await consumer.ack(message)
+        async with client.consumer("/default/a", subscription="s", schema=Order) as c:
+            assert_type(c, pydanube.Consumer[Order])
+            await handle(c)
+            assert_type(await c.receive_batch(), pydanube.MessageBatch[Order])
+        schema = pydanube.Schema.string()
+        async for batch in client.read("/default/a", schema=schema):
+            assert_type([message.value for message in batch], list[str])
+            assert_type(batch[0].value, str)
     try:
         await client.topics()
     except pydanube.TopicNotFound as error:
         assert_type(error.remedy, pydanube.Remedy)
 
 
+async def handle(consumer: pydanube.Consumer[Order]) -> int:
+    message = await consumer.receive()
+    return message.value.number
+
+
+def untyped(message: pydanube.Message) -> int | None:
+    return message.value if message.attempt == 1 else None
+
+
 def mistakes(client: sync.Client, producer: pydanube.Producer) -> None:
     client.producer("/default/a", nmae="p")  # type: ignore[call-overload]
     client.create_topic("/default/a", partition=2)  # type: ignore[call-arg]
+    client.producer("/default/a", access="alone")  # type: ignore[call-overload]
+    client.consumer("/default/a")  # type: ignore[call-overload]
+    client.consumer("/default/a", subscription="s", type="first")  # type: ignore[call-overload]
+    client.create_topic("/default/a", durability="always")  # type: ignore[arg-type]
     producer.send_nowait(7)  # type: ignore[arg-type]
     producer.send_nowait(b"m", ttl=7)  # type: ignore[call-arg]
     sync.connect(7)  # type: ignore[arg-type]

@@ -15,14 +15,15 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.slow
-def test_program_of_a_user_passes_mypy_strict(tmp_path: Path) -> None:
-    program = ROOT / "tests" / "support" / "typed_program.py"
+def test_programs_of_users_pass_mypy_strict(tmp_path: Path) -> None:
+    programs = [ROOT / "tests" / "support" / "typed_program.py"]
+    programs += sorted((ROOT / "examples").rglob("*.py"))
     options = ["--strict", "--follow-imports=silent", f"--cache-dir={tmp_path}"]
     # The generated stubs of the protocol lack type arguments.
     options.append("--disable-error-code=type-arg")
     done = subprocess.run(
         # Settings of this project do not count.
-        [sys.executable, "-m", "mypy", "--config-file=", *options, str(program)],
+        [sys.executable, "-m", "mypy", "--config-file=", *options, *map(str, programs)],
         check=False,
         cwd=tmp_path,
         env={"MYPYPATH": str(SRC)},

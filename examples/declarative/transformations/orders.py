@@ -5,7 +5,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 spark = SparkSession.active()
-URL = spark.conf.get("danube.url")
+URL = spark.conf.get("danube.url") or "danube://127.0.0.1:6651"
 
 
 @dp.table

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pydanube.bench.figures import Figures
     from pydanube.client.client import Client
     from pydanube.client.messages import MessageBatch
+    from pydanube.model.choices import SubscriptionTypeName
 
 T = TypeVar("T")
 
@@ -99,7 +100,7 @@ def consume(
     *,
     messages: int,
     consumers: int = 1,
-    subscription_type: str = "exclusive",
+    subscription_type: SubscriptionTypeName = "exclusive",
     reads_each: bool = False,
 ) -> Figures:
     """

@@ -95,8 +95,10 @@ def parse_position(text: str, now: datetime | None = None) -> PositionLike:
     word = text.strip()
     if word.isdecimal():
         return int(word)
-    if word in {"earliest", "latest"}:
-        return word
+    if word == "earliest":
+        return "earliest"
+    if word == "latest":
+        return "latest"
     now = now or to_datetime(time.time_ns() // 1000)
     with suppress(ValueError, OverflowError):
         if _AGO.fullmatch(word):

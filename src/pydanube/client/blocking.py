@@ -155,14 +155,19 @@ def iterating(
 
     @wraps(method)
     def call(self: Facade, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-        values = getattr(self._wrapped, method.__name__)(*args, **kwargs)
-        try:
-            while (value := self._loop.wait(_next_or_none(values))) is not None:
-                yield value
-        finally:
-            self._loop.wait(values.aclose())
+        found = getattr(self._wrapped, method.__name__)(*args, **kwargs)
+        return iterated(self._loop, found)
 
     return cast("FacadeMethod[P, Iterator[T]]", call)
+
+
+def iterated(loop: LoopThread, values: Any) -> Iterator[Any]:
+    """Iterate *values*, an asynchronous generator, on the loop."""
+    try:
+        while (value := loop.wait(_next_or_none(values))) is not None:
+            yield value
+    finally:
+        loop.wait(values.aclose())
 
 
 def wrapping(

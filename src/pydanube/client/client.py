@@ -20,14 +20,16 @@ from pydanube.client.messages import MessageBatch
 from pydanube.client.multi_topic_consumer import open_multi_topic_consumer
 from pydanube.client.namespaces import NamespaceRequests
 from pydanube.client.options import (
+    ConsumerKeywords,
     ConsumerOptions,
     ProducerKeywords,
     ProducerOptions,
+    ReadKeywords,
     TypedProducerKeywords,
     parse_codec,
     parse_or_choose_name,
 )
-from pydanube.client.partitioned_consumer import PartitionedConsumer, open_consumer
+from pydanube.client.partitioned_consumer import open_consumer
 from pydanube.client.partitioned_producer import PartitionedProducer, open_producer
 from pydanube.client.producer import Producer
 from pydanube.client.reader import PREFETCH_BYTES, read
@@ -58,6 +60,7 @@ from pydanube.client.workers import (
 )
 from pydanube.client.writer_schemas import ValueDecoding, WriterSchemas
 from pydanube.model.arguments import checked, checks_arguments
+from pydanube.model.choices import AccessName, CompressionName, SubscriptionTypeName
 from pydanube.model.descriptions import BrokerDescription
 from pydanube.model.errors import BrokerError, InvalidRequest
 from pydanube.model.names import TopicName, parse_subject, parse_subscription
@@ -219,8 +222,8 @@ class Client(
         *,
         name: str | None = None,
         reliable: bool | None = None,
-        compression: str | None = None,
-        access: str = "shared",
+        compression: CompressionName | None = None,
+        access: AccessName = "shared",
         partitions: int | None = None,
         schema: Schema[Any] | type | None = None,
         subject: str | None = None,
@@ -329,12 +332,28 @@ class Client(
         """
         return Staging(self, query, version)
 
+    @overload
+    def consumer(
+        self,
+        topic: str | Iterable[str],
+        *,
+        schema: Schema[T] | type[T],
+        **options: Unpack[ConsumerKeywords],
+    ) -> AbstractAsyncContextManager[Consumer[T]]: ...
+    @overload
+    def consumer(
+        self,
+        topic: str | Iterable[str],
+        *,
+        schema: None = None,
+        **options: Unpack[ConsumerKeywords],
+    ) -> AbstractAsyncContextManager[Consumer]: ...
     def consumer(
         self,
         topic: str | Iterable[str],
         *,
         subscription: str,
-        type: str = "exclusive",  # noqa: A002  # It is what users call it.
+        type: SubscriptionTypeName = "exclusive",  # noqa: A002  # As users call it.
         start: PositionLike = "latest",
         name: str | None = None,
         ack_timeout_s: float | None = None,
@@ -343,7 +362,7 @@ class Client(
         key_filters: Iterable[str] = (),
         priority: int = 0,
         schema: Schema[Any] | type | None = None,
-    ) -> AbstractAsyncContextManager[Consumer | PartitionedConsumer]:
+    ) -> AbstractAsyncContextManager[Consumer[Any]]:
         """
         Open a consumer of *subscription*, which is created if it does not exist.
 
@@ -400,13 +419,29 @@ class Client(
             decoding=self._value_decoding(schema),
         )
         selection = TopicSelection(topic)
-        opening: AbstractAsyncContextManager[Consumer | PartitionedConsumer]
+        opening: AbstractAsyncContextManager[Consumer]
         if selection.is_single:
             opening = open_consumer(self, selection.names[0], options)
         else:
             opening = open_multi_topic_consumer(self, selection, options)
         return AsyncScope(opening, call_of("consumer", topic), "consumer")
 
+    @overload
+    def read(
+        self,
+        topic: str,
+        *,
+        schema: Schema[T] | type[T],
+        **options: Unpack[ReadKeywords],
+    ) -> AsyncIterator[MessageBatch[T]]: ...
+    @overload
+    def read(
+        self,
+        topic: str,
+        *,
+        schema: None = None,
+        **options: Unpack[ReadKeywords],
+    ) -> AsyncIterator[MessageBatch]: ...
     def read(
         self,
         topic: str,

@@ -1,5 +1,5 @@
 """
-The consumer of one topic: receives batches, and acknowledges messages in ranges.
+The consumer of a topic: it receives batches, and acknowledges messages in ranges.
 
 The broker sends as much as the consumer's credit allows; the consumer returns credit
 as it hands out messages.  Acknowledgements gather for a few milliseconds and are sent
@@ -10,10 +10,11 @@ drops the messages that it has not handed out, because the broker delivers them 
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Generic
 
 from pydanube.client.acknowledger import Acknowledger
 from pydanube.client.acks import Acks
@@ -25,6 +26,7 @@ from pydanube.client.messages import (
     MessageBatch,
     ReceivedBatch,
     Source,
+    T_co,
 )
 from pydanube.client.offsets import AckTarget, check_origin
 from pydanube.client.options import ConsumerOptions
@@ -69,9 +71,11 @@ _UNCONFIRMED = (
 )
 
 
-class Consumer(KeptChannel, Acknowledger):
+class Consumer(Acknowledger, Generic[T_co]):
     """
     A consumer of one subscription; made by ``Client.consumer``.
+
+    ``Consumer[Order]`` has messages whose values are of the class ``Order``.
 
     Ordering: If one consumer gets all messages, they arrive in the order of the
         topic; redelivered messages come before new ones.
@@ -80,6 +84,74 @@ class Consumer(KeptChannel, Acknowledger):
         compression, and one batch more.  If the broker sends much more, the
         consumer closes the connection.
     """
+
+    subscription: str
+
+    @property
+    @abstractmethod
+    def is_active(self) -> bool:
+        """False while another consumer of a failover subscription is active."""
+
+    @property
+    @abstractmethod
+    def consumers(self) -> Sequence[TopicConsumer]:
+        """The consumers of all topics and partitions."""
+
+    @abstractmethod
+    async def __anext__(self) -> Message[T_co]: ...
+
+    @abstractmethod
+    async def receive(self, *, timeout_s: float | None = None) -> Message[T_co]:
+        """
+        Return the next message.
+
+        Raises:
+            TimedOut: No message arrived in *timeout_s*.
+            Closed: The consumer is closed.
+            ConsumerReplaced: Another consumer of the same name was opened.
+            OffsetDropped: Retention has dropped unacknowledged messages; when a
+                consumer opens the subscription again, it continues with the first
+                message that exists.
+        """
+
+    @abstractmethod
+    async def receive_batch(
+        self, *, max_messages: int = 1000, timeout_s: float | None = None
+    ) -> MessageBatch[T_co]:
+        """
+        Return the messages that have arrived, at least one, at most *max_messages*.
+
+        Returns an empty batch if no message arrived in *timeout_s*.
+
+        Raises: As ``receive``, except TimedOut.
+        """
+
+    @abstractmethod
+    async def flush(self) -> None:
+        """
+        Wait until the broker has all acknowledgements on disk.
+
+        Raises:
+            BrokerError: The consumer has failed.
+            TimedOut: No broker has confirmed them for half a minute.
+        """
+
+    @abstractmethod
+    async def seek(self, to: PositionLike) -> None:
+        """
+        Continue at an offset, at ``"earliest"``, at ``"latest"``, or at a time.
+
+        This moves the whole subscription, and drops the messages that have arrived.
+
+        Durability: On return the new position is on disk.
+
+        Raises:
+            InvalidRequest: The topic has no such offset yet, or is not reliable.
+        """
+
+
+class TopicConsumer(KeptChannel, Consumer[T_co]):
+    """A consumer of one topic that has no partitions, or of one partition."""
 
     CLOSE_REQUEST = pb.CloseConsumer()
 
@@ -93,8 +165,7 @@ class Consumer(KeptChannel, Acknowledger):
     ) -> None:
         super().__init__(client, topic, options.name)
         self.subscription = options.subscription
-        self.is_active = True
-        """False while another consumer of a failover subscription is active."""
+        self._is_active = True
         self.has_left = False
         """True if the topic was deleted, which a consumer of a pattern expects."""
         self.arrivals = 0
@@ -114,7 +185,7 @@ class Consumer(KeptChannel, Acknowledger):
         self._awaiting_schema: deque[ReceivedBatch] = deque()
         self._position = 0
         # Its next messages, if they are handed out one by one.
-        self._messages: Iterator[Message] = iter(())
+        self._messages: Iterator[Message[T_co]] = iter(())
         self._arrived = asyncio.Event()
         # Called when messages arrive or the consumer fails.
         self._on_arrival = on_arrival or self._arrived.set
@@ -126,9 +197,13 @@ class Consumer(KeptChannel, Acknowledger):
         self._confirm_at = 0.0
         self._ack_timer: asyncio.TimerHandle | None = None
 
+    @property
+    def is_active(self) -> bool:
+        return self._is_active
+
     # Receiving.
 
-    async def __anext__(self) -> Message:
+    async def __anext__(self) -> Message[T_co]:
         for message in self._messages:
             self._position += 1
             return message
@@ -137,18 +212,7 @@ class Consumer(KeptChannel, Acknowledger):
         except Closed:
             raise StopAsyncIteration from None
 
-    async def receive(self, *, timeout_s: float | None = None) -> Message:
-        """
-        Return the next message.
-
-        Raises:
-            TimedOut: No message arrived in *timeout_s*.
-            Closed: The consumer is closed.
-            ConsumerReplaced: Another consumer of the same name was opened.
-            OffsetDropped: Retention has dropped unacknowledged messages; when a
-                consumer opens the subscription again, it continues with the first
-                message that exists.
-        """
+    async def receive(self, *, timeout_s: float | None = None) -> Message[T_co]:
         message = self.next_nowait()
         while message is None:
             await self._wait_for_batch(timeout_s)
@@ -157,14 +221,7 @@ class Consumer(KeptChannel, Acknowledger):
 
     async def receive_batch(
         self, *, max_messages: int = 1000, timeout_s: float | None = None
-    ) -> MessageBatch:
-        """
-        Return the messages that have arrived, at least one, at most *max_messages*.
-
-        Returns an empty batch if no message arrived in *timeout_s*.
-
-        Raises: As ``receive``, except TimedOut.
-        """
+    ) -> MessageBatch[T_co]:
         check_max_messages(max_messages)
         batch = self._batch
         if batch is None or self._position >= batch.count:
@@ -174,7 +231,7 @@ class Consumer(KeptChannel, Acknowledger):
                 return MessageBatch(self.topic, [])
         return self.batch_nowait(max_messages)
 
-    def next_nowait(self) -> Message | None:
+    def next_nowait(self) -> Message[T_co] | None:
         """Return the next message, or None if none has arrived."""
         for message in self._messages:
             self._position += 1
@@ -187,7 +244,7 @@ class Consumer(KeptChannel, Acknowledger):
         self._messages = batch.messages(self._position, batch.count)
         return self.next_nowait()
 
-    def batch_nowait(self, max_messages: int) -> MessageBatch:
+    def batch_nowait(self, max_messages: int) -> MessageBatch[T_co]:
         """Return the messages that have arrived, at most *max_messages*."""
         taken: list[tuple[ReceivedBatch, int, int]] = []
         left = max_messages
@@ -216,7 +273,7 @@ class Consumer(KeptChannel, Acknowledger):
         else:
             super().ack_nowait(messages)
 
-    def _consumer_of(self, topic: str) -> Consumer | None:
+    def _consumer_of(self, topic: str) -> TopicConsumer[T_co] | None:
         return None if self.has_left else self
 
     def ack_ranges(self, ranges: Iterable[Range]) -> None:
@@ -294,13 +351,6 @@ class Consumer(KeptChannel, Acknowledger):
             check_origin(self._source, topic, batch)
 
     async def flush(self) -> None:
-        """
-        Wait until the broker has all acknowledgements on disk.
-
-        Raises:
-            BrokerError: The consumer has failed.
-            TimedOut: No broker has confirmed them for half a minute.
-        """
         backoff = Backoff()
         try:
             async with asyncio.timeout(FLUSH_TIMEOUT_S):
@@ -310,16 +360,6 @@ class Consumer(KeptChannel, Acknowledger):
             raise TimedOut(_UNCONFIRMED) from None
 
     async def seek(self, to: PositionLike) -> None:
-        """
-        Continue at an offset, at ``"earliest"``, at ``"latest"``, or at a time.
-
-        This moves the whole subscription, and drops the messages that have arrived.
-
-        Durability: On return the new position is on disk.
-
-        Raises:
-            InvalidRequest: The topic has no such offset yet, or is not reliable.
-        """
         message = position_to_wire(to_position(to), pb.Seek)
         if self._connection is None:
             raise TimedOut("the consumer is not connected at the moment")
@@ -352,7 +392,7 @@ class Consumer(KeptChannel, Acknowledger):
                 self._queue_for_schema(batch)
         elif frame.kind is Kind.CONSUMER_STATE:
             message: Any = frame.message
-            self.is_active = message.is_active
+            self._is_active = message.is_active
             state = "active" if self.is_active else "on standby"
             self.log.info("%s is %s", self.log_name, state)
 
@@ -394,8 +434,7 @@ class Consumer(KeptChannel, Acknowledger):
         )
 
     @property
-    def consumers(self) -> Sequence[Consumer]:
-        """The consumers of all topics and partitions: this one."""
+    def consumers(self) -> Sequence[TopicConsumer]:
         return [self]
 
     @property

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Generator, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
 from itertools import chain, groupby, repeat
-from typing import Any, Final, NamedTuple, Protocol, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, overload
 
 import pyarrow as pa
 
@@ -30,6 +30,16 @@ from pydanube.model.ranges import Range
 from pydanube.schemas.language import Decoder, reason_of
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.files.segment_format import SCHEMA as SEGMENT_SCHEMA
+
+if TYPE_CHECKING:
+    # Type checkers know this one; Python's own has defaults from version 3.13 on.
+    from typing_extensions import TypeVar
+
+    T_co = TypeVar("T_co", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    T_co = TypeVar("T_co", covariant=True)
 
 
 class MessageAcknowledger(Protocol):
@@ -359,8 +369,13 @@ class _Done:
 _DONE = _Done()
 
 
-class Message:
-    """One message."""
+class Message(Generic[T_co]):
+    """
+    One message.
+
+    A consumer or reader that was opened with the class ``Order`` returns messages of
+    the type ``Message[Order]``.
+    """
 
     # The texts are docstrings.
     __slots__ = {
@@ -424,7 +439,7 @@ class Message:
         return _DONE
 
     @property
-    def value(self) -> Any:
+    def value(self) -> T_co:
         """
         The payload, decoded by the schema that it was written with.
 
@@ -439,8 +454,10 @@ class Message:
         """
         values = self._batch.values
         if values is None:
-            return self._batch.value_alone(self._index)
-        return values[self._index]
+            alone: T_co = self._batch.value_alone(self._index)
+            return alone
+        value: T_co = values[self._index]
+        return value
 
     @property
     def key(self) -> str | None:
@@ -533,7 +550,7 @@ class Message:
         )
 
 
-class MessageBatch(Sequence[Message]):
+class MessageBatch(Sequence[Message[T_co]]):
     """
     Messages that were received together, to iterate or to read as Arrow columns.
 
@@ -580,7 +597,7 @@ class MessageBatch(Sequence[Message]):
             for payload in batch.payloads[base:end]
         ]
 
-    def values(self) -> list[Any]:
+    def values(self) -> list[T_co]:
         """
         Return the value of each message; see ``Message.value``.
 
@@ -589,7 +606,7 @@ class MessageBatch(Sequence[Message]):
             InvalidPayload: A payload does not conform to its schema; the error names
                 the message.  The other messages can be read one by one.
         """
-        values: list[Any] = []
+        values: list[T_co] = []
         for decode, slices in groupby(self.slices, key=_decoder_of):
             runs = list(slices)
             payloads = [
@@ -623,7 +640,7 @@ class MessageBatch(Sequence[Message]):
         whole = table.to_batches()
         return whole[0] if whole else ARROW_SCHEMA.empty_table().to_batches()[0]
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[Message[T_co]]:
         runs = [batch.messages(base, end) for batch, base, end in self.slices]
         return runs[0] if len(runs) == 1 else chain.from_iterable(runs)
 
@@ -631,10 +648,10 @@ class MessageBatch(Sequence[Message]):
         return self._count
 
     @overload
-    def __getitem__(self, index: int) -> Message: ...
+    def __getitem__(self, index: int) -> Message[T_co]: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Message]: ...
-    def __getitem__(self, index: int | slice) -> Message | list[Message]:
+    def __getitem__(self, index: slice) -> list[Message[T_co]]: ...
+    def __getitem__(self, index: int | slice) -> Message[T_co] | list[Message[T_co]]:
         if isinstance(index, slice):
             return list(self)[index]
         at = index + self._count if index < 0 else index

@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from pydanube.aio.tasks import gather, run_all
-from pydanube.client.consumer import Consumer
+from pydanube.client.consumer import TopicConsumer
+from pydanube.client.messages import T_co
 from pydanube.client.options import ConsumerOptions
 from pydanube.client.partitioned_consumer import PartitionedConsumer
 from pydanube.client.topic_selection import TopicSelection
@@ -22,7 +23,7 @@ from pydanube.wire.pb import stream_pb2 as pb
 log = logging.getLogger(__name__)
 
 
-class MultiTopicConsumer(PartitionedConsumer):
+class MultiTopicConsumer(PartitionedConsumer[T_co]):
     """
     A consumer with a subscription on each of several topics; see ``Client.consumer``.
 
@@ -69,7 +70,7 @@ class MultiTopicConsumer(PartitionedConsumer):
     async def _open_channels(self) -> None:
         await gather(self._open_first(each) for each in [*self._channels.values()])
 
-    async def _open_first(self, consumer: Consumer) -> None:
+    async def _open_first(self, consumer: TopicConsumer) -> None:
         try:
             await consumer.open()
         except TopicNotFound:
@@ -77,7 +78,7 @@ class MultiTopicConsumer(PartitionedConsumer):
                 raise
             self._remove(consumer)
 
-    async def _flush_one(self, consumer: Consumer) -> None:
+    async def _flush_one(self, consumer: TopicConsumer) -> None:
         try:
             await consumer.flush()
         except TopicNotFound:
@@ -86,7 +87,7 @@ class MultiTopicConsumer(PartitionedConsumer):
 
     # Topics that leave.
 
-    def _on_arrival(self, consumer: Consumer) -> None:
+    def _on_arrival(self, consumer: TopicConsumer) -> None:
         if isinstance(consumer.failure, TopicNotFound) and self._may_leave(
             consumer.topic
         ):
@@ -98,7 +99,7 @@ class MultiTopicConsumer(PartitionedConsumer):
     def _may_leave(self, topic: str) -> bool:
         return not self._selection.includes_by_name(topic)
 
-    def _consumer_of(self, topic: str) -> Consumer | None:
+    def _consumer_of(self, topic: str) -> TopicConsumer | None:
         if topic not in self._channels and self._selection.includes(topic):
             # It has left.
             return None

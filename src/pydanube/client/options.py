@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import Required, TypedDict
 
 from pydanube.client.writer_schemas import ValueDecoding
+from pydanube.model.choices import AccessName, CompressionName, SubscriptionTypeName
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import parse_client_name
 from pydanube.model.policy import (
@@ -15,6 +17,7 @@ from pydanube.model.policy import (
     SubscriptionType,
     TopicPolicy,
 )
+from pydanube.model.positions import PositionLike
 from pydanube.model.schemas import ProducerSchema
 from pydanube.wire.batches import Codec
 
@@ -26,8 +29,8 @@ class ProducerKeywords(TypedDict, total=False):
 
     name: str | None
     reliable: bool | None
-    compression: str | None
-    access: str
+    compression: CompressionName | None
+    access: AccessName
     partitions: int | None
 
 
@@ -36,6 +39,29 @@ class TypedProducerKeywords(ProducerKeywords, total=False):
 
     schema_version: int | str
     schema_version_min: int | None
+
+
+class ConsumerKeywords(TypedDict, total=False):
+    """The options of ``Client.consumer``, except for the schema."""
+
+    subscription: Required[str]
+    type: SubscriptionTypeName
+    start: PositionLike
+    name: str | None
+    ack_timeout_s: float | None
+    prefetch_messages: int | None
+    prefetch_bytes: int
+    key_filters: Iterable[str]
+    priority: int
+
+
+class ReadKeywords(TypedDict, total=False):
+    """The options of ``Client.read``, except for the schema."""
+
+    start: PositionLike
+    end: int | None
+    follow: bool
+    prefetch_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,14 +14,14 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from pydanube.aio.tasks import gather, run_all
-from pydanube.client.acknowledger import Acknowledger
 from pydanube.client.channel import PartitionChannels
 from pydanube.client.consumer import (
     Consumer,
+    TopicConsumer,
     check_max_messages,
 )
 from pydanube.client.credit import SharedCredit
-from pydanube.client.messages import Message, MessageBatch
+from pydanube.client.messages import Message, MessageBatch, T_co
 from pydanube.client.options import ConsumerOptions
 from pydanube.client.topics import TopicRequests
 from pydanube.model.errors import Closed, InvalidRequest, TimedOut
@@ -32,7 +32,7 @@ ROUND_ROBIN_MESSAGES = 256
 """The messages of one partition that are handed out before the next partition's."""
 
 
-class PartitionedConsumer(PartitionChannels[Consumer], Acknowledger):
+class PartitionedConsumer(PartitionChannels[TopicConsumer], Consumer[T_co]):
     """
     A consumer of one subscription of a partitioned topic; made by ``Client.consumer``.
 
@@ -65,16 +65,16 @@ class PartitionedConsumer(PartitionChannels[Consumer], Acknowledger):
         self._options = replace(self._options, start=Start.EARLIEST)
         # The consumers that have messages or have failed, in the order of round robin;
         # the current one, and how many messages it may still hand out.
-        self._ready: deque[Consumer] = deque()
+        self._ready: deque[TopicConsumer] = deque()
         # Those that have handed out messages since the last wait.
-        self._used: set[Consumer] = set()
-        self._current: Consumer | None = None
+        self._used: set[TopicConsumer] = set()
+        self._current: TopicConsumer | None = None
         self._left = 0
         self._arrived = asyncio.Event()
 
     # Receiving.
 
-    async def __anext__(self) -> Message:
+    async def __anext__(self) -> Message[T_co]:
         if self._left <= 0:
             # Let the loop receive messages of other partitions.
             await asyncio.sleep(0)
@@ -83,7 +83,7 @@ class PartitionedConsumer(PartitionChannels[Consumer], Acknowledger):
         except Closed:
             raise StopAsyncIteration from None
 
-    async def receive(self, *, timeout_s: float | None = None) -> Message:
+    async def receive(self, *, timeout_s: float | None = None) -> Message[T_co]:
         """
         Return the next message of any partition.
 
@@ -96,7 +96,7 @@ class PartitionedConsumer(PartitionChannels[Consumer], Acknowledger):
 
     async def receive_batch(
         self, *, max_messages: int = 1000, timeout_s: float | None = None
-    ) -> MessageBatch:
+    ) -> MessageBatch[T_co]:
         """
         Return messages of one partition, at least one, at most *max_messages*.
 
@@ -117,14 +117,9 @@ class PartitionedConsumer(PartitionChannels[Consumer], Acknowledger):
         return consumer.batch_nowait(max_messages)
 
     async def flush(self) -> None:
-        """
-        Wait until the broker has all acknowledgements on disk.
-
-        Raises: As ``Consumer.flush``.
-        """
         await run_all([self._flush_one(each) for each in self._channels.values()])
 
-    async def _flush_one(self, consumer: Consumer) -> None:
+    async def _flush_one(self, consumer: TopicConsumer) -> None:
         await consumer.flush()
 
     async def seek(self, to: PositionLike) -> None:
@@ -150,8 +145,7 @@ class PartitionedConsumer(PartitionChannels[Consumer], Acknowledger):
         return any(each.is_active for each in self._channels.values())
 
     @property
-    def consumers(self) -> Sequence[Consumer]:
-        """The consumers of all topics and partitions."""
+    def consumers(self) -> Sequence[TopicConsumer]:
         return list(self._channels.values())
 
     # The life of the consumer.
@@ -163,8 +157,8 @@ class PartitionedConsumer(PartitionChannels[Consumer], Acknowledger):
             each.return_credit_before_wait()
         return missing
 
-    def _new_channel(self, partition: str) -> Consumer:
-        consumer = Consumer(
+    def _new_channel(self, partition: str) -> TopicConsumer:
+        consumer = TopicConsumer(
             self._client,
             partition,
             self._options,
@@ -173,7 +167,7 @@ class PartitionedConsumer(PartitionChannels[Consumer], Acknowledger):
         )
         return consumer
 
-    def _remove(self, channel: Consumer) -> None:
+    def _remove(self, channel: TopicConsumer) -> None:
         super()._remove(channel)
         self._credit.leave(channel.credit)
         self._used.discard(channel)
@@ -186,7 +180,7 @@ class PartitionedConsumer(PartitionChannels[Consumer], Acknowledger):
         """Flush the acknowledgements, and leave the subscription."""
         await run_all([each.aclose() for each in self._channels.values()])
 
-    def _consumer_of(self, topic: str) -> Consumer | None:
+    def _consumer_of(self, topic: str) -> TopicConsumer | None:
         consumer = self._channels.get(topic)
         if consumer is None:
             raise InvalidRequest(
@@ -198,13 +192,13 @@ class PartitionedConsumer(PartitionChannels[Consumer], Acknowledger):
 
     # Round robin.
 
-    def _on_arrival(self, consumer: Consumer) -> None:
+    def _on_arrival(self, consumer: TopicConsumer) -> None:
         if consumer is not self._current and consumer not in self._ready:
             self._ready.append(consumer)
         self._arrived.set()
 
-    def _next_nowait(self) -> Message | None:
-        consumer: Consumer | None = self._current
+    def _next_nowait(self) -> Message[T_co] | None:
+        consumer: TopicConsumer | None = self._current
         if self._left <= 0 or consumer is None:
             consumer = self._next_consumer()
         while consumer is not None:
@@ -215,7 +209,7 @@ class PartitionedConsumer(PartitionChannels[Consumer], Acknowledger):
             consumer = self._next_consumer()
         return None
 
-    def _next_consumer(self) -> Consumer | None:
+    def _next_consumer(self) -> TopicConsumer | None:
         """Return the next consumer that has messages, or None."""
         if self._current is not None and self._current.has_messages:
             self._ready.append(self._current)
@@ -232,7 +226,7 @@ class PartitionedConsumer(PartitionChannels[Consumer], Acknowledger):
                 return consumer
         return None
 
-    async def _wait_for_message(self, timeout_s: float | None) -> Message:
+    async def _wait_for_message(self, timeout_s: float | None) -> Message[T_co]:
         try:
             async with asyncio.timeout(timeout_s):
                 while not (message := self._next_nowait()):
@@ -253,12 +247,12 @@ class PartitionedConsumer(PartitionChannels[Consumer], Acknowledger):
 @asynccontextmanager
 async def open_consumer(
     client: TopicRequests, topic: str, options: ConsumerOptions
-) -> AsyncIterator[Consumer | PartitionedConsumer]:
+) -> AsyncIterator[Consumer]:
     """Open a consumer of a topic, partitioned or not, while the body runs."""
     found = await client.find_partitions(topic)
-    consumer: Consumer | PartitionedConsumer
+    consumer: Consumer
     if not found.is_partitioned:
-        consumer = Consumer(client, topic, options)
+        consumer = TopicConsumer(client, topic, options)
     elif isinstance(options.start, int):
         raise InvalidRequest(
             f"{topic} has partitions, and an offset needs one: start at a time, or "

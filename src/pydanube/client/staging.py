@@ -31,6 +31,7 @@ from pydanube.client.requester import retry
 from pydanube.client.routing import Router, fnv1a_64
 from pydanube.client.topics import TopicRequests
 from pydanube.model.batch import conform
+from pydanube.model.choices import CompressionName
 from pydanube.model.errors import (
     BrokerError,
     ConnectionLost,
@@ -81,7 +82,9 @@ class Staging:
         answer = await self._client.request(request)
         return from_wire(StagingDescription, answer, query=self.query)
 
-    def part(self, name: str, *, compression: str | None = None) -> PartWriter:
+    def part(
+        self, name: str, *, compression: CompressionName | None = None
+    ) -> PartWriter:
         """
         Return the writer of one part; this sends no request to the broker yet.
 

@@ -7,6 +7,7 @@ from typing import Any
 from pydanube.client.offsets import AckTarget, parts_of
 from pydanube.client.topics import TopicRequests
 from pydanube.model.arguments import checks_arguments
+from pydanube.model.choices import SubscriptionTypeName
 from pydanube.model.descriptions import SubscriptionDescription
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import TopicName, parse_subscription
@@ -41,7 +42,7 @@ class SubscriptionRequests(TopicRequests):
         topic: str,
         subscription: str,
         *,
-        type: str = "exclusive",  # noqa: A002  # It is what users call it.
+        type: SubscriptionTypeName = "exclusive",  # noqa: A002  # It is what users call it.
         start: PositionLike = "latest",
     ) -> None:
         """

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydanube.client.requester import Requester
 from pydanube.model.arguments import checks_arguments
+from pydanube.model.choices import CorruptionPolicyName, DurabilityName
 from pydanube.model.descriptions import Segments, TopicDescription
 from pydanube.model.errors import (
     InvalidRequest,
@@ -45,12 +46,12 @@ class TopicRequests(Requester):
         *,
         partitions: int | None = None,
         reliable: bool = True,
-        durability: str = "durable",
+        durability: DurabilityName = "durable",
         retention_age_s: float | None = None,
         retention_bytes_max: int | None = None,
         retention_acknowledged: bool = False,
         ttl_s: float | None = None,
-        on_corruption: str = "stop",
+        on_corruption: CorruptionPolicyName = "stop",
         exist_ok: bool = False,
     ) -> None:
         """
@@ -292,7 +293,9 @@ class TopicRequests(Requester):
         message = pb.SetTopicLimits(limits=to_wire(pb.NamespacePolicy, limits))
         await self.request_topic(topic, message)
 
-    async def set_on_corruption(self, topic: str, on_corruption: str) -> None:
+    async def set_on_corruption(
+        self, topic: str, on_corruption: CorruptionPolicyName
+    ) -> None:
         """
         Make subscriptions of *topic* ``"stop"`` at or ``"skip"`` corrupt segments.
 

@@ -24,10 +24,9 @@ from math import inf
 from typing import Any, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
 
 from pydanube.aio.tasks import TaskScope, run_all, task_scope
-from pydanube.client.consumer import Consumer
+from pydanube.client.consumer import Consumer, TopicConsumer
 from pydanube.client.handlers import CallThreads, Handler
 from pydanube.client.messages import Message, MessageBatch
-from pydanube.client.partitioned_consumer import PartitionedConsumer
 from pydanube.client.requester import check_seconds
 from pydanube.client.schema import Schema
 from pydanube.client.work_queue import Recovery, Work, WorkItem, WorkQueue
@@ -58,7 +57,6 @@ SETTINGS_INTERVAL_S = 10.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 F = TypeVar("F", bound=Callable[..., Any])
-AnyConsumer = Consumer | PartitionedConsumer
 AnyClass: TypeAlias = type
 """In WorkerKeywords, ``type`` is an option."""
 
@@ -82,7 +80,7 @@ class WorkerClient(Protocol):
     """A client, as workers use it."""
 
     @property
-    def consumer(self) -> Callable[..., AbstractAsyncContextManager[AnyConsumer]]: ...
+    def consumer(self) -> Callable[..., AbstractAsyncContextManager[Consumer]]: ...
 
     async def subscription_settings(
         self, topic: str, subscription: str
@@ -249,7 +247,7 @@ class RunningWorker:
         self,
         worker: Worker,
         client: WorkerClient,
-        consumer: AnyConsumer,
+        consumer: Consumer,
         tasks: TaskScope,
         threads: CallThreads,
     ) -> None:
@@ -321,7 +319,7 @@ class RunningWorker:
         for message in batch:
             received, _ = message.location
             source: Any = received.source
-            consumer: Consumer = source.consumer
+            consumer: TopicConsumer = source.consumer
             item = WorkItem(
                 message.id,
                 self._worker.lane_of(message),
@@ -517,7 +515,7 @@ async def running_workers(
 
 def _open_consumer(
     client: WorkerClient, worker: Worker
-) -> AbstractAsyncContextManager[AnyConsumer]:
+) -> AbstractAsyncContextManager[Consumer]:
     return client.consumer(
         worker.topic,
         subscription=worker.subscription,

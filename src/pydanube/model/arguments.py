@@ -149,7 +149,9 @@ def _mismatch(path: str, value: object, hint: Any) -> _Mismatch | None:
         inner = [each for each in found if each is not None and each.path != path]
         return inner[0] if len(inner) == 1 else _Mismatch(path, value, hint)
     if origin is Literal:
-        is_match = value in arguments
+        # Words may be joined by `-`, as on the command line.
+        word = value.replace("-", "_") if isinstance(value, str) else value
+        is_match = word in arguments
     else:
         is_match = _is_instance(value, hint if origin is None else origin)
     if not is_match:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from pydanube.model.choices import StartName
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import AtTime, Position, Start
 
-PositionLike = int | str | datetime
+PositionLike = int | StartName | datetime
 """An offset, ``"earliest"``, ``"latest"``, or a publish time."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def to_position(where: PositionLike) -> Position:
+def to_position(where: PositionLike | str) -> Position:
     """
     Return the position that *where* names.
 

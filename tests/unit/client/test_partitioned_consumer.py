@@ -6,7 +6,7 @@ import pytest
 
 import pydanube
 from pydanube.client import channel
-from pydanube.client.consumer import Consumer
+from pydanube.client.consumer import TopicConsumer
 from pydanube.client.partitioned_consumer import (
     ROUND_ROBIN_MESSAGES,
     PartitionedConsumer,
@@ -33,7 +33,7 @@ async def take(consumer, count):
 async def test_plain_topic_has_a_plain_consumer(client):
     await published(client, b"m")
     async with client.consumer(TOPIC, **EARLIEST) as consumer:
-        assert isinstance(consumer, Consumer)
+        assert isinstance(consumer, TopicConsumer)
     with pytest.raises(pydanube.TopicNotFound):
         async with client.consumer("/default/none", subscription="s"):
             pass

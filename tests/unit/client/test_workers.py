@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 import pydanube
-from pydanube.client.consumer import Consumer
+from pydanube.client.consumer import TopicConsumer
 from support.running import TOPIC, published
 
 
@@ -235,7 +235,7 @@ async def test_messages_that_run_or_wait_keep_their_time(
 ):
     await published(client, *[str(n).encode() for n in range(8)])
     extended, may_finish = Calls(), asyncio.Event()
-    extend_ranges = Consumer.extend_ranges
+    extend_ranges = TopicConsumer.extend_ranges
 
     def note_and_extend(self, ranges, ack_timeout_s):
         ranges = list(ranges)
@@ -244,7 +244,7 @@ async def test_messages_that_run_or_wait_keep_their_time(
                 extended.add((offset, ack_timeout_s))
         extend_ranges(self, ranges, ack_timeout_s)
 
-    monkeypatch.setattr(Consumer, "extend_ranges", note_and_extend)
+    monkeypatch.setattr(TopicConsumer, "extend_ranges", note_and_extend)
 
     @client.worker(TOPIC, ack_timeout_s=0.9, **OPTIONS)
     async def work(message: pydanube.Message):

@@ -12,7 +12,7 @@ import stat
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
@@ -32,7 +32,7 @@ from pydanube.cli.standard_streams import OutputStream
 from pydanube.client.client import DEFAULT_URL, Client, connect
 from pydanube.client.consumer import Consumer
 from pydanube.client.messages import MessageBatch
-from pydanube.client.partitioned_consumer import PartitionedConsumer
+from pydanube.model.choices import SubscriptionTypeName
 from pydanube.model.errors import InvalidRequest, TimedOut
 
 BATCH_MESSAGES = 1000
@@ -127,7 +127,7 @@ def consume(
             client.consumer(
                 topic,
                 subscription=subscription,
-                type=type,
+                type=cast("SubscriptionTypeName", type),
                 start=position,
                 name=name,
                 key_filters=tuple(key_filter or ()),
@@ -158,7 +158,7 @@ class ConsumeOptions:
 
 async def print_messages(
     client: Client,
-    consumer: Consumer | PartitionedConsumer,
+    consumer: Consumer,
     options: ConsumeOptions,
     interruption: Interruption,
 ) -> int:
@@ -193,7 +193,7 @@ async def print_messages(
 
 async def _print(
     output: OutputStream,
-    consumer: Consumer | PartitionedConsumer,
+    consumer: Consumer,
     batch: MessageBatch,
     options: ConsumeOptions,
 ) -> None:
@@ -213,7 +213,7 @@ async def _print(
             )
 
 
-async def _flush(client: Client, consumer: Consumer | PartitionedConsumer) -> None:
+async def _flush(client: Client, consumer: Consumer) -> None:
     try:
         async with client.closing():
             await consumer.flush()

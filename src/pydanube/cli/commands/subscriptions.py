@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -31,6 +31,7 @@ from pydanube.cli.quantities import (
     parse_duration,
     parse_position,
 )
+from pydanube.model.choices import SubscriptionTypeName
 from pydanube.model.descriptions import SubscriptionDescription
 from pydanube.model.errors import InvalidRequest, TopicNotFound
 from pydanube.model.policy import (
@@ -81,7 +82,9 @@ def create(
     """
     where = parse_position(start)
     with connect() as client:
-        client.create_subscription(topic, subscription, type=type, start=where)
+        client.create_subscription(
+            topic, subscription, type=cast("SubscriptionTypeName", type), start=where
+        )
         described = _describe(client, topic, subscription)
     return Result(
         _json_of(topic, described),
