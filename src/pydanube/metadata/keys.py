@@ -110,7 +110,8 @@ SESSIONS = prefix_of("/sessions/", SessionRecord)
 BROKER_MODES = prefix_of("/broker-modes/", BrokerModeRecord)
 """``/broker-modes/{broker id}``"""
 
-CONTROLLER = key_of("/controller", str)
+CONTROLLERS = prefix_of("/controller/", str)
+CONTROLLER = CONTROLLERS.key("session")
 """The session that is the controller, with its lease."""
 
 SHARDS = prefix_of("/shards/", ShardRecord)

@@ -71,7 +71,7 @@ def test_paths_match_the_format_page() -> None:
         "/segments/7/00000000000000001000",
         "/sessions/5f",
         "/broker-modes/b1",
-        "/controller",
+        "/controller/session",
         "/shards/17",
         "/shard-epochs/17",
         "/session-journals/5f",

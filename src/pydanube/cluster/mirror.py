@@ -1,0 +1,72 @@
+"""Copies of parts of the metadata store, kept up to date by watches."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from pydanube.metadata.key import Prefix
+from pydanube.metadata.store import Changes, MetadataStore, Revision, Stored
+from pydanube.model.errors import MetadataUnavailable
+from pydanube.model.retry import RetryPolicy
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+_RETRIES = RetryPolicy(first_s=0.1, max_s=2.0)
+
+
+class Mirror(Generic[T]):
+    """
+    The values below one prefix, by the rest of their paths.
+
+    It may be late: transactions compare what they depend on.
+    """
+
+    def __init__(self, prefix: Prefix[T]) -> None:
+        self.values: dict[str, Stored[T]] = {}
+        self.revision: Revision | None = None
+        """It has all changes up to this revision; None: it was not read yet."""
+        self._prefix = prefix
+
+    async def follow(self, store: MetadataStore, on_change: Callable[[], None]) -> None:
+        """
+        Follow the store, and call *on_change* after each change.
+
+        If the store does not answer at first, it is asked again.
+
+        Raises:
+            Closed: The store was closed.
+            Corrupt: A value is not of the prefix's type.
+        """
+        failures = 0
+        while True:
+            try:
+                async with store.watch(self._prefix) as watch:
+                    first = await anext(watch)
+                    self.values.clear()
+                    self._take(first)
+                    on_change()
+                    async for changes in watch:
+                        self._take(changes)
+                        on_change()
+            except MetadataUnavailable as error:
+                failures += 1
+                log.warning("the watch of %s waits: %s", self._prefix.path, error)
+                await asyncio.sleep(_RETRIES.delay_s(failures))
+
+    def has(self, revision: Revision) -> bool:
+        """Return whether it has a change of *revision*."""
+        return self.revision is not None and self.revision >= revision
+
+    def _take(self, changes: Changes[T]) -> None:
+        self.revision = changes.revision
+        for path, stored in changes.values.items():
+            name = self._prefix.name_of(path)
+            if stored is None:
+                self.values.pop(name, None)
+            else:
+                self.values[name] = stored
