@@ -1,6 +1,8 @@
 """
-The decisions of a cluster of brokers, without I/O.
+A cluster of brokers: sessions, the controller, and who owns which shard.
 
-``ownership`` is one session's part in one shard, ``moves`` has the controller's changes
-of shards, and ``placement`` decides which broker should own which shard.
+``ownership``, ``moves``, ``placement`` and ``directions`` decide, without I/O: about
+one session's part in a shard, the changes of shards, which broker should
+own which shard, and what the controller changes next.  ``session``, ``takeover`` and
+``controller`` are the shells around them.  No broker starts them yet.
 """

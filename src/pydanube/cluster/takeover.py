@@ -1,0 +1,331 @@
+"""
+A session's part in all shards: taking them over, serving them, and leaving them.
+
+``ownership`` decides what to do with one shard.  This module carries it out: the
+transactions itself, and what concerns messages through a ``ShardHost``.  Each shard
+that concerns the session has a task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import msgspec
+
+from pydanube.aio.tasks import TaskScope, task_scope
+from pydanube.cluster.mirror import Mirror
+from pydanube.cluster.ownership import (
+    Adopt,
+    AppendLeft,
+    ChangeShard,
+    Effect,
+    FenceJournal,
+    Look,
+    Ownership,
+    ReadShard,
+    RefuseMessages,
+    Serve,
+    ShardView,
+    Stage,
+    Step,
+    Stop,
+)
+from pydanube.cluster.session import ClusterSession
+from pydanube.metadata import keys
+from pydanube.metadata.store import (
+    ABSENT,
+    Comparison,
+    MetadataStore,
+    Operation,
+    Put,
+    Revision,
+    Unchanged,
+)
+from pydanube.model.errors import (
+    BrokerError,
+    Closed,
+    Corrupt,
+    JournalFailed,
+    RevisionConflict,
+    SessionLost,
+)
+from pydanube.model.retry import RetryPolicy
+
+log = logging.getLogger(__name__)
+
+RETRIES = RetryPolicy(first_s=0.05, max_s=5.0)
+
+
+class ShardHost(Protocol):
+    """
+    The part of a takeover that concerns messages, journals and object stores.
+
+    Calls about one shard come one after the other, those about several shards at the
+    same time.  A call that raises Unavailable or Corrupt is repeated.  JournalFailed
+    and Closed say that the session's own journal accepts nothing more, and end the
+    session.
+    """
+
+    async def fence(self, source: str) -> None:
+        """Fence the journal of the session *source*; it may be fenced already."""
+
+    async def read(self, shard: int, source: str | None, epoch: int) -> None:
+        """
+        Read the manifests, and the entries of the shard with *epoch*.
+
+        The shard has left its *source* if that was not fenced; it is new if there is
+        none.
+        """
+
+    async def adopt(self, shard: int, epoch: int) -> None:
+        """Append what was read, as *epoch*; return when it is committed."""
+
+    async def serve(self, shard: int, epoch: int) -> None:
+        """Accept messages and deliver, unless the session is over."""
+
+    def refuse_messages(self, shard: int) -> None:
+        """Accept no more messages, but go on with those that were appended."""
+
+    async def append_left(self, shard: int, epoch: int) -> None:
+        """Append SHARD_LEFT; return when it is committed."""
+
+    def stop(self, shard: int) -> None:
+        """
+        Deliver nothing more, and answer no readers.
+
+        At the end of the session, serve() may have been cancelled before.
+        """
+
+
+@dataclass(slots=True)
+class TakeoverCounts:
+    """The number of steps that this session has made with shards."""
+
+    claims: int = 0
+    """Transactions that made this session the owner of a shard."""
+    served: int = 0
+    """Shards that it began to serve."""
+    released: int = 0
+    """Shards that it released."""
+    refusals: int = 0
+    """Transactions that were refused, because something had changed meanwhile."""
+    failures: int = 0
+    """Steps that failed and are repeated."""
+
+
+class Takeovers:
+    """This session's shards; ``run`` does the work."""
+
+    def __init__(
+        self,
+        session: ClusterSession,
+        store: MetadataStore,
+        host: ShardHost,
+        *,
+        retries: RetryPolicy = RETRIES,
+    ) -> None:
+        self.counts = TakeoverCounts()
+        self.problems: dict[int, str] = {}
+        """Why shards cannot be taken over at the moment."""
+        self.machines: dict[int, Ownership] = {}
+        """The shards that concern this session."""
+        self._session = session
+        self._store = store
+        self._host = host
+        self._retries = retries
+        self._shards = Mirror(keys.SHARDS)
+        self._wakes: dict[int, asyncio.Event] = {}
+
+    async def run(self) -> None:
+        """
+        Take over, serve and leave shards as their records say.
+
+        Returns when the session is over; then no shard is served.
+
+        Raises:
+            Corrupt: A record in the metadata store is invalid.
+        """
+        async with task_scope() as tasks:
+            unwatch = self._session.watch_members(self._wake_all)
+            try:
+                following = self._shards.follow(
+                    self._store, partial(self._on_shards, tasks)
+                )
+                tasks.run(following, "follow the shards")
+                await self._session.lease.lost.wait()
+            finally:
+                unwatch()
+                tasks.cancel()
+                for shard, machine in self.machines.items():
+                    if machine.on_session_over()[1]:
+                        self._host.stop(shard)
+                self.machines.clear()
+
+    def _on_shards(self, tasks: TaskScope) -> None:
+        for name, stored in self._shards.values.items():
+            shard, record = int(name), stored.value
+            if shard in self._wakes:
+                self._wakes[shard].set()
+            elif self._session.session_id in {record.owner, record.target}:
+                self._wakes[shard] = asyncio.Event()
+                tasks.run(self._drive(shard), f"own shard {shard}")
+
+    def _wake_all(self) -> None:
+        for wake in self._wakes.values():
+            wake.set()
+
+    async def _drive(self, shard: int) -> None:
+        """Do what the record of a shard says, until it concerns other sessions."""
+        wake = self._wakes[shard]
+        machine: Ownership = Ownership(self._session.session_id)
+        effects: tuple[Effect, ...] = (Look(),)
+        try:
+            while True:
+                self.machines[shard] = machine
+                following = machine, tuple[Effect, ...]()
+                for effect in effects:
+                    following = await self._carry_out(shard, machine, effect)
+                machine, effects = following
+                if not effects:
+                    if machine.stage is Stage.IDLE and not self._concerns(shard):
+                        return
+                    await wake.wait()
+                    wake.clear()
+                    effects = (Look(),)
+        except (JournalFailed, Closed, SessionLost) as error:
+            log.error("this session of the broker is over: %s", error)  # noqa: TRY400
+            self._session.lease.end()
+        finally:
+            # Without the session, run() stops what is served.
+            if not self._session.is_over:
+                self.machines.pop(shard, None)
+            del self._wakes[shard]
+
+    def _concerns(self, shard: int) -> bool:
+        record = self._shards.values[str(shard)].value
+        return self._session.session_id in {record.owner, record.target}
+
+    async def _carry_out(self, shard: int, machine: Ownership, effect: Effect) -> Step:
+        """Carry out *effect*, repeatedly if it fails, and return what follows."""
+        failures = 0
+        while True:
+            try:
+                following = await self._try(shard, machine, effect)
+            except (JournalFailed, Closed, SessionLost):
+                raise
+            except BrokerError as error:
+                failures += 1
+                self.counts.failures += 1
+                if failures == 1:
+                    log.warning("shard %d waits: %s", shard, error)
+                self.problems[shard] = str(error)
+                await asyncio.sleep(self._retries.delay_s(failures))
+            else:
+                self.problems.pop(shard, None)
+                return following
+
+    async def _try(self, shard: int, machine: Ownership, effect: Effect) -> Step:
+        host, following = self._host, (machine, tuple[Effect, ...]())
+        match effect:
+            case Look():
+                following = machine.on_view(await self._look(shard))
+            case ChangeShard():
+                await self._change(shard, effect)
+                following = machine, (Look(),)
+            case FenceJournal(source):
+                await host.fence(source)
+                following = machine.on_fenced()
+            case ReadShard(source, epoch):
+                await host.read(shard, source, epoch)
+                following = machine.on_read()
+            case Adopt(epoch):
+                await host.adopt(shard, epoch)
+                following = machine.on_adopted()
+            case Serve(epoch):
+                await host.serve(shard, epoch)
+                self.counts.served += 1
+                log.info("shard %d is served, with epoch %d", shard, epoch)
+            case RefuseMessages():
+                host.refuse_messages(shard)
+            case AppendLeft():
+                await host.append_left(shard, machine.epoch)
+                following = machine.on_left()
+            case Stop():
+                host.stop(shard)
+                log.info("shard %d is not served any more", shard)
+        return following
+
+    async def _look(self, shard: int) -> ShardView:
+        stored = await self._store.get(keys.SHARDS.key(shard))
+        assert stored is not None, "shards are never deleted"
+        record, own = stored.value, self._session.session_id
+        is_gone = False
+        if record.owner not in {None, own}:
+            key = keys.SESSIONS.key(record.owner)
+            is_gone = await self._store.get(key) is None
+        return ShardView(
+            record,
+            stored.revision,
+            is_owner_gone=is_gone,
+            is_wanted=record.target == own,
+        )
+
+    async def _change(self, shard: int, change: ChangeShard) -> None:
+        """
+        Make a transaction; its outcome is seen with the next look.
+
+        Raises:
+            Corrupt: The source of the shard has no journal.
+        """
+        session, record = self._session, change.record
+        key = keys.SHARDS.key(shard)
+        comparisons: list[Comparison] = [Unchanged(key, Revision(change.revision))]
+        operations: list[Operation] = [Put(key, record)]
+        if change.gone is not None:
+            comparisons.append(Unchanged(keys.SESSIONS.key(change.gone), ABSENT))
+        if change.present is not None:
+            assert change.present == session.session_id
+            comparisons.append(Unchanged(session.key, session.revision))
+        if change.raises_epoch:
+            operations.append(Put(keys.SHARD_EPOCHS.key(shard), record.epoch))
+        if change.freeze is not None:
+            await self._freeze(change.freeze, comparisons, operations)
+        try:
+            await self._store.transaction(comparisons, operations)
+        except RevisionConflict as error:
+            self.counts.refusals += 1
+            log.debug("shard %d has changed meanwhile: %s", shard, error)
+            # If the own key is gone, nothing else says so, and the next one fails, too.
+            await asyncio.sleep(self._retries.first_s)
+            return
+        self.counts.claims += change.raises_epoch
+        self.counts.released += record.owner is None
+        log.info(
+            "shard %d: %s, epoch %d, owner %s",
+            shard,
+            record.state.value,
+            record.epoch,
+            record.owner or "(none)",
+        )
+
+    async def _freeze(
+        self,
+        source: str,
+        comparisons: list[Comparison],
+        operations: list[Operation],
+    ) -> None:
+        """Add what freezes the journal of *source*, unless it is frozen."""
+        key = keys.SESSION_JOURNALS.key(source)
+        stored = await self._store.get(key)
+        if stored is None:
+            raise Corrupt(
+                f"the metadata store has no record of the journal of session {source}"
+            )
+        comparisons.append(Unchanged(key, stored.revision))
+        if not stored.value.is_frozen:
+            frozen = msgspec.structs.replace(stored.value, is_frozen=True)
+            operations.append(Put(key, frozen))

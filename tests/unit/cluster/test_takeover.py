@@ -1,0 +1,175 @@
+"""Takeovers: failing steps are repeated, and a failed journal ends the session."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec.structs import replace
+
+from pydanube.aio.tasks import task_scope
+from pydanube.cluster.session import open_cluster_session
+from pydanube.cluster.takeover import Takeovers
+from pydanube.metadata import keys
+from pydanube.metadata.cluster_records import (
+    SessionJournalRecord,
+    SessionRecord,
+    ShardRecord,
+    ShardState,
+)
+from pydanube.model.errors import JournalFailed, ObjectsUnavailable
+from pydanube.model.retry import RetryPolicy
+from support.clusters import Ledger, QuickHost
+from support.memory_store import MemoryStore
+from support.storages import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+RECORD = SessionRecord(broker_id="b", addresses={}, started_at=0)
+LOST = ShardRecord(
+    state=ShardState.OPEN, epoch=4, owner="lost", source="lost", source_epoch=4
+)
+SHARD = keys.SHARDS.key(0)
+
+
+class FailingHost(QuickHost):
+    """Fails while it has errors to raise."""
+
+    def __init__(self) -> None:
+        super().__init__("own", Ledger(), Random(0))
+        self.errors: list[Exception] = []
+        self.calls: list[str] = []
+
+    @property
+    def serving(self) -> dict[int, str]:
+        return self._ledger.serving
+
+    async def fence(self, source: str) -> None:
+        self.calls.append(f"fence {source}")
+        if self.errors:
+            raise self.errors.pop()
+
+    async def read(self, shard: int, source: str | None, epoch: int) -> None:
+        self.calls.append(f"read {shard} {source} {epoch}")
+
+    async def append_left(self, shard: int, epoch: int) -> None:
+        self.calls.append(f"left {shard} {epoch}")
+        if self.errors:
+            raise self.errors.pop()
+
+    async def _work(self) -> None:
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def host() -> FailingHost:
+    return FailingHost()
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@asynccontextmanager
+async def taking_over(store: MemoryStore, host: FailingHost) -> AsyncIterator:
+    """Run the takeovers of the session "own"; yield its session and the task."""
+    async with (
+        open_cluster_session(store, RECORD, ttl_s=2.0, new_id=lambda: "own") as session,
+        task_scope() as tasks,
+    ):
+        retries = RetryPolicy(first_s=0.0, max_s=0.0)
+        takeovers = Takeovers(session, store, host, retries=retries)
+        yield session, takeovers, tasks.run(takeovers.run())
+
+
+async def record_of(store: MemoryStore) -> ShardRecord:
+    return (await store.get(SHARD)).value
+
+
+async def ask_to_leave(store: MemoryStore) -> None:
+    closing = replace(await record_of(store), state=ShardState.CLOSING, target="other")
+    await store.put(SHARD, closing)
+
+
+async def put_lost(store: MemoryStore) -> None:
+    journal = SessionJournalRecord(kind="object", prefix="p/", first=3)
+    await store.put(keys.SESSION_JOURNALS.key("lost"), journal)
+    await store.put(SHARD, replace(LOST, target="own"))
+
+
+async def test_a_lost_session_is_frozen_fenced_and_read(
+    store: MemoryStore, host: FailingHost
+) -> None:
+    await put_lost(store)
+    async with taking_over(store, host):
+        await until(lambda: host.serving)
+        assert host.calls == ["fence lost", "read 0 lost 4"]
+        journal = await store.get(keys.SESSION_JOURNALS.key("lost"))
+        assert journal.value.is_frozen
+        assert (await store.get(keys.SHARD_EPOCHS.key(0))).value == 5
+        assert await record_of(store) == ShardRecord(
+            state=ShardState.OPEN, epoch=5, owner="own", source="own", source_epoch=5
+        )
+
+
+async def test_a_step_that_fails_is_repeated_and_named(
+    store: MemoryStore, host: FailingHost
+) -> None:
+    host.errors = [ObjectsUnavailable("the store is away")] * 3
+    await put_lost(store)
+    async with taking_over(store, host) as (_, takeovers, _):
+        await until(lambda: takeovers.problems)
+        assert takeovers.problems == {0: "the store is away"}
+        await until(lambda: host.serving)
+        assert takeovers.problems == {}
+        assert takeovers.counts.failures == 3
+
+
+async def test_without_a_record_of_its_journal_a_source_is_a_problem(
+    store: MemoryStore, host: FailingHost
+) -> None:
+    await put_lost(store)
+    await store.delete(keys.SESSION_JOURNALS.key("lost"))
+    async with taking_over(store, host) as (_, takeovers, _):
+        await until(lambda: takeovers.problems)
+        assert "no record of the journal of session lost" in takeovers.problems[0]
+        assert host.calls == []
+
+
+async def test_an_owner_leaves_and_releases(
+    store: MemoryStore, host: FailingHost
+) -> None:
+    await store.put(SHARD, ShardRecord(target="own"))
+    async with taking_over(store, host) as (_, takeovers, _):
+        await until(lambda: host.serving)
+        await ask_to_leave(store)
+        await until(lambda: takeovers.counts.released)
+        assert host.calls == ["read 0 None 0", "left 0 1"]
+        assert not host.serving
+        left = await record_of(store)
+        assert (left.state, left.owner, left.source, left.has_left) == (
+            ShardState.RELEASED,
+            None,
+            "own",
+            True,
+        )
+        await until(lambda: not takeovers.machines)
+
+
+async def test_a_failed_journal_ends_the_session_and_all_serving(
+    store: MemoryStore, host: FailingHost
+) -> None:
+    await store.put(SHARD, ShardRecord(target="own"))
+    await store.put(keys.SHARDS.key(1), ShardRecord(target="own"))
+    async with taking_over(store, host) as (session, _, running):
+        await until(lambda: len(host.serving) == 2)
+        host.errors = [JournalFailed("fenced")]
+        await ask_to_leave(store)
+        await running
+        assert session.is_over
+        assert not host.serving
