@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
@@ -119,10 +120,14 @@ class Producer(Facade):
 
     _wrapped: AsyncProducer | AsyncPartitionedProducer | AsyncTypedProducer[Any]
 
-    def __init__(self, loop: LoopThread, producer: Any) -> None:
+    def __init__(
+        self, loop: LoopThread, producer: Any, *, is_traced: bool = False
+    ) -> None:
         super().__init__(loop, producer)
         self.topic = producer.topic
         self.name = producer.name
+        # Whether the loop needs the context in which a message was sent.
+        self._is_traced = is_traced
         # Messages that the loop has not taken over yet, and how to send them there.
         self._queue: deque[tuple[Pending, Callable[[], AsyncPending]]] = deque()
         self._is_scheduled = False
@@ -164,6 +169,8 @@ class Producer(Facade):
     def _enqueue(self, payload: Any, **options: Any) -> Pending:
         pending = Pending(self)
         send = partial(self._wrapped.send_nowait, payload, **options)
+        if self._is_traced:
+            send = partial(copy_context().run, send)
         self._queue.append((pending, send))
         if len(self._queue) >= QUEUED_MESSAGES_MAX:
             self.hand_over()
@@ -211,8 +218,14 @@ async def _message_id(pending: Pending) -> MessageId:
 class TypedProducer(Producer, Generic[T]):
     """A producer of values; see ``pydanube.TypedProducer``."""
 
-    def __init__(self, loop: LoopThread, producer: AsyncTypedProducer[T]) -> None:
-        super().__init__(loop, producer)
+    def __init__(
+        self,
+        loop: LoopThread,
+        producer: AsyncTypedProducer[T],
+        *,
+        is_traced: bool = False,
+    ) -> None:
+        super().__init__(loop, producer, is_traced=is_traced)
         self.schema = producer.schema
         """The version of the subject that values are written with."""
 
@@ -456,7 +469,11 @@ class Client(Facade):
         def opened() -> Iterator[Any]:
             with self._loop.entered(scope) as producer:
                 is_typed = isinstance(producer, AsyncTypedProducer)
-                facade = (TypedProducer if is_typed else Producer)(self._loop, producer)
+                facade = (TypedProducer if is_typed else Producer)(
+                    self._loop,
+                    producer,
+                    is_traced=self._wrapped.telemetry is not None,
+                )
                 yield facade
                 facade.hand_over_to_close(self._wrapped)
 

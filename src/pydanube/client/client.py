@@ -46,6 +46,7 @@ from pydanube.client.scopes import AsyncScope, call_of
 from pydanube.client.staging import Staging
 from pydanube.client.storage import StorageRequests
 from pydanube.client.subscriptions import SubscriptionRequests
+from pydanube.client.telemetry import Telemetry
 from pydanube.client.topic_selection import TopicSelection
 from pydanube.client.topics import check_partitions
 from pydanube.client.typed_producer import TypedProducer, open_typed_producer
@@ -93,6 +94,7 @@ def connect(
     close_timeout_s: float = CLOSE_TIMEOUT_S,
     on_connected: Callable[[], None] | None = None,
     on_disconnected: Callable[[BrokerError], None] | None = None,
+    telemetry: Telemetry | None = None,
 ) -> AbstractAsyncContextManager[Client]:
     """
     Connect to the broker at *url*, ``danube://host[:port]``.
@@ -113,6 +115,8 @@ def connect(
             and a producer with unacknowledged messages raises ``TimedOut``.
         on_connected: Called whenever the client has connected, on its event loop.
         on_disconnected: Called with the reason when the connection is lost or closed.
+        telemetry: Traces and measures the client, such as
+            ``pydanube.otel.OpenTelemetry()``.
 
     Raises:
         ConnectionLost: No broker answers at *url*, also after *wait_s*.
@@ -145,6 +149,7 @@ def connect(
             wall_clock_ns=time_ns if redirect is None else redirect.wall_clock_ns,
             on_connected=on_connected,
             on_disconnected=on_disconnected,
+            telemetry=telemetry,
         )
         async with client.opened(wait_s):
             yield client

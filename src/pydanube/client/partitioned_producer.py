@@ -41,6 +41,7 @@ from pydanube.client.producer import (
 )
 from pydanube.client.routing import Router
 from pydanube.client.topics import TopicRequests
+from pydanube.client.traced_producer import new_producer
 from pydanube.model.errors import TimedOut
 from pydanube.model.policy import ProducerAccess
 
@@ -149,7 +150,7 @@ class PartitionedProducer(PartitionChannels[Producer]):
     # The life of the producer.
 
     def _new_channel(self, partition: str) -> Producer:
-        return Producer(self._client, partition, self._options)
+        return new_producer(self._client, partition, self._options)
 
     async def _open_channels(self) -> None:
         if self._options.access is ProducerAccess.SHARED:
@@ -207,6 +208,6 @@ async def open_producer(
     if found.is_partitioned:
         producer = PartitionedProducer(client, topic, found.topics, options)
     else:
-        producer = Producer(client, topic, options)
+        producer = new_producer(client, topic, options)
     async with producer.opened():
         yield producer

