@@ -477,7 +477,8 @@ class Client(
         Raises, while it is iterated:
             OffsetDropped: Retention has dropped *start*; the error names the
                 first offset that still exists.
-            TopicNotFound: There is no such topic.
+            TopicNotFound: There is no such topic, or it was deleted and created again
+                while it was read.
             InvalidRequest: The topic has partitions, and an offset needs one of them;
                 or it has more than 128, which are too many to follow together.
         """

@@ -11,7 +11,7 @@ from pydanube.client.channel import PARTITIONS_LOOKUP_INTERVAL_S
 from pydanube.client.messages import MessageBatch, ReceivedBatch
 from pydanube.client.topics import TopicRequests
 from pydanube.client.writer_schemas import ValueDecoding
-from pydanube.model.errors import BrokerError, InvalidRequest
+from pydanube.model.errors import BrokerError, InvalidRequest, TopicNotFound
 from pydanube.model.policy import AtTime, Position, Start
 from pydanube.model.positions import PositionLike, to_position
 from pydanube.wire.batches import BatchFrame
@@ -35,6 +35,8 @@ class _Fetched(NamedTuple):
 
     frames: list[BatchFrame]
     next_offset: int
+    end_offset: int
+    """The end of the topic."""
 
 
 async def read(
@@ -171,13 +173,14 @@ async def _read_one(
     follow: bool,
     bytes_max: int,
 ) -> AsyncGenerator[ReceivedBatch]:
-    offset, time = 0, None
+    offset, time, known_end = 0, None, 0
     if isinstance(start, int):
         offset = start
     elif isinstance(start, AtTime):
         time = start.publish_time
     if isinstance(start, Start) or not follow:
         facts = await client.describe_topic(topic)
+        known_end = facts.end_offset
         if isinstance(start, Start):
             is_earliest = start is Start.EARLIEST
             offset = facts.base_offset if is_earliest else facts.end_offset
@@ -202,7 +205,13 @@ async def _read_one(
     try:
         while fetching is not None:
             fetched = await fetching
-            offset, time = fetched.next_offset, None
+            if fetched.end_offset < known_end:
+                raise TopicNotFound(
+                    f"{topic} ended at offset {known_end} and now ends at offset "
+                    f"{fetched.end_offset}: it was deleted and created again, or its "
+                    "broker lost messages; read it again from the beginning"
+                )
+            offset, time, known_end = fetched.next_offset, None, fetched.end_offset
             # A caller that wants a second answer probably wants a third: ask ahead.
             fetching = fetch() if is_sequential else None
             for frame in fetched.frames:
@@ -223,4 +232,4 @@ async def _fetch(client: TopicRequests, request: pb.Fetch) -> _Fetched:
         frames.append(frame)
 
     answer = await client.request(request, on_batch=on_batch)
-    return _Fetched(frames, answer.next_offset)
+    return _Fetched(frames, answer.next_offset, answer.end_offset)

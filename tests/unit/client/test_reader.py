@@ -216,3 +216,13 @@ async def test_prefetch_is_bounded_in_bytes(client, broker):
         assert noting.fetched == [0, 2, 4, 6]
     with pytest.raises(pydanube.InvalidRequest, match="prefetch_bytes is 0"):
         await anext(client.read(TOPIC, prefetch_bytes=0))
+
+
+async def test_reader_notices_that_its_topic_was_created_again(client):
+    await published_in_mebibytes(client, 2)
+    async with aclosing(client.read(TOPIC, prefetch_bytes=1)) as batches:
+        await anext(batches)
+        await client.delete_topic(TOPIC)
+        await published(client, b"new")
+        with pytest.raises(pydanube.TopicNotFound, match="now ends at offset 1"):
+            await anext(batches)
