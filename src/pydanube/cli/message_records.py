@@ -29,6 +29,7 @@ from pydanube.model.positions import to_microseconds
 from pydanube.model.schemas import SchemaType
 from pydanube.model.suggestions import did_you_mean
 from pydanube.schemas.language import Encoder, reason_of
+from pydanube.wire.batches import TIME_MAX, TIME_MIN
 
 T = TypeVar("T")
 
@@ -303,13 +304,16 @@ def _time_in(line: int, fields: Mapping[str, Any], name: str) -> int | None:
     if text is None:
         return None
     try:
-        return to_microseconds(datetime.fromisoformat(text))
+        time = to_microseconds(datetime.fromisoformat(text))
     except (InvalidRequest, TypeError, ValueError):
+        time = None
+    if time is None or not TIME_MIN <= time <= TIME_MAX:
         raise RefusedRecord(
             line,
             f"{name} is {_shown(text)}: it should be a time with its time zone, such "
             "as 2025-03-01T09:30:00Z",
-        ) from None
+        )
+    return time
 
 
 def _text_at(line: int, value: Any, path: Path) -> str:

@@ -21,6 +21,8 @@ CELL_CHARACTERS_MAX = 40
 """The longest key and attributes on a terminal."""
 PAYLOAD_CHARACTERS_MIN = 20
 """On a terminal, at least this much of a payload is shown."""
+COLUMN_CHARACTERS_MAX = 80
+"""The widest column; longer cells shift their rows."""
 UTF8_BYTES_MAX = 4
 
 COLUMNS: Mapping[str, Callable[[Message], str]] = {
@@ -60,7 +62,10 @@ class MessageTable:
             [*self._columns],
             *map(self._cells, islice(batch, MEASURED_MAX)),
         ]
-        self._widths = [max(map(len, column)) for column in zip(*measured, strict=True)]
+        self._widths = [
+            min(max(map(len, column)), COLUMN_CHARACTERS_MAX)
+            for column in zip(*measured, strict=True)
+        ]
         ruled = ["─" * width for width in self._widths]
         headings = [
             self._aligned([*self._columns]) + "Payload\n",

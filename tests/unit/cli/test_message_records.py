@@ -93,6 +93,7 @@ def test_payload_comes_from_the_first_form_that_is_there(fields, payload):
         ('{"payload": "", "attributes": {"a": 1}}', "the attribute a is 1"),
         ('{"payload": "", "publish_time": "2025-03-01T09:30:00"}', "time zone"),
         ('{"payload": "", "publish_time": 5}', "time zone"),
+        ('{"payload": "", "expires_at": "0001-01-01T00:00:00+01:00"}', "time zone"),
         ("[" * 5000, "not JSON"),
     ],
 )

@@ -25,6 +25,14 @@ def test_rows_are_aligned_under_their_headings():
     )
 
 
+def test_one_long_key_does_not_widen_all_rows():
+    table = MessageTable(has_topics=False, terminal_width=None)
+    batch = messages_of([b"a", b"b"], base=0, keys=[b"k" * 1000, b"k"])
+    *_, long, short = b"".join(table(batch)).decode().splitlines()
+    assert "k" * 1000 in long
+    assert len(short) < 200
+
+
 def test_rows_fit_into_the_terminal():
     table = MessageTable(has_topics=True, terminal_width=130)
     batch = messages_of([b"x" * 1000], base=98, keys=[b"k" * 1000])
