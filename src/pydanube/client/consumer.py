@@ -264,11 +264,13 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
     # Acknowledging.
 
     def ack_nowait(self, messages: AckTarget) -> None:
-        # A faster way to do the same for one message.
-        if type(messages) is Message:
-            batch = messages._batch  # noqa: SLF001  # Hot.
-            if batch.source is not self._source:
-                self.check_origin(batch.topic, batch)
+        # A faster way to do the same for one message that this consumer received.
+        source = self._source
+        if (
+            type(messages) is Message
+            and source is not None
+            and messages._batch.source is source  # noqa: SLF001  # Hot.
+        ):
             self.ack_range(messages.offset, messages.offset + 1)
         else:
             super().ack_nowait(messages)
