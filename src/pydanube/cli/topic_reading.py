@@ -87,7 +87,8 @@ async def print_ranges(
 
     The messages of each range stay in their order, also if their times do not rise.
 
-    Bounds: The ranges hold about ``PREFETCH_BYTES`` together.
+    Bounds: The ranges hold about ``PREFETCH_BYTES`` together, but each may hold two
+        batches, however large these are.
     """
     wanted = [each for each in ranges if each.end is not None and each.base < each.end]
     readers = [_read_range(client, each, len(wanted)) for each in wanted]
