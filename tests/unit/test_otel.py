@@ -1,5 +1,7 @@
 """Traces from producers to consumers, and metrics of clients."""
 
+import asyncio
+
 import pyarrow as pa
 import pytest
 from opentelemetry import trace
@@ -260,3 +262,23 @@ async def test_nothing_is_added_without_telemetry(client):
         assert type(producer) is Producer
         await producer.send(b"m")
         assert (await consumer.receive(timeout_s=60)).attributes == {}
+
+
+@pytest.mark.parametrize("batch", [None, 10])
+async def test_calls_of_workers_are_traced(traced, exporter, batch):
+    async with traced.producer(TOPIC) as producer:
+        await producer.send(b"m")
+    called = asyncio.Event()
+
+    @traced.worker(TOPIC, subscription="s", start="earliest", batch=batch)
+    async def bill(_):
+        called.set()
+        raise ValueError("bad order")
+
+    async with traced.running_workers():
+        await called.wait()
+    [send] = spans_of(exporter, f"send {TOPIC}")
+    process = spans_of(exporter, f"process {TOPIC}")[0]
+    producers = [process.parent, *(link.context for link in process.links)]
+    assert send.context.span_id in {each.span_id for each in producers if each}
+    assert process.status.status_code is StatusCode.ERROR

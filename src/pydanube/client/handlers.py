@@ -63,13 +63,18 @@ class Handler:
         self, client: object, messages: Sequence[Message], values: Sequence[Any]
     ) -> list[Any]:
         """Return the arguments of a call with *messages*."""
-        found: dict[str, Any] = {"client": client}
+        found: dict[str, Any] = {"client": client, "message": self.message(messages)}
         if self._is_batched:
-            batch = MessageBatch.of(messages[0].topic, messages)
-            found |= {"message": batch, "value": list(values)}
+            found["value"] = list(values)
         else:
-            found |= {"message": messages[0], "value": values[0] if values else None}
+            found["value"] = values[0] if values else None
         return [found[role] for role in self._roles]
+
+    def message(self, messages: Sequence[Message]) -> Message | MessageBatch:
+        """Return *messages* as the function receives them."""
+        if self._is_batched:
+            return MessageBatch.of(messages[0].topic, messages)
+        return messages[0]
 
     async def call(self, threads: CallThreads, arguments: Sequence[Any]) -> None:
         """Call the function, in a thread if it is not asynchronous."""

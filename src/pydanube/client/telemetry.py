@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from pydanube.client.counters import ClientCounters
+from pydanube.client.messages import Message, MessageBatch
 
 
 class Counted(Protocol):
@@ -39,6 +40,12 @@ class Telemetry(ABC):
     @abstractmethod
     def watching(self, client: Counted) -> AbstractContextManager[None]:
         """Report the counters of *client* while the body runs."""
+
+    @abstractmethod
+    def processing(
+        self, messages: Message | MessageBatch
+    ) -> AbstractContextManager[object]:
+        """Trace the body, which processes *messages*."""
 
     @abstractmethod
     def begin_send(

@@ -90,13 +90,13 @@ class TracedProducer(Producer):
         schema: tuple[int, int] | None = None,
     ) -> list[SentPiece]:
         count = sum(batch.num_rows for batch in batches)
-        if schema is not None or not count:
-            # Dead letters that are published again keep their contexts.
+        if not count:
             return await super().send_batches(batches, schema)
         span = self._telemetry.begin_send(self.topic, count, None)
         try:
             sent = await super().send_batches(
-                [with_attributes(batch, span.attributes) for batch in batches]
+                [with_attributes(batch, span.attributes) for batch in batches],
+                schema,
             )
         except BaseException as error:
             span.end(error)

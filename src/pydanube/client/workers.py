@@ -14,9 +14,11 @@ import signal
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
+    AbstractContextManager,
     AsyncExitStack,
     asynccontextmanager,
     contextmanager,
+    nullcontext,
     suppress,
 )
 from dataclasses import dataclass
@@ -29,6 +31,7 @@ from pydanube.client.handlers import CallThreads, Handler
 from pydanube.client.messages import Message, MessageBatch
 from pydanube.client.requester import check_seconds
 from pydanube.client.schema import Schema
+from pydanube.client.telemetry import Telemetry
 from pydanube.client.work_queue import Recovery, Work, WorkItem, WorkQueue
 from pydanube.model.arguments import check
 from pydanube.model.errors import (
@@ -81,6 +84,9 @@ class WorkerClient(Protocol):
 
     @property
     def consumer(self) -> Callable[..., AbstractAsyncContextManager[Consumer]]: ...
+
+    @property
+    def telemetry(self) -> Telemetry | None: ...
 
     async def subscription_settings(
         self, topic: str, subscription: str
@@ -356,7 +362,8 @@ class RunningWorker:
             messages = [item.message for item in good]
             arguments = handler.arguments(self._client, messages, values)
             try:
-                await handler.call(self._threads, arguments)
+                with self._tracing(messages):
+                    await handler.call(self._threads, arguments)
             except asyncio.CancelledError as error:
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
@@ -379,6 +386,12 @@ class RunningWorker:
             self._queue.finish(work)
         self._call_ended.set()
         self._start_calls()
+
+    def _tracing(self, messages: Sequence[Message]) -> AbstractContextManager[object]:
+        telemetry = self._client.telemetry
+        if telemetry is None:
+            return nullcontext()
+        return telemetry.processing(self._worker.handler.message(messages))
 
     async def _recover(self, consumer: Any, recoveries: list[Recovery]) -> None:
         """Note when the broker has learnt of failures and of released messages."""
