@@ -258,6 +258,7 @@ class Consumer(Facade, Generic[T_co]):
     ack_cumulative = blocking(AsyncConsumer.ack_cumulative)
     nack = blocking(AsyncConsumer.nack)
     extend = blocking(AsyncConsumer.extend)
+    reply = blocking(AsyncConsumer.reply)
     release = blocking(AsyncConsumer.release)
     flush = blocking(AsyncConsumer.flush)
 
@@ -521,6 +522,7 @@ class Client(Facade):
         """Read *topic* without a subscription; see ``pydanube.Client.read``."""
         return iterated(self._loop, self._wrapped.read(topic, **options))
 
+    request = blocking(aio.Client.request)
     dead_letters = wrapping(aio.Client.dead_letters, DeadLetters)
     staging = wrapping(aio.Client.staging, Staging)
     describe_broker = blocking(aio.Client.describe_broker)

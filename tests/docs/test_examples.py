@@ -24,6 +24,7 @@ PAGES = [
     "docs/guide/read.md",
     "docs/guide/partitions.md",
     "docs/guide/several-topics.md",
+    "docs/guide/request-reply.md",
     "docs/guide/delays.md",
     "docs/guide/failures.md",
     "docs/guide/admin.md",

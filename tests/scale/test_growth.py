@@ -288,9 +288,9 @@ async def three_topics(broker):
 
 async def test_topics_are_listed_in_pages(broker, client):
     await three_topics(broker.broker)
-    first = await client.request(pb.ListTopics(limit=2))
+    first = await client.send_request(pb.ListTopics(limit=2))
     after = first.topics[-1]
-    last = await client.request(pb.ListTopics(limit=2, after=after))
+    last = await client.send_request(pb.ListTopics(limit=2, after=after))
     assert (list(first.topics), first.has_more) == (
         ["/default/a", "/default/b"],
         True,
@@ -304,7 +304,7 @@ async def test_topic_is_described_in_pages(client):
     for name in ("a", "b", "c"):
         await client.create_subscription(TOPIC, name)
     asked = [pb.DescribeTopic(topic=TOPIC, limit=2, first=first) for first in (0, 2)]
-    told = [await client.request(each) for each in asked]
+    told = [await client.send_request(each) for each in asked]
     names = [[s.subscription for s in each.subscriptions] for each in told]
     assert names == [["a", "b"], ["c"]]
     assert [each.has_more for each in told] == [True, False]

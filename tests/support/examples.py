@@ -3,11 +3,12 @@
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
-from contextlib import chdir
+from contextlib import ExitStack, chdir
 
-from support.commands import danube
+from support.commands import danube, end, start_danube
 from support.processes import BrokerProcess
 from support.project import ROOT
 
@@ -66,11 +67,19 @@ def run_python(code, url, directory):
 
 
 def run_bash(code, url, directory):
-    for line in code.splitlines():
-        if line and not line.startswith(NOT_RUN):
-            output = ""
-            for command in line.split(" | "):
-                output = run_command(command, url, directory, output)
+    """Run the commands of a block; those that end with & run beside the following."""
+    with ExitStack() as background:
+        for line in code.splitlines():
+            if line.endswith(" &"):
+                program, *arguments = shlex.split(line.removesuffix(" &"))
+                assert program == "danube"
+                background.callback(
+                    end, start_danube(*arguments, url=url), signal.SIGINT
+                )
+            elif line and not line.startswith(NOT_RUN):
+                output = ""
+                for command in line.split(" | "):
+                    output = run_command(command, url, directory, output)
 
 
 def run_command(command, url, directory, given):

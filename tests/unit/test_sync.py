@@ -5,6 +5,7 @@ import inspect
 import signal
 import threading
 import typing
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 
 import pyarrow as pa
@@ -316,6 +317,23 @@ def test_closing_times_out_if_the_broker_does_not_answer():
             _ = [producer.send_nowait(b"m") for _ in range(3)]
 
 
+def test_requests_and_replies_work_without_await(client):
+    client.create_topic(TOPIC)
+
+    def reply():
+        message = consumer.receive(timeout_s=60)
+        message.reply(message.payload.upper())
+        message.ack()
+
+    with (
+        client.consumer(TOPIC, subscription="s", type="shared") as consumer,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        replying = pool.submit(reply)
+        assert client.request(TOPIC, "hello", timeout_s=60).payload == b"HELLO"
+        replying.result()
+
+
 FACADES = [
     (sync.Client, pydanube.Client),
     (sync.Producer, pydanube.Producer),
@@ -328,8 +346,8 @@ FACADES = [
 ]
 # These are for the other modules of the client, which run on its loop.
 INTERNAL = {
-    *("aclose", "closing", "connection", "opened", "request", "request_topic"),
-    "shown",
+    *("aclose", "closing", "connection", "opened", "send_reply", "send_request"),
+    *("request_topic", "shown"),
     *("create_topics", "existing_partitions", "find_partitions", "one_partition"),
     *(
         "abandon",

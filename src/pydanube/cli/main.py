@@ -34,6 +34,9 @@ SUMMARIES = {
     "Messages": {
         "produce": "Publish messages to a topic.",
         "consume": "Print the messages of a topic as they arrive.",
+        "request": "Publish a request, wait for its reply, and print the reply.",
+        "reply": "Reply to the requests of a topic, with the output of a program or an "
+        "echo.",
         "read": "Print the messages that topics have now, without a subscription.",
         "tail": "Print the new messages of topics as they arrive, without a "
         "subscription.",

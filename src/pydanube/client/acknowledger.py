@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Protocol, Self
 
@@ -157,6 +157,35 @@ class Acknowledger(Openable):
             )
         for consumer, ranges in self._acknowledgeable(messages):
             consumer.extend_ranges(ranges, ack_timeout_s)
+
+    async def reply(
+        self,
+        request: Message,
+        payload: bytes | str,
+        *,
+        attributes: Mapping[str, str] | None = None,
+        error: str | None = None,
+    ) -> None:
+        """
+        Reply to a message that ``Client.request`` published.
+
+        This does not acknowledge the message.  The reply is dropped if the client that
+        waits for it has gone, or has another reply already.
+
+        Args:
+            request: The message.
+            payload: The content of the reply.
+            attributes: Further attributes of the reply.
+            error: Why the request failed, at most 1,024 characters:
+                ``Client.request`` raises it as ``RequestFailed``.
+
+        Raises:
+            InvalidRequest: The message is not a request.
+            MessageTooLarge: The reply exceeds the size limit.
+        """
+        await self._client.send_reply(
+            request, payload, attributes=attributes, error=error
+        )
 
     def acknowledgeable_ranges(self, messages: AckTarget) -> dict[str, list[Range]]:
         """

@@ -36,8 +36,8 @@ class BackupRequests(Requester):
             InvalidConfig: The broker cannot open the store.
         """
         request = pb.CreateBackup(url=url, options=options or {})
-        return from_wire(BackupProgress, await self.request(request))
+        return from_wire(BackupProgress, await self.send_request(request))
 
     async def describe_backup(self) -> BackupProgress:
         """Return the progress of the last backup since the broker's start."""
-        return from_wire(BackupProgress, await self.request(pb.DescribeBackup()))
+        return from_wire(BackupProgress, await self.send_request(pb.DescribeBackup()))

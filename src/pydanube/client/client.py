@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cached_property
 from time import time_ns
@@ -16,7 +16,7 @@ from pydanube.client.backups import BackupRequests
 from pydanube.client.connection import BrokerConnection
 from pydanube.client.consumer import Consumer
 from pydanube.client.dead_letters import DeadLetters
-from pydanube.client.messages import MessageBatch
+from pydanube.client.messages import Message, MessageBatch
 from pydanube.client.multi_topic_consumer import open_multi_topic_consumer
 from pydanube.client.namespaces import NamespaceRequests
 from pydanube.client.options import (
@@ -34,6 +34,7 @@ from pydanube.client.partitioned_producer import PartitionedProducer, open_produ
 from pydanube.client.producer import Producer
 from pydanube.client.reader import PREFETCH_BYTES, read
 from pydanube.client.redirects import find_redirect
+from pydanube.client.request_reply import RequestReply
 from pydanube.client.requester import (
     CLOSE_TIMEOUT_S,
     CONNECT_TIMEOUT_S,
@@ -191,6 +192,10 @@ class Client(
     @cached_property
     def _writer_schemas(self) -> WriterSchemas:
         return WriterSchemas(self._fetch_schema, self.tasks)
+
+    @cached_property
+    def _request_reply(self) -> RequestReply:
+        return RequestReply(self, self._value_decoding(None))
 
     @property
     def schemas(self) -> Schemas:
@@ -590,6 +595,66 @@ class Client(
             stop_timeout_s=stop_timeout_s,
         )
 
+    # Requests.
+
+    async def request(
+        self,
+        topic: str,
+        payload: bytes | str,
+        *,
+        timeout_s: float = 10.0,
+        key: str | bytes | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> Message:
+        """
+        Publish a request on *topic*, and return the reply of one of its consumers.
+
+        The consumer replies with ``message.reply``.  The first reply counts; later
+        ones are dropped.
+
+        Durability: The request is stored as other messages of the topic are, and
+            may be handled more than once.  The reply is not stored: if a connection
+            breaks at that moment, it is lost, and the request times out.
+
+        Bounds: Up to 1,000 requests of a client wait for replies at the same time;
+            further ones wait for these.
+
+        Cancellation: The request may be handled; its reply is dropped.
+
+        Args:
+            topic: ``/{namespace}/{topic}``; it must exist.
+            payload: The content of the request.
+            timeout_s: How long to wait for the reply.  The request expires half a
+                minute later.
+            key: The key of the request.
+            attributes: Further attributes of the request.
+
+        Raises:
+            TimedOut: No reply arrived in *timeout_s*.
+            RequestFailed: The consumer replied with an error.
+            TopicNotFound: There is no such topic.
+        """
+        check_seconds("timeout_s", timeout_s)
+        return await self._request_reply.request(
+            str(TopicName.parse(topic)),
+            payload,
+            timeout_s,
+            key=key,
+            attributes=attributes,
+        )
+
+    async def send_reply(
+        self,
+        request: Message,
+        payload: bytes | str,
+        *,
+        attributes: Mapping[str, str] | None,
+        error: str | None,
+    ) -> None:
+        await self._request_reply.reply(
+            request, payload, attributes=attributes, error=error
+        )
+
     async def describe_broker(self) -> BrokerDescription:
         """Describe the broker that this client is connected to."""
         welcome = (await self.connection()).welcome
@@ -598,6 +663,7 @@ class Client(
         )
 
     async def aclose(self) -> None:
+        await self._request_reply.aclose()
         self._writer_schemas.close()
         await super().aclose()
 

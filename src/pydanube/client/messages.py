@@ -9,8 +9,7 @@ offset, and a reference to its batch for all the rest.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Awaitable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from itertools import chain, groupby, repeat
@@ -54,6 +53,10 @@ class MessageAcknowledger(Protocol):
     def extend_nowait(
         self, messages: Message | MessageBatch, ack_timeout_s: float | None
     ) -> None: ...
+
+    def reply(
+        self, request: Message, payload: bytes | str, *, attributes: Any, error: Any
+    ) -> Awaitable[None] | None: ...
 
 
 class Source:
@@ -122,71 +125,6 @@ class MessageIds(Sequence[MessageId]):
 
     def __repr__(self) -> str:
         return f"MessageIds({self.topic!r}, {self._offsets!r})"
-
-
-class PartitionSlice(NamedTuple):
-    """Messages of one batch that went to one partition."""
-
-    number: int
-    """The number of the partition."""
-    indexes: Sequence[int] | pa.Array
-    """The indexes of the messages in the batch, in order."""
-    offsets: Sequence[int]
-
-
-class PartitionedIds(MessageIds):
-    """
-    The ids of messages that were published together to several partitions.
-
-    They are sorted when one is first read, since many never are.
-    """
-
-    def __init__(
-        self, topic: str, names: Sequence[str], runs: Sequence[PartitionSlice]
-    ) -> None:
-        super().__init__(topic, ())
-        self._names = names
-        self._runs = runs
-        self._count = sum(len(run.indexes) for run in runs)
-
-    @property
-    def offsets(self) -> Sequence[int]:
-        """The offset of each message in its partition."""
-        return [offset for _, offset in self._sorted]
-
-    def _part(self, index: slice) -> MessageIds:
-        runs = [
-            PartitionSlice(number, (at,), (offset,))
-            for at, (number, offset) in enumerate(self._sorted[index])
-        ]
-        return PartitionedIds(self.topic, self._names, runs)
-
-    def _id(self, index: int) -> MessageId:
-        number, offset = self._sorted[index]
-        return MessageId(self._names[number], offset)
-
-    def counts(self) -> dict[str, int]:
-        """Return the number of messages that went to each partition."""
-        counts: Counter[int] = Counter()
-        for run in self._runs:
-            counts[run.number] += len(run.indexes)
-        return {self._names[number]: counts[number] for number in sorted(counts)}
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __repr__(self) -> str:
-        return f"PartitionedIds({self.topic!r}, {len(self)} messages)"
-
-    @cached_property
-    def _sorted(self) -> list[tuple[int, int]]:
-        """The number of the partition and the offset of each message."""
-        found = [(0, 0)] * self._count
-        for number, indexes, offsets in self._runs:
-            order = indexes.to_pylist() if isinstance(indexes, pa.Array) else indexes
-            for at, offset in zip(order, offsets, strict=True):
-                found[at] = number, offset
-        return found
 
 
 def _column(column: Column) -> cached_property[list[Any] | None]:
@@ -437,6 +375,22 @@ class Message(Generic[T_co]):
         """
         self._consumer().extend_nowait(self, ack_timeout_s)
         return _DONE
+
+    def reply(
+        self,
+        payload: bytes | str,
+        *,
+        attributes: Mapping[str, str] | None = None,
+        error: str | None = None,
+    ) -> Awaitable[None]:
+        """
+        Reply to the message, which is a request; see ``Consumer.reply``.
+
+        Await the result; for ``pydanube.sync`` the call itself waits.
+        """
+        consumer = self._consumer()
+        replying = consumer.reply(self, payload, attributes=attributes, error=error)
+        return _DONE if replying is None else replying
 
     @property
     def value(self) -> T_co:

@@ -136,7 +136,7 @@ async def open_multi_topic_consumer(
         await client.existing_partitions(name)
     for namespace in selection.namespaces():
         if namespace is not None:
-            await client.request(pb.DescribeNamespace(namespace=namespace))
+            await client.send_request(pb.DescribeNamespace(namespace=namespace))
     names = await _find(client, selection)
     async with MultiTopicConsumer(client, selection, names, options).opened() as opened:
         yield opened

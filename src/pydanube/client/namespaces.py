@@ -30,7 +30,7 @@ class NamespaceRequests(Requester):
         Raises:
             AlreadyExists: The namespace exists, and *exist_ok* is false.
         """
-        await self.request(
+        await self.send_request(
             pb.CreateNamespace(
                 namespace=parse_namespace(namespace),
                 policy=to_wire(pb.NamespacePolicy, policy),
@@ -47,13 +47,13 @@ class NamespaceRequests(Requester):
             NamespaceInUse: The namespace has topics.
             InvalidRequest: It is a namespace that every broker has.
         """
-        await self.request(
+        await self.send_request(
             pb.DeleteNamespace(namespace=parse_namespace(namespace)),
         )
 
     async def namespaces(self) -> list[str]:
         """Return the names of all namespaces."""
-        answer = await self.request(pb.ListNamespaces())
+        answer = await self.send_request(pb.ListNamespaces())
         return list(answer.namespaces)
 
     async def describe_namespace(self, namespace: str) -> NamespaceDescription:
@@ -64,7 +64,7 @@ class NamespaceRequests(Requester):
             NamespaceNotFound: There is no such namespace.
         """
         message = pb.DescribeNamespace(namespace=parse_namespace(namespace))
-        return from_wire(NamespaceDescription, await self.request(message))
+        return from_wire(NamespaceDescription, await self.send_request(message))
 
     async def set_namespace_policy(
         self, namespace: str, policy: NamespacePolicy
@@ -77,7 +77,7 @@ class NamespaceRequests(Requester):
         Raises:
             NamespaceNotFound: There is no such namespace.
         """
-        await self.request(
+        await self.send_request(
             pb.SetNamespacePolicy(
                 namespace=parse_namespace(namespace),
                 policy=to_wire(pb.NamespacePolicy, policy),

@@ -11,12 +11,12 @@ from pydanube.client.messages import (
     MessageBatch,
     MessageId,
     MessageIds,
-    PartitionedIds,
     ReceivedBatch,
     Source,
     ranges_of_offsets,
     ranges_of_slice,
 )
+from pydanube.client.partitioned_ids import PartitionedIds
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.ranges import Range
 

@@ -71,8 +71,8 @@ class ProducerOptions:
     name: str
     is_anonymous: bool
     """True if the client chose the name."""
-    policy: TopicPolicy = field(default_factory=TopicPolicy)
-    """The policy of the topic if it does not exist yet."""
+    policy: TopicPolicy | None = field(default_factory=TopicPolicy)
+    """The policy of the topic if it does not exist yet; None: do not create it."""
     takes_any_kind: bool = True
     """True if an existing topic may be reliable or not."""
     codec: Codec = Codec.NONE

@@ -27,10 +27,9 @@ from pydanube.client.channel import PartitionChannels
 from pydanube.client.messages import (
     MessageId,
     MessageIds,
-    PartitionedIds,
-    PartitionSlice,
 )
 from pydanube.client.options import ProducerOptions
+from pydanube.client.partitioned_ids import PartitionedIds, PartitionSlice
 from pydanube.client.producer import (
     BatchData,
     Pending,
@@ -43,7 +42,7 @@ from pydanube.client.routing import Router
 from pydanube.client.topics import TopicRequests
 from pydanube.client.traced_producer import new_producer
 from pydanube.model.errors import TimedOut
-from pydanube.model.policy import ProducerAccess
+from pydanube.model.policy import ProducerAccess, TopicPolicy
 
 
 class PartitionedProducer(PartitionChannels[Producer]):
@@ -202,7 +201,8 @@ async def open_producer(
     """
     found = await client.find_partitions(topic)
     if partitions is not None and not found.topics:
-        await client.create_topics(topic, options.policy, partitions, exist_ok=True)
+        policy = options.policy or TopicPolicy()
+        await client.create_topics(topic, policy, partitions, exist_ok=True)
         found = await client.find_partitions(topic)
     producer: Producer | PartitionedProducer
     if found.is_partitioned:

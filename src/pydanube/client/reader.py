@@ -231,5 +231,5 @@ async def _fetch(client: TopicRequests, request: pb.Fetch) -> _Fetched:
             frames.clear()
         frames.append(frame)
 
-    answer = await client.request(request, on_batch=on_batch)
+    answer = await client.send_request(request, on_batch=on_batch)
     return _Fetched(frames, answer.next_offset, answer.end_offset)

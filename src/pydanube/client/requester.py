@@ -7,7 +7,7 @@ import logging
 import os
 import random
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from time import time_ns
@@ -122,7 +122,7 @@ class Requester:
         """Return *text* as one line for logs, without the client's credentials."""
         return " ".join(mask(str(text), self._secrets).split())
 
-    async def request(
+    async def send_request(
         self,
         message: ControlMessage,
         *,
@@ -143,10 +143,21 @@ class Requester:
             return await retry(attempt, REQUEST_RETRY_S)
         return await attempt()
 
+    async def send_reply(
+        self,
+        request: Any,
+        payload: bytes | str,
+        *,
+        attributes: Mapping[str, str] | None,
+        error: str | None,
+    ) -> None:
+        """Publish the reply to a message, for other modules; ``Client`` can do it."""
+        raise NotImplementedError
+
     async def request_topic(self, topic: str, message: Any) -> Any:
-        """Send the request *message* about *topic*, as ``request`` does."""
+        """Send the request *message* about *topic*, as ``send_request`` does."""
         message.topic = str(TopicName.parse(topic))
-        return await self.request(message)
+        return await self.send_request(message)
 
     async def connection(self) -> BrokerConnection:
         """

@@ -55,7 +55,7 @@ class RetentionRequests(TopicRequests):
             InvalidRequest: A limit is out of range.
         """
         retention.check()
-        await self.request(
+        await self.send_request(
             pb.SetNamespaceRetention(
                 namespace=parse_namespace(namespace),
                 retention=to_wire(pb.Retention, retention),
@@ -173,7 +173,9 @@ class RetentionRequests(TopicRequests):
     async def _drops_of_all(
         self, namespace: str, message: pb.ApplyRetention
     ) -> list[RetentionDrops]:
-        await self.request(pb.DescribeNamespace(namespace=parse_namespace(namespace)))
+        await self.send_request(
+            pb.DescribeNamespace(namespace=parse_namespace(namespace))
+        )
         drops = []
         for name in await self.topics(namespace):
             # A topic may be deleted after it was listed.

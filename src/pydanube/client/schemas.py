@@ -83,7 +83,7 @@ class Schemas:
         new.description, new.created_by = description, created_by
         new.tags.extend(tags)
         message = pb.RegisterSchema(subject=parse_subject(subject), schema=new)
-        answer = await self._client.request(message)
+        answer = await self._client.send_request(message)
         return from_wire(SchemaVersion, answer.version), answer.is_new
 
     async def get(self, subject: str, version: int) -> SchemaVersion:
@@ -128,7 +128,7 @@ class Schemas:
         versions: list[SchemaVersion] = []
         has_more = True
         while has_more:
-            answer = await self._client.request(
+            answer = await self._client.send_request(
                 pb.ListSchemaVersions(
                     subject=parse_subject(subject),
                     after=versions[-1].version if versions else 0,
@@ -140,7 +140,7 @@ class Schemas:
 
     async def subjects(self) -> list[str]:
         """Return the names of all subjects."""
-        answer = await self._client.request(pb.ListSubjects())
+        answer = await self._client.send_request(pb.ListSubjects())
         return list(answer.subjects)
 
     async def describe(self, subject: str) -> SubjectDescription:
@@ -151,7 +151,7 @@ class Schemas:
             SchemaNotFound: There is no such subject.
         """
         message = pb.DescribeSubject(subject=parse_subject(subject))
-        return from_wire(SubjectDescription, await self._client.request(message))
+        return from_wire(SubjectDescription, await self._client.send_request(message))
 
     async def delete(
         self, subject: str, version: int | None = None, *, force: bool = False
@@ -168,7 +168,7 @@ class Schemas:
         """
         if version is not None:
             _check_version(version)
-        await self._client.request(
+        await self._client.send_request(
             pb.DeleteSchema(
                 subject=parse_subject(subject), version=version or 0, force=force
             ),
@@ -196,7 +196,7 @@ class Schemas:
             SchemaNotFound: There is no such subject.
             InvalidSchema: The definition is not well-formed.
         """
-        answer = await self._client.request(
+        answer = await self._client.send_request(
             pb.CheckSchema(
                 subject=parse_subject(subject),
                 schema=_new_schema(Schema.of(schema)),
@@ -237,7 +237,7 @@ class Schemas:
         Raises:
             SchemaNotFound: There is no such subject.
         """
-        await self._client.request(
+        await self._client.send_request(
             pb.SetCompatibility(
                 subject=parse_subject(subject), compatibility=_mode(mode).value
             )
@@ -303,7 +303,7 @@ class Schemas:
         return from_wire(TopicSchema, answer.schema)
 
     async def _get(self, message: pb.GetSchema) -> SchemaVersion:
-        return from_wire(SchemaVersion, await self._client.request(message))
+        return from_wire(SchemaVersion, await self._client.send_request(message))
 
 
 def subject_of(topic: str) -> str:

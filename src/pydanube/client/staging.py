@@ -79,7 +79,7 @@ class Staging:
     async def describe(self) -> StagingDescription:
         """Return the progress of the query, and what is staged for it."""
         request = pb.DescribeStaging(query=self.query)
-        answer = await self._client.request(request)
+        answer = await self._client.send_request(request)
         return from_wire(StagingDescription, answer, query=self.query)
 
     def part(
@@ -130,7 +130,9 @@ class Staging:
             version=self.version,
             parts=[to_wire(pb.StagedPart, part) for part in parts if part.batch_count],
         )
-        answer = await retry(partial(self._client.request, request), COMMIT_RETRY_S)
+        answer = await retry(
+            partial(self._client.send_request, request), COMMIT_RETRY_S
+        )
         return from_wire(StagedCommit, answer)
 
     async def abort(self) -> None:
@@ -140,7 +142,7 @@ class Staging:
         The version may be staged again.
         """
         request = pb.DropStaged(query=self.query, version=self.version)
-        await self._client.request(request)
+        await self._client.send_request(request)
 
 
 class PartWriter:
@@ -229,7 +231,7 @@ class PartWriter:
                     batch_count=self._batch_count,
                     message_count=self._message_count,
                 )
-                byte_count = (await self._client.request(request)).byte_count
+                byte_count = (await self._client.send_request(request)).byte_count
         except BaseException as error:
             self._fail(error)
             raise
@@ -249,7 +251,7 @@ class PartWriter:
         if not is_known:
             return
         with suppress(Unavailable):
-            await self._client.request(to_wire(pb.DropPart, self.key))
+            await self._client.send_request(to_wire(pb.DropPart, self.key))
 
     def on_changed(self) -> None:
         """Note that the broker has written a batch, or that a channel has ended."""

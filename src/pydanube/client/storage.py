@@ -17,7 +17,7 @@ class StorageRequests(TopicRequests):
 
     async def describe_storage(self) -> StorageDescription:
         """Describe the broker's segments, and their uploads since it started."""
-        answer = await self.request(pb.DescribeStorage())
+        answer = await self.send_request(pb.DescribeStorage())
         return from_wire(StorageDescription, answer)
 
     async def upload_segments(
@@ -36,7 +36,7 @@ class StorageRequests(TopicRequests):
             DiskFull: The broker's disk is full, so it does not seal on request.
         """
         for each in await self._topics_of(topic):
-            await self.request(pb.UploadSegments(topic=each, is_sealing=seal))
+            await self.send_request(pb.UploadSegments(topic=each, is_sealing=seal))
 
     async def evict_segments(self, topic: str | None = None) -> tuple[int, int]:
         """
@@ -54,7 +54,7 @@ class StorageRequests(TopicRequests):
         """
         count = byte_count = 0
         for each in await self._topics_of(topic):
-            answer = await self.request(pb.EvictSegments(topic=each))
+            answer = await self.send_request(pb.EvictSegments(topic=each))
             count += answer.count
             byte_count += answer.byte_count
         return count, byte_count
@@ -94,7 +94,7 @@ class StorageRequests(TopicRequests):
             ObjectsUnavailable: The remote object store does not answer.
             InconsistentDirectory: The remote object store is that of another cluster.
         """
-        answer = await self.request(
+        answer = await self.send_request(
             pb.VerifySegments(
                 topic=topic or "",
                 after=after,
@@ -138,7 +138,7 @@ class StorageRequests(TopicRequests):
             InvalidConfig: The broker cannot open the store at *url*.
             ObjectsUnavailable: A store does not answer.
         """
-        answer = await self.request(
+        answer = await self.send_request(
             pb.CopySegments(
                 url=url,
                 options=options or {},

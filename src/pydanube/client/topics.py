@@ -132,7 +132,7 @@ class TopicRequests(Requester):
                 after=names[-1] if names else "",
                 limit=PAGE,
             )
-            answer = await self.request(message)
+            answer = await self.send_request(message)
             names += answer.topics
             has_more = answer.has_more
         return names

@@ -265,6 +265,10 @@ class ProtocolViolation(BrokerError):
     """The peer violated the protocol; the connection is closed."""
 
 
+class RequestFailed(BrokerError):
+    """The consumer that handled a request replied with an error."""
+
+
 class Closed(BrokerError):
     """The object was closed by its user."""
 

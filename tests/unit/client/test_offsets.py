@@ -8,11 +8,10 @@ from pydanube.client.messages import (
     MessageBatch,
     MessageId,
     MessageIds,
-    PartitionedIds,
-    PartitionSlice,
     ReceivedBatch,
 )
 from pydanube.client.offsets import parts_of
+from pydanube.client.partitioned_ids import PartitionedIds, PartitionSlice
 from pydanube.model.ids import Epoch, Offset
 from support.batches import frame_of
 

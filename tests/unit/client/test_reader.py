@@ -154,13 +154,13 @@ class NotingClient(Client):
         self.cancelled = asyncio.Event()
         self._repeats = repeats
 
-    async def request(self, message, *, on_batch=None):
+    async def send_request(self, message, *, on_batch=None):
         if isinstance(message, pb.Fetch):
             self.fetched.append(message.base_offset)
             if self._repeats:
-                await super().request(message, on_batch=on_batch)
+                await super().send_request(message, on_batch=on_batch)
         try:
-            return await super().request(message, on_batch=on_batch)
+            return await super().send_request(message, on_batch=on_batch)
         except asyncio.CancelledError:
             self.cancelled.set()
             raise

@@ -74,6 +74,7 @@ CODES = """
     protocol_violation
     quota_exceeded
     refused
+    request_failed
     revision_conflict
     schema_in_use
     schema_mismatch

@@ -49,7 +49,8 @@ from pydanube.cli.quantities import (
 from pydanube.cli.standard_streams import LINE_BYTES_MAX, InputStream
 from pydanube.client.batching import DeliveryOptions
 from pydanube.client.client import DEFAULT_URL, LATEST, connect
-from pydanube.client.messages import MessageIds, PartitionedIds
+from pydanube.client.messages import MessageIds
+from pydanube.client.partitioned_ids import PartitionedIds
 from pydanube.client.partitioned_producer import PartitionedProducer
 from pydanube.client.producer import Producer
 from pydanube.client.requester import CLOSE_TIMEOUT_S

@@ -16,7 +16,8 @@ from pydanube.cli.commands.produce import (
 )
 from pydanube.cli.message_records import FieldOptions, JsonParser, Record, RefusedRecord
 from pydanube.cli.output import OutputFormat, print_result
-from pydanube.client.messages import MessageIds, PartitionedIds, PartitionSlice
+from pydanube.client.messages import MessageIds
+from pydanube.client.partitioned_ids import PartitionedIds, PartitionSlice
 
 
 def groups_of(payloads, count):
