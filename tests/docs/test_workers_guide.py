@@ -18,6 +18,7 @@ from support.project import ROOT
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 PAGE = ROOT / "docs" / "guide" / "workers.md"
+BLOCKS = [code for _, code in BLOCK.findall(PAGE.read_text())]
 WAIT_S = 120
 
 CLICKS = [{"page": f"/{number}"} for number in range(3)]
@@ -59,13 +60,19 @@ def wait_until_processed(client, topic, subscription, process):
 
 
 def test_the_examples_process_messages_and_stop_on_sigterm(broker):
-    blocks = [code for language, code in BLOCK.findall(PAGE.read_text())]
+    blocks = [code for code in BLOCKS if "asyncio.run" in code]
     with sync.connect(broker.url) as client:
         publish(client)
         printed = [run(client, broker, code) for code in blocks]
     assert printed[0] == [f"order {number}: 1.5" for number in range(5)]
     assert printed[1] == ["k e4", "k e5", "k Nf3"]
     assert sum(int(line.split()[0]) for line in printed[2]) == len(CLICKS)
+
+
+def test_the_example_of_a_web_application_is_the_one_that_is_tested():
+    """tests/e2e/test_web_examples.py runs it."""
+    [code] = [code for code in BLOCKS if "asyncio.run" not in code]
+    assert code in (ROOT / "examples" / "web" / "order_service.py").read_text()
 
 
 def run(client, broker, code):

@@ -89,6 +89,11 @@ class Handler:
 
     def _role(self, parameter: tuple[str, Any]) -> str:
         name, hint = parameter
+        origin = get_origin(hint)
+        if origin in (Message, MessageBatch):
+            # Its value is decoded when the function reads it.
+            [value_hint], hint = get_args(hint), origin
+            self._read_values_as(value_hint)
         if hint is self._message_type:
             return "message"
         if isinstance(hint, type) and issubclass(hint, Requester):
@@ -109,9 +114,12 @@ class Handler:
                     "it with a list, for example list[Order]"
                 )
             [hint] = get_args(hint)
+        self._read_values_as(hint)
+        return "value"
+
+    def _read_values_as(self, hint: Any) -> None:
         if self.schema is None and hint not in _PLAIN and get_origin(hint) is not dict:
             self.schema = hint
-        return "value"
 
 
 def _parameters(name: str, function: Callable[..., Any]) -> list[tuple[str, Any]]:

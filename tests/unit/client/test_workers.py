@@ -66,8 +66,11 @@ async def test_a_function_gets_values_and_its_return_acknowledges(
             await producer.send(Order(number))
 
     @client.worker(TOPIC, concurrency=2, **OPTIONS)
-    async def bill(order: Order, message: pydanube.Message, mine: pydanube.Client):
+    async def bill(
+        order: Order, message: pydanube.Message[Order], mine: pydanube.Client
+    ):
         assert mine is client
+        assert message.value == order
         calls.add((message.offset, order))
 
     async with client.running_workers():

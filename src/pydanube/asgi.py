@@ -1,0 +1,75 @@
+"""
+A client and workers in the lifespan of an ASGI application: FastAPI, Starlette.
+
+    app = FastAPI(lifespan=pydanube.asgi.lifespan("danube://127.0.0.1:6651"))
+
+    @app.post("/orders")
+    async def order(request: Request):
+        async with request.app.state.danube.producer("/default/orders") as producer:
+            await producer.send(await request.body())
+
+The module needs neither of the two: it only uses ``app.state``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, TypedDict, Unpack
+
+from pydanube.client.client import connect
+from pydanube.client.workers import STOP_TIMEOUT_S, Workers
+
+Lifespan = Callable[[Any], AbstractAsyncContextManager[None]]
+
+
+class ConnectKeywords(TypedDict, total=False):
+    """The options of ``pydanube.connect``."""
+
+    token: str
+    wait_s: float
+    connect_timeout_s: float
+    close_timeout_s: float
+
+
+def lifespan(
+    url: str | None = None,
+    *,
+    workers: Workers | None = None,
+    stop_timeout_s: float = STOP_TIMEOUT_S,
+    **options: Unpack[ConnectKeywords],
+) -> Lifespan:
+    """
+    Return a lifespan that connects a client, and runs workers, for an application.
+
+    While the application runs, ``app.state.danube`` is the client and
+    ``app.state.danube_workers`` the ``RunningWorkers``, or None if there are none.  A
+    worker that can receive no more messages logs the error and sets
+    ``app.state.danube_workers.failure``; the application continues.
+
+    Args:
+        url: As for ``pydanube.connect``.
+        workers: The workers to run in the event loop of the application.
+        stop_timeout_s: How long the shutdown waits for calls of workers; see
+            ``Client.run_workers``.
+        options: Further options of ``pydanube.connect``.
+
+    Raises, when the application starts: As ``pydanube.connect`` and
+        ``Client.consumer``.
+    """
+
+    @asynccontextmanager
+    async def run(app: Any) -> AsyncIterator[None]:
+        async with connect(url, **options) as client:
+            app.state.danube = client
+            app.state.danube_workers = None
+            if workers is None:
+                yield
+                return
+            async with client.running_workers(
+                workers, stop_timeout_s=stop_timeout_s
+            ) as running:
+                app.state.danube_workers = running
+                yield
+
+    return run

@@ -1,0 +1,55 @@
+"""The lifespan of an ASGI application, with a broker in this process."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+import pydanube
+import pydanube.asgi
+from support.running import TOPIC, published
+
+
+@pytest.fixture
+async def app(broker, monkeypatch):
+    monkeypatch.setattr(
+        pydanube.asgi, "connect", lambda url, **options: broker.connect(**options)
+    )
+    return SimpleNamespace(state=SimpleNamespace())
+
+
+async def test_without_workers_there_is_only_a_client(app):
+    async with pydanube.asgi.lifespan(close_timeout_s=3)(app):
+        assert app.state.danube.close_timeout_s == 3
+        assert app.state.danube_workers is None
+    with pytest.raises(pydanube.Closed):
+        await app.state.danube.topics()
+
+
+async def test_the_failure_of_a_worker_is_visible_and_ends_the_lifespan(app, client):
+    await published(client, b"0")
+    workers = pydanube.Workers()
+
+    @workers.worker(TOPIC, subscription="s", name="w")
+    async def work(message): ...
+
+    running = pydanube.asgi.lifespan(workers=workers)(app)
+    await running.__aenter__()
+    assert app.state.danube_workers.failure is None
+    async with client.consumer(TOPIC, subscription="s", type="shared", name="w"):
+        await app.state.danube_workers.wait()
+    assert isinstance(app.state.danube_workers.failure, pydanube.ConsumerReplaced)
+    with pytest.raises(pydanube.ConsumerReplaced):
+        await running.__aexit__(None, None, None)
+
+
+async def test_a_worker_without_its_topic_prevents_the_start(app):
+    workers = pydanube.Workers()
+
+    @workers.worker("/default/missing", subscription="s")
+    async def work(message): ...
+
+    with pytest.raises(pydanube.TopicNotFound):
+        async with pydanube.asgi.lifespan(workers=workers)(app):
+            pass
