@@ -52,6 +52,7 @@ SUMMARIES = {
     },
     "Monitoring": {
         "lag": "Show how far subscriptions lag behind, the furthest first.",
+        "top": "Show the activity of topics, continuously until Ctrl-C.",
     },
     "Spark": {
         "pipeline": "Run a pipeline of topics, files and tables on Spark.",

@@ -66,6 +66,18 @@ class Table:
 
     def show(self) -> None:
         """Print the table."""
+        head, *rest = self._groups(_terminal_width())
+        for line in head:
+            print_line(_bold(line))
+        for line in chain.from_iterable(rest):
+            print_line(line)
+
+    def lines(self, width: int | None) -> list[str]:
+        """Return the lines of the table, at most *width* wide if that is possible."""
+        return list(chain.from_iterable(self._groups(width)))
+
+    def _groups(self, width: int | None) -> list[list[str]]:
+        """Return the lines of the heading, of the rule, and of each row."""
         cells = [[_cell(value) for value in row] for row in self.rows]
         columns = list(self.columns)
         are_numbers = [
@@ -73,14 +85,9 @@ class Table:
             for index in range(len(columns))
         ]
         texts = [[text for text, _ in row] for row in cells]
-        head, *rows = lay_out([columns, *texts], _terminal_width(), are_numbers)
-        rule = "\u2500" * max(
-            cell_len(line) for lines in (head, *rows) for line in lines
-        )
-        for line in head:
-            print_line(_bold(line))
-        for line in (rule, *chain.from_iterable(rows)):
-            print_line(line)
+        head, *rows = lay_out([columns, *texts], width, are_numbers)
+        rule_width = max(cell_len(line) for lines in (head, *rows) for line in lines)
+        return [head, ["\u2500" * rule_width], *rows]
 
 
 @dataclass(frozen=True, slots=True)
