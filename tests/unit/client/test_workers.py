@@ -113,6 +113,33 @@ async def test_a_batch_is_acknowledged_together(client, calls, orders):
     assert await backlog(client) == 0
 
 
+@pytest.mark.parametrize("batch", [None, 5])
+async def test_a_worker_consumes_partitions_and_several_topics(client, calls, batch):
+    await client.create_topic("/default/a", partitions=3)
+    await client.create_topic("/default/b")
+    for topic in ("/default/a", "/default/b"):
+        async with client.producer(topic) as producer:
+            for number in range(12):
+                producer.send_nowait(f"{topic}:{number}", key=f"k{number % 5}")
+
+    @client.worker(
+        ["/default/a", "/default/?"], order="key", batch=batch, concurrency=4, **OPTIONS
+    )
+    async def work(messages):
+        for message in messages if batch else [messages]:
+            calls.add((message.topic, message.key, message.offset, message.payload))
+
+    async with client.running_workers():
+        while len(calls.all) < 24:
+            await calls.first(len(calls.all) + 1)
+    assert len({payload for *_, payload in calls.all}) == 24
+    for topic, key in {(topic, key) for topic, key, *_ in calls.all}:
+        offsets = [offset for t, k, offset, _ in calls.all if (t, k) == (topic, key)]
+        assert offsets == sorted(offsets)
+    for topic in (*await client.partitions("/default/a"), "/default/b"):
+        assert (await client.describe_subscription(topic, "s")).backlog == 0
+
+
 async def test_a_failed_message_is_delivered_again(client, calls, orders):
     await published(client, b"0", b"1")
 
