@@ -305,23 +305,23 @@ class Consumer(Facade, Generic[T_co]):
         """
         if isinstance(messages, Iterator):
             messages = list(messages)
-        self._wrapped.acknowledgeable_ranges(messages)
+        self._wrapped._acknowledgeable_ranges(messages)
         self._acks.append(messages)
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._ack_queued)
 
-    def ack_nowait(self, messages: AckTarget) -> None:
+    def _ack_nowait(self, messages: AckTarget) -> None:
         """Acknowledge *messages*, as ``ack`` does; for ``Message.ack``."""
         self.ack(messages)
 
-    def nack_nowait(
+    def _nack_nowait(
         self, messages: AckTarget, *, delay_s: float = 0.0, reason: str = ""
     ) -> None:
         """Reject *messages*, as ``nack`` does; for ``Message.nack``."""
         self.nack(messages, delay_s=delay_s, reason=reason)
 
-    def extend_nowait(self, messages: AckTarget, ack_timeout_s: float | None) -> None:
+    def _extend_nowait(self, messages: AckTarget, ack_timeout_s: float | None) -> None:
         """Extend the ack timeout of *messages*; for ``Message.extend``."""
         self.extend(messages, ack_timeout_s)
 
@@ -350,7 +350,7 @@ class Consumer(Facade, Generic[T_co]):
         # If the consumer has failed since, receive() and flush() raise it.
         while self._acks:
             with suppress(BrokerError):
-                self._wrapped.ack_nowait(self._acks.popleft())
+                self._wrapped._ack_nowait(self._acks.popleft())
 
     async def _ack_all(self) -> None:
         self._ack_queued()

@@ -98,7 +98,7 @@ class MemoryBroker:
             close_timeout_s=close_timeout_s,
             wall_clock_ns=self.clock.wall_ns,
         )
-        return AsyncScope(client.opened(), "broker.connect()", "client")
+        return AsyncScope(client._opened(), "broker.connect()", "client")
 
     def redirect(self, url: str | None = None) -> AbstractContextManager[None]:
         """

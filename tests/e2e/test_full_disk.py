@@ -41,7 +41,7 @@ def test_deleting_a_topic_frees_a_full_disk(tmp_path, small_disk):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(1):
                         await producer.send_batch([os.urandom(MESSAGE_BYTES)])
-            producer.abandon()
+            producer._abandon()
 
     async def acknowledge(client, count):
         async with client.consumer(BIG, subscription="s", start="earliest") as c:

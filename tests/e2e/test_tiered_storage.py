@@ -183,7 +183,7 @@ def test_publishing_stops_when_the_budget_is_full_and_resumes_with_the_store(
                     publishing = tasks.create_task(publish(producer))
                     await until(is_refusing, "publishing is not refused")
                     publishing.cancel()
-                producer.abandon()
+                producer._abandon()
             problems = (await client.describe_storage()).problems
             assert "storage.remote.local_bytes_max" in problems[0]
             ready = (

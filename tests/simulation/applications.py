@@ -90,7 +90,7 @@ class Application:
                 self.world.network.dial_from(host),
                 url="danube://machine",
                 wall_clock_ns=lambda: self.world.client_clock.us() * 1000,
-            ).opened() as client:
+            )._opened() as client:
                 await self.work(client)
         except BrokerError as error:
             if host.is_alive:
@@ -304,7 +304,7 @@ class Subscriber(Application):
             await asyncio.sleep(rng.random() * (timeout_s or 1.0))
         if messages and plan.release_share and rng.random() < plan.release_share:
             self.world.trace.note(self.name, f"releases {offsets}")
-            consumer.release_nowait(messages)
+            consumer._release_nowait(messages)
             return
         nacked = [each for each in messages if self._fails(each, plan.nack_share)]
         if nacked:

@@ -406,7 +406,7 @@ class World:
             try:
                 async with Client(
                     self.network.dial_from(Host("checker")), url="danube://machine"
-                ).opened() as client:
+                )._opened() as client:
                     await work(client)
                     return
             except BrokerError as error:

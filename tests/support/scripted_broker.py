@@ -44,7 +44,7 @@ class ScriptedBroker:
     def connect(self, **options):
         """A client of this broker."""
         client = Client(self._dial, url="danube://scripted", **options)
-        return client.opened()
+        return client._opened()
 
     def new_connection(self):
         """The broker's end of a new connection."""

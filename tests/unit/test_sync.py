@@ -346,26 +346,12 @@ FACADES = [
 ]
 # These are for the other modules of the client, which run on its loop.
 INTERNAL = {
-    *("aclose", "closing", "connection", "opened", "send_reply", "send_request"),
+    *("aclose", "closing", "connection", "send_reply", "send_request"),
     *("request_topic", "shown"),
     *("create_topics", "existing_partitions", "find_partitions", "one_partition"),
-    *(
-        "abandon",
-        "aclose_failed",
-        "discover_partitions",
-        "on_closed",
-        "on_frame",
-        "open",
-        "run",
-        "send_batches",
-        "wait_for_capacity",
-    ),
-    *("ack_nowait", "ack_range", "ack_ranges", "ack_through", "nack_ranges"),
+    "wait_for_capacity",
     # Workers have an event loop, which calls their functions in threads.
     *("worker", "run_workers", "running_workers"),
-    *("extend_nowait", "extend_ranges", "release_nowait", "release_ranges"),
-    *("batch_nowait", "next_nowait", "acknowledgeable_ranges", "check_origin"),
-    *("return_credit", "return_credit_before_wait", "on_changed"),
 }
 
 

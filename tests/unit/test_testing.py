@@ -110,8 +110,9 @@ async def test_malformed_url_is_not_redirected(broker):
 async def test_closed_broker_refuses_connections():
     async with memory_broker() as broker:
         redirect = find_redirect((broker.url.removeprefix("danube://"), 6651))
+    client = Client(redirect.dial, url=broker.url)
     with pytest.raises(pydanube.ConnectionLost, match="no broker answers"):
-        async with Client(redirect.dial, url=broker.url).opened():
+        async with client._opened():  # noqa: SLF001
             pass
 
 

@@ -19,23 +19,23 @@ from pydanube.model.ranges import Range
 class RangeAcknowledger(Protocol):
     """The consumer of one topic or partition, as ``Acknowledger`` uses it."""
 
-    def check_origin(self, topic: str, batch: ReceivedBatch | None) -> None: ...
+    def _check_origin(self, topic: str, batch: ReceivedBatch | None) -> None: ...
 
-    def ack_range(self, base: int, end: int) -> None: ...
+    def _ack_range(self, base: int, end: int) -> None: ...
 
-    def ack_ranges(self, ranges: Iterable[Range]) -> None: ...
+    def _ack_ranges(self, ranges: Iterable[Range]) -> None: ...
 
-    def ack_through(self, offset: int) -> None: ...
+    def _ack_through(self, offset: int) -> None: ...
 
-    def nack_ranges(
+    def _nack_ranges(
         self, ranges: Iterable[Range], delay_s: float, reason: str
     ) -> None: ...
 
-    def extend_ranges(
+    def _extend_ranges(
         self, ranges: Iterable[Range], ack_timeout_s: float | None
     ) -> None: ...
 
-    def release_ranges(self, ranges: Iterable[Range]) -> None: ...
+    def _release_ranges(self, ranges: Iterable[Range]) -> None: ...
 
 
 class Acknowledger(Openable):
@@ -66,24 +66,24 @@ class Acknowledger(Openable):
                 consumer received it before a seek.  No message is acknowledged.
             BrokerError: The consumer is closed or has failed, as for ``receive``.
         """
-        self.ack_nowait(messages)
+        self._ack_nowait(messages)
 
-    def ack_nowait(self, messages: AckTarget) -> None:
+    def _ack_nowait(self, messages: AckTarget) -> None:
         """Acknowledge messages, as ``ack`` does."""
         if type(messages) is Message:
             batch, _ = messages.location
             consumer = self._consumer_of(batch.topic)
             if consumer is not None:
-                consumer.check_origin(batch.topic, batch)
-                consumer.ack_range(messages.offset, messages.offset + 1)
+                consumer._check_origin(batch.topic, batch)
+                consumer._ack_range(messages.offset, messages.offset + 1)
             return
         for consumer, ranges in self._acknowledgeable(messages):
-            consumer.ack_ranges(ranges)
+            consumer._ack_ranges(ranges)
 
     async def ack_cumulative(self, message: Message | MessageId) -> None:
         """Acknowledge this message and all before it in its partition; see ``ack``."""
         for consumer, _ in self._acknowledgeable(message):
-            consumer.ack_through(message.offset)
+            consumer._ack_through(message.offset)
 
     async def nack(
         self, messages: AckTarget, *, delay_s: float = 0.0, reason: str = ""
@@ -99,14 +99,14 @@ class Acknowledger(Openable):
 
         Raises: As ``ack``.
         """
-        self.nack_nowait(messages, delay_s=delay_s, reason=reason)
+        self._nack_nowait(messages, delay_s=delay_s, reason=reason)
 
-    def nack_nowait(
+    def _nack_nowait(
         self, messages: AckTarget, *, delay_s: float = 0.0, reason: str = ""
     ) -> None:
         """Reject messages, as ``nack`` does."""
         for consumer, ranges in self._acknowledgeable(messages):
-            consumer.nack_ranges(ranges, delay_s, reason)
+            consumer._nack_ranges(ranges, delay_s, reason)
 
     async def extend(
         self, messages: AckTarget, ack_timeout_s: float | None = None
@@ -127,7 +127,7 @@ class Acknowledger(Openable):
             InvalidRequest: As ``ack``, or the broker is too old for extensions.
             BrokerError: As ``ack``.
         """
-        self.extend_nowait(messages, ack_timeout_s)
+        self._extend_nowait(messages, ack_timeout_s)
 
     async def release(self, messages: AckTarget) -> None:
         """
@@ -139,14 +139,14 @@ class Acknowledger(Openable):
         Raises:
             InvalidRequest: As ``ack``, or the broker is too old.
         """
-        self.release_nowait(messages)
+        self._release_nowait(messages)
 
-    def release_nowait(self, messages: AckTarget) -> None:
+    def _release_nowait(self, messages: AckTarget) -> None:
         """Give messages back, as ``release`` does."""
         for consumer, ranges in self._acknowledgeable(messages):
-            consumer.release_ranges(ranges)
+            consumer._release_ranges(ranges)
 
-    def extend_nowait(
+    def _extend_nowait(
         self, messages: AckTarget, ack_timeout_s: float | None = None
     ) -> None:
         """Extend the ack timeout of messages, as ``extend`` does."""
@@ -156,7 +156,7 @@ class Acknowledger(Openable):
                 f"ack_timeout_s is {ack_timeout_s}: it must be finite and more than 0"
             )
         for consumer, ranges in self._acknowledgeable(messages):
-            consumer.extend_ranges(ranges, ack_timeout_s)
+            consumer._extend_ranges(ranges, ack_timeout_s)
 
     async def reply(
         self,
@@ -187,7 +187,7 @@ class Acknowledger(Openable):
             request, payload, attributes=attributes, error=error
         )
 
-    def acknowledgeable_ranges(self, messages: AckTarget) -> dict[str, list[Range]]:
+    def _acknowledgeable_ranges(self, messages: AckTarget) -> dict[str, list[Range]]:
         """
         Return the offsets of *messages*, if this consumer may acknowledge them.
 
@@ -197,7 +197,7 @@ class Acknowledger(Openable):
         for topic, batch, ranges in parts_of(messages):
             consumer = self._consumer_of(topic)
             if consumer is not None:
-                consumer.check_origin(topic, batch)
+                consumer._check_origin(topic, batch)
                 found[topic] += ranges
         return found
 
@@ -207,11 +207,11 @@ class Acknowledger(Openable):
         """Return the offsets of *messages*, by the consumer that received them."""
         return [
             (consumer, ranges)
-            for topic, ranges in self.acknowledgeable_ranges(messages).items()
+            for topic, ranges in self._acknowledgeable_ranges(messages).items()
             if (consumer := self._consumer_of(topic)) is not None
         ]
 
-    async def aclose_failed(self) -> None:
+    async def _aclose_failed(self) -> None:
         # Do not wait for a broker that is gone.
         with suppress(BrokerError):
             if self.is_connected:

@@ -39,47 +39,47 @@ class Openable(ABC):
         """True if the channel, or that of each partition, is open at the moment."""
 
     @abstractmethod
-    async def open(self) -> None:
+    async def _open(self) -> None:
         """Open for the first time; raise why it cannot be opened."""
 
     @abstractmethod
-    async def run(self) -> None:
+    async def _keep_open(self) -> None:
         """Keep it open, until there is a failure or the task is cancelled."""
 
     @abstractmethod
     async def aclose(self) -> None:
         """Close after everything is sent and acknowledged."""
 
-    async def aclose_failed(self) -> None:
+    async def _aclose_failed(self) -> None:
         """Close after an error of the user's program; by default, abandon."""
-        self.abandon()
+        self._abandon()
 
     @abstractmethod
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """Close without waiting, if it is not closed yet."""
 
     @asynccontextmanager
-    async def opened(self) -> AsyncIterator[Self]:
+    async def _opened(self) -> AsyncIterator[Self]:
         """Open, and keep it open while the body runs."""
-        await self.open()
+        await self._open()
         name = f"{type(self).__name__} {self.name} of {self.topic}"
-        running = self._client.tasks.run(self.run(), name)
+        running = self._client.tasks.run(self._keep_open(), name)
         try:
             yield self
         except BaseException:
-            await self.aclose_failed()
+            await self._aclose_failed()
             raise
         else:
             await self.aclose()
         finally:
-            self.abandon()
+            self._abandon()
             running.cancel()
 
 
 class Channel(ABC):
     """One producer, consumer or stage on the connection of a client."""
 
-    CLOSE_REQUEST: ClassVar[ControlMessage]
+    _CLOSE_REQUEST: ClassVar[ControlMessage]
 
     def __init__(self, client: Requester, topic: str) -> None:
         self.topic = topic
@@ -102,9 +102,9 @@ class Channel(ABC):
     # The connection; see ``connection.ChannelOwner``.
 
     @abstractmethod
-    def on_frame(self, frame: ReceivedFrame) -> None: ...
+    def _on_frame(self, frame: ReceivedFrame) -> None: ...
 
-    def on_closed(self, reason: BrokerError) -> None:
+    def _on_closed(self, reason: BrokerError) -> None:
         self._connection = None
         if not self._channel_end.done():
             self._channel_end.set_result(reason)
@@ -116,7 +116,7 @@ class Channel(ABC):
         """True if the channel is open at the moment."""
         return self._connection is not None
 
-    async def open(self) -> None:
+    async def _open(self) -> None:
         await retry(self._open_channel, OPEN_TIMEOUT_S)
 
     async def _open_channel(self) -> None:
@@ -127,7 +127,7 @@ class Channel(ABC):
         try:
             answer = await connection.request(request, channel)
         except asyncio.CancelledError:
-            connection.abandon_channel(self.CLOSE_REQUEST, channel)
+            connection.abandon_channel(self._CLOSE_REQUEST, channel)
             raise
         except BaseException:
             connection.release_channel(channel)
@@ -150,7 +150,7 @@ class KeptChannel(Channel, Openable):
         """Why the channel is not opened any more; None while it is."""
 
     @property
-    def log_name(self) -> str:
+    def _log_name(self) -> str:
         """The name of the channel in log messages."""
         return f"{type(self).__name__} {self.name} of {self.topic}"
 
@@ -163,7 +163,7 @@ class KeptChannel(Channel, Openable):
         could not be opened.  Returns whether to open it again without waiting.
         """
 
-    async def run(self) -> None:
+    async def _keep_open(self) -> None:
         backoff = Backoff()
         while self.failure is None:
             if self._connection is not None:
@@ -171,7 +171,7 @@ class KeptChannel(Channel, Openable):
                 may_reopen_now = self._on_broken(reason, backoff)
                 if self.failure is None:
                     shown = self._client.shown(reason)
-                    self.log.info("%s lost its channel: %s", self.log_name, shown)
+                    self.log.info("%s lost its channel: %s", self._log_name, shown)
                 if may_reopen_now:
                     continue
             else:
@@ -180,13 +180,13 @@ class KeptChannel(Channel, Openable):
                 except BrokerError as error:
                     self._on_broken(error, None)
                 else:
-                    self.log.info("%s is open again", self.log_name)
+                    self.log.info("%s is open again", self._log_name)
                     continue
             if self.failure is None:
                 await backoff.wait()
         if not isinstance(self.failure, Closed):
             self.log.warning(
-                "%s failed: %s", self.log_name, self._client.shown(self.failure)
+                "%s failed: %s", self._log_name, self._client.shown(self.failure)
             )
 
     async def _close_channel(self) -> None:
@@ -195,7 +195,7 @@ class KeptChannel(Channel, Openable):
         if connection is None:
             return
         try:
-            await connection.request(self.CLOSE_REQUEST, self._channel)
+            await connection.request(self._CLOSE_REQUEST, self._channel)
         except Unavailable:
             # The connection is lost, and the channel with it.
             return
@@ -230,30 +230,30 @@ class PartitionChannels(Openable, Generic[C]):
         """True if the channels of all partitions are open at the moment."""
         return all(each.is_connected for each in self._channels.values())
 
-    async def open(self) -> None:
+    async def _open(self) -> None:
         try:
             await self._open_channels()
         except BaseException:
-            self.abandon()
+            self._abandon()
             raise
         for each in self._channels.values():
             self._run(each)
 
     async def _open_channels(self) -> None:
-        await gather(each.open() for each in self._channels.values())
+        await gather(each._open() for each in self._channels.values())
 
-    async def run(self) -> None:
+    async def _keep_open(self) -> None:
         while True:
             await asyncio.sleep(PARTITIONS_LOOKUP_INTERVAL_S)
             try:
-                await self.discover_partitions()
+                await self._discover_partitions()
             except Closed:
                 return
             except BrokerError:
                 # Try again at the next interval.
                 continue
 
-    async def discover_partitions(self) -> None:
+    async def _discover_partitions(self) -> None:
         """Look up the partitions, and open channels to the new ones."""
         for name in self._missing(await self._find_topics()):
             await self._join(name)
@@ -271,7 +271,7 @@ class PartitionChannels(Openable, Generic[C]):
         """Open a channel to the topic *name*."""
         channel = self._channels[name] = self._new_channel(name)
         try:
-            await channel.open()
+            await channel._open()
         except BaseException:
             self._remove(channel)
             raise
@@ -281,13 +281,13 @@ class PartitionChannels(Openable, Generic[C]):
         """Forget a channel that is not open."""
         self._channels.pop(channel.topic, None)
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         for each in self._channels.values():
-            each.abandon()
+            each._abandon()
         for task in list(self._running):
             task.cancel()
 
     def _run(self, channel: C) -> None:
-        task = self._client.tasks.run(channel.run(), channel.log_name)
+        task = self._client.tasks.run(channel._keep_open(), channel._log_name)
         self._running.add(task)
         task.add_done_callback(self._running.discard)

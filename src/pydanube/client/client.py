@@ -152,7 +152,7 @@ def connect(
             on_disconnected=on_disconnected,
             telemetry=telemetry,
         )
-        async with client.opened(wait_s):
+        async with client._opened(wait_s):
             yield client
 
     return AsyncScope(connected(), call, "client")

@@ -50,10 +50,10 @@ CHECKS_PER_PING = 2
 class ChannelOwner(Protocol):
     """The producer, consumer or stage of a channel, as its connection uses it."""
 
-    def on_frame(self, frame: ReceivedFrame) -> None:
+    def _on_frame(self, frame: ReceivedFrame) -> None:
         """Handle a frame that the broker sent on the channel."""
 
-    def on_closed(self, reason: BrokerError) -> None:
+    def _on_closed(self, reason: BrokerError) -> None:
         """Handle the end of the channel, by the broker or with its connection."""
 
 
@@ -291,7 +291,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         elif owner := self._channels.get(channel):
             if frame.batch is not None:
                 frame.batch.verify_checksum()
-            owner.on_frame(frame)
+            owner._on_frame(frame)
 
     def _complete_request(self, correlation: int, kind: Kind, message: Any) -> None:
         answer, _, on_answer = self._requests.pop(correlation)
@@ -308,7 +308,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def _close_channel(self, channel: int, reason: BrokerError) -> None:
         owner = self._channels.pop(channel, None)
         if owner is not None:
-            owner.on_closed(reason)
+            owner._on_closed(reason)
 
     def _fail(self, reason: BrokerError) -> None:
         if self._lost is not None:
@@ -331,7 +331,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 # The caller may have been cancelled: avoid asyncio's warning.
                 retrieve(request.answer)
         for owner in channels.values():
-            owner.on_closed(reason)
+            owner._on_closed(reason)
 
     def _set_idle_timeout(self, idle_timeout_s: float) -> None:
         if IDLE_TIMEOUT_S_MIN <= idle_timeout_s <= IDLE_TIMEOUT_S_MAX:

@@ -94,7 +94,7 @@ class Consumer(Acknowledger, Generic[T_co]):
 
     @property
     @abstractmethod
-    def consumers(self) -> Sequence[TopicConsumer]:
+    def _consumers(self) -> Sequence[TopicConsumer]:
         """The consumers of all topics and partitions."""
 
     @abstractmethod
@@ -153,7 +153,7 @@ class Consumer(Acknowledger, Generic[T_co]):
 class TopicConsumer(KeptChannel, Consumer[T_co]):
     """A consumer of one topic that has no partitions, or of one partition."""
 
-    CLOSE_REQUEST = pb.CloseConsumer()
+    _CLOSE_REQUEST = pb.CloseConsumer()
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
         super().__init__(client, topic, options.name)
         self.subscription = options.subscription
         self._is_active = True
-        self.has_left = False
+        self._has_left = False
         """True if the topic was deleted, which a consumer of a pattern expects."""
         self.arrivals = 0
         """The number of deliveries that have arrived."""
@@ -213,10 +213,10 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
             raise StopAsyncIteration from None
 
     async def receive(self, *, timeout_s: float | None = None) -> Message[T_co]:
-        message = self.next_nowait()
+        message = self._next_nowait()
         while message is None:
             await self._wait_for_batch(timeout_s)
-            message = self.next_nowait()
+            message = self._next_nowait()
         return message
 
     async def receive_batch(
@@ -229,9 +229,9 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
                 batch = self._next_batch() or await self._wait_for_batch(timeout_s)
             except TimedOut:
                 return MessageBatch(self.topic, [])
-        return self.batch_nowait(max_messages)
+        return self._batch_nowait(max_messages)
 
-    def next_nowait(self) -> Message[T_co] | None:
+    def _next_nowait(self) -> Message[T_co] | None:
         """Return the next message, or None if none has arrived."""
         for message in self._messages:
             self._position += 1
@@ -242,9 +242,9 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
             if batch is None:
                 return None
         self._messages = batch.messages(self._position, batch.count)
-        return self.next_nowait()
+        return self._next_nowait()
 
-    def batch_nowait(self, max_messages: int) -> MessageBatch[T_co]:
+    def _batch_nowait(self, max_messages: int) -> MessageBatch[T_co]:
         """Return the messages that have arrived, at most *max_messages*."""
         taken: list[tuple[ReceivedBatch, int, int]] = []
         left = max_messages
@@ -263,22 +263,22 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
 
     # Acknowledging.
 
-    def ack_nowait(self, messages: AckTarget) -> None:
+    def _ack_nowait(self, messages: AckTarget) -> None:
         # A faster way to do the same for one message that this consumer received.
         source = self._source
         if (
             type(messages) is Message
             and source is not None
-            and messages._batch.source is source  # noqa: SLF001  # Hot.
+            and messages._batch.source is source
         ):
-            self.ack_range(messages.offset, messages.offset + 1)
+            self._ack_range(messages.offset, messages.offset + 1)
         else:
-            super().ack_nowait(messages)
+            super()._ack_nowait(messages)
 
     def _consumer_of(self, topic: str) -> TopicConsumer[T_co] | None:
-        return None if self.has_left else self
+        return None if self._has_left else self
 
-    def ack_ranges(self, ranges: Iterable[Range]) -> None:
+    def _ack_ranges(self, ranges: Iterable[Range]) -> None:
         add = self._acks.add
         for base, end in ranges:
             add(base, end)
@@ -287,7 +287,7 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
         elif self._acks.range_count >= ACK_MESSAGES_MAX:
             self._send_acks()
 
-    def ack_range(self, base: int, end: int) -> None:
+    def _ack_range(self, base: int, end: int) -> None:
         """Acknowledge the offsets ``base … end``; fast for messages in order."""
         acks = self._acks
         if base == acks.end and acks.base < base and self._ack_timer is not None:
@@ -296,14 +296,16 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
             if end - acks.base == ACK_MESSAGES_MAX:
                 self._send_acks()
         else:
-            self.ack_ranges([(base, end)])
+            self._ack_ranges([(base, end)])
 
-    def ack_through(self, offset: int) -> None:
+    def _ack_through(self, offset: int) -> None:
         """Acknowledge all messages up to *offset*, which count as one."""
         self._acks.exclude_from_count(offset)
-        self.ack_range(0, offset + 1)
+        self._ack_range(0, offset + 1)
 
-    def nack_ranges(self, ranges: Iterable[Range], delay_s: float, reason: str) -> None:
+    def _nack_ranges(
+        self, ranges: Iterable[Range], delay_s: float, reason: str
+    ) -> None:
         check(Acknowledger.nack, {"delay_s": delay_s, "reason": reason})
         if not 0 <= delay_s < float("inf"):
             raise InvalidRequest(f"delay_s is {delay_s}: it must be finite, at least 0")
@@ -312,7 +314,7 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
         reason = reason[:REASON_CHARACTERS_MAX]
         self._send_ranges(ranges, partial(pb.Nack, delay_s=delay_s, reason=reason))
 
-    def extend_ranges(
+    def _extend_ranges(
         self, ranges: Iterable[Range], ack_timeout_s: float | None
     ) -> None:
         """Extend the ack timeout of messages, if the consumer is connected."""
@@ -320,7 +322,7 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
         extend = partial(pb.Extend, ack_timeout_s=ack_timeout_s or 0)
         self._send_ranges(ranges, extend)
 
-    def release_ranges(self, ranges: Iterable[Range]) -> None:
+    def _release_ranges(self, ranges: Iterable[Range]) -> None:
         """Release messages, if the consumer is connected."""
         self._check_worker_revision("release messages")
         self._send_ranges(ranges, pb.Release)
@@ -344,7 +346,7 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
                 f"protocol, and this needs {WORKER_REVISION}; update the broker"
             )
 
-    def check_origin(self, topic: str, batch: ReceivedBatch | None) -> None:
+    def _check_origin(self, topic: str, batch: ReceivedBatch | None) -> None:
         """Raise unless this consumer received the messages of *topic* in *batch*."""
         if self._source is None:
             assert self.failure is not None
@@ -376,11 +378,11 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
             )
         finally:
             self._is_seeking = False
-            self.ack_ranges(())
+            self._ack_ranges(())
 
     # The connection.
 
-    def on_frame(self, frame: ReceivedFrame) -> None:
+    def _on_frame(self, frame: ReceivedFrame) -> None:
         if frame.kind is Kind.DELIVERY:
             assert frame.batch is not None
             self.credit.use(frame.batch.count, frame.batch.plain_bytes)
@@ -396,7 +398,7 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
             message: Any = frame.message
             self._is_active = message.is_active
             state = "active" if self.is_active else "on standby"
-            self.log.info("%s is %s", self.log_name, state)
+            self.log.info("%s is %s", self._log_name, state)
 
     # The life of the consumer.
 
@@ -423,12 +425,12 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
         finally:
             self._fail(Closed("the consumer is closed"))
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         if self.failure is None:
             self._fail(Closed("the consumer is closed"))
 
     @property
-    def has_messages(self) -> bool:
+    def _has_messages(self) -> bool:
         """True if a message has arrived that was not handed out."""
         batch = self._batch
         return bool(self._batches) or (
@@ -436,11 +438,11 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
         )
 
     @property
-    def consumers(self) -> Sequence[TopicConsumer]:
+    def _consumers(self) -> Sequence[TopicConsumer]:
         return [self]
 
     @property
-    def unread_batches(self) -> list[ReceivedBatch]:
+    def _unread_batches(self) -> list[ReceivedBatch]:
         """The batches that are not handed out, or not completely."""
         batch = self._batch
         is_read = batch is None or self._position >= batch.count
@@ -499,7 +501,7 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
             self._counters.redelivered += batch.count
         self.credit.free(batch.count, batch.frame.plain_bytes)
         if self.credit.has_free(RETURN_PART):
-            self.return_credit()
+            self._return_credit()
         return batch
 
     def _start_batch(self, batch: ReceivedBatch | None) -> None:
@@ -508,7 +510,7 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
         self._messages = iter(())
 
     async def _wait_for_batch(self, timeout_s: float | None = None) -> ReceivedBatch:
-        self.return_credit_before_wait()
+        self._return_credit_before_wait()
         if timeout_s is None:
             return await self._arrival()
         try:
@@ -530,7 +532,7 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
             self._arrived.clear()
             await self._arrived.wait()
 
-    def return_credit_before_wait(self) -> None:
+    def _return_credit_before_wait(self) -> None:
         """
         Return credit before waiting for messages.
 
@@ -538,9 +540,9 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
         messages arrive, credit is returned for many at a time.
         """
         if self.credit.has_free(RETURN_PART_WAITING):
-            self.return_credit()
+            self._return_credit()
 
-    def return_credit(self) -> None:
+    def _return_credit(self) -> None:
         """Return the credit of the messages that were handed out or dropped."""
         # After the request to close the channel, nothing may be sent on it.
         if self._connection is not None and not self._is_closing:
@@ -583,7 +585,7 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
         self._batches.clear()
         self._awaiting_schema.clear()
         self._start_batch(None)
-        self.return_credit()
+        self._return_credit()
 
     # Acknowledgements.
 

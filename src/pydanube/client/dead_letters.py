@@ -222,7 +222,7 @@ class DeadLetters:
         shipped = []
         name = parse_or_choose_name("producer", None)
         options = ProducerOptions(name=name, is_anonymous=True)
-        async with Producer(self._client, topic, options).opened() as producer:
+        async with Producer(self._client, topic, options)._opened() as producer:
             for schema, group in groupby(dead_letters, _schema_of):
                 messages = [letter.message for letter in group]
                 batch = batch_of(
@@ -230,7 +230,7 @@ class DeadLetters:
                     keys=[each.key_bytes for each in messages],
                     attributes=[each.attributes for each in messages],
                 )
-                shipped += await producer.send_batches([batch], schema=schema)
+                shipped += await producer._send_batches([batch], schema=schema)
             await wait_for_offsets(shipped)
 
     async def _mark_done(self, dead_letters: Sequence[DeadLetter]) -> None:

@@ -44,13 +44,13 @@ else:
 class MessageAcknowledger(Protocol):
     """The consumer of a message, as ``Message.ack`` and ``Message.nack`` use it."""
 
-    def ack_nowait(self, messages: Message) -> None: ...
+    def _ack_nowait(self, messages: Message) -> None: ...
 
-    def nack_nowait(
+    def _nack_nowait(
         self, messages: Message, *, delay_s: float, reason: str
     ) -> None: ...
 
-    def extend_nowait(
+    def _extend_nowait(
         self, messages: Message | MessageBatch, ack_timeout_s: float | None
     ) -> None: ...
 
@@ -346,7 +346,7 @@ class Message(Generic[T_co]):
                 consumer has received it before a seek.
             BrokerError: The consumer is closed or has failed.
         """
-        self._consumer().ack_nowait(self)
+        self._consumer()._ack_nowait(self)
         return _DONE
 
     def nack(self, *, delay_s: float = 0.0, reason: str = "") -> Awaitable[None]:
@@ -360,7 +360,7 @@ class Message(Generic[T_co]):
 
         Raises: As ``ack``, and the result is as for it.
         """
-        self._consumer().nack_nowait(self, delay_s=delay_s, reason=reason)
+        self._consumer()._nack_nowait(self, delay_s=delay_s, reason=reason)
         return _DONE
 
     def extend(self, ack_timeout_s: float | None = None) -> Awaitable[None]:
@@ -373,7 +373,7 @@ class Message(Generic[T_co]):
 
         Raises: As ``Consumer.extend``, and the result is as for ``ack``.
         """
-        self._consumer().extend_nowait(self, ack_timeout_s)
+        self._consumer()._extend_nowait(self, ack_timeout_s)
         return _DONE
 
     def reply(
@@ -577,7 +577,7 @@ class MessageBatch(Sequence[Message[T_co]]):
         """Report that the messages are still being processed; see ``Message``."""
         for batch, base, end in self.slices:
             part = MessageBatch(batch.topic, [(batch, base, end)])
-            batch.consumer_of(batch.offsets[base]).extend_nowait(part, ack_timeout_s)
+            batch.consumer_of(batch.offsets[base])._extend_nowait(part, ack_timeout_s)
         return _DONE
 
     def ranges(self) -> Iterator[Range]:

@@ -54,7 +54,7 @@ class MultiTopicConsumer(PartitionedConsumer[T_co]):
         """The topics that are consumed at the moment, each partition by its name."""
         return list(self._channels)
 
-    async def discover_partitions(self) -> None:
+    async def _discover_partitions(self) -> None:
         """Look for topics that match, and open consumers of the new ones."""
         missing = self._missing(await _find(self._client, self._selection))
         # A topic that cannot be consumed does not keep others waiting.
@@ -72,7 +72,7 @@ class MultiTopicConsumer(PartitionedConsumer[T_co]):
 
     async def _open_first(self, consumer: TopicConsumer) -> None:
         try:
-            await consumer.open()
+            await consumer._open()
         except TopicNotFound:
             if not self._may_leave(consumer.topic):
                 raise
@@ -82,7 +82,7 @@ class MultiTopicConsumer(PartitionedConsumer[T_co]):
         try:
             await consumer.flush()
         except TopicNotFound:
-            if not consumer.has_left:
+            if not consumer._has_left:
                 raise
 
     # Topics that leave.
@@ -91,7 +91,7 @@ class MultiTopicConsumer(PartitionedConsumer[T_co]):
         if isinstance(consumer.failure, TopicNotFound) and self._may_leave(
             consumer.topic
         ):
-            consumer.has_left = True
+            consumer._has_left = True
             self._remove(consumer)
         else:
             super()._on_arrival(consumer)
@@ -138,5 +138,7 @@ async def open_multi_topic_consumer(
         if namespace is not None:
             await client.send_request(pb.DescribeNamespace(namespace=namespace))
     names = await _find(client, selection)
-    async with MultiTopicConsumer(client, selection, names, options).opened() as opened:
+    async with MultiTopicConsumer(
+        client, selection, names, options
+    )._opened() as opened:
         yield opened

@@ -114,7 +114,7 @@ class PartitionedConsumer(PartitionChannels[TopicConsumer], Consumer[T_co]):
             return MessageBatch(self.topic, [])
         # Continue with the next partition.
         self._left = 0
-        return consumer.batch_nowait(max_messages)
+        return consumer._batch_nowait(max_messages)
 
     async def flush(self) -> None:
         await run_all([self._flush_one(each) for each in self._channels.values()])
@@ -145,7 +145,7 @@ class PartitionedConsumer(PartitionChannels[TopicConsumer], Consumer[T_co]):
         return any(each.is_active for each in self._channels.values())
 
     @property
-    def consumers(self) -> Sequence[TopicConsumer]:
+    def _consumers(self) -> Sequence[TopicConsumer]:
         return list(self._channels.values())
 
     # The life of the consumer.
@@ -154,7 +154,7 @@ class PartitionedConsumer(PartitionChannels[TopicConsumer], Consumer[T_co]):
         missing = super()._missing(found)
         self._credit.divide(len(self._channels) + len(missing))
         for each in self._channels.values():
-            each.return_credit_before_wait()
+            each._return_credit_before_wait()
         return missing
 
     def _new_channel(self, partition: str) -> TopicConsumer:
@@ -202,7 +202,7 @@ class PartitionedConsumer(PartitionChannels[TopicConsumer], Consumer[T_co]):
         if self._left <= 0 or consumer is None:
             consumer = self._next_consumer()
         while consumer is not None:
-            message = consumer.next_nowait()
+            message = consumer._next_nowait()
             if message is not None:
                 self._left -= 1
                 return message
@@ -211,7 +211,7 @@ class PartitionedConsumer(PartitionChannels[TopicConsumer], Consumer[T_co]):
 
     def _next_consumer(self) -> TopicConsumer | None:
         """Return the next consumer that has messages, or None."""
-        if self._current is not None and self._current.has_messages:
+        if self._current is not None and self._current._has_messages:
             self._ready.append(self._current)
         self._current = None
         while self._ready:
@@ -220,7 +220,7 @@ class PartitionedConsumer(PartitionChannels[TopicConsumer], Consumer[T_co]):
                 # It stays in front, so that every call raises its failure.
                 self._ready.appendleft(consumer)
                 raise consumer.failure
-            if consumer.has_messages:
+            if consumer._has_messages:
                 self._current, self._left = consumer, ROUND_ROBIN_MESSAGES
                 self._used.add(consumer)
                 return consumer
@@ -238,7 +238,7 @@ class PartitionedConsumer(PartitionChannels[TopicConsumer], Consumer[T_co]):
     async def _wait(self) -> None:
         """Wait until a consumer has messages, or has failed."""
         for consumer in self._used:
-            consumer.return_credit_before_wait()
+            consumer._return_credit_before_wait()
         self._used.clear()
         self._arrived.clear()
         await self._arrived.wait()
@@ -260,5 +260,5 @@ async def open_consumer(
         )
     else:
         consumer = PartitionedConsumer(client, topic, found.topics, options)
-    async with consumer.opened():
+    async with consumer._opened():
         yield consumer

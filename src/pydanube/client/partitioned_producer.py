@@ -112,7 +112,7 @@ class PartitionedProducer(PartitionChannels[Producer]):
         base = 0
         for batch in batches:
             for number, indexes, piece in self._router.split(batch):
-                shipped = await self._producers[number].send_batches([piece])
+                shipped = await self._producers[number]._send_batches([piece])
                 routed.append((number, pc.add(indexes, base), shipped))
             base += batch.num_rows
         runs = [
@@ -158,10 +158,10 @@ class PartitionedProducer(PartitionChannels[Producer]):
             # All clients use the same order, so that two of them cannot each hold
             # some of the partitions.
             for producer in self._producers:
-                await producer.open()
+                await producer._open()
 
-    async def discover_partitions(self) -> None:
-        await super().discover_partitions()
+    async def _discover_partitions(self) -> None:
+        await super()._discover_partitions()
         self._producers = list(self._channels.values())
         self._router.partitions = len(self._producers)
 
@@ -179,7 +179,7 @@ class PartitionedProducer(PartitionChannels[Producer]):
 
     def _producer_for(self, key: str | bytes | None) -> Producer:
         if key is None:
-            if not self._current.is_gathering:
+            if not self._current._is_gathering:
                 self._current = self._producers[self._router.advance()]
             return self._current
         if type(key) is not bytes:
@@ -209,5 +209,5 @@ async def open_producer(
         producer = PartitionedProducer(client, topic, found.topics, options)
     else:
         producer = new_producer(client, topic, options)
-    async with producer.opened():
+    async with producer._opened():
         yield producer

@@ -83,7 +83,7 @@ class Producer(KeptChannel):
         ``send_batch`` wait for capacity, ``send_nowait`` raises ``Overloaded``.
     """
 
-    CLOSE_REQUEST = pb.CloseProducer()
+    _CLOSE_REQUEST = pb.CloseProducer()
 
     def __init__(self, client: Requester, topic: str, options: ProducerOptions) -> None:
         super().__init__(client, topic, options.name)
@@ -237,10 +237,10 @@ class Producer(KeptChannel):
             if self._queue.can_send:
                 base = await self._send_small(messages)
                 return MessageIds(self.topic, range(base, base + len(messages)))
-        sent = await self.send_batches(batches_of(messages, self._window_of(delivery)))
+        sent = await self._send_batches(batches_of(messages, self._window_of(delivery)))
         return MessageIds(self.topic, await wait_for_offsets(sent))
 
-    async def send_batches(
+    async def _send_batches(
         self,
         batches: Sequence[pa.RecordBatch],
         schema: tuple[int, int] | None = None,
@@ -282,7 +282,7 @@ class Producer(KeptChannel):
             raise unreported
 
     @property
-    def is_gathering(self) -> bool:
+    def _is_gathering(self) -> bool:
         """True if there is an open batch, to which the next message goes."""
         return self._queue.open is not None
 
@@ -302,7 +302,7 @@ class Producer(KeptChannel):
 
     # The connection.
 
-    def on_frame(self, frame: ReceivedFrame) -> None:
+    def _on_frame(self, frame: ReceivedFrame) -> None:
         if frame.kind is not Kind.RECEIPT:
             return
         message: Any = frame.message
@@ -320,8 +320,8 @@ class Producer(KeptChannel):
         self._queue.send_waiting()
         self._update_events()
 
-    def on_closed(self, reason: BrokerError) -> None:
-        super().on_closed(reason)
+    def _on_closed(self, reason: BrokerError) -> None:
+        super()._on_closed(reason)
         self._queue.publish = None
 
     # The life of the producer.
@@ -350,10 +350,10 @@ class Producer(KeptChannel):
             self._closing = None
             self._fail(Closed("the producer is closed"))
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         # Unacknowledged messages may or may not be stored.
         if self._connection is not None:
-            answer = self._connection.request(self.CLOSE_REQUEST, self._channel)
+            answer = self._connection.request(self._CLOSE_REQUEST, self._channel)
             answer.add_done_callback(retrieve)
             self._connection.release_channel(self._channel)
         self._fail(Closed("the producer is closed"))
@@ -439,7 +439,7 @@ class Producer(KeptChannel):
             self._counters.publish_failures += failed
             self.log.warning(
                 "%s: %d unacknowledged message%s failed: %s",
-                *(self.log_name, failed, "" if failed == 1 else "s"),
+                *(self._log_name, failed, "" if failed == 1 else "s"),
                 self._client.shown(reason),
             )
 

@@ -146,7 +146,7 @@ class RequestReply:
             return
         opening, self._opening = self._opening, None
         if opening.done() and not opening.cancelled() and not opening.exception():
-            opening.result().abandon()
+            opening.result()._abandon()
         opening.cancel()
         with suppress(BrokerError, TimeoutError):
             async with self._client.closing():
@@ -185,8 +185,8 @@ class RequestReply:
                 decoding=self._decoding,
             ),
         )
-        await consumer.open()
-        self._client.tasks.run(consumer.run(), f"consumer of {self._topic}")
+        await consumer._open()
+        self._client.tasks.run(consumer._keep_open(), f"consumer of {self._topic}")
         self._client.tasks.run(self._receive(consumer), f"replies of {self._topic}")
         return consumer
 

@@ -96,7 +96,7 @@ class Requester:
         self._has_close_timed_out = False
 
     @asynccontextmanager
-    async def opened(self, wait_s: float = 0.0) -> AsyncIterator[Self]:
+    async def _opened(self, wait_s: float = 0.0) -> AsyncIterator[Self]:
         """
         Connect, and stay connected while the body runs.
 

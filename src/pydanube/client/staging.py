@@ -253,7 +253,7 @@ class PartWriter:
         with suppress(Unavailable):
             await self._client.send_request(to_wire(pb.DropPart, self.key))
 
-    def on_changed(self) -> None:
+    def _on_changed(self) -> None:
         """Note that the broker has written a batch, or that a channel has ended."""
         self._changed.set()
 
@@ -272,7 +272,7 @@ class PartWriter:
             stage = self._stages.get(name)
             if stage is None:
                 stage = _Stage(self, self._client, name, schema)
-                await stage.open()
+                await stage._open()
                 self._stages[name] = stage
             elif stage.schema != schema:
                 raise InvalidRequest(f"a part has one schema for {name}")
@@ -294,7 +294,7 @@ class PartWriter:
         while True:
             while broken := [s for s in self._stages.values() if not s.is_connected]:
                 for stage in broken:
-                    await stage.open()
+                    await stage._open()
             if is_reached():
                 return
             self._changed.clear()
@@ -320,7 +320,7 @@ class PartWriter:
 class _Stage(Channel):
     """One topic of a part: its channel, and the batches in flight."""
 
-    CLOSE_REQUEST = pb.CloseStage()
+    _CLOSE_REQUEST = pb.CloseStage()
 
     def __init__(
         self,
@@ -339,7 +339,7 @@ class _Stage(Channel):
         self._outgoing: deque[BatchFrame] = deque()
         self._ending: BrokerError | None = None
 
-    async def open(self) -> None:
+    async def _open(self) -> None:
         """
         Open the channel, and send the batches that the broker does not have.
 
@@ -349,7 +349,7 @@ class _Stage(Channel):
         if ending is not None and not isinstance(ending, ConnectionLost | Draining):
             # The broker has refused the part.
             raise ending.with_traceback(None)
-        await super().open()
+        await super()._open()
 
     def _open_request(self) -> pb.OpenStage:
         schema = to_wire(pb.SchemaReference, self.schema)
@@ -383,22 +383,22 @@ class _Stage(Channel):
         if self._connection is not None:
             self._connection.send_batch(Kind.STAGE, frame, self._channel)
 
-    def on_frame(self, frame: ReceivedFrame) -> None:
+    def _on_frame(self, frame: ReceivedFrame) -> None:
         message: Any = frame.message
         if frame.kind is Kind.STAGED:
             self._drop_written(message.next_sequence)
-            self._part.on_changed()
+            self._part._on_changed()
 
-    def on_closed(self, reason: BrokerError) -> None:
-        super().on_closed(reason)
+    def _on_closed(self, reason: BrokerError) -> None:
+        super()._on_closed(reason)
         self._ending = reason
-        self._part.on_changed()
+        self._part._on_changed()
 
     def close(self) -> None:
         """Close the channel without waiting."""
         connection, self._connection = self._connection, None
         if connection is not None and not connection.is_lost:
-            connection.abandon_channel(self.CLOSE_REQUEST, self._channel)
+            connection.abandon_channel(self._CLOSE_REQUEST, self._channel)
         self._drop_written(self._next_sequence)
 
     def _resume(self, connection: BrokerConnection, next_sequence: int) -> None:

@@ -37,7 +37,7 @@ class TracedProducer(Producer):
         self._telemetry = telemetry
 
     @property
-    def log_name(self) -> str:
+    def _log_name(self) -> str:
         return f"Producer {self.name} of {self.topic}"
 
     async def send(
@@ -84,17 +84,17 @@ class TracedProducer(Producer):
         batch.completion.add_done_callback(partial(_end, span))
         return pending
 
-    async def send_batches(
+    async def _send_batches(
         self,
         batches: Sequence[pa.RecordBatch],
         schema: tuple[int, int] | None = None,
     ) -> list[SentPiece]:
         count = sum(batch.num_rows for batch in batches)
         if not count:
-            return await super().send_batches(batches, schema)
+            return await super()._send_batches(batches, schema)
         span = self._telemetry.begin_send(self.topic, count, None)
         try:
-            sent = await super().send_batches(
+            sent = await super()._send_batches(
                 [with_attributes(batch, span.attributes) for batch in batches],
                 schema,
             )

@@ -375,7 +375,7 @@ class RunningWorker:
                 self._reject(good, error)
                 is_failed = True
             else:
-                self._settle(self._consumer.ack_nowait, messages)
+                self._settle(self._consumer._ack_nowait, messages)
         if is_failed:
             released, recoveries = self._queue.fail(work)
             self._release([*behind, *released])
@@ -399,7 +399,7 @@ class RunningWorker:
             await consumer.flush()
             for recovery in recoveries:
                 recovery.limit = consumer.arrivals + 1
-            unread = [each.arrival for each in consumer.unread_batches]
+            unread = [each.arrival for each in consumer._unread_batches]
             self._queue.recover(consumer, min(unread, default=inf))
 
     def _reject(self, items: list[WorkItem], error: BaseException) -> None:
@@ -411,12 +411,12 @@ class RunningWorker:
             exc_info=error,
         )
         messages = [item.message for item in items]
-        self._settle(self._consumer.nack_nowait, messages, reason=reason)
+        self._settle(self._consumer._nack_nowait, messages, reason=reason)
 
     def _release(self, items: list[WorkItem]) -> None:
         if items:
             messages = [item.message for item in items]
-            self._settle(self._consumer.release_nowait, messages)
+            self._settle(self._consumer._release_nowait, messages)
 
     def _settle(
         self, settle: Callable[..., None], messages: Sequence[Message], **options: Any
@@ -450,7 +450,7 @@ class RunningWorker:
         if given is not None:
             return given
         policy: FailurePolicy | None = None
-        consumer = next(iter(self._consumer.consumers), None)
+        consumer = next(iter(self._consumer._consumers), None)
         if consumer is not None:
             # It asks again in a moment.
             with suppress(BrokerError):
@@ -463,11 +463,11 @@ class RunningWorker:
     def _extend(self, timeout_s: float) -> None:
         """Extend the ack timeout of all messages that are not processed yet."""
         held = [item.message for item in self._queue if not item.is_lost]
-        self._consumer.extend_nowait(held, timeout_s)
-        for consumer in self._consumer.consumers:
-            for batch in consumer.unread_batches:
+        self._consumer._extend_nowait(held, timeout_s)
+        for consumer in self._consumer._consumers:
+            for batch in consumer._unread_batches:
                 part = MessageBatch(batch.topic, [(batch, 0, batch.count)])
-                consumer.extend_nowait(part, timeout_s)
+                consumer._extend_nowait(part, timeout_s)
 
 
 def _decoded(

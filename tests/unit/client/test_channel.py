@@ -25,7 +25,7 @@ class Connection:
         if self.error is not None:
             raise self.error
         if self.is_breaking:
-            self.owner.on_closed(ConnectionLost("gone"))
+            self.owner._on_closed(ConnectionLost("gone"))
         return "answer"
 
     def release_channel(self, channel):
@@ -42,15 +42,15 @@ class Client:
 
 
 class Recorder(KeptChannel):
-    CLOSE_REQUEST = pb.CloseConsumer()
+    _CLOSE_REQUEST = pb.CloseConsumer()
 
     def __init__(self, client):
         super().__init__(client, "/default/t", "c")
         self.events = []
 
-    def on_frame(self, frame): ...
+    def _on_frame(self, frame): ...
 
-    def abandon(self): ...
+    def _abandon(self): ...
 
     async def aclose(self): ...
 
@@ -70,7 +70,7 @@ class Recorder(KeptChannel):
 async def test_channel_that_breaks_together_with_the_answer_is_opened_again():
     working = Connection()
     channel = Recorder(Client(Connection(is_breaking=True), working))
-    await channel.open()
+    await channel._open()
     assert channel.is_connected
     assert channel.events == ["answer"]
     assert channel._connection is working
@@ -79,12 +79,12 @@ async def test_channel_that_breaks_together_with_the_answer_is_opened_again():
 async def test_broken_channel_is_opened_again_until_there_is_a_failure():
     refusing = Connection(error=TopicNotFound("gone"))
     channel = Recorder(Client(Connection(), Connection(), refusing))
-    await channel.open()
+    await channel._open()
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(channel.run())
+        tasks.create_task(channel._keep_open())
         for _ in range(2):
             await asyncio.sleep(0)
-            channel.on_closed(ConnectionLost("gone"))
+            channel._on_closed(ConnectionLost("gone"))
     assert channel.events == [
         *("answer", "ConnectionLost", "answer", "ConnectionLost"),
         "TopicNotFound",
@@ -97,4 +97,4 @@ async def test_broken_channel_is_opened_again_until_there_is_a_failure():
 async def test_first_opening_raises_a_final_error():
     channel = Recorder(Client(Connection(error=TopicNotFound("gone"))))
     with pytest.raises(TopicNotFound):
-        await channel.open()
+        await channel._open()

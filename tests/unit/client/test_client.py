@@ -312,7 +312,7 @@ class LateBroker(MemoryBroker):
 
     def connect_waiting(self, wait_s):
         client = Client(self._dial, url="danube://late")
-        return client.opened(wait_s)
+        return client._opened(wait_s)
 
     async def _dial(self, factory):
         self.attempts += 1
@@ -347,3 +347,21 @@ async def test_connecting_gives_up_after_the_wait(unused_port):
 def test_an_invalid_wait_is_refused(wait_s):
     with pytest.raises(pydanube.InvalidRequest, match=r"wait_s is .* finite"):
         pydanube.connect(wait_s=wait_s)
+
+
+CONSUMER_NAMES = """
+ack ack_cumulative aclose extend flush is_active is_connected nack receive
+receive_batch release reply seek
+"""
+PRODUCER_NAMES = """
+aclose flush has_capacity is_connected pending_count send send_batch send_nowait
+wait_for_capacity
+"""
+
+
+@pytest.mark.parametrize(
+    ("cls", "names"),
+    [(pydanube.Consumer, CONSUMER_NAMES), (pydanube.Producer, PRODUCER_NAMES)],
+)
+def test_completion_shows_only_what_users_call(cls, names):
+    assert [each for each in dir(cls) if not each.startswith("_")] == names.split()

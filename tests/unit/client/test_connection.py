@@ -65,10 +65,10 @@ async def test_client_ignores_invalid_idle_timeouts(client, idle_timeout_s):
 
 
 class FailingChannel:
-    def on_frame(self, frame):
+    def _on_frame(self, frame):
         raise RuntimeError("a mistake of our own")
 
-    def on_closed(self, reason):
+    def _on_closed(self, reason):
         self.reason = reason
 
 

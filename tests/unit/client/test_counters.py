@@ -110,7 +110,7 @@ async def test_outage_is_logged_once(broker, log):
                 raise error
         return await dial_in_process(broker.server)(factory)
 
-    async with Client(dial, url=broker.url).opened() as client:
+    async with Client(dial, url=broker.url)._opened() as client:
         broker.disconnect_all()
         assert await client.topics() == []
     assert next(failures, None) is None

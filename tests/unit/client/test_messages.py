@@ -87,7 +87,7 @@ async def test_released_messages_go_to_another_consumer(client, kind):
         batch = await one.receive_batch()
         batch[0].ack()
         async with client.consumer(TOPIC, priority=-1, **options) as other:
-            one.release_nowait(batch)
+            one._release_nowait(batch)
             again = await other.receive_batch()
             assert [(m.offset, m.attempt) for m in again] == [(1, 2), (2, 2)]
             await other.ack(again)

@@ -78,7 +78,7 @@ async def test_topic_of_a_pattern_leaves_when_it_is_deleted(client):
         await consumer.ack(messages)
         await consumer.flush()
         await published(client, b"again", topic=A)
-        await consumer.discover_partitions()
+        await consumer._discover_partitions()
         assert await received(consumer, 1) == [b"again"]
         [stale] = [each for each in messages if each.topic == A]
         with pytest.raises(pydanube.InvalidRequest, match="deletion of the topic"):
@@ -102,9 +102,9 @@ async def test_topic_that_cannot_be_consumed_does_not_keep_others_waiting(client
         await published(client, b"2", topic="/default/eu-2")
         async with client.consumer("/default/eu-1", **EARLIEST):
             with pytest.raises(pydanube.ConsumerBusy):
-                await consumer.discover_partitions()
+                await consumer._discover_partitions()
             assert await received(consumer, 1) == [b"2"]
-        await consumer.discover_partitions()
+        await consumer._discover_partitions()
         assert await received(consumer, 1) == [b"1"]
 
 

@@ -155,7 +155,7 @@ async def test_partition_that_is_added_is_consumed_from_its_beginning(client):
         assert await nothing_comes(consumer)
         await client.add_partitions(TOPIC, 2)
         await published(client, b"early", topic=PARTS[1])
-        await consumer.discover_partitions()
+        await consumer._discover_partitions()
         assert consumer.partitions == PARTS[:2]
         [message] = await take(consumer, 1)
         assert (message.topic, message.payload) == (PARTS[1], b"early")

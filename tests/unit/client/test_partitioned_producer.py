@@ -127,7 +127,7 @@ async def test_partitions_that_are_added_are_used(client):
     async with client.producer(TOPIC) as producer:
         await producer.send(b"before", key="k")
         await client.add_partitions(TOPIC, 4)
-        await producer.discover_partitions()
+        await producer._discover_partitions()
         assert producer.partitions == PARTS
         ids = [await producer.send(b"after") for _ in range(4)]
         assert {each.topic for each in ids} == set(PARTS)

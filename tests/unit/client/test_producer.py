@@ -398,7 +398,7 @@ async def test_exclusive_producer_keeps_its_access_when_its_connection_breaks(
 
 
 async def test_unknown_access_mode_is_refused(client):
-    with pytest.raises(pydanube.InvalidRequest, match="access must be one of"):
+    with pytest.raises(pydanube.InvalidRequest, match="access must be 'shared'"):
         client.producer(TOPIC, access="alone")
 
 

@@ -174,7 +174,7 @@ async def published_in_mebibytes(client, count):
 
 async def test_reader_requests_more_while_the_second_answer_is_iterated(client, broker):
     await published_in_mebibytes(client, 17)
-    async with NotingClient(broker).opened() as noting:
+    async with NotingClient(broker)._opened() as noting:
         batches = noting.read(TOPIC)
         read = [await anext(batches)]
         assert noting.fetched == [0]
@@ -189,7 +189,7 @@ async def test_reader_requests_more_while_the_second_answer_is_iterated(client, 
 
 async def test_reader_that_stops_cancels_the_request_that_is_ahead(client, broker):
     await published_in_mebibytes(client, 17)
-    async with NotingClient(broker).opened() as noting:
+    async with NotingClient(broker)._opened() as noting:
         batches = noting.read(TOPIC)
         while (await anext(batches)).offsets[0] < 8:
             pass
@@ -201,14 +201,14 @@ async def test_reader_that_stops_cancels_the_request_that_is_ahead(client, broke
 
 async def test_messages_of_a_repeated_request_are_read_once(client, broker):
     await published_in_mebibytes(client, 6)
-    async with NotingClient(broker, repeats=True).opened() as noting:
+    async with NotingClient(broker, repeats=True)._opened() as noting:
         read = [o async for batch in noting.read(TOPIC) for o in batch.offsets]
     assert read == list(range(12))
 
 
 async def test_prefetch_is_bounded_in_bytes(client, broker):
     await published_in_mebibytes(client, 6)
-    async with NotingClient(broker).opened() as noting:
+    async with NotingClient(broker)._opened() as noting:
         batches = noting.read(TOPIC, prefetch_bytes=2 * 1024 * 1024)
         for _ in range(3):
             await anext(batches)

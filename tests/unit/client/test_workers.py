@@ -265,16 +265,16 @@ async def test_messages_that_run_or_wait_keep_their_time(
 ):
     await published(client, *[str(n).encode() for n in range(8)])
     extended, may_finish = Calls(), asyncio.Event()
-    extend_ranges = TopicConsumer.extend_ranges
+    _extend_ranges = TopicConsumer._extend_ranges
 
     def note_and_extend(self, ranges, ack_timeout_s):
         ranges = list(ranges)
         for base, end in ranges:
             for offset in range(base, end):
                 extended.add((offset, ack_timeout_s))
-        extend_ranges(self, ranges, ack_timeout_s)
+        _extend_ranges(self, ranges, ack_timeout_s)
 
-    monkeypatch.setattr(TopicConsumer, "extend_ranges", note_and_extend)
+    monkeypatch.setattr(TopicConsumer, "_extend_ranges", note_and_extend)
 
     @client.worker(TOPIC, ack_timeout_s=0.9, **OPTIONS)
     async def work(message: pydanube.Message):

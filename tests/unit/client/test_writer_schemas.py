@@ -67,7 +67,7 @@ async def test_message_without_a_schema_has_a_value_only_with_a_reader_schema(cl
         with pytest.raises(pydanube.SchemaNotFound, match=f"message 0 of {TOPIC}"):
             _ = message.value
         with pytest.raises(pydanube.SchemaNotFound, match="no value"):
-            consumer.batch_nowait(10).values()
+            consumer._batch_nowait(10).values()
         await consumer.seek("earliest")
     async with consuming(client, schema=Order) as consumer:
         batch = await consumer.receive_batch(timeout_s=60)

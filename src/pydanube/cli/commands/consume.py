@@ -206,7 +206,7 @@ async def _print(
         count = whole_lines(lines, output.byte_count - before)
         printed = batch if count == len(batch) else batch[:count]
         if options.is_acking and count:
-            consumer.ack_nowait(printed)
+            consumer._ack_nowait(printed)
         elif options.nack_reason is not None and count:
             await consumer.nack(
                 printed, delay_s=options.nack_delay_s, reason=options.nack_reason
