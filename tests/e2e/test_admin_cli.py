@@ -221,6 +221,13 @@ def test_subscription_seeks_and_skips(broker, topic):
         assert told(broker, *seek, place) == [
             {"topic": topic, "subscription": "billing", "cursor": cursor}
         ]
+    for place, position in (("2", 2), ("latest", 3), ("1h", 0)):
+        [plan] = told(broker, *seek, place, "--dry-run")
+        assert (plan["cursor"], plan["position"]) == (0, position)
+        assert (plan["delivered_again"], plan["skipped"]) == (0, position)
+    assert "beyond" in refused(broker, 2, *seek, "99", "--dry-run")
+    described = told(broker, "admin", "subscriptions", "describe", *which)
+    assert described["cursor"] == 0
     skip = ("admin", "subscriptions", "skip", *which, "--count")
     assert (
         said(broker, *skip, "2")

@@ -31,6 +31,7 @@ from pydanube.cli.quantities import (
     parse_duration,
     parse_position,
 )
+from pydanube.cli.seek_planning import plan_seeks
 from pydanube.model.choices import SubscriptionTypeName
 from pydanube.model.descriptions import SubscriptionDescription
 from pydanube.model.errors import InvalidRequest, TopicNotFound
@@ -293,6 +294,7 @@ def resume(
     "danube subscriptions seek /default/orders -s billing --to earliest",
     "danube subscriptions seek /default/orders -s billing --to 15m",
     "danube subscriptions seek /default/orders -s billing --to 2025-03-01T09:30:00Z",
+    "danube subscriptions seek /default/orders -s billing --to 2h --dry-run",
 )
 def seek(
     connect: Connect,
@@ -307,6 +309,7 @@ def seek(
             show_default=False,
         ),
     ],
+    dry_run: bool = False,
 ) -> Result:
     """
     Move the cursor of a subscription, backwards or forwards.
@@ -314,9 +317,16 @@ def seek(
     Messages before the position count as acknowledged; messages after it are delivered,
     if necessary again. Consumers stay connected. For a partitioned topic, the
     subscription moves in all partitions; an offset requires the name of one partition.
+
+    Args:
+        dry_run: Move nothing; show the position, and about how many messages would be
+            delivered again or skipped.
     """
     where = parse_position(to)
     with connect() as client:
+        if dry_run:
+            plans = plan_seeks(client, topic, subscription, where)
+            return Result(plans, Table.of(plans, PLAN), "", "Nothing was moved.")
         client.seek_subscription(topic, subscription, where)
         cursors = {
             name: client.describe_subscription(name, subscription).cursor
@@ -476,6 +486,14 @@ def _parked(description: SubscriptionDescription) -> object:
 def _shown(ranges: Iterable[Range]) -> str:
     return ", ".join(format_offset_range(base, end) for base, end in ranges)
 
+
+PLAN: Columns = {
+    "Topic": "topic",
+    "From": lambda each: str(each.cursor),
+    "To": lambda each: str(each.position),
+    "Delivered again": "delivered_again",
+    "Skipped": "skipped",
+}
 
 COLUMNS: Columns = {
     "Subscription": "subscription",
