@@ -34,13 +34,7 @@ from pydanube.client.schema import Schema
 from pydanube.client.telemetry import Telemetry
 from pydanube.client.work_queue import Recovery, Work, WorkItem, WorkQueue
 from pydanube.model.arguments import check
-from pydanube.model.errors import (
-    BrokerError,
-    Closed,
-    InvalidPayload,
-    InvalidRequest,
-    SchemaNotFound,
-)
+from pydanube.model.errors import BrokerError, Closed, InvalidRequest
 from pydanube.model.policy import FailurePolicy, SubscriptionSettings
 from pydanube.model.positions import PositionLike
 
@@ -472,17 +466,17 @@ class RunningWorker:
 
 def _decoded(
     items: list[WorkItem], handler: Handler
-) -> tuple[list[WorkItem], list[Any], list[tuple[WorkItem, BrokerError]]]:
+) -> tuple[list[WorkItem], list[Any], list[tuple[WorkItem, Exception]]]:
     """Return the items that can be decoded, their values, and the others."""
     if not handler.has_values:
         return items, [], []
     good, values = [], []
-    invalid: list[tuple[WorkItem, BrokerError]] = []
+    invalid: list[tuple[WorkItem, Exception]] = []
     for item in items:
         try:
             values.append(item.message.value)
             good.append(item)
-        except (InvalidPayload, SchemaNotFound) as error:
+        except Exception as error:  # noqa: BLE001  # One message may fail alone.
             invalid.append((item, error))
     return good, values, invalid
 
