@@ -107,6 +107,19 @@ async def connect_a_client(broker, port):
         await client.describe_broker()
 
 
+async def send_a_request(broker, port):
+    async with pydanube.connect(f"danube://127.0.0.1:{port}") as client:
+        await client.create_topic(TOPIC)
+        async with (
+            client.consumer(TOPIC, subscription="s") as consumer,
+            asyncio.TaskGroup() as tasks,
+        ):
+            asked = tasks.create_task(client.request(TOPIC, b"q", timeout_s=60))
+            message = await consumer.receive(timeout_s=60)
+            await message.reply(b"r")
+            await asked
+
+
 async def publish(client):
     async with client.producer(TOPIC) as producer:
         await producer.send(b"m")
@@ -152,7 +165,14 @@ async def delete_a_topic(client):
 
 
 @pytest.mark.parametrize(
-    "use", [check_health, send_half_a_frame, break_the_protocol, connect_a_client]
+    "use",
+    [
+        check_health,
+        send_half_a_frame,
+        break_the_protocol,
+        connect_a_client,
+        send_a_request,
+    ],
 )
 async def test_closed_connection_leaves_no_garbage(broker, use):
     async with (

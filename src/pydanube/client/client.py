@@ -663,7 +663,10 @@ class Client(
         )
 
     async def aclose(self) -> None:
-        await self._request_reply.aclose()
+        if "_request_reply" in vars(self):
+            await self._request_reply.aclose()
+            # It refers to this client: break the cycle.
+            del self._request_reply
         self._writer_schemas.close()
         await super().aclose()
 

@@ -318,6 +318,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._lost = reason
         if self.on_lost is not None:
             self.on_lost(reason)
+            # It refers to the client: break the cycle.
+            self.on_lost = None
         self._protocol.close()
         self._write_buffer.close()
         if self._next_check is not None:
