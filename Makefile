@@ -74,6 +74,7 @@ lowest: set-up  ## Run the fast tests with the oldest dependencies that are allo
 docs: set-up  ## Write the generated pages of docs/reference again.
 	@$(PYTHON) tools/reference.py
 	@$(PYTHON) tools/cli_reference.py
+	@$(PYTHON) tools/api_reference.py
 
 proto: set-up  ## Generate src/pydanube/wire/pb again from its .proto files.
 	@$(PYTHON) tools/proto.py

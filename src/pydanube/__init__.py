@@ -90,3 +90,17 @@ def __getattr__(name: str) -> Any:
     value = getattr(import_module(f"pydanube.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
+
+
+__all__ = [  # noqa: PLE0604  # Of classes, all that is public is in this module.
+    *_HOMES,
+    *(
+        name
+        for name, value in globals().copy().items()
+        if isinstance(value, type) and value.__module__.startswith("pydanube")
+    ),
+]
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, "__all__", "__doc__", "__file__", "__version__"})

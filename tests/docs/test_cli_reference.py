@@ -15,8 +15,9 @@ GUIDE = (ROOT / "docs" / "guide" / "command-line.md").read_text(encoding="utf-8"
 
 
 @pytest.mark.slow
-def test_the_command_line_reference_is_fresh() -> None:
-    check = [sys.executable, "tools/cli_reference.py", "--check"]
+@pytest.mark.parametrize("tool", ["cli_reference", "api_reference"])
+def test_the_references_of_commands_and_python_are_fresh(tool: str) -> None:
+    check = [sys.executable, f"tools/{tool}.py", "--check"]
     done = subprocess.run(check, check=False, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -1,5 +1,6 @@
 import asyncio
 import inspect
+import pydoc
 from contextlib import suppress
 
 import pytest
@@ -365,3 +366,13 @@ wait_for_capacity
 )
 def test_completion_shows_only_what_users_call(cls, names):
     assert [each for each in dir(cls) if not each.startswith("_")] == names.split()
+
+
+def test_help_shows_the_public_names_only():
+    text = pydoc.plain(pydoc.render_doc(pydanube))
+    for name in ("Client", "Message", "MessageTooLarge", "Retention"):
+        assert f"class {name}(" in text
+    assert "connect(" in text
+    assert "class Enum" not in text
+    assert {"connect", "Consumer", "TopicNotFound"} <= set(dir(pydanube))
+    assert not {"re", "import_module", "ERRORS", "Enum"} & set(dir(pydanube))
