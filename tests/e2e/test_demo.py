@@ -63,7 +63,7 @@ def test_interrupted_demo_leaves_no_process(tmp_path, number):
             time.sleep(0.05)
         family = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(number)
-        printed, _ = process.communicate(timeout=120)
+        printed, _ = process.communicate(timeout=240)
     finally:
         process.kill()
         process.communicate()
