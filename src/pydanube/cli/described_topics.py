@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from pydanube.aio.tasks import gather
-from pydanube.cli.topic_ranges import select_matching
+from pydanube.cli.topic_ranges import find_matching
 from pydanube.client.client import Client
 from pydanube.model.descriptions import TopicDescription
 from pydanube.model.errors import TopicNotFound
-from pydanube.model.wildcards import has_wildcards
 
 REQUESTS_MAX = 32
 """The number of topics that are described at the same time."""
@@ -23,11 +22,12 @@ async def describe_topics(
 
     Returns: The descriptions of the first *count_max*, and the number of all.
 
-    Raises:
-        InvalidRequest: *pattern* is not of the form ``/namespace/topic``.
-        TopicNotFound: No topic matches.
+    Raises: As ``find_matching``.
     """
-    names = await _names(client, pattern)
+    if pattern is None:
+        names = sorted(await client.topics())
+    else:
+        names = await find_matching(client, pattern)
     slots = asyncio.Semaphore(REQUESTS_MAX)
 
     async def describe(name: str) -> TopicDescription | None:
@@ -40,16 +40,3 @@ async def describe_topics(
 
     found = await gather(map(describe, names[:count_max]))
     return [each for each in found if each is not None], len(names)
-
-
-async def _names(client: Client, pattern: str | None) -> list[str]:
-    if pattern is None:
-        return sorted(await client.topics())
-    # This checks the pattern before the broker lists its topics.
-    select_matching(pattern, ())
-    namespace = pattern.split("/")[1]
-    only = None if has_wildcards(namespace) else namespace
-    names = select_matching(pattern, await client.topics(only))
-    if not names:
-        raise TopicNotFound(f"no topic matches {pattern}")
-    return names

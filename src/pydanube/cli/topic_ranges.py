@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,11 +11,12 @@ from pydanube.aio.tasks import gather
 from pydanube.client.client import Client
 from pydanube.model.descriptions import TopicDescription
 from pydanube.model.errors import InvalidRequest, NamespaceNotFound, TopicNotFound
-from pydanube.model.names import PARTITION_MARK, TopicName
+from pydanube.model.names import TopicName
 from pydanube.model.policy import DispatchMode
 from pydanube.model.positions import PositionLike
 from pydanube.model.suggestions import did_you_mean
-from pydanube.model.wildcards import compile_wildcards, has_wildcards
+from pydanube.model.topic_patterns import TopicPattern
+from pydanube.model.wildcards import has_wildcards
 
 TOPICS_MAX = 250
 """
@@ -64,7 +65,7 @@ async def _describe(client: Client, names: Sequence[str]) -> list[TopicDescripti
     found: dict[str, TopicDescription] = {}
     for name in names:
         is_pattern = has_wildcards(name)
-        topics = await (_matching if is_pattern else _partitions)(client, name)
+        topics = await (find_matching if is_pattern else _partitions)(client, name)
         new = [topic for topic in topics if topic not in found]
         if len(found) + len(new) > TOPICS_MAX:
             raise InvalidRequest(
@@ -97,47 +98,20 @@ async def _partitions(client: Client, name: str) -> list[str]:
     )
 
 
-async def _matching(client: Client, pattern: str) -> list[str]:
-    _, namespace, _ = parts = _split_pattern(pattern)
-    only = None if has_wildcards(namespace) else namespace
-    topics: list[str] = []
-    with suppress(NamespaceNotFound):
-        topics = await client.topics(only)
-    found = select_matching("/".join(parts), topics)
+async def find_matching(client: Client, pattern: str) -> list[str]:
+    """
+    Return the topics and partitions that *pattern* matches, in order.
+
+    Raises:
+        InvalidName: *pattern* is not of the form ``/namespace/topic``.
+        NamespaceNotFound: There is no such namespace.
+        TopicNotFound: No topic matches.
+    """
+    parsed = TopicPattern(pattern)
+    found = parsed.select(await client.topics(parsed.namespace))
     if not found:
         raise TopicNotFound(f"no topic matches {pattern}")
     return found
-
-
-def select_matching(pattern: str, topics: Iterable[str]) -> list[str]:
-    """
-    Return those of *topics*, which include partitions, that *pattern* matches, sorted.
-
-    A partition matches if its partitioned topic does, or if the pattern has the text
-    between name and number.
-
-    Raises:
-        InvalidRequest: *pattern* is not of the form ``/namespace/topic``.
-    """
-    _, namespace, topic = map(compile_wildcards, _split_pattern(pattern))
-    found = []
-    for each in topics:
-        name = TopicName.parse(each)
-        partition = name.split_partition()
-        if partition is not None and PARTITION_MARK not in pattern:
-            name = partition[0]
-        if namespace.fullmatch(name.namespace) and topic.fullmatch(name.topic):
-            found.append((name, partition or (), each))
-    return [each for _, _, each in sorted(found)]
-
-
-def _split_pattern(pattern: str) -> list[str]:
-    parts = pattern.split("/")
-    if len(parts) != 3 or parts[0] or not all(parts[1:]):
-        raise InvalidRequest(
-            f"{pattern} is not a pattern for topics such as /default/orders-*"
-        )
-    return parts
 
 
 def _base_name(topic: str) -> str:

@@ -6,50 +6,13 @@ import pyarrow as pa
 import pytest
 
 from pydanube.cli import topic_ranges
-from pydanube.cli.topic_ranges import find_ranges, select_matching
+from pydanube.cli.topic_ranges import find_ranges
 from pydanube.model.errors import InvalidRequest, TopicNotFound
 from support.running import TOPIC, published
-
-TOPICS = [
-    "/shop/orders-part-10",
-    "/shop/orders-part-2",
-    "/shop/orders-eu",
-    "/shop/orders",
-    "/bank/orders-eu",
-    "/shop/refunds",
-]
 
 
 def bounds(ranges):
     return [(each.topic, each.base, each.end) for each in ranges]
-
-
-@pytest.mark.parametrize(
-    ("pattern", "found"),
-    [
-        ("/shop/orders-*", ["/shop/orders-eu"]),
-        (
-            "/shop/order*",
-            [
-                "/shop/orders",
-                "/shop/orders-part-2",
-                "/shop/orders-part-10",
-                "/shop/orders-eu",
-            ],
-        ),
-        ("/shop/*-part-?", ["/shop/orders-part-2"]),
-        ("/*/orders-eu", ["/bank/orders-eu", "/shop/orders-eu"]),
-        ("/shop/[r]efunds", []),
-    ],
-)
-def test_pattern_selects_topics_with_all_their_partitions(pattern, found):
-    assert select_matching(pattern, TOPICS) == found
-
-
-@pytest.mark.parametrize("pattern", ["orders-*", "/shop/*/x", "//*", "*"])
-def test_pattern_without_a_namespace_is_refused(pattern):
-    with pytest.raises(InvalidRequest, match=r"such as /default/orders-\*"):
-        select_matching(pattern, TOPICS)
 
 
 @pytest.mark.parametrize(
