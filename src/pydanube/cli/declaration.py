@@ -36,8 +36,8 @@ Connect: TypeAlias = "Callable[[], AbstractContextManager[Client]]"
 
 F = TypeVar("F", bound=Callable[..., Result | None])
 
-_CHECKS = ("min", "exists", "dir_okay")
-"""Options of Typer that check values, besides the help that is in docstrings."""
+_KEPT = ("min", "exists", "dir_okay", "autocompletion")
+"""Options of Typer that stay as declared; help comes from docstrings."""
 
 _ARGUMENT = re.compile(
     r"^ {4}(?P<name>\w+)(?: \((?P<form>[^)]+)\))?: (?P<help>.+(?:\n {8}.+)*)",
@@ -115,7 +115,7 @@ def _with_help(parameter: Parameter, documented: re.Match[str]) -> Parameter:
     checks: dict[str, Any] = {}
     if get_origin(kind) is Annotated:
         kind, declared = get_args(kind)
-        checks = {name: getattr(declared, name) for name in _CHECKS}
+        checks = {name: getattr(declared, name) for name in _KEPT}
     words = (documented["form"] or "").split()
     names = [word for word in words if word.startswith("-")]
     options: dict[str, Any] = {

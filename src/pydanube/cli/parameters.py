@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from pydanube.cli.completion import complete_subscriptions, complete_topics
 from pydanube.cli.help_pages import HelpfulGroup
 from pydanube.cli.output import OutputFormat
 from pydanube.cli.quantities import POSITION_HELP, POSITION_METAVAR
@@ -15,6 +16,17 @@ Topic = Annotated[
     typer.Argument(
         metavar="TOPIC",
         help="The topic, as /NAMESPACE/TOPIC, for example /default/orders.",
+        autocompletion=complete_topics,
+        show_default=False,
+    ),
+]
+
+Pattern = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[TOPIC]",
+        help="A topic, or a pattern such as '/shop/*'; by default all topics.",
+        autocompletion=complete_topics,
         show_default=False,
     ),
 ]
@@ -26,6 +38,7 @@ Subscription = Annotated[
         "-s",
         metavar="NAME",
         help="The subscription.",
+        autocompletion=complete_subscriptions,
         show_default=False,
     ),
 ]

@@ -14,6 +14,7 @@ from pydanube.cli.commands.retention import (
     drops_shown,
     parse_retention,
 )
+from pydanube.cli.completion import complete_namespaces
 from pydanube.cli.declaration import Connect, command, confirm
 from pydanube.cli.output import Columns, Fields, Result, Table, to_json_value
 from pydanube.cli.parameters import command_group
@@ -64,7 +65,10 @@ BROKER = {"Broker": "broker_id", "URL": "url", "Version": "version"}
 Namespace = Annotated[
     str,
     typer.Argument(
-        metavar="NAMESPACE", help="The namespace, for example shop.", show_default=False
+        metavar="NAMESPACE",
+        help="The namespace, for example shop.",
+        autocompletion=complete_namespaces,
+        show_default=False,
     ),
 ]
 

@@ -41,7 +41,7 @@ COLUMNS: Columns = {
     "danube lag --max-lag 10000 --max-age 15m",
 )
 def lag(
-    pattern: str | None = None,
+    pattern: parameters.Pattern = None,
     *,
     partitions: bool = False,
     max_lag: Annotated[int | None, typer.Option(min=0)] = None,
@@ -56,8 +56,6 @@ def lag(
     the exit code is 1 if a subscription exceeds --max-lag or --max-age.
 
     Args:
-        pattern ([TOPIC]): A topic, or a pattern such as '/shop/*'; by default all
-            topics.
         partitions: List each partition; otherwise they are added up.
         max_lag (COUNT): The lag that no subscription should exceed.
         max_age (DURATION): The age that no unacknowledged message should exceed, such

@@ -34,7 +34,7 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
     "danube top --format json",
 )
 def top(
-    pattern: str | None = None,
+    pattern: parameters.Pattern = None,
     *,
     interval: str = "2s",
     sort: str = "rate",
@@ -51,8 +51,6 @@ def top(
     1,000 topics and partitions.
 
     Args:
-        pattern ([TOPIC]): A topic, or a pattern such as '/shop/*'; by default all
-            topics.
         interval (DURATION): The time between two samples, at least 0.1s.
         sort (rate|lag|size|name): The order of the topics.
     """

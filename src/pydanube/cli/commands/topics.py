@@ -19,6 +19,7 @@ from pydanube.cli.commands.retention import (
 )
 from pydanube.cli.commands.schemas import describe_binding
 from pydanube.cli.commands.subscriptions import partitions_of
+from pydanube.cli.completion import complete_namespaces
 from pydanube.cli.declaration import Connect, command, confirm
 from pydanube.cli.output import (
     Columns,
@@ -129,7 +130,9 @@ def create(
 def list_(
     connect: Connect,
     *,
-    namespace: str | None = None,
+    namespace: Annotated[
+        str | None, typer.Option(autocompletion=complete_namespaces)
+    ] = None,
     names: bool = False,
 ) -> Result:
     """

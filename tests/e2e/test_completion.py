@@ -1,0 +1,58 @@
+"""The shell completes names that the broker knows."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.commands import danube
+from support.processes import BrokerProcess
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    with BrokerProcess(tmp_path_factory.mktemp("broker")) as broker:
+        for command in (
+            "admin namespaces create shop",
+            "topics create /shop/clicks --partitions 2",
+            "topics create /shop/orders",
+            "topics create /default/other",
+            "subscriptions create /shop/orders -s billing",
+            "subscriptions create /shop/orders -s audit",
+        ):
+            assert danube(*command.split(), url=broker.url).returncode == 0
+        yield broker.url
+
+
+def completed(line, url):
+    """Return the words that bash is offered for the last word of *line*."""
+    done = danube(
+        url=url,
+        _DANUBE_COMPLETE="complete_bash",
+        COMP_WORDS=line,
+        COMP_CWORD=str(line.count(" ")),
+    )
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("danube topics describe /sh", ["/shop/clicks", "/shop/orders"]),
+        ("danube consume /shop/c", ["/shop/clicks"]),
+        ("danube lag /default/", ["/default/other"]),
+        ("danube subscriptions seek /shop/orders -s b", ["billing"]),
+        ("danube subscriptions describe /shop/orders -s ", ["audit", "billing"]),
+        ("danube subscriptions describe -s b", []),
+        ("danube topics list --namespace s", ["shop", "system"]),
+        ("danube admin namespaces delete sh", ["shop"]),
+    ],
+)
+def test_names_are_completed(url, line, words):
+    assert completed(line, url) == words
+
+
+def test_nothing_is_completed_without_a_broker():
+    assert completed("danube topics describe /sh", "danube://127.0.0.1:1") == []
