@@ -126,6 +126,9 @@ class QuickHost:
     async def append_left(self, shard, epoch):
         await self._work()
 
+    def note_source(self, shard, epoch):
+        pass
+
     def stop(self, shard):
         assert self._ledger.serving.pop(shard, self._session_id) == self._session_id
 

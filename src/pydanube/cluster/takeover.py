@@ -93,6 +93,9 @@ class ShardHost(Protocol):
     async def append_left(self, shard: int, epoch: int) -> None:
         """Append SHARD_LEFT; return when it is committed."""
 
+    def note_source(self, shard: int, epoch: int) -> None:
+        """Take that a record names a source of the shard with *epoch*."""
+
     def stop(self, shard: int) -> None:
         """
         Deliver nothing more, and answer no readers.
@@ -168,6 +171,7 @@ class Takeovers:
     def _on_shards(self, tasks: TaskScope) -> None:
         for name, stored in self._shards.values.items():
             shard, record = int(name), stored.value
+            self._host.note_source(shard, record.source_epoch)
             if shard in self._wakes:
                 self._wakes[shard].set()
             elif self._session.session_id in {record.owner, record.target}:

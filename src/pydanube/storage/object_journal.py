@@ -134,6 +134,8 @@ class ObjectJournal(Journal):
         super().__init__(config, recovered.recovery, reserve)
         self.outage: ObjectsUnavailable | None = None
         """The last error of the object store, until it answers again."""
+        self.trim_holds: set[int] = set()
+        """Shards for which nothing may be removed now."""
         self.failure_count = 0
         """The number of failed requests for groups."""
         self._outage_since = 0.0
@@ -254,7 +256,7 @@ class ObjectJournal(Journal):
 
     async def trim(self, sealed_offset_of: SealedOffsetOf, executor: Executor) -> None:
         async with self._trimming:
-            if self.failure is not None:
+            if self.failure is not None or self.trim_holds:
                 return
             try:
                 if not self._is_known:
