@@ -248,8 +248,9 @@ class JournalFailed(Unavailable):
     """
     A write to the journal failed, so the broker accepts no more writes.
 
-    After a failed ``fdatasync`` the content of the page cache is unknown.  Only a
-    restart, which reads the disk again, shows which entries were stored.
+    Whether messages without a receipt are stored is unknown: send them again.  After
+    a failed ``fdatasync`` the content of the page cache is unknown, and only a restart,
+    which reads the disk again, shows which entries were stored.
     """
 
 

@@ -433,7 +433,8 @@ class ObjectJournal(Journal):
             return
         error = JournalFailed(
             f"session {self._session.number} of the journal was ended by another "
-            f"broker, which has taken over its topics: {reason}. Stop this broker"
+            f"broker, which has taken over its topics: {reason}. Stop this broker. "
+            "Whether messages without a receipt are stored is unknown: send them again"
         )
         log.critical("the journal failed: %s", error)
         self._fail(error)

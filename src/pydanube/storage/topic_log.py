@@ -191,8 +191,9 @@ class TopicLog:
 
         *done* gets None when the batch is committed with the topic's durability and
         readers can see it.  If it gets an error, neither this batch nor any batch
-        appended after it is in the log.  The frame's bytes are not copied and must not
-        be changed.
+        appended after it is in the log.  After JournalFailed, the journal may have
+        them, and a restart or another broker finds them there.  The frame's bytes
+        are not copied and must not be changed.
 
         Ordering: Batches are committed, become visible, and are reported to *done* in
             the order of appending.

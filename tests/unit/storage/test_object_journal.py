@@ -13,6 +13,7 @@ from pydanube.model.errors import (
     JournalFailed,
     ObjectsUnavailable,
     Overloaded,
+    Remedy,
 )
 from pydanube.objects.memory import MemoryObjects
 from pydanube.storage.config import JournalConfig, ObjectJournalConfig
@@ -363,6 +364,41 @@ async def test_what_is_in_flight_at_the_fence_is_recovered_or_fails(objects, ses
         assert told[0] == (0, None)
         assert isinstance(told[1][1], JournalFailed)
         assert isinstance(told[2][1], JournalFailed)
+
+
+class LateAnswers(GatedObjects):
+    """Objects of which the second is stored at once, and answered late."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_answered = asyncio.Event()
+
+    async def put_if_absent(self, name, data):
+        if not name.endswith("002") or self.is_answered.is_set():
+            return await super().put_if_absent(name, data)
+        stored = await MemoryObjects.put_if_absent(self, name, data)
+        await self.is_answered.wait()
+        return stored
+
+
+async def test_outcome_of_messages_before_a_fence_is_unknown_and_not_refused(sessions):
+    objects, told = LateAnswers(), []
+    async with object_journal(objects, sessions, config=ROOMY) as old:
+        old.append(OPENED, None)
+        await old.sync()
+        with objects.closed():
+            await put_each(old, Batches(), 2, told)
+            objects.is_open = True
+            async with object_journal(objects, sessions) as new:
+                # The first message is stored, and the old session does not know it.
+                assert new.state.topics[1].end_offset == 1
+                objects.let_through(3)
+                await until(lambda: len(told) == 2)
+            objects.is_answered.set()
+    for _, error in told:
+        assert isinstance(error, JournalFailed)
+        assert error.remedy is Remedy.RETRY
+        assert "is unknown: send them again" in str(error)
 
 
 async def test_of_two_that_take_over_at_the_same_time_one_succeeds(objects, sessions):
