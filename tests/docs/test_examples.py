@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 PAGES = [
     "docs/guide/start.md",
+    "docs/guide/coming-from.md",
     "docs/guide/produce.md",
     "docs/guide/consume.md",
     "docs/guide/read.md",
