@@ -165,7 +165,7 @@ def errors_page() -> str:
 
 Errors are sorted by what the caller should do. The same class is raised in the client
 as in the broker; between them travels its code, which never changes its meaning.
-Whoever catches a class catches everything that is indented below it.
+Catching a class also catches those that are indented below it.
 
 - **give up**: the same request will fail again.
 - **retry**: nothing is wrong with the request; wait a little and repeat it.

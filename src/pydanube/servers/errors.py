@@ -27,6 +27,7 @@ from pydanube.model.errors import (
     ProtocolViolation,
     QuotaExceeded,
     Refused,
+    RequestFailed,
     RevisionConflict,
     TimedOut,
     TopicFenced,
@@ -53,6 +54,7 @@ HTTP_STATUS: dict[type[BrokerError], int] = {
     Unavailable: 503,
     DiskFull: 507,
     TimedOut: 504,
+    RequestFailed: 502,
     ProtocolViolation: 400,
     Closed: 409,
     Corrupt: 500,
@@ -75,6 +77,7 @@ GRPC_STATUS: dict[type[BrokerError], StatusCode] = {
     RevisionConflict: StatusCode.ABORTED,
     Unavailable: StatusCode.UNAVAILABLE,
     TimedOut: StatusCode.DEADLINE_EXCEEDED,
+    RequestFailed: StatusCode.UNKNOWN,
     ProtocolViolation: StatusCode.INVALID_ARGUMENT,
     Closed: StatusCode.FAILED_PRECONDITION,
     Corrupt: StatusCode.DATA_LOSS,
@@ -108,6 +111,7 @@ EXIT_CODE: dict[type[BrokerError], int] = {
     ProtocolViolation: 10,
     Corrupt: 11,
     Closed: 12,
+    RequestFailed: 13,
 }
 
 

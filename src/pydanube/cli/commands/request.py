@@ -24,7 +24,7 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
     app,
     "danube request /default/prices -m book",
     "danube request /default/prices -m book --timeout 2s --output json",
-    "danube request /default/sort < numbers.txt > sorted.txt",
+    "cat numbers.txt | danube request /default/sort",
 )
 def request(
     connect: Connect,
