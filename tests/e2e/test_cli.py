@@ -98,9 +98,10 @@ def test_a_second_broker_on_the_same_directory_is_refused(tmp_path):
             *("broker", "--data-dir", str(tmp_path), *FREE_PORTS),
         )
         assert second.returncode == 4
-        assert second.stderr.startswith("error: the data directory")
-        assert str(broker.pid) in second.stderr
-        assert second.stderr.count("\n") == 1
+        error = second.stderr.splitlines()[-1]
+        assert error.startswith("error: the data directory")
+        assert str(broker.pid) in error
+        assert "Traceback" not in second.stderr
 
 
 @pytest.mark.parametrize("flag", FREE_PORTS[::2])

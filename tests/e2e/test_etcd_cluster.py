@@ -29,6 +29,8 @@ pytestmark = pytest.mark.e2e
 
 RECORD = SessionRecord(broker_id="one", addresses={}, started_at=0)
 SHARDS = 40
+LEASE_S = 8.0
+"""Longer than etcd on a busy machine takes to answer."""
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +103,7 @@ async def test_shards_are_taken_over_when_controller_and_leader_are_lost(
                 for config in (proxied, direct)
             ]
             first, second = (
-                Member(store, broker, f"{broker}-1", ledger, rng)
+                Member(store, broker, f"{broker}-1", ledger, rng, LEASE_S)
                 for store, broker in zip(stores, "ab", strict=True)
             )
             await create_shards(stores[1], SHARDS)

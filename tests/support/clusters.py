@@ -148,8 +148,10 @@ class Member:
         session_id: str,
         ledger: Ledger,
         rng: Random,
+        ttl_s: float = TTL_S,
     ) -> None:
         self.broker_id = broker_id
+        self.ttl_s = ttl_s
         self.session_id = session_id
         self.link = link
         self.host = QuickHost(session_id, ledger, rng)
@@ -166,7 +168,7 @@ class Member:
         await self.link.put(keys.SESSION_JOURNALS.key(self.session_id), journal)
         async with (
             open_cluster_session(
-                self.link, record, ttl_s=TTL_S, new_id=lambda: self.session_id
+                self.link, record, ttl_s=self.ttl_s, new_id=lambda: self.session_id
             ) as session,
             task_scope() as tasks,
         ):

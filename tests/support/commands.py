@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -54,6 +55,7 @@ def danube(
         _file() as out,
         _file() as err,
         _streams(given, out, err),
+        logging_restored(),
     ):
         try:
             app(list(arguments), prog_name="danube")
@@ -110,6 +112,18 @@ def _streams(*descriptors: int) -> Iterator[None]:
             setattr(sys, names[number], before[number])
             os.dup2(descriptor, number)
             os.close(descriptor)
+
+
+@contextmanager
+def logging_restored() -> Iterator[None]:
+    """Restore the root logger, which a broker replaces, at the end."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 def start_danube(

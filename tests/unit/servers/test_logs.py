@@ -11,6 +11,7 @@ import pytest
 
 from pydanube.servers.config import LogConfig
 from pydanube.servers.logs import configure_logging
+from support.commands import logging_restored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,11 +21,8 @@ log = logging.getLogger("pydanube.test")
 
 @pytest.fixture(autouse=True)
 def _own_logging() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
+    with logging_restored():
+        yield
 
 
 def written(config: LogConfig) -> io.StringIO:
