@@ -44,11 +44,12 @@ class MemoryManifest:
         topic_id: TopicId,
         epoch: int,
         *,
+        shard: int | None = None,
         removed: Sequence[SegmentEntry] = (),
         added: Sequence[SegmentEntry] = (),
     ) -> None:
         """See Manifest; there is one broker, so none is fenced."""
-        del epoch
+        del epoch, shard
         segments = self.segments.setdefault(topic_id, {})
         for entry in removed:
             segments.pop(entry.base, None)

@@ -9,7 +9,7 @@ it rests, because another broker may change them concurrently.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -26,6 +26,7 @@ from pydanube.broker.partitions import (
     with_partition,
     with_partition_count,
 )
+from pydanube.cluster.shard_topics import shard_of
 from pydanube.metadata import keys
 from pydanube.metadata.key import Key, Prefix
 from pydanube.metadata.records import (
@@ -61,6 +62,9 @@ from pydanube.model.schemas import TopicSchema
 
 log = logging.getLogger(__name__)
 
+TopicKey = tuple[TopicName, TopicId, int | None]
+"""The name and the id of a topic, and its shard if there is one."""
+
 
 class Catalog:
     """The records of topics and partitioned topics in the metadata store."""
@@ -70,8 +74,12 @@ class Catalog:
         store: MetadataStore,
         namespaces: Namespaces,
         wall_clock_us: Callable[[], int],
+        *,
+        shard_count: int | None = None,
     ) -> None:
+        """*shard_count* is the number of shards, if the broker is in a cluster."""
         self._store = store
+        self._shard_count = shard_count
         self._namespaces = namespaces
         self._wall_clock_us = wall_clock_us
 
@@ -402,8 +410,8 @@ class Catalog:
 
     async def remove(
         self,
-        names: Sequence[TopicName],
-        contents: Mapping[TopicId, TopicName],
+        topics: Sequence[TopicKey],
+        contents: Collection[TopicId],
         partitioned: tuple[TopicName, Stored[PartitionedTopicRecord]] | None,
     ) -> None:
         """
@@ -416,10 +424,14 @@ class Catalog:
         """
         now = self._wall_clock_us()
         conditions: list[Comparison] = []
-        operations: list[Operation] = [Delete(keys.topic(name)) for name in names]
-        for topic_id, name in contents.items():
-            record = DeletedTopicRecord(name=str(name), deleted_at=now)
-            operations.append(Put(keys.DELETED_TOPICS.key(topic_id), record))
+        operations: list[Operation] = []
+        for name, topic_id, shard in topics:
+            operations.append(Delete(keys.topic(name)))
+            if shard is not None:
+                operations.append(Delete(keys.SHARD_TOPICS.key(shard, topic_id)))
+            if topic_id in contents:
+                record = DeletedTopicRecord(name=str(name), deleted_at=now, shard=shard)
+                operations.append(Put(keys.DELETED_TOPICS.key(topic_id), record))
         if partitioned is not None:
             base, stored = partitioned
             conditions.append(unchanged(keys.partitioned_topic(base), stored))
@@ -451,6 +463,11 @@ class Catalog:
             )
 
     # Helpers.
+
+    def _shard_of(self, name: TopicName) -> int | None:
+        if self._shard_count is None:
+            return None
+        return shard_of(name, self._shard_count)
 
     async def _check_name_is_free(self, name: TopicName) -> None:
         """Raise if a name is a topic or has partitions."""
@@ -517,8 +534,9 @@ class Catalog:
                 created_at=now,
                 limits=common.limits,
                 schema=common.schema,
+                shard=self._shard_of(name),
             )
-            for topic_id, _ in enumerate(names, last_id + 1)
+            for topic_id, name in enumerate(names, last_id + 1)
         ]
         absent = [
             Unchanged(key(name), ABSENT)
@@ -537,6 +555,11 @@ class Catalog:
                 *(
                     Put(keys.topic(name), record)
                     for name, record in zip(names, records, strict=True)
+                ),
+                *(
+                    Put(keys.SHARD_TOPICS.key(record.shard, record.topic_id), str(name))
+                    for name, record in zip(names, records, strict=True)
+                    if record.shard is not None
                 ),
                 Put(keys.LAST_TOPIC_ID, last_id + len(names)),
                 *write_subject,

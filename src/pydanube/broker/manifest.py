@@ -25,8 +25,8 @@ class MetadataManifest:
     """
     The segments of each topic; implements ``storage.manifest.Manifest``.
 
-    Every change is one transaction that compares the topic's epoch, so a fenced broker
-    cannot change the manifest.
+    Every change is one transaction that compares the epoch of the topic, or in a
+    cluster that of its shard, so a fenced broker cannot change the manifest.
     """
 
     def __init__(self, store: MetadataStore) -> None:
@@ -59,6 +59,7 @@ class MetadataManifest:
         topic_id: TopicId,
         epoch: int,
         *,
+        shard: int | None = None,
         removed: Sequence[SegmentEntry] = (),
         added: Sequence[SegmentEntry] = (),
     ) -> None:
@@ -67,6 +68,9 @@ class MetadataManifest:
 
         Many segments are removed in several transactions if none is added.
         """
+        epoch_key = keys.EPOCHS.key(topic_id)
+        if shard is not None:
+            epoch_key = keys.SHARD_EPOCHS.key(shard)
         bases = {entry.base for entry in added}
         operations: list[Operation] = [
             Delete(keys.segment(topic_id, entry.base))
@@ -81,7 +85,7 @@ class MetadataManifest:
         try:
             for begin in range(0, count, step):
                 await self._store.transaction(
-                    [HasValue(keys.EPOCHS.key(topic_id), epoch)],
+                    [HasValue(epoch_key, epoch)],
                     operations[begin : begin + step],
                 )
         except RevisionConflict as error:

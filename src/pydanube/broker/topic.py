@@ -64,6 +64,8 @@ class Topic:
     ) -> None:
         self.name = name
         self.topic_id = topic_id
+        self.shard: int | None = None
+        """Its shard, if the broker is in a cluster."""
         self.policy = policy
         self.limits = NamespacePolicy()
         """The limits in force; see ``set_limits``."""

@@ -353,7 +353,11 @@ class Topics:
         with _refusing_batches(topics):
             # The names are removed first: contents that a crash leaves behind belong
             # to no topic, and the next start removes them.
-            await self._catalog.remove(names, _reliable_topics(topics), partitioned)
+            await self._catalog.remove(
+                [(each.name, each.topic_id, each.shard) for each in topics],
+                _reliable_topics(topics),
+                partitioned,
+            )
         return topics
 
     async def remove_content(self, topic_id: TopicId) -> None:
@@ -438,6 +442,7 @@ class Topics:
             self._restore_producers(topic)
         else:
             topic = DirectTopic(name, topic_id, policy, self._counts, self._clock)
+        topic.shard = record.value.shard
         topic.set_limits(own_limits or namespace.policy, are_own=own_limits is not None)
         # From here on retention is applied: holds and subscriptions are known.
         topic.configure(policy, namespace.retention)
@@ -532,12 +537,8 @@ def describe_drops(
     )
 
 
-def _reliable_topics(topics: Iterable[Topic]) -> dict[TopicId, TopicName]:
-    return {
-        topic.topic_id: topic.name
-        for topic in topics
-        if isinstance(topic, ReliableTopic)
-    }
+def _reliable_topics(topics: Iterable[Topic]) -> list[TopicId]:
+    return [each.topic_id for each in topics if isinstance(each, ReliableTopic)]
 
 
 @contextmanager

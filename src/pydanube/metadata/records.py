@@ -90,6 +90,8 @@ class TopicRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Replaces the namespace's limits."""
     schema: TopicSchema | None = None
     """The schema of its messages."""
+    shard: int | None = None
+    """Its shard; None if it was created outside of a cluster."""
 
 
 class PartitionedTopicRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +115,8 @@ class DeletedTopicRecord(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """Its former name, which another topic may have now."""
     deleted_at: int
+    shard: int | None = None
+    """Its shard, whose owner removes the data."""
 
 
 class SubscriptionRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,8 +16,8 @@ class Manifest(Protocol):
     """
     The list of segments of every topic.
 
-    Each change is atomic and compares the topic's epoch, so that a fenced broker cannot
-    change a topic.
+    Each change is atomic and compares the epoch of the topic, or of its shard, so that
+    a fenced broker cannot change a topic.
     """
 
     async def load(self, topic_id: TopicId) -> tuple[SegmentEntry, ...]:
@@ -41,18 +41,22 @@ class Manifest(Protocol):
         topic_id: TopicId,
         epoch: int,
         *,
+        shard: int | None = None,
         removed: Sequence[SegmentEntry] = (),
         added: Sequence[SegmentEntry] = (),
     ) -> None:
         """
         Remove segments from the topic and add others, atomically.
 
+        *shard* is that of the topic, if the broker is in a cluster; then *epoch* is
+        compared with that of the shard.
+
         Removing an absent segment, or adding a segment again, changes nothing.  Many
         segments may be removed in several changes, in the given order, if none is
         added.
 
         Raises:
-            TopicFenced: The topic has a newer epoch than *epoch*.
+            TopicFenced: The topic or its shard has a newer epoch than *epoch*.
         """
 
 
@@ -116,12 +120,15 @@ class HoldableManifest(Manifest):
         topic_id: TopicId,
         epoch: int,
         *,
+        shard: int | None = None,
         removed: Sequence[SegmentEntry] = (),
         added: Sequence[SegmentEntry] = (),
     ) -> None:
         if not removed:
-            await self._manifest.change(topic_id, epoch, added=added)
+            await self._manifest.change(topic_id, epoch, shard=shard, added=added)
             return
         async with self._removals:
             self.check_not_held()
-            await self._manifest.change(topic_id, epoch, removed=removed, added=added)
+            await self._manifest.change(
+                topic_id, epoch, shard=shard, removed=removed, added=added
+            )

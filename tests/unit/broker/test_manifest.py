@@ -88,6 +88,21 @@ async def test_a_change_without_segments_compares_the_epoch(
         await manifest.change(TOPIC, 2)
 
 
+async def test_a_change_in_a_cluster_compares_the_epoch_of_the_shard(
+    store: CountingStore,
+) -> None:
+    await store.put(keys.SHARD_EPOCHS.key(7), 5)
+    manifest = MetadataManifest(store)
+    await manifest.change(TOPIC, 5, shard=7, added=SEGMENTS[:1])
+    assert await manifest.load(TOPIC) == (SEGMENTS[0],)
+    # The topic's own epoch is 1.
+    with pytest.raises(TopicFenced, match="newer writer than epoch 1"):
+        await manifest.change(TOPIC, 1, shard=7, removed=SEGMENTS[:1])
+    with pytest.raises(TopicFenced, match="newer writer than epoch 5"):
+        await manifest.change(TOPIC, 5, shard=8, removed=SEGMENTS[:1])
+    assert await manifest.load(TOPIC) == (SEGMENTS[0],)
+
+
 async def test_the_records_of_a_deleted_topic_are_removed_in_several_transactions(
     store: CountingStore,
 ) -> None:

@@ -14,7 +14,7 @@ class SlowManifest(Manifest):
         self.may_end = asyncio.Event()
         self.changes = []
 
-    async def change(self, topic_id, epoch, *, removed=(), added=()):
+    async def change(self, topic_id, epoch, *, shard=None, removed=(), added=()):
         await self.may_end.wait()
         self.changes.append((removed, added))
 

@@ -1,0 +1,77 @@
+"""The records of topics in a cluster; tests of topics cover those of one broker."""
+
+import pytest
+
+from pydanube.broker.catalog import Catalog
+from pydanube.broker.namespaces import Namespaces
+from pydanube.cluster.shard_topics import shard_of
+from pydanube.metadata import keys
+from pydanube.metadata.records import NamespaceRecord
+from pydanube.model.ids import TopicId
+from support.brokers import A_TOPIC, RELIABLE
+from support.memory_store import MemoryStore
+
+PARTS = [A_TOPIC.partition(number) for number in range(3)]
+
+
+@pytest.fixture
+async def store():
+    store = MemoryStore()
+    await store.put(keys.NAMESPACES.key("default"), NamespaceRecord(created_at=0))
+    return store
+
+
+def catalog_of(store, shard_count):
+    namespaces = Namespaces(store, opened={}, lock=None, wall_clock_us=lambda: 0)
+    return Catalog(store, namespaces, lambda: 7, shard_count=shard_count)
+
+
+async def shard_topics(store):
+    return {
+        keys.SHARD_TOPICS.name_of(path): stored.value
+        for path, stored in await store.scan(keys.SHARD_TOPICS)
+    }
+
+
+async def test_a_topic_is_created_in_a_shard(store):
+    catalog = catalog_of(store, 16)
+    await catalog.create(A_TOPIC, RELIABLE)
+    shard = shard_of(A_TOPIC, 16)
+    assert (await catalog.find(A_TOPIC)).value.shard == shard
+    assert await shard_topics(store) == {f"{shard}/1": str(A_TOPIC)}
+
+
+async def test_partitions_have_shards_of_their_own(store):
+    catalog = catalog_of(store, 16)
+    await catalog.create_partitioned(A_TOPIC, 3, RELIABLE, exist_ok=False)
+    shards = [(await catalog.find(name)).value.shard for name in PARTS]
+    assert shards == [shard_of(name, 16) for name in PARTS]
+    assert await shard_topics(store) == {
+        f"{shard}/{number}": str(name)
+        for number, (shard, name) in enumerate(zip(shards, PARTS, strict=True), 1)
+    }
+
+
+async def test_a_topic_keeps_its_shard_when_there_are_more_shards(store):
+    await catalog_of(store, 2).create(A_TOPIC, RELIABLE)
+    catalog = catalog_of(store, 1000)
+    assert shard_of(A_TOPIC, 2) != shard_of(A_TOPIC, 1000)
+    await catalog.change_policy(A_TOPIC, seal_bytes=100_000)
+    assert (await catalog.find(A_TOPIC)).value.shard == shard_of(A_TOPIC, 2)
+
+
+async def test_a_deleted_topic_leaves_its_shard(store):
+    catalog = catalog_of(store, 16)
+    await catalog.create(A_TOPIC, RELIABLE)
+    shard = shard_of(A_TOPIC, 16)
+    await catalog.remove([(A_TOPIC, TopicId(1), shard)], [TopicId(1)], None)
+    assert await shard_topics(store) == {}
+    deleted = await store.get(keys.DELETED_TOPICS.key(TopicId(1)))
+    assert deleted.value.shard == shard
+
+
+async def test_topics_of_a_standalone_broker_have_no_shard(store):
+    catalog = catalog_of(store, None)
+    await catalog.create(A_TOPIC, RELIABLE)
+    assert (await catalog.find(A_TOPIC)).value.shard is None
+    assert await shard_topics(store) == {}
