@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 from pydanube.broker.backups import Backups, Snapshots
 from pydanube.broker.catalog import Catalog
@@ -21,6 +22,8 @@ from pydanube.broker.message_batcher import BATCH_BYTES_MAX, MessageBatcher
 from pydanube.broker.namespaces import FIRST_NAMESPACES, Namespaces
 from pydanube.broker.producers import Producers
 from pydanube.broker.retention_holds import RetentionHolds
+from pydanube.broker.shard_serving import ShardServing
+from pydanube.broker.shards import Shards
 from pydanube.broker.staging import Staging, open_staging
 from pydanube.broker.subscription_store import SubscriptionStore
 from pydanube.broker.subscriptions import Subscriptions
@@ -29,7 +32,13 @@ from pydanube.broker.topic_schemas import TopicSchemas
 from pydanube.broker.topics import Topics
 from pydanube.metadata import keys
 from pydanube.metadata.records import BrokerRecord, NamespaceRecord
-from pydanube.metadata.store import ABSENT, MetadataStore, Put, Unchanged
+from pydanube.metadata.store import (
+    ABSENT,
+    MetadataStore,
+    Put,
+    Unchanged,
+    retry_on_conflict,
+)
 from pydanube.model.errors import (
     BrokerError,
     Draining,
@@ -68,6 +77,7 @@ class Broker:
         auto_create_topics: bool,
         done_ranges_max: int,
         batch_bytes_max: int,
+        shards: Shards | None,
         wall_clock_us: Callable[[], int],
         clock: Callable[[], float] | None,
     ) -> None:
@@ -89,7 +99,14 @@ class Broker:
         self.holds = RetentionHolds(store, wall_clock_us)
         self.registry = SchemaRegistry(store, wall_clock_us)
         """The schema registry; ``schemas`` deletes what topics may be using."""
-        self.catalog = catalog = Catalog(store, self.namespaces, wall_clock_us)
+        self.shards = shards
+        """The shards that this broker serves, if it is in a cluster."""
+        self.catalog = catalog = Catalog(
+            store,
+            self.namespaces,
+            wall_clock_us,
+            shard_count=None if shards is None else shards.count,
+        )
         """The records of topics; ``topics`` changes them."""
         self.schemas = TopicSchemas(
             self.registry,
@@ -127,7 +144,18 @@ class Broker:
             lock=lock,
             counts=self.counts,
             clock=loop.time,
+            shards=shards,
         )
+        self.shard_serving: ShardServing | None = None
+        """Opens and closes the topics of shards, if the broker is in a cluster."""
+        if shards is not None:
+            self.shard_serving = ShardServing(
+                shards,
+                self.topics,
+                self._subscription_store,
+                store=store,
+                storage=storage,
+            )
         self.producers = Producers(
             self.topics,
             catalog,
@@ -182,6 +210,7 @@ async def open_broker(
     staging_files: Files | None = None,
     staging: StagingConfig = StagingConfig(),  # noqa: B008  # It is immutable.
     snapshots: Snapshots | None = None,
+    shards: Shards | None = None,
 ) -> AsyncIterator[Broker]:
     """
     Open a broker on *store* and *storage*.
@@ -194,9 +223,15 @@ async def open_broker(
     *snapshots* is *store* if it can copy itself; without it there are no backups.
 
     Topics with messages that are not sealed are opened at once, the others on first
-    use.  On exit the broker is drained.
+    use.  With *shards*, the broker is one of a cluster: it opens topics when it serves
+    their shards (``Broker.shard_serving``), and its id is that of *new_broker_id*.  On
+    exit the broker is drained.
     """
-    broker_id = await _found_cluster(store, new_broker_id, wall_clock_us)
+    broker_id = await retry_on_conflict(
+        partial(_found_cluster, store, new_broker_id, wall_clock_us)
+    )
+    if shards is not None:
+        broker_id = new_broker_id()
     async with asyncio.TaskGroup() as tasks:
         broker = Broker(
             broker_id,
@@ -206,10 +241,12 @@ async def open_broker(
             auto_create_topics=auto_create_topics,
             done_ranges_max=done_ranges_max,
             batch_bytes_max=batch_bytes_max,
+            shards=shards,
             wall_clock_us=wall_clock_us,
             clock=clock,
         )
-        await _open_recovered(broker, store, storage)
+        if shards is None:
+            await _open_recovered(broker, store, storage)
         opening = [tasks.create_task(_open_for_retention(broker))]
         if storage.uploader is not None:
             opening.append(tasks.create_task(_open_backlog(broker, storage.uploader)))
@@ -226,6 +263,7 @@ async def open_broker(
                 storage,
                 files,
                 config=staging,
+                is_available=shards is None,
                 clock=asyncio.get_running_loop().time,
                 wall_clock_us=wall_clock_us,
             ) as broker.staging:

@@ -87,14 +87,21 @@ class CursorSaver:
                 self._loop.call_soon(self._write_urgent)
             self._urgent.append(key)
 
-    def forget(self, topic: TopicId, subscriptions: Iterable[SubscriptionName]) -> None:
-        """Drop the pending cursors of deleted subscriptions."""
+    def forget(
+        self,
+        topic: TopicId,
+        subscriptions: Iterable[SubscriptionName],
+        reason: BrokerError | None = None,
+    ) -> None:
+        """Drop pending cursors because of *reason*: the subscriptions are deleted."""
         for subscription in subscriptions:
             key = topic, subscription
             self._pauses.pop(key, None)
             moved = self._moved.pop(key, None)
             if moved is not None:
-                gone = SubscriptionNotFound(f"{subscription} has been deleted")
+                gone = reason or SubscriptionNotFound(
+                    f"{subscription} has been deleted"
+                )
                 self._loop.call_soon(_notify, moved.waiting, gone)
 
     def flush(self) -> None:

@@ -67,6 +67,7 @@ class Staging:
         parts: StagedParts,
         queries: Queries,
         config: StagingConfig,
+        is_available: bool,
     ) -> None:
         self.parts = parts
         self.commit_count = 0
@@ -77,6 +78,7 @@ class Staging:
         self.files = files
         self._queries = queries
         self._config = config
+        self._is_available = is_available
         self.committer = Committer(topics, storage, files, queries)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._commits: dict[str, Commit] = {}
@@ -112,6 +114,7 @@ class Staging:
             StagingClosed: The version is committed, or the part is finished.
             Draining: The broker is stopping.
         """
+        self._check_available()
         await self._recovered.wait()
         _check_version(key.version)
         topic = await self._topics.get_reliable(name)
@@ -177,6 +180,7 @@ class Staging:
                 decided.  Then the broker tries again; call this method again for the
                 result.
         """
+        self._check_available()
         await self._recovered.wait()
         _check_version(version)
         if len(named) > PARTS_MAX:
@@ -335,6 +339,13 @@ class Staging:
             lock = self._locks[query] = asyncio.Lock()
         return lock
 
+    def _check_available(self) -> None:
+        if not self._is_available:
+            raise InvalidRequest(
+                "brokers of a cluster do not stage batches yet; publish them, and have "
+                "consumers drop duplicates"
+            )
+
     def _check_not_committed(self, query: str, version: int) -> None:
         decided = self._queries.decided_version(query)
         if decided is not None and version <= decided:
@@ -435,6 +446,7 @@ async def open_staging(
     files: Files,
     *,
     config: StagingConfig,
+    is_available: bool = True,
     clock: Callable[[], float],
     wall_clock_us: Callable[[], int],
 ) -> AsyncIterator[Staging]:
@@ -442,7 +454,8 @@ async def open_staging(
     Open the staged parts in *files* and the progress of queries in *store*.
 
     On entry, the producers of decided commits are registered; the commits are carried
-    out while the body runs.  On exit, staged parts are kept.
+    out while the body runs.  On exit, staged parts are kept.  Unless staging
+    *is_available*, requests to stage or to commit are refused.
     """
     async with (
         open_staged_files(files) as staged_files,
@@ -464,6 +477,7 @@ async def open_staging(
             parts=parts,
             queries=Queries(store, wall_clock_us),
             config=config,
+            is_available=is_available,
         )
         await staging.begin()
         running = tasks.create_task(staging.run(), name="staging")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,10 +21,12 @@ from pydanube.broker.counts import Counts
 from pydanube.broker.namespaces import Namespaces
 from pydanube.broker.partitions import names_of
 from pydanube.broker.retention_holds import RetentionHolds
+from pydanube.broker.shards import Shards
 from pydanube.broker.subscription_store import SubscriptionStore
 from pydanube.broker.topic import DirectTopic, ReliableTopic, Topic
 from pydanube.broker.topic_schemas import TopicSchemas
 from pydanube.metadata import keys
+from pydanube.metadata.records import TopicRecord
 from pydanube.metadata.store import ABSENT, MetadataStore, retry_on_conflict
 from pydanube.model.descriptions import (
     DROPS_SHOWN_MAX,
@@ -37,6 +39,7 @@ from pydanube.model.errors import (
     Draining,
     InvalidName,
     InvalidRequest,
+    NotOwner,
     SubscriptionInUse,
     TopicNotFound,
 )
@@ -48,6 +51,7 @@ from pydanube.model.segments import SegmentEntry
 from pydanube.model.settings_text import settings_text
 from pydanube.storage.replacement import Replacement
 from pydanube.storage.storage import Storage
+from pydanube.storage.topic_openings import Leftover
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +80,9 @@ class Topics:
         lock: asyncio.Lock,
         counts: Counts,
         clock: Callable[[], float],
+        shards: Shards | None = None,
     ) -> None:
+        """*shards* are given in a cluster."""
         self.opened = opened
         """The open topics."""
         self.lock = lock
@@ -92,8 +98,25 @@ class Topics:
         self._subscriptions = subscriptions
         self._counts = counts
         self._clock = clock
+        self._shards = shards
 
     # Creating.
+
+    async def add(
+        self,
+        name: TopicName,
+        policy: TopicPolicy,
+        schema: TopicSchema | None = None,
+        *,
+        exist_ok: bool = False,
+    ) -> None:
+        """
+        Create the topic *name* as ``create`` does, whichever broker is to serve it.
+
+        Raises: As ``create``, except NotOwner.
+        """
+        with suppress(NotOwner):
+            await self.create(name, policy, schema, exist_ok=exist_ok)
 
     async def create(
         self,
@@ -117,6 +140,7 @@ class Topics:
             NamespaceNotFound: Its namespace does not exist.
             SchemaNotFound: The schema's subject or version does not exist.
             Draining: The broker is stopping.
+            NotOwner: The topic exists now, and another broker serves it.
         """
         self.check_not_draining()
         async with self.lock:
@@ -179,9 +203,13 @@ class Topics:
 
         Raises:
             TopicNotFound: It does not exist.
+            NotOwner: Another broker serves it.
+            SessionLost: The session of this broker in the cluster is over.
         """
         found = self.opened.get(name)
         if found is not None:
+            if self._shards is not None:
+                self._shards.check_session()
             return found
         async with self.lock:
             return await self.open_locked(name)
@@ -322,6 +350,7 @@ class Topics:
             TopicHeld: A retention hold keeps its segments and *force* is false.
             BackupRunning: A backup is being made.
             InvalidRequest: It is a partition of a partitioned topic.
+            NotOwner: Another broker serves it, or one of its partitions.
         """
         async with self.lock:
             topics = await retry_on_conflict(
@@ -360,10 +389,16 @@ class Topics:
             )
         return topics
 
-    async def remove_content(self, topic_id: TopicId) -> None:
-        """Remove the contents of a topic whose name is removed already."""
+    async def remove_content(
+        self, topic_id: TopicId, leftover: Leftover | None = None
+    ) -> None:
+        """
+        Remove the contents of a topic whose name is removed already.
+
+        See ``Storage.delete_topic``.
+        """
         async with self._slots:
-            await self._storage.delete_topic(topic_id)
+            await self._storage.delete_topic(topic_id, leftover)
             await self._catalog.forget_content(topic_id)
 
     # Opening.
@@ -377,9 +412,31 @@ class Topics:
 
         return await gather(map(open_next, names))
 
+    async def open_recovered(
+        self, names: Iterable[TopicName]
+    ) -> list[tuple[TopicName, BrokerError]]:
+        """Open the topics *names*; return those that cannot be opened."""
+        failed: list[tuple[TopicName, BrokerError]] = []
+
+        async def open_next(name: TopicName) -> None:
+            async with self._slots:
+                try:
+                    await self.open_locked(name)
+                except TopicNotFound:
+                    # It was deleted meanwhile.
+                    return
+                except BrokerError as error:
+                    failed.append((name, error))
+
+        async with self.lock:
+            await run_all(map(open_next, names))
+        return failed
+
     async def open_ids(self, topic_ids: Collection[TopicId], purpose: str) -> None:
         """
         Open the topics with these ids for *purpose*, which is logged if that fails.
+
+        Topics that other brokers serve are left out.
 
         Raises:
             MetadataUnavailable: The topics cannot be listed.
@@ -387,7 +444,7 @@ class Topics:
         if not topic_ids:
             return
         for name, record in await self._catalog.records():
-            if record.topic_id in topic_ids:
+            if record.topic_id in topic_ids and self._serves(record):
                 try:
                     await self.get(name)
                 except BrokerError as error:
@@ -406,7 +463,7 @@ class Topics:
                 of_namespaces.get(name.namespace, KEEP_ALL)
             )
             for name, record in await self._catalog.records()
-            if record.policy.is_reliable
+            if record.policy.is_reliable and self._serves(record)
         }
         return await self._storage.find_idle_drops(retentions)
 
@@ -416,6 +473,7 @@ class Topics:
 
         Raises:
             TopicNotFound: It does not exist.
+            NotOwner: Another broker serves it.
         """
         found = self.opened.get(name)
         if found is not None:
@@ -425,6 +483,10 @@ class Topics:
             raise TopicNotFound(f"Unable to find the topic: {name}")
         topic_id = TopicId(record.value.topic_id)
         policy, own_limits = record.value.policy, record.value.limits
+        shard = record.value.shard
+        claimed = None
+        if self._shards is not None:
+            claimed = self._shards.epoch_of(name, shard)
         namespace = (await self._namespaces.find(name.namespace)).value
         topic: Topic
         if policy.is_reliable:
@@ -432,8 +494,10 @@ class Topics:
             topic_log = self._storage.logs.get(topic_id)
             if topic_log is None:
                 _warn_of_long_name(name)
-                epoch = await self._claim(topic_id)
-                topic_log = await self._storage.open_log(topic_id, name, epoch, policy)
+                epoch = claimed or await self._claim(topic_id)
+                topic_log = await self._storage.open_log(
+                    topic_id, name, epoch, policy, shard=shard
+                )
             await self._holds.load(topic_log)
             topic = ReliableTopic(
                 name, topic_id, policy, self._counts, self._clock, topic_log=topic_log
@@ -442,15 +506,28 @@ class Topics:
             self._restore_producers(topic)
         else:
             topic = DirectTopic(name, topic_id, policy, self._counts, self._clock)
-        topic.shard = record.value.shard
+        topic.shard = shard
         topic.set_limits(own_limits or namespace.policy, are_own=own_limits is not None)
         # From here on retention is applied: holds and subscriptions are known.
         topic.configure(policy, namespace.retention)
         self._schemas.apply(topic, record.value.schema)
         if self.is_draining:
             topic.refusal = Draining("the broker is stopping (draining)")
+        self._check_still_served(topic, claimed)
         self.opened[name] = topic
         return topic
+
+    def _check_still_served(self, topic: Topic, claimed: Epoch | None) -> None:
+        """Close *topic* and raise if its shard has left while it was opened."""
+        if self._shards is None or topic.shard is None:
+            return
+        if self._shards.served.get(topic.shard) == claimed:
+            return
+        reason = self._shards.not_owner(topic.name, topic.shard)
+        topic.close(reason)
+        if topic.topic_id in self._storage.logs:
+            self._storage.release_log(topic.topic_id, reason)
+        raise reason
 
     def _restore_producers(self, topic: Topic) -> None:
         """Remember the producers that the journal knows of a topic."""
@@ -472,6 +549,30 @@ class Topics:
             key, epoch, expected=ABSENT if current is None else current.revision
         )
         return epoch
+
+    # Shards.
+
+    def of_shard(self, shard: int) -> list[Topic]:
+        """Return the open topics of a shard."""
+        return [each for each in self.opened.values() if each.shard == shard]
+
+    def release_shard(self, shard: int) -> None:
+        """Close all topics of a shard, which another broker may serve now."""
+        assert self._shards is not None
+        for topic_log in list(self._storage.logs.values()):
+            if topic_log.shard == shard:
+                name = TopicName.parse(topic_log.name)
+                reason = self._shards.not_owner(name, shard)
+                self._storage.release_log(topic_log.topic_id, reason)
+        for topic in self.of_shard(shard):
+            reason = self._shards.not_owner(topic.name, shard)
+            del self.opened[topic.name]
+            names = list(topic.subscriptions)
+            topic.close(reason)
+            self._subscriptions.cursors.forget(topic.topic_id, names, reason)
+
+    def _serves(self, record: TopicRecord) -> bool:
+        return self._shards is None or self._shards.serves(record.shard)
 
     # Backpressure, draining.
 

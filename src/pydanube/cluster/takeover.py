@@ -36,6 +36,7 @@ from pydanube.cluster.ownership import (
 )
 from pydanube.cluster.session import ClusterSession
 from pydanube.metadata import keys
+from pydanube.metadata.cluster_records import SessionRecord
 from pydanube.metadata.store import (
     ABSENT,
     Comparison,
@@ -167,6 +168,14 @@ class Takeovers:
                     if machine.on_session_over()[1]:
                         self._host.stop(shard)
                 self.machines.clear()
+
+    def find_owner(self, shard: int) -> SessionRecord | None:
+        """Return the present session that serves a shard, as it was seen last."""
+        stored = self._shards.values.get(str(shard))
+        if stored is None or stored.value.owner is None:
+            return None
+        owner = self._session.members.values.get(stored.value.owner)
+        return None if owner is None else owner.value
 
     def _on_shards(self, tasks: TaskScope) -> None:
         for name, stored in self._shards.values.items():

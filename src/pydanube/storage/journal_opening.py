@@ -11,6 +11,7 @@ from pydanube.objects.store import Objects
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.journal import Journal
 from pydanube.storage.journal_sessions import JournalSessions
+from pydanube.storage.object_recovery import new_session_id
 from pydanube.storage.recovery import Recovery
 from pydanube.storage.reserve import Reserve
 
@@ -39,6 +40,8 @@ class JournalOpening:
 
     Call it before the new session is recorded, and let its errors pass.
     """
+    new_session_id: Callable[[], bytes] = new_session_id
+    """Returns the id of the session, 16 bytes."""
     reserve: Reserve
     """Says whether the local disk is full; then batches are refused."""
     clock: Callable[[], float]
@@ -48,6 +51,7 @@ class JournalOpening:
         """Return the arguments of ``open_object_journal`` besides store and limits."""
         return {
             "sessions": self.sessions,
+            "new_session_id": self.new_session_id,
             "config": self.config.journal,
             "journal_id": self.journal_id,
             "reserve": self.reserve,

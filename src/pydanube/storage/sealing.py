@@ -285,7 +285,11 @@ class Sealer:
         """
         try:
             await self._manifest.change(
-                topic_log.topic_id, topic_log.epoch, removed=removed, added=added
+                topic_log.topic_id,
+                topic_log.epoch,
+                shard=topic_log.shard,
+                removed=removed,
+                added=added,
             )
         except TopicFenced as error:
             topic_log.refusal = error
@@ -462,6 +466,9 @@ class Sealer:
                 # It was sealed or deleted meanwhile.
                 return
             await self._store(topic_log, data, segment)
+            if topic_log.is_released:
+                # Another broker has read the messages in the journal.
+                return
             topic_log.on_sealed(segment)
             if self.on_sealed is not None:
                 self.on_sealed(topic_log.topic_id, [segment])

@@ -22,7 +22,7 @@ from pydanube.storage.journal_sessions import JournalSession
 from pydanube.storage.object_recovery import GroupConsumer, GroupReader
 from pydanube.storage.recovery import Recovery, keep_unsealed
 from pydanube.storage.state import JournalState, TopicState
-from pydanube.storage.unsealed import find_unsealed
+from pydanube.storage.unsealed import find_unsealed, uploaded_of
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.files.journal_format import (
     Entry,
@@ -176,10 +176,12 @@ def entries_of_adoption(
     Raises:
         CorruptJournal: Messages are neither in a segment nor in *frames*.
     """
-    local = (at for at, each in enumerate(segments) if not each.is_uploaded)
-    uploaded = segments[: next(local, len(segments))]
     unsealed, sealed_offset, end_offset = find_unsealed(
-        topic_id, uploaded, topic, frames, journal_begin="the source's first group"
+        topic_id,
+        uploaded_of(segments),
+        topic,
+        frames,
+        journal_begin="the source's first group",
     )
     adopted = replace(
         topic,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
@@ -21,12 +21,13 @@ from pydanube.model.errors import (
     TopicNotFound,
 )
 from pydanube.model.ids import Epoch, Offset, TopicId
-from pydanube.model.policy import KEEP_ALL, Retention, TopicPolicy
+from pydanube.model.policy import Retention, TopicPolicy
 from pydanube.model.positions import to_datetime
 from pydanube.model.segments import SegmentEntry
 from pydanube.objects.addresses import public_options
 from pydanube.objects.store import Objects
 from pydanube.storage.config import StorageConfig
+from pydanube.storage.idle_retention import find_idle_drops
 from pydanube.storage.journal import Journal
 from pydanube.storage.journal_copying import JournalCopy
 from pydanube.storage.manifest import HoldableManifest
@@ -36,7 +37,6 @@ from pydanube.storage.replacement import (
     plan_replacement,
     verify_replacement,
 )
-from pydanube.storage.retention import plan_drops
 from pydanube.storage.sealing import Sealer, pressure_bytes
 from pydanube.storage.segment_cache import SegmentCache
 from pydanube.storage.segment_pages import SegmentPages
@@ -45,7 +45,8 @@ from pydanube.storage.state import TopicState
 from pydanube.storage.store_copying import StoreCopying
 from pydanube.storage.tiered_objects import TieredObjects
 from pydanube.storage.topic_log import TailMemory, TopicLog
-from pydanube.storage.unsealed import find_unsealed
+from pydanube.storage.topic_openings import Leftover, opening_of
+from pydanube.storage.unsealed import find_unsealed, uploaded_of
 from pydanube.storage.uploading import Uploader
 from pydanube.storage.verification import Verification
 from pydanube.wire.buffer import Buffer
@@ -57,7 +58,6 @@ from pydanube.wire.files.journal_format import (
     ProducerOpened,
     SubscriptionDeleted,
     TopicDeleted,
-    TopicOpened,
 )
 from pydanube.wire.files.segment_format import object_prefix, parse_object_name
 
@@ -84,6 +84,7 @@ class Storage:
         cache: SegmentCache,
         seal_thread: Executor,
         claim_remote: Callable[[bool], Awaitable[None]] | None,
+        is_clustered: bool,
         clock: Callable[[], float],
         wall_clock: Callable[[], int],
     ) -> None:
@@ -100,6 +101,8 @@ class Storage:
             config.tail_bytes_max,
         )
         self.cache = cache
+        self.retention_interval_s = config.retention_interval_s
+        """How often retention is applied to open topics."""
         self.sealer = Sealer(
             config,
             self.logs,
@@ -127,6 +130,7 @@ class Storage:
                 claim=claim_remote,
                 prefix=object_prefix(config.root, "").lstrip("/"),
                 orphan_keep_s=config.orphan_keep_s,
+                is_clustered=is_clustered,
                 clock=clock,
                 wall_clock=wall_clock,
             )
@@ -145,10 +149,21 @@ class Storage:
         self._loop = asyncio.get_running_loop()
 
     async def open_log(
-        self, topic_id: TopicId, name: object, epoch: Epoch, policy: TopicPolicy
+        self,
+        topic_id: TopicId,
+        name: object,
+        epoch: Epoch,
+        policy: TopicPolicy,
+        *,
+        shard: int | None = None,
     ) -> TopicLog:
         """
         Open the log of a topic from the journal and the manifest.
+
+        *shard* is that of the topic, if the broker is in a cluster; then *epoch* is
+        that of the shard.  Segments that are not uploaded are removed from the
+        manifest, because the journal has their messages, and only their writer knows
+        whether their objects are complete.
 
         Durability: The journal's record that it is open, with *epoch*, is on disk on
             return.
@@ -162,11 +177,15 @@ class Storage:
         """
         assert topic_id not in self.logs, f"topic {topic_id} is open already"
         recorded = await self._manifest.load(topic_id)
-        segments = await self._without_lost(recorded)
+        state = self.find_state(topic_id)
+        if shard is None:
+            segments = await self._without_lost(recorded)
+        else:
+            segments = uploaded_of(recorded)
         frames, sealed_offset, end_offset = find_unsealed(
             topic_id,
             segments,
-            self.find_state(topic_id),
+            state,
             self.journal.recovered.get(topic_id, ()),
             journal_begin=self.journal.first_name,
         )
@@ -179,13 +198,14 @@ class Storage:
                     "on the local disk nor in the remote object store, and the "
                     f"journal has messages from offset {sealed_offset} on"
                 )
-            log.warning(
-                "topic %s: the segments from offset %d on were lost before they were "
-                "uploaded; their messages are in the journal",
+            log.log(
+                logging.WARNING if shard is None else logging.INFO,
+                "topic %s: the segments from offset %d on were not uploaded; their "
+                "messages are in the journal",
                 name,
                 lost[0].base,
             )
-            await self._manifest.change(topic_id, epoch, removed=lost)
+            await self._manifest.change(topic_id, epoch, shard=shard, removed=lost)
         topic_log = TopicLog(
             topic_id,
             str(name),
@@ -197,23 +217,20 @@ class Storage:
             clock=self._clock,
             segments=segments,
             sealed_offset=sealed_offset,
+            shard=shard,
         )
-        opened = TopicOpened(
-            topic_id=topic_id,
-            name=str(name),
-            epoch=epoch,
-            end_offset=end_offset,
-            sealed_offset=(
-                topic_log.uploaded_offset
-                if self.journal.outlives_disk
-                else sealed_offset
-            ),
+        opened = opening_of(
+            topic_log,
+            state,
+            end_offset,
+            topic_log.uploaded_offset if self.journal.outlives_disk else sealed_offset,
         )
-        try:
-            await self._append(opened)
-        except BaseException:
-            topic_log.discard()
-            raise
+        if opened is not None:
+            try:
+                await self._append(opened)
+            except BaseException:
+                topic_log.discard()
+                raise
         topic_log.restore(frames, self._clock())
         self.journal.recovered.pop(topic_id, None)
         self.logs[topic_id] = topic_log
@@ -221,6 +238,18 @@ class Storage:
             self.uploader.add(topic_id, segments)
         self.sealer.on_opened(topic_log)
         return topic_log
+
+    def release_log(self, topic_id: TopicId, reason: BrokerError) -> None:
+        """
+        Stop serving a topic because of *reason*: another broker may serve it now.
+
+        What is committed stays in the journal and in segments, for the other broker.
+        """
+        topic_log = self.logs.pop(topic_id)
+        if self.uploader is not None:
+            self.uploader.on_released(topic_log.segments)
+        topic_log.release(reason)
+        self.sealer.on_memory_freed()
 
     async def _without_lost(
         self, segments: tuple[SegmentEntry, ...]
@@ -261,9 +290,13 @@ class Storage:
                     "newer ones, or run 'danube recover --from-segments --accept-loss'"
                 )
 
-    async def delete_topic(self, topic_id: TopicId) -> None:
+    async def delete_topic(
+        self, topic_id: TopicId, leftover: Leftover | None = None
+    ) -> None:
         """
         Delete the topic with its messages, segments, cursors and producers.
+
+        If the topic is not open and not in this journal, *leftover* describes it.
 
         Durability: On return the deletion is durable.  After a failure or a crash,
             parts may be deleted; ``recovered`` names the topic, to delete it again.
@@ -274,27 +307,29 @@ class Storage:
         """
         topic_log = self.logs.get(topic_id)
         if topic_log is None:
-            await self._delete_history(topic_id)
+            await self._delete_history(topic_id, leftover)
             return
         topic_log.refusal = TopicNotFound(f"the topic {topic_log.name} is deleted")
         async with topic_log.maintenance:
-            await self._delete_history(topic_id)
+            await self._delete_history(topic_id, None)
+            if topic_log.is_released:
+                return
             self.logs.pop(topic_id, None)
             topic_log.discard()
         self.sealer.on_memory_freed()
         await self.sealer.trim_journal()
 
-    async def _delete_history(self, topic_id: TopicId) -> None:
+    async def _delete_history(
+        self, topic_id: TopicId, leftover: Leftover | None
+    ) -> None:
         topic_log, state = self.logs.get(topic_id), self.find_state(topic_id)
+        known = topic_log or leftover or state
         segments = await self._manifest.load(topic_id)
         if segments:
-            if topic_log is not None:
-                epoch = topic_log.epoch
-            else:
-                epoch = state.epoch if state is not None else Epoch(segments[-1].epoch)
-            await self._manifest.change(topic_id, epoch, removed=segments)
+            epoch = Epoch(segments[-1].epoch) if known is None else known.epoch
+            shard = None if known is None else known.shard
+            await self._manifest.change(topic_id, epoch, shard=shard, removed=segments)
         names = {segment.object_name for segment in segments}
-        known = topic_log or state
         if known is not None:
             names |= await self._find_objects(topic_id, known.name)
         for object_name in sorted(names):
@@ -365,8 +400,7 @@ class Storage:
         """
         Return the topics that are not open and have segments that retention drops.
 
-        *retentions* are those of all topics.  What is dropped is decided again when a
-        topic is open, because only then all its subscriptions are known.
+        *retentions* are those of all topics of this broker.
 
         Raises:
             MetadataUnavailable: The segments cannot be listed.
@@ -374,49 +408,11 @@ class Storage:
         idle = {
             topic_id: retention
             for topic_id, retention in retentions.items()
-            if topic_id not in self.logs and retention != KEEP_ALL
+            if topic_id not in self.logs
         }
-        if not idle:
-            return set()
-        for topic_id in await self._manifest.held_topics():
-            idle.pop(topic_id, None)
-        return {
-            topic_id
-            async for topic_id, segments in self._segments_by_topic()
-            if topic_id in idle and self._has_drops(topic_id, segments, idle[topic_id])
-        }
-
-    async def _segments_by_topic(
-        self,
-    ) -> AsyncIterator[tuple[TopicId, list[SegmentEntry]]]:
-        previous, segments = None, list[SegmentEntry]()
-        async for topic_id, entry in self._manifest.all_segments():
-            if previous is not None and topic_id != previous:
-                yield previous, segments
-                segments = []
-            previous = topic_id
-            segments.append(entry)
-        if previous is not None:
-            yield previous, segments
-
-    def _has_drops(
-        self, topic_id: TopicId, segments: Sequence[SegmentEntry], retention: Retention
-    ) -> bool:
-        state = self.find_state(topic_id)
-        cursors = () if state is None else state.cursors.values()
-        drops = plan_drops(
-            segments,
-            retention,
-            tail_bytes=0,
-            now=self._wall_clock(),
-            cursors=[cursor.offset for cursor in cursors],
+        return await find_idle_drops(
+            self._manifest, idle, self.journal.state.topics, now=self._wall_clock()
         )
-        return bool(drops)
-
-    @property
-    def retention_interval_s(self) -> float:
-        """How often retention is applied to open topics."""
-        return self._config.retention_interval_s
 
     def check_may_remove(self) -> None:
         """

@@ -138,10 +138,16 @@ class TopicLog:
         clock: Callable[[], float],
         segments: tuple[SegmentEntry, ...],
         sealed_offset: Offset,
+        shard: int | None = None,
     ) -> None:
         self.topic_id = topic_id
         self.name = name
         self.epoch = epoch
+        """The epoch of the topic, or in a cluster that of its shard."""
+        self.shard = shard
+        """Its shard, if the broker is in a cluster."""
+        self.is_released = False
+        """Whether another broker may serve the topic now."""
         self.policy = policy
         self.seal_bytes = policy.seal_bytes or memory.seal_bytes
         """The size at which its messages are sealed."""
@@ -222,6 +228,8 @@ class TopicLog:
         return base
 
     def _on_written(self, error: BrokerError | None) -> None:
+        if self.is_released:
+            return
         if error is not None:
             frame, done = self._failing.popleft()
             self._memory.pending_bytes -= frame.memory_bytes
@@ -303,8 +311,10 @@ class TopicLog:
             OffsetDropped: Retention has dropped *offset*.
             CorruptSegment: The segment that holds it is damaged or missing.
             ObjectsUnavailable: The remote store, which alone has it, does not answer.
+            NotOwner: Another broker serves the topic now.
         """
         while True:
+            self._check_not_released()
             frames = self.read_tail(offset, bytes_max=bytes_max)
             if frames is not None:
                 return frames
@@ -334,9 +344,11 @@ class TopicLog:
         Raises:
             CorruptSegment: A segment that may hold it is damaged or missing.
             ObjectsUnavailable: The remote store, which alone has it, does not answer.
+            NotOwner: Another broker serves the topic now.
         """
         offset = 0
         while True:
+            self._check_not_released()
             segment = next(
                 (
                     each
@@ -356,6 +368,11 @@ class TopicLog:
             if found is not None:
                 return found
             offset = segment.end
+
+    def _check_not_released(self) -> None:
+        if self.is_released:
+            assert self.refusal is not None
+            raise self.refusal.with_traceback(None)
 
     def _raise_unless_gone(
         self, segment: SegmentEntry, error: CorruptSegment | ObjectsUnavailable
@@ -525,6 +542,20 @@ class TopicLog:
                 entry = TopicSealed(self.topic_id, self.uploaded_offset)
                 self._journal.append(entry, None, sync=False)
 
+    def release(self, reason: BrokerError) -> None:
+        """
+        Stop serving the topic, and release all memory.
+
+        Batches that are not committed get *reason*: this broker does not learn whether
+        they will be.  Readers get it, too.
+        """
+        self.refusal, self.is_released = reason, True
+        awaiting, self._awaiting = self._awaiting, deque()
+        self.discard()
+        for frame, done in awaiting:
+            self._memory.pending_bytes -= frame.memory_bytes
+            done(reason)
+
     def discard(self) -> None:
         """Release all memory; the log must not be used any more."""
         self._drop_tail(self.tail.end)
@@ -543,8 +574,10 @@ class TopicLog:
         self._memory.byte_count -= size
         if self._seal_failure is not None:
             self._memory.unsealable_bytes -= size
-        if not self.tail.byte_count:
-            self._memory.unsealed.pop(self.topic_id, None)
+        # After a release, a newer log of the topic may be open.
+        is_ours = self._memory.unsealed.get(self.topic_id) is self
+        if is_ours and not self.tail.byte_count:
+            del self._memory.unsealed[self.topic_id]
 
     def _refuse_if_unsealable(self) -> None:
         memory_bytes = self.tail.memory_bytes

@@ -15,6 +15,12 @@ from pydanube.storage.state import TopicState
 from pydanube.wire.batches import BatchFrame
 
 
+def uploaded_of(segments: Sequence[SegmentEntry]) -> tuple[SegmentEntry, ...]:
+    """Return *segments* up to the first one that is not uploaded."""
+    local = (at for at, each in enumerate(segments) if not each.is_uploaded)
+    return tuple(segments[: next(local, len(segments))])
+
+
 def find_unsealed(
     topic_id: TopicId,
     segments: Sequence[SegmentEntry],

@@ -106,10 +106,14 @@ class Uploader:
         claim: Callable[[bool], Awaitable[None]],
         prefix: str,
         orphan_keep_s: float,
+        is_clustered: bool,
         clock: Callable[[], float],
         wall_clock: Callable[[], int],
     ) -> None:
         """
+        In a cluster, other brokers upload the segments of topics that are not open
+        here.
+
         *change_manifest* is that of the Sealer.  *claim* raises if the remote store is
         not this cluster's; its argument says whether segments were uploaded before.
         """
@@ -133,6 +137,7 @@ class Uploader:
         self._claim_store = claim
         self._clock = clock
         self._wall_clock = wall_clock
+        self._is_clustered = is_clustered
         self._pace = TransferPace(config.upload_bytes_per_s)
         self._planned: deque[TrackedSegment] = deque()
         self._plan_next_at = float("-inf")
@@ -182,6 +187,14 @@ class Uploader:
             self.tiers.add(topic_id, entry, is_local=is_local)
         self._on_changed()
         self.wake()
+
+    def on_released(self, entries: Iterable[SegmentEntry]) -> None:
+        """Forget segments that are not uploaded: another broker serves their topic."""
+        for entry in entries:
+            if not entry.is_uploaded:
+                self.tiers.remove(entry.object_name)
+                self._failures.pop(entry.object_name, None)
+        self._on_changed()
 
     def on_replaced(self, entries: Iterable[SegmentEntry]) -> None:
         """Do not upload these segments any more; they are deleted later."""
@@ -336,7 +349,9 @@ class Uploader:
                 await self.objects.list_local()
                 async for topic_id, entry in self._manifest.all_segments():
                     self._has_uploads |= entry.is_uploaded
-                    if topic_id in self._logs:
+                    if topic_id in self._logs or (
+                        self._is_clustered and not entry.is_uploaded
+                    ):
                         continue
                     is_local = self.objects.is_local(entry.object_name)
                     self.tiers.add(topic_id, entry, is_local=is_local)
@@ -525,6 +540,10 @@ class Uploader:
         """Record in the manifest that a segment is uploaded, if it still exists."""
         name = segment.object_name
         async with topic_log.maintenance:
+            if topic_log.is_released:
+                # An earlier change with an unknown outcome may have recorded it.  If
+                # not, the remote copy is an orphan.
+                return
             is_open = self._logs.get(topic_log.topic_id) is topic_log
             if not is_open or topic_log.find_segment(name) is None:
                 # Another topic may have the name now.

@@ -6,6 +6,7 @@ from pydanube.model.errors import (
     CorruptSegment,
     DiskFull,
     JournalFailed,
+    NotOwner,
     OffsetDropped,
     TopicNotFound,
 )
@@ -159,6 +160,46 @@ async def test_a_deleted_topic_takes_nothing(storage, log):
     await storage.delete_topic(1)
     with pytest.raises(TopicNotFound):
         log.append_nowait(frame_of([b"a"]), lambda error: None)
+
+
+async def test_a_released_log_answers_nobody_and_frees_its_memory(storage, log):
+    await publish(log, b"a")
+    told = []
+    log.append_nowait(frame_of([b"b"]), told.append)
+    moved = NotOwner("another broker serves it")
+    storage.release_log(log.topic_id, moved)
+    assert told == [moved]
+    assert log.topic_id not in storage.logs
+    with pytest.raises(NotOwner):
+        log.append_nowait(frame_of([b"c"]), told.append)
+    with pytest.raises(NotOwner):
+        await log.read(0, bytes_max=100)
+    with pytest.raises(NotOwner):
+        await log.find_time(0)
+    # The batch is committed nevertheless, for the next broker.
+    await storage.journal.sync()
+    assert told == [moved]
+    assert storage.find_state(log.topic_id).end_offset == 2
+    memory = storage.memory
+    assert (memory.byte_count, memory.pending_bytes, memory.unsealed) == (0, 0, {})
+
+
+async def test_a_segment_that_is_stored_while_its_log_is_released_is_not_added():
+    world = World()
+    async with world.storage() as storage:
+        log = await open_topic(storage)
+        await publish(log, b"a")
+        change = world.manifest.change
+
+        async def release(*args, **changes):
+            await change(*args, **changes)
+            storage.release_log(log.topic_id, NotOwner("another broker serves it"))
+
+        world.manifest.change = release
+        with pytest.raises(NotOwner):
+            await seal(storage, log.topic_id)
+        assert log.segments == ()
+        assert storage.sealer.sealed_count == 0
 
 
 async def test_a_time_leads_to_the_first_message_that_is_not_older(storage, log):

@@ -180,7 +180,7 @@ class TopicAdmin:
         """Create a topic."""
         policy = topic_policy(request.dispatch_strategy)
         with _refused_as(f"Unable to create the topic {request.name}"):
-            await self._broker.topics.create(
+            await self._broker.topics.add(
                 TopicName.parse(request.name),
                 policy,
                 _schema_of(request.schema_subject),

@@ -93,7 +93,7 @@ async def create_topic(call: Call[NewTopic]) -> object:
     topics, body = call.broker.topics, call.body
     name = TopicName.parse(body.name)
     if body.partitions is None:
-        await topics.create(name, body.policy, body.schema)
+        await topics.add(name, body.policy, body.schema)
     else:
         await topics.create_partitioned(name, body.partitions, body.policy, body.schema)
     if body.limits is not None:

@@ -112,7 +112,7 @@ async def _create_topic(broker: Broker, m: pb.CreateTopic) -> None:
             name, m.partitions, policy, exist_ok=m.exist_ok
         )
     else:
-        await broker.topics.create(name, policy, exist_ok=m.exist_ok)
+        await broker.topics.add(name, policy, exist_ok=m.exist_ok)
 
 
 @REQUESTS.handler(pb.DeleteTopic)

@@ -27,7 +27,7 @@ class Refusing:
         self._reason = reason
         self.topics = self
 
-    async def create(self, *_: object) -> None:
+    async def add(self, *_: object) -> None:
         raise self._reason
 
 

@@ -1,0 +1,93 @@
+"""Opening and closing the topics of shards that a broker takes over and leaves."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from pydanube.broker.shards import Shards
+from pydanube.broker.subscription_store import SubscriptionStore
+from pydanube.broker.topics import Topics
+from pydanube.metadata import keys
+from pydanube.metadata.store import MetadataStore
+from pydanube.model.errors import BrokerError, Closed, Unavailable
+from pydanube.model.ids import Epoch, TopicId
+from pydanube.model.names import TopicName
+from pydanube.storage.storage import Storage
+from pydanube.storage.topic_openings import Leftover
+
+log = logging.getLogger(__name__)
+
+
+class ShardServing:
+    """
+    The topics of a broker's shards; implements ``cluster.journal_host.ShardServer``.
+
+    Topics are opened on first use, except those with messages that are not sealed.
+    """
+
+    def __init__(
+        self,
+        shards: Shards,
+        topics: Topics,
+        subscriptions: SubscriptionStore,
+        *,
+        store: MetadataStore,
+        storage: Storage,
+    ) -> None:
+        self._shards = shards
+        self._topics = topics
+        self._subscriptions = subscriptions
+        self._store = store
+        self._storage = storage
+
+    async def serve(
+        self, shard: int, epoch: int, topics: Mapping[TopicId, str]
+    ) -> None:
+        """
+        Serve *topics*, whose states and recovered batches are in the journal.
+
+        A topic that cannot be opened does not keep the others from being served.
+
+        Raises:
+            Unavailable: Not all of them are open yet; call it again.
+        """
+        self._shards.served[shard] = Epoch(epoch)
+        await self._remove_deleted(shard, Epoch(epoch))
+        unsealed = [
+            TopicName.parse(name)
+            for topic_id, name in topics.items()
+            if self._storage.has_recovered(topic_id)
+        ]
+        for name, error in await self._topics.open_recovered(unsealed):
+            if isinstance(error, Unavailable | Closed):
+                raise error
+            log.warning("%s cannot be opened: %s", name, error)
+
+    async def _remove_deleted(self, shard: int, epoch: Epoch) -> None:
+        """Remove what an earlier owner has left of deleted topics."""
+        for path, stored in await self._store.scan(keys.DELETED_TOPICS):
+            record = stored.value
+            if record.shard != shard:
+                continue
+            topic_id = TopicId(int(keys.DELETED_TOPICS.name_of(path)))
+            log.info("removing the contents of the deleted topic %s", record.name)
+            leftover = Leftover(record.name, epoch, shard)
+            try:
+                await self._topics.remove_content(topic_id, leftover)
+            except BrokerError as error:
+                log.warning("the next owner will try again: %s", error)
+
+    def refuse_messages(self, shard: int) -> None:
+        """Accept no more messages, but go on with those that were appended."""
+        self._shards.served.pop(shard, None)
+        for topic in self._topics.of_shard(shard):
+            topic.refusal = self._shards.not_owner(topic.name, shard)
+            topic.registrations.reject_queued(topic.refusal)
+        # The mark that ends the shard comes after the cursors.
+        self._subscriptions.cursors.flush()
+
+    def stop(self, shard: int) -> None:
+        """Deliver nothing more, and disconnect producers and consumers."""
+        self._shards.served.pop(shard, None)
+        self._topics.release_shard(shard)

@@ -1,0 +1,179 @@
+"""Clusters of whole brokers without servers, in one process, on stores in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydanube.broker.broker import Broker, open_broker
+from pydanube.broker.manifest import MetadataManifest
+from pydanube.broker.shards import STREAM, Shards
+from pydanube.cluster.controller import create_shards
+from pydanube.cluster.session import ClusterSession, open_cluster_session
+from pydanube.cluster.session_journals import OwnSessionJournal
+from pydanube.cluster.takeover import Takeovers
+from pydanube.metadata import keys
+from pydanube.metadata.cluster_records import (
+    BrokerMode,
+    BrokerModeRecord,
+    SessionRecord,
+)
+from pydanube.model.errors import JournalFailed, ObjectsUnavailable, Unavailable
+from pydanube.objects.memory import MemoryObjects
+from pydanube.servers.membership import serving_shards
+from pydanube.storage.config import ObjectJournalConfig, StorageConfig
+from pydanube.storage.files import MemoryFiles
+from pydanube.storage.object_journal import ROOT, open_object_journal
+from pydanube.storage.storage_opening import open_storage
+from pydanube.storage.tiered_objects import TieredObjects
+from support.brokers import A_NOW_US
+from support.memory_store import MemoryStore
+from support.object_journals import JOURNAL_ID
+from support.storages import until
+
+T = TypeVar("T")
+
+SHARDS = 4
+
+
+class SharedObjects(MemoryObjects):
+    """The remote object store of a cluster, with segments and journals."""
+
+    refuses_segments = False
+    """Whether segments cannot be uploaded."""
+
+    async def put(self, name: str, data: Any) -> None:
+        if self.refuses_segments and not name.startswith(ROOT):
+            raise ObjectsUnavailable("on purpose")
+        await super().put(name, data)
+
+
+@dataclass(frozen=True)
+class Member:
+    """A running broker of a cluster."""
+
+    broker: Broker
+    session: ClusterSession
+    takeovers: Takeovers
+    local: MemoryObjects
+    """The segments on its disk."""
+
+
+class BrokerCluster:
+    """The metadata store and the object store of a cluster, and its brokers."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.remote = SharedObjects()
+        self.members: dict[str, Member] = {}
+        """The running brokers."""
+        self._started_at = A_NOW_US
+
+    @asynccontextmanager
+    async def broker(self, broker_id: str, **storage: Any) -> AsyncIterator[Member]:
+        """Run a broker, with these settings of its storage."""
+        try:
+            async with self._open(broker_id, storage) as member:
+                yield member
+        except* JournalFailed:
+            # Another broker has fenced it.
+            if broker_id in self.members:
+                raise
+        finally:
+            self.members.pop(broker_id, None)
+
+    @asynccontextmanager
+    async def _open(self, broker_id, storage):
+        await create_shards(self.store, SHARDS)
+        self._started_at += 1
+        record = SessionRecord(
+            broker_id=broker_id,
+            addresses={STREAM: f"danube://{broker_id}:6651"},
+            started_at=self._started_at,
+        )
+        local = MemoryObjects()
+        async with (
+            open_cluster_session(self.store, record, ttl_s=60.0) as session,
+            self._open_storage(session, local, storage) as opened,
+            open_broker(
+                self.store,
+                opened,
+                new_broker_id=lambda: broker_id,
+                wall_clock_us=lambda: A_NOW_US,
+                shards=Shards(SHARDS, session.check),
+            ) as broker,
+            serving_shards(
+                session,
+                self.store,
+                broker,
+                journal_id=JOURNAL_ID,
+                journal_objects=self.remote,
+                wall_clock_us=lambda: A_NOW_US,
+            ) as takeovers,
+        ):
+            member = Member(broker, session, takeovers, local)
+            self.members[broker_id] = member
+            yield member
+
+    @asynccontextmanager
+    async def _open_storage(self, session, local, settings):
+        settings = {"seal_interval_s": 3600.0, **settings}
+
+        @asynccontextmanager
+        async def new_journal(_, config, *, reserve, clock):
+            async with open_object_journal(
+                self.remote,
+                OwnSessionJournal(session, self.store, kind="object"),
+                config,
+                ObjectJournalConfig(linger_ms=0),
+                journal_id=JOURNAL_ID,
+                reserve=reserve,
+                new_session_id=lambda: bytes.fromhex(session.session_id),
+                clock=clock,
+                close_s=1.0,
+            ) as journal:
+                yield journal
+
+        async def claim_remote(_: bool) -> None:
+            pass
+
+        async with open_storage(
+            StorageConfig(**settings),
+            files=MemoryFiles(),
+            objects=TieredObjects(local, self.remote),
+            manifest=MetadataManifest(self.store),
+            claim_remote=claim_remote,
+            is_clustered=True,
+            new_journal=new_journal,
+        ) as opened:
+            yield opened
+
+    def lose(self, broker_id: str) -> None:
+        """End the session of a broker as the metadata store does after its TTL."""
+        self.store.lose(self.members.pop(broker_id).session.lease)
+
+    async def set_mode(self, broker_id: str, mode: BrokerMode) -> None:
+        """Drain or activate a broker."""
+        record = BrokerModeRecord(mode=mode, changed_at=A_NOW_US)
+        await self.store.put(keys.BROKER_MODES.key(broker_id), record)
+
+    async def ask(self, request: Callable[[Broker], Awaitable[T]]) -> T:
+        """Make a request of the owner: try all brokers, as clients do."""
+        while True:
+            for member in list(self.members.values()):
+                with suppress(Unavailable):
+                    return await request(member.broker)
+                await asyncio.sleep(0)
+
+    async def settled(self, *broker_ids: str) -> None:
+        """Return when the brokers *broker_ids* together serve all shards."""
+        await until(lambda: sum(map(len, map(self.served, broker_ids))) == SHARDS)
+
+    def served(self, broker_id: str) -> set[int]:
+        """Return the shards that a broker serves."""
+        shards = self.members[broker_id].broker.shards
+        assert shards is not None
+        return set(shards.served)

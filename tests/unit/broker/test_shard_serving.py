@@ -1,0 +1,275 @@
+"""Brokers of one cluster: whole brokers without servers, with object journals."""
+
+from contextlib import AsyncExitStack
+
+import pytest
+
+from pydanube.broker.shards import Shards
+from pydanube.cluster.shard_topics import shard_of
+from pydanube.metadata import keys
+from pydanube.metadata.cluster_records import BrokerMode, SessionRecord
+from pydanube.model.errors import (
+    InvalidRequest,
+    NotOwner,
+    SessionLost,
+    TopicNotFound,
+)
+from pydanube.model.names import TopicName
+from support.batches import frame_of, payloads_of
+from support.broker_clusters import SHARDS, BrokerCluster
+from support.brokers import A_TOPIC, NON_RELIABLE, RELIABLE, Outcome
+from support.readers import attach, subscribe
+from support.storages import read_all, seal
+
+SHARD = shard_of(A_TOPIC, SHARDS)
+
+
+@pytest.fixture
+def cluster():
+    return BrokerCluster()
+
+
+@pytest.fixture
+async def stack():
+    async with AsyncExitStack() as stack:
+        yield stack
+
+
+async def start(stack, cluster, *broker_ids, **settings):
+    """Start brokers, and return them when all shards are served."""
+    members = [
+        await stack.enter_async_context(cluster.broker(each, **settings))
+        for each in broker_ids
+    ]
+    await cluster.settled(*broker_ids)
+    return members
+
+
+def owner_of(cluster, shard=SHARD):
+    (owner,) = [each for each in cluster.members if shard in cluster.served(each)]
+    return owner
+
+
+async def opened(broker, name="p", topic=A_TOPIC):
+    return await broker.producers.open(topic, name, policy=RELIABLE)
+
+
+def publish(topic, session, payload, sequence=None):
+    outcome = Outcome()
+    frame = frame_of(
+        [payload],
+        producer=session.name,
+        producer_id=session.producer_id,
+        producer_epoch=session.epoch,
+        base_sequence=session.next_sequence if sequence is None else sequence,
+    )
+    topic.publish(session, frame, outcome)
+    return outcome
+
+
+async def published(cluster, *payloads, name="p"):
+    """Publish to the owner of the topic; return the offsets."""
+    topic, session = await cluster.ask(lambda broker: opened(broker, name))
+    return [await publish(topic, session, each).offset() for each in payloads]
+
+
+async def stored(cluster):
+    """Return all messages of the topic at its owner."""
+    topic = await cluster.ask(lambda broker: broker.topics.get_reliable(A_TOPIC))
+    return payloads_of(await read_all(topic.log))
+
+
+async def test_only_the_owner_serves_a_topic(cluster, stack):
+    await start(stack, cluster, "a", "b")
+    owner = owner_of(cluster)
+    (other,) = {"a", "b"} - {owner}
+    broker = cluster.members[other].broker
+    with pytest.raises(NotOwner, match=f"connect to danube://{owner}:6651"):
+        await opened(broker)
+    # The topic was created nevertheless.
+    assert await published(cluster, b"x") == [0]
+    with pytest.raises(NotOwner):
+        await broker.topics.get(A_TOPIC)
+    with pytest.raises(NotOwner):
+        await broker.topics.delete(A_TOPIC)
+
+
+async def test_any_broker_creates_topics(cluster, stack):
+    await start(stack, cluster, "a", "b")
+    for number, member in enumerate(cluster.members.values()):
+        await member.broker.topics.add(A_TOPIC.partition(number), RELIABLE)
+    names = await cluster.members["a"].broker.catalog.names()
+    assert names == [A_TOPIC.partition(0), A_TOPIC.partition(1)]
+    for name in names:
+        topic = await cluster.ask(lambda broker, name=name: broker.topics.get(name))
+        assert topic.end_offset == 0
+
+
+async def test_nothing_is_lost_when_the_session_of_a_broker_ends(cluster, stack):
+    await start(stack, cluster, "a", "b")
+    assert await published(cluster, b"a", b"b") == [0, 1]
+    owner = owner_of(cluster)
+    cluster.lose(owner)
+    assert await stored(cluster) == [b"a", b"b"]
+    assert owner_of(cluster) != owner
+    assert await published(cluster, b"c") == [2]
+
+
+async def test_the_new_owner_knows_cursors_and_producers(cluster, stack):
+    await start(stack, cluster, "a", "b")
+    topic, session = await cluster.ask(opened)
+    await publish(topic, session, b"a").offset()
+    await publish(topic, session, b"b").offset()
+    broker = cluster.members[owner_of(cluster)].broker
+    subscription = await subscribe(broker)
+    await broker.subscriptions.seek(topic, subscription, 1)
+    cluster.lose(owner_of(cluster))
+
+    taken = await cluster.ask(lambda broker: broker.topics.get(A_TOPIC))
+    assert [each.cursor_offset for each in taken.subscriptions.values()] == [1]
+    # The client sends its last batch again: nobody told it that it is stored.
+    resume = session.producer_id, session.epoch
+    again, resumed = await cluster.ask(
+        lambda broker: broker.producers.open(A_TOPIC, "p", policy=None, resume=resume)
+    )
+    assert resumed.next_sequence == 2
+    assert await publish(again, resumed, b"b", sequence=1).offset() == 1
+    assert await stored(cluster) == [b"a", b"b"]
+
+
+async def test_a_broker_without_its_session_serves_nothing(cluster, stack):
+    await start(stack, cluster, "a", "b")
+    await published(cluster, b"a")
+    member = cluster.members[owner_of(cluster)]
+    told = []
+    topic, _ = await member.broker.producers.open(
+        A_TOPIC, "q", policy=None, on_fenced=told.append
+    )
+    cluster.lose(owner_of(cluster))
+    await cluster.ask(lambda broker: broker.topics.get(A_TOPIC))
+    assert [type(error) for error in told] == [NotOwner]
+    with pytest.raises(SessionLost, match="Look up the topic again"):
+        await member.broker.topics.get(A_TOPIC)
+    with pytest.raises(NotOwner):
+        await topic.log.read(0, bytes_max=100)
+    assert not member.broker.topics.opened
+    assert not member.broker.storage.logs
+
+
+async def test_a_drained_broker_hands_its_topics_over(cluster, stack):
+    await start(stack, cluster, "a", "b")
+    await published(cluster, b"a", b"b")
+    owner = owner_of(cluster)
+    member = cluster.members[owner]
+    reader, _ = attach(await subscribe(member.broker))
+    assert await reader.offsets(2) == [0, 1]
+    await cluster.set_mode(owner, BrokerMode.DRAINING)
+    (other,) = {"a", "b"} - {owner}
+    await cluster.settled(other)
+    assert isinstance(reader.reason, NotOwner)
+    with pytest.raises(NotOwner, match=f"connect to danube://{other}:6651"):
+        await member.broker.topics.get(A_TOPIC)
+    assert await published(cluster, b"c") == [2]
+    assert await stored(cluster) == [b"a", b"b", b"c"]
+    # Its own session goes on, and takes shards again.
+    await cluster.set_mode(owner, BrokerMode.ACTIVE)
+    await cluster.set_mode(other, BrokerMode.DRAINING)
+    await cluster.settled(owner)
+    assert await published(cluster, b"d") == [3]
+    assert await stored(cluster) == [b"a", b"b", b"c", b"d"]
+
+
+@pytest.mark.parametrize("is_uploaded", [False, True])
+async def test_segments_of_the_earlier_owner_are_read(cluster, stack, is_uploaded):
+    await start(stack, cluster, "a", "b")
+    await published(cluster, b"a", b"b")
+    member = cluster.members[owner_of(cluster)]
+    (topic_id,) = member.broker.storage.logs
+    if not is_uploaded:
+        # Its disk has the segment, which no other broker can read.
+        cluster.remote.refuses_segments = True
+    await seal(member.broker.storage, topic_id)
+    await published(cluster, b"c")
+    if is_uploaded:
+        await member.broker.storage.uploader.upload_now()
+    log = member.broker.storage.logs[topic_id]
+    assert [each.is_uploaded for each in log.segments] == [is_uploaded]
+    cluster.lose(owner_of(cluster))
+    assert await stored(cluster) == [b"a", b"b", b"c"]
+    new = cluster.members[owner_of(cluster)].broker.storage.logs[topic_id]
+    assert [each.end for each in new.segments] == ([2] if is_uploaded else [])
+
+
+async def test_the_new_owner_finishes_a_deletion(cluster, stack):
+    await start(stack, cluster, "a", "b")
+    await published(cluster, b"a")
+    member = cluster.members[owner_of(cluster)]
+    (topic_id,) = member.broker.storage.logs
+    await seal(member.broker.storage, topic_id)
+    await member.broker.storage.uploader.upload_now()
+
+    async def fail(*_):
+        raise NotOwner("on purpose")
+
+    member.broker.topics.remove_content = fail
+    with pytest.raises(NotOwner):
+        await member.broker.topics.delete(A_TOPIC, force=True)
+    assert await cluster.store.scan(keys.SEGMENTS)
+    cluster.lose(owner_of(cluster))
+    await cluster.settled(*cluster.members)
+    async with cluster.store.watch(keys.DELETED_TOPICS) as watch:
+        async for _ in watch:
+            if not await cluster.store.scan(keys.DELETED_TOPICS):
+                break
+    assert not await cluster.store.scan(keys.SEGMENTS)
+    with pytest.raises(TopicNotFound):
+        await cluster.ask(lambda broker: broker.topics.get(A_TOPIC))
+
+
+async def test_a_topic_that_is_opened_while_its_shard_leaves_is_closed(cluster, stack):
+    (member,) = await start(stack, cluster, "a")
+    broker = member.broker
+    await broker.catalog.create(A_TOPIC, RELIABLE)
+    load = broker.holds.load
+
+    async def leave(topic_log):
+        broker.shard_serving.stop(SHARD)
+        await load(topic_log)
+
+    broker.holds.load = leave
+    with pytest.raises(NotOwner):
+        await broker.topics.get(A_TOPIC)
+    assert not broker.topics.opened
+    assert not broker.storage.logs
+
+
+async def test_non_reliable_topics_have_owners_too(cluster, stack):
+    await start(stack, cluster, "a", "b")
+    member = cluster.members["a"]
+    await member.broker.topics.add(A_TOPIC, NON_RELIABLE)
+    topic = await cluster.ask(lambda broker: broker.topics.get(A_TOPIC))
+    first = owner_of(cluster)
+    assert topic.shard == SHARD
+    cluster.lose(first)
+    again = await cluster.ask(lambda broker: broker.topics.get(A_TOPIC))
+    assert again is not topic
+    assert owner_of(cluster) != first
+
+
+async def test_batches_are_not_staged_in_a_cluster(cluster, stack):
+    (member,) = await start(stack, cluster, "a")
+    with pytest.raises(InvalidRequest, match="do not stage batches yet"):
+        await member.broker.staging.commit("query", 1, [])
+
+
+def test_errors_name_the_owner_if_it_is_known():
+    shards = Shards(4, lambda: None)
+    name = TopicName.parse("/default/a")
+    with pytest.raises(NotOwner, match="shard 3 is being taken over; try again"):
+        shards.epoch_of(name, 3)
+    record = SessionRecord(broker_id="b", addresses={"stream": "s"}, started_at=0)
+    shards.find_owner = {3: record}.get
+    with pytest.raises(NotOwner, match="in shard 3: connect to s"):
+        shards.epoch_of(name, 3)
+    with pytest.raises(InvalidRequest, match="outside of a cluster"):
+        shards.epoch_of(name, None)
