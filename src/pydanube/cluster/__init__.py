@@ -5,6 +5,5 @@ A cluster of brokers: sessions, the controller, and who owns which shard.
 one session's part in a shard, the changes of shards, which broker should
 own which shard, and what the controller changes next.  ``session``, ``takeover`` and
 ``controller`` are the shells around them, and ``journal_host`` does what concerns
-messages in object journals.  ``servers/membership`` connects them with a broker; no
-command starts that yet.
+messages in object journals.  ``servers/membership`` connects them with a broker.
 """

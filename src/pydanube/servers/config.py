@@ -78,6 +78,8 @@ Port = Annotated[int, Meta(ge=0, le=65_535)]
 # Some clients of Danube need addresses with a scheme and a port.
 _URL = re.compile(r"https?://([^\s/:\[\]]+|\[[0-9a-fA-F:.]+\]):[0-9]+")
 
+_STREAM_URL = re.compile(r"danube://([^\s/:\[\]]+|\[[0-9a-fA-F:.]+\]):[0-9]+")
+
 
 class ListenConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The broker's listeners and their limits."""
@@ -170,6 +172,38 @@ class MetadataConfig(msgspec.Struct, frozen=True, kw_only=True):
         return Path(self.path) if self.path else None
 
 
+class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of brokers that serve the topics of one cluster together."""
+
+    enabled: bool = False
+    """Serve the topics of metadata.etcd.cluster_name together with other brokers. Needs
+    metadata.kind etcd, storage.journal.kind object, and a data directory for each
+    broker. A cluster cannot take over the topics of a broker without this setting. When
+    etcd has not heard of a broker for metadata.etcd.session_ttl_s, others take its
+    topics over."""
+    broker_id: str = ""
+    """The name of this broker in the cluster, which no other broker has; the same after
+    a restart. By default the machine's name."""
+    advertised_url: str = ""
+    """The address of this broker for clients of the native protocol, as
+    danube://HOST:PORT. By default the address that it listens on, or the machine's name
+    if it listens on all addresses."""
+    shards: Annotated[int, Meta(ge=1, le=4096)] = 256
+    """The number of shards, which are the units that brokers take over. Every broker
+    should have the same number. It may be raised later: topics keep their shards, and
+    new topics are spread over all of them."""
+    zone: str = ""
+    """The zone of this broker, such as a rack or a data center."""
+
+    def __post_init__(self) -> None:
+        url = self.advertised_url
+        if url and not _STREAM_URL.fullmatch(url):
+            raise InvalidConfig(
+                "advertised_url: expected a URL with a host and a port, such as "
+                f"danube://broker.example:6651, got {url!r}"
+            )
+
+
 class TopicsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of topics."""
 
@@ -211,7 +245,27 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     subscriptions: SubscriptionsConfig = SubscriptionsConfig()
     storage: StorageConfig = StorageConfig()
     staging: StagingConfig = StagingConfig()
+    cluster: ClusterConfig = ClusterConfig()
     log: LogConfig = LogConfig()
+
+    def __post_init__(self) -> None:
+        if not self.cluster.enabled:
+            return
+        needs = {
+            "metadata.kind": (self.metadata.kind, "etcd"),
+            "storage.journal.kind": (self.storage.journal.kind, "object"),
+        }
+        for setting, (given, needed) in needs.items():
+            if given != needed:
+                raise InvalidConfig(
+                    f"cluster.enabled: expected {setting} {needed}, with which other "
+                    f"brokers can take over, got {given}"
+                )
+        if not (self.cluster.advertised_url or self.listen.stream_port):
+            raise InvalidConfig(
+                "cluster.advertised_url: expected the address for clients, because "
+                "listen.stream_port is 0, got nothing"
+            )
 
 
 def load_config(

@@ -7,6 +7,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 
 from pydanube.broker.journal_sessions import MetadataSessions
+from pydanube.cluster.session import ClusterSession
+from pydanube.cluster.session_journals import OwnSessionJournal
+from pydanube.metadata import keys
 from pydanube.metadata.store import MetadataStore
 from pydanube.model.errors import InvalidConfig
 from pydanube.objects.opening import open_objects
@@ -19,7 +22,10 @@ from pydanube.storage.config import JournalConfig, StorageConfig
 from pydanube.storage.files import Files
 from pydanube.storage.journal import Journal, open_journal
 from pydanube.storage.journal_opening import JournalOpening, OpenJournal
+from pydanube.storage.journal_sessions import JournalSessions
 from pydanube.storage.object_journal import open_object_journal
+from pydanube.storage.object_recovery import new_session_id
+from pydanube.storage.recovery import Recovery
 from pydanube.storage.reserve import Reserve
 
 OTHER_REQUESTS_MAX = 16
@@ -113,10 +119,15 @@ def find_kind(kind: str) -> OpenJournal:
 
 
 def journal_opener(
-    config: StorageConfig, identity: Identity, store: MetadataStore
+    config: StorageConfig,
+    identity: Identity,
+    store: MetadataStore,
+    session: ClusterSession | None = None,
 ) -> Callable[..., AbstractAsyncContextManager[Journal]]:
     """
     Return the function that opens the journal, as ``open_storage`` calls it.
+
+    In a cluster, the *session* of the broker has a journal of its own.
 
     Raises:
         InvalidConfig: There is no such kind of journal.
@@ -125,10 +136,19 @@ def journal_opener(
         return partial(
             open_journal, new_id=identity.journal_id, check=identity.check_journal
         )
-    open_kind, sessions = find_kind(config.journal.kind), MetadataSessions(store)
+    open_kind = find_kind(config.journal.kind)
+    sessions: JournalSessions = MetadataSessions(store)
+    check: Callable[[Recovery], None] = identity.check_journal
+    new_id: Callable[[], bytes] = new_session_id
+    if session is not None:
+        sessions = OwnSessionJournal(session, store, kind=config.journal.kind)
+        check, new_id = _accept, partial(bytes.fromhex, session.session_id)
 
     async def claim(objects: Objects) -> None:
-        has_sessions = bool(await sessions.load())
+        if session is None:
+            has_sessions = bool(await sessions.load())
+        else:
+            has_sessions = bool(await store.scan(keys.SESSION_JOURNALS, limit=1))
         await identity.claim_journal(objects, has_sessions=has_sessions)
 
     @asynccontextmanager
@@ -140,7 +160,8 @@ def journal_opener(
             journal_id=identity.journal_id(),
             sessions=sessions,
             claim=claim,
-            check=identity.check_journal,
+            check=check,
+            new_session_id=new_id,
             reserve=reserve,
             clock=clock,
         )
@@ -148,3 +169,7 @@ def journal_opener(
             yield journal
 
     return open_it
+
+
+def _accept(_: Recovery) -> None:
+    """Accept the journal of a new session of a cluster, which is empty."""

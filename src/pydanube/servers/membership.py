@@ -1,22 +1,107 @@
-"""A broker's part in a cluster: taking over shards, and directing the cluster."""
+"""A broker's part in a cluster: its session, taking over shards, and directing."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
 
 from pydanube.aio.tasks import task_scope
 from pydanube.broker.broker import Broker
 from pydanube.broker.manifest import MetadataManifest
-from pydanube.cluster.controller import Controller
+from pydanube.broker.shards import STREAM
+from pydanube.cluster.controller import Controller, create_shards
 from pydanube.cluster.directions import Director
 from pydanube.cluster.journal_host import JournalHost
-from pydanube.cluster.session import ClusterSession
+from pydanube.cluster.session import ClusterSession, open_cluster_session
 from pydanube.cluster.takeover import Takeovers
+from pydanube.metadata import keys
+from pydanube.metadata.cluster_records import SessionRecord
 from pydanube.metadata.store import MetadataStore
-from pydanube.objects.store import Objects
+from pydanube.model.errors import ClusterInUse, InvalidConfig
+from pydanube.objects.store import Objects, wall_clock_us
+from pydanube.servers.addresses import url_of
+from pydanube.servers.config import BrokerConfig
 from pydanube.storage.object_journal import ObjectJournal
+
+log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def open_membership(
+    config: BrokerConfig, store: MetadataStore
+) -> AsyncIterator[ClusterSession]:
+    """
+    Begin the session of a broker in the cluster that *store* describes.
+
+    Raises:
+        ClusterInUse: A broker outside of a cluster uses the store.
+        InvalidConfig: The store has the topics of such a broker.
+        MetadataUnavailable: The store does not answer.
+    """
+    await check_is_cluster(store)
+    await create_shards(store, config.cluster.shards)
+    # Such a broker may have started meanwhile.
+    await check_is_cluster(store)
+    record = session_record_of(config, started_at=wall_clock_us())
+    for _, stored in await store.scan(keys.SESSIONS):
+        if stored.value.broker_id == record.broker_id:
+            log.warning(
+                "another session of the broker %s has not ended yet; if another "
+                "process has this name, give it another one (cluster.broker_id)",
+                record.broker_id,
+            )
+    ttl_s = config.metadata.etcd.session_ttl_s
+    async with open_cluster_session(store, record, ttl_s=ttl_s) as session:
+        yield session
+
+
+async def check_is_cluster(store: MetadataStore) -> None:
+    """
+    Raise if *store* belongs to a broker outside of a cluster.
+
+    Raises:
+        ClusterInUse: It runs.
+        InvalidConfig: It has stored a journal, which no cluster can take over.
+    """
+    active = await store.get(keys.ACTIVE_BROKER)
+    if active is not None:
+        raise ClusterInUse(
+            f"the broker on {active.value.host} (process {active.value.process_id}) "
+            "uses this metadata outside of a cluster; stop it, or choose another name "
+            "(metadata.etcd.cluster_name)"
+        )
+    if await store.get(keys.JOURNAL) is not None:
+        raise InvalidConfig(
+            "cluster.enabled: the metadata is that of a broker outside of a cluster, "
+            "whose topics a cluster cannot take over; choose another name "
+            "(metadata.etcd.cluster_name), and copy the messages"
+        )
+
+
+def session_record_of(config: BrokerConfig, *, started_at: int) -> SessionRecord:
+    """Return the description of a broker for the others."""
+    listens, cluster = config.listen, config.cluster
+    http_url = url_of(listens.host, listens.stream_port)
+    stream_url = cluster.advertised_url or f"danube://{urlsplit(http_url).netloc}"
+    addresses = {STREAM: stream_url}
+    if listens.advertised_url or listens.grpc_port:
+        grpc_url = listens.advertised_url or url_of(listens.host, listens.grpc_port)
+        addresses["grpc"] = grpc_url
+    return SessionRecord(
+        broker_id=broker_id_of(config),
+        addresses=addresses,
+        started_at=started_at,
+        zone=cluster.zone,
+    )
+
+
+def broker_id_of(config: BrokerConfig) -> str:
+    """Return the name of a broker in its cluster."""
+    return config.cluster.broker_id or socket.gethostname()
 
 
 @asynccontextmanager
@@ -27,7 +112,7 @@ async def serving_shards(
     *,
     journal_id: bytes,
     journal_objects: Objects,
-    wall_clock_us: Callable[[], int],
+    wall_clock_us: Callable[[], int] = wall_clock_us,
 ) -> AsyncIterator[Takeovers]:
     """
     Take over, serve and leave shards during the body, and take part in elections.

@@ -23,7 +23,12 @@ from pydanube.metadata.store import (
     Stored,
     Unchanged,
 )
-from pydanube.model.errors import ClusterInUse, RevisionConflict, SessionLost
+from pydanube.model.errors import (
+    ClusterInUse,
+    InvalidConfig,
+    RevisionConflict,
+    SessionLost,
+)
 from pydanube.model.extras import require
 from pydanube.objects.store import wall_clock_us
 from pydanube.servers.config import MetadataConfig
@@ -48,14 +53,19 @@ class BrokerMetadata:
 
 @asynccontextmanager
 async def open_metadata(
-    config: MetadataConfig, directory: DataDirectory, *, make_room: Callable[[], bool]
+    config: MetadataConfig,
+    directory: DataDirectory,
+    *,
+    make_room: Callable[[], bool],
+    is_clustered: bool = False,
 ) -> AsyncIterator[BrokerMetadata]:
     """
-    Open the store, and claim it for this broker.
+    Open the store, and claim it for this broker, unless it *is_clustered*.
 
     Raises:
         MetadataUnavailable: The file cannot be used, or etcd does not answer.
         ClusterInUse: Another broker uses the cluster's metadata in etcd.
+        InvalidConfig: The metadata is that of a cluster of brokers.
         MissingExtra: The packages for etcd are not installed.
     """
     if config.kind == "sqlite":
@@ -65,6 +75,10 @@ async def open_metadata(
     require("etcd", "the setting metadata.kind: etcd")
     from pydanube.metadata.etcd.store import open_etcd  # noqa: PLC0415  # An extra.
 
+    if is_clustered:
+        async with open_etcd(config.etcd) as store:
+            yield BrokerMetadata(store=store, file=None, session=None)
+        return
     async with (
         open_etcd(config.etcd) as store,
         store.open_session(config.etcd.session_ttl_s) as session,
@@ -84,7 +98,23 @@ async def open_metadata(
             patience_s=config.etcd.session_ttl_s + CLAIM_MARGIN_S,
         )
         store.guard(session, keys.ACTIVE_BROKER, claimed)
+        await refuse_cluster(store, config.etcd.cluster_name)
         yield BrokerMetadata(store=store, file=None, session=session)
+
+
+async def refuse_cluster(store: MetadataStore, cluster_name: str) -> None:
+    """
+    Raise if *store* belongs to a cluster of brokers.
+
+    Raises:
+        InvalidConfig: It does.
+    """
+    if await store.scan(keys.SHARDS, limit=1):
+        raise InvalidConfig(
+            f"the metadata of {cluster_name!r} in etcd is that of a cluster of "
+            "brokers; set cluster.enabled, or choose another name "
+            "(metadata.etcd.cluster_name)"
+        )
 
 
 async def claim_cluster(

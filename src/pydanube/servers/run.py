@@ -22,8 +22,10 @@ from functools import partial
 from pydanube.aio.loops import new_loop
 from pydanube.broker.broker import Broker, open_broker
 from pydanube.broker.manifest import MetadataManifest
+from pydanube.broker.shards import Shards
+from pydanube.cluster.session import ClusterSession
 from pydanube.metadata.sessions import Session
-from pydanube.metadata.store import MetadataStore
+from pydanube.metadata.store import MetadataStore, retry_on_conflict
 from pydanube.model.version import __version__
 from pydanube.objects.directory import DirectoryObjects
 from pydanube.objects.store import Objects, wall_clock_us
@@ -43,14 +45,24 @@ from pydanube.servers.grpc.services import Service
 from pydanube.servers.http.app import BrokerState, Ports
 from pydanube.servers.http.server import open_http
 from pydanube.servers.identity import (
+    Identity,
     identify,
     recording_progress,
     refuse_lost_metadata,
 )
 from pydanube.servers.idle_memory import memory_upkeep
 from pydanube.servers.journal_switch import switch_journal
-from pydanube.servers.journals import journal_opener, journal_place
+from pydanube.servers.journals import (
+    journal_opener,
+    journal_place,
+    open_journal_objects,
+)
 from pydanube.servers.logs import configure_logging
+from pydanube.servers.membership import (
+    broker_id_of,
+    open_membership,
+    serving_shards,
+)
 from pydanube.servers.metadata import open_metadata, watching_session
 from pydanube.servers.native.connection import listen
 from pydanube.servers.native.server import open_native_server
@@ -129,15 +141,20 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 counts=counts["http"],
             ) as http_port,
             open_metadata(
-                config.metadata, directory, make_room=reserve.release
+                config.metadata,
+                directory,
+                make_room=reserve.release,
+                is_clustered=config.cluster.enabled,
             ) as metadata,
+            _open_session(config, metadata.store) as session,
             _open_storage(
-                config.storage, directory, metadata.store, reserve
-            ) as storage,
+                config.storage, directory, metadata.store, reserve, session
+            ) as (storage, identity),
             open_broker(
                 metadata.store,
                 storage,
-                new_broker_id=lambda: uuid.uuid4().hex,
+                new_broker_id=partial(_new_broker_id, config),
+                shards=_shards_of(config, session),
                 wall_clock_us=wall_clock_us,
                 auto_create_topics=config.topics.auto_create,
                 done_ranges_max=config.subscriptions.done_ranges_max,
@@ -153,6 +170,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 admin_port,
                 services,
             ),
+            _serving_shards(session, metadata.store, broker, config.storage, identity),
         ):
             state.on_serving(
                 broker,
@@ -167,7 +185,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                     grpc_url=f"http://{in_url(host)}:{grpc_port}",
                     admin_url=f"http://{in_url(host)}:{admin_port}",
                     http_url=f"http://{in_url(host)}:{http_port}",
-                    session=metadata.session,
+                    session=metadata.session if session is None else session.lease,
                 )
             finally:
                 state.on_stopping()
@@ -180,16 +198,22 @@ async def _open_storage(
     directory: DataDirectory,
     store: MetadataStore,
     reserve: Reserve,
-) -> AsyncIterator[Storage]:
+    session: ClusterSession | None,
+) -> AsyncIterator[tuple[Storage, Identity]]:
     """
     Open the storage in *directory* after checking that its parts belong together.
+
+    *session* is that of the broker in its cluster, if it is in one.
 
     Raises:
         InvalidConfig: The remote object store cannot be used with these settings.
     """
     local = DirectoryObjects(directory.objects)
     kind, place = config.journal.kind, journal_place(config, directory)
-    identity = await identify(store, directory, local, kind=kind, journal=place)
+    # The first brokers of a cluster may start at the same time.
+    identity = await retry_on_conflict(
+        partial(identify, store, directory, local, kind=kind, journal=place)
+    )
     if identity.recorded_kind not in {None, kind}:
         await switch_journal(config, identity, store)
         identity = await identify(store, directory, local, kind=kind, journal=place)
@@ -208,12 +232,58 @@ async def _open_storage(
         manifest=MetadataManifest(store),
         reserve=reserve,
         cache_path=directory.cache,
-        new_journal=journal_opener(config, identity, store),
+        new_journal=journal_opener(config, identity, store, session),
+        is_clustered=session is not None,
     ) as storage:
         _log_recovery(storage, time.monotonic() - begun_at)
         await identity.record(store, local)
+        if session is not None:
+            yield storage, identity
+            return
         async with recording_progress(store, storage, config.journal.kind):
-            yield storage
+            yield storage, identity
+
+
+@asynccontextmanager
+async def _open_session(
+    config: BrokerConfig, store: MetadataStore
+) -> AsyncIterator[ClusterSession | None]:
+    """Begin the session of the broker in its cluster, if it is in one."""
+    if not config.cluster.enabled:
+        yield None
+        return
+    async with open_membership(config, store) as session:
+        yield session
+
+
+def _new_broker_id(config: BrokerConfig) -> str:
+    return broker_id_of(config) if config.cluster.enabled else uuid.uuid4().hex
+
+
+def _shards_of(config: BrokerConfig, session: ClusterSession | None) -> Shards | None:
+    return None if session is None else Shards(config.cluster.shards, session.check)
+
+
+@asynccontextmanager
+async def _serving_shards(
+    session: ClusterSession | None,
+    store: MetadataStore,
+    broker: Broker,
+    config: StorageConfig,
+    identity: Identity,
+) -> AsyncIterator[None]:
+    """Take over and serve shards during the body, if the broker is in a cluster."""
+    if session is None:
+        yield
+        return
+    async with serving_shards(
+        session,
+        store,
+        broker,
+        journal_id=identity.journal_id(),
+        journal_objects=open_journal_objects(config),
+    ):
+        yield
 
 
 def _log_recovery(storage: Storage, taken_s: float) -> None:

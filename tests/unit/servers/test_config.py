@@ -347,6 +347,38 @@ def test_settings_of_metadata_that_cannot_work_are_refused(tmp_path, values, mes
         load_config(path, {}, {})
 
 
+CLUSTERED = {
+    "metadata": {"kind": "etcd", "etcd": {"endpoints": "http://e:2379"}},
+    "storage": {"remote": {"url": "s3://bucket"}, "journal": {"kind": "object"}},
+    "cluster": {"enabled": True},
+}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"metadata": {}}, "expected metadata.kind etcd.*, got sqlite"),
+        ({"storage": {}}, "expected storage.journal.kind object.*, got local"),
+        (
+            {"listen": {"stream_port": 0}},
+            "cluster.advertised_url: expected the address",
+        ),
+        (
+            {"cluster": {"advertised_url": "http://b:6651"}},
+            r"config\.cluster\.advertised_url: expected a URL.*danube://",
+        ),
+        ({"cluster": {"shards": 0}}, r"config\.cluster\.shards"),
+    ],
+)
+def test_settings_of_clusters_that_cannot_work_are_refused(tmp_path, values, message):
+    path = tmp_path / "broker.yaml"
+    path.write_text(json.dumps(CLUSTERED))
+    assert load_config(path, {}, {}).cluster.shards == 256
+    path.write_text(json.dumps(CLUSTERED | values))
+    with pytest.raises(InvalidConfig, match=message):
+        load_config(path, {}, {})
+
+
 def test_the_password_of_etcd_comes_from_the_environment():
     environ = {
         "DANUBE_METADATA__ETCD__USER": "danube",

@@ -6,10 +6,11 @@ import asyncio
 
 import pytest
 
+from pydanube.cluster.controller import create_shards
 from pydanube.metadata import keys
 from pydanube.metadata.records import ActiveBrokerRecord
-from pydanube.model.errors import ClusterInUse, SessionLost
-from pydanube.servers.metadata import claim_cluster, watching_session
+from pydanube.model.errors import ClusterInUse, InvalidConfig, SessionLost
+from pydanube.servers.metadata import claim_cluster, refuse_cluster, watching_session
 from support.memory_store import MemoryStore
 
 
@@ -78,3 +79,11 @@ async def test_losing_the_session_ends_the_body():
 async def test_a_body_without_a_session_is_not_disturbed():
     async with watching_session(None):
         pass
+
+
+async def test_the_metadata_of_a_cluster_is_refused():
+    store = MemoryStore()
+    await refuse_cluster(store, "c")
+    await create_shards(store, 1)
+    with pytest.raises(InvalidConfig, match=r"'c' in etcd .* set cluster\.enabled"):
+        await refuse_cluster(store, "c")

@@ -1,0 +1,140 @@
+"""Two broker processes that serve one cluster, over etcd and a shared directory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import httpx
+import pytest
+
+import pydanube
+from support.etcd import EtcdMember, etcd_member
+from support.processes import BrokerProcess
+from support.running import received
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+TOPICS = [f"/default/t{number}" for number in range(6)]
+SHARDS = 8
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdMember]:
+    """Run a cluster of etcd with one member."""
+    with etcd_member(tmp_path_factory.mktemp("etcd")) as member:
+        yield member
+
+
+@pytest.fixture
+def settings(tmp_path: Path, etcd: EtcdMember) -> dict[str, Any]:
+    """Return the settings of all brokers of a new cluster."""
+    return {
+        "metadata": {
+            "kind": "etcd",
+            "etcd": {
+                "endpoints": etcd.url,
+                "cluster_name": uuid4().hex,
+                "session_ttl_s": 2,
+            },
+        },
+        "storage": {
+            "seal_age_s": 1.0,
+            "seal_interval_s": 0.2,
+            "remote": {"url": (tmp_path / "remote").as_uri()},
+            "journal": {"kind": "object"},
+        },
+        "cluster": {"enabled": True, "shards": SHARDS},
+    }
+
+
+def broker_of(tmp_path: Path, settings: dict[str, Any], name: str) -> BrokerProcess:
+    own = settings["cluster"] | {"broker_id": name}
+    path = tmp_path / f"{name}.yaml"
+    path.write_text(json.dumps(settings | {"cluster": own}))
+    return BrokerProcess(
+        tmp_path / name, "--config", str(path), log_file=tmp_path / f"{name}.log"
+    )
+
+
+def owner_of(topic: str, *brokers: BrokerProcess) -> BrokerProcess:
+    """Return the broker that serves a topic, as soon as there is one."""
+    while True:
+        for broker in brokers:
+            answer = httpx.get(f"{broker.http_url}/api/v1/topics{topic}")
+            if answer.status_code == 200:
+                return broker
+            assert answer.status_code == 503, answer.text
+
+
+async def publish(topic: str, payload: bytes, *brokers: BrokerProcess) -> BrokerProcess:
+    """Publish a message at the broker that serves the topic; return the broker."""
+    owner = await asyncio.to_thread(owner_of, topic, *brokers)
+    async with (
+        pydanube.connect(owner.url) as client,
+        client.producer(topic) as producer,
+    ):
+        await producer.send(payload)
+    return owner
+
+
+async def test_a_killed_broker_is_replaced_and_loses_nothing(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    with (
+        broker_of(tmp_path, settings, "a") as first,
+        broker_of(tmp_path, settings, "b") as second,
+    ):
+        async with pydanube.connect(first.url) as client:
+            for topic in TOPICS:
+                await client.create_topic(topic)
+        owners = {
+            topic: await publish(topic, topic.encode(), first, second)
+            for topic in TOPICS
+        }
+        first.kill()
+        shutil.rmtree(first.data_dir)
+        for topic in TOPICS:
+            await publish(topic, b"after", second)
+        async with pydanube.connect(second.url) as client:
+            for topic in TOPICS:
+                async with client.consumer(
+                    topic, subscription="s", start="earliest"
+                ) as consumer:
+                    assert await received(consumer, 2) == [topic.encode(), b"after"]
+        assert first in owners.values()
+        # A broker that stops hands everything over to a new run of the first one.
+        first.start()
+        assert second.stop() == 0
+        for topic in TOPICS:
+            await publish(topic, b"again", first)
+        async with pydanube.connect(first.url) as client:
+            for topic in TOPICS:
+                payloads = [topic.encode(), b"after", b"again"]
+                async with client.consumer(topic, subscription="s") as consumer:
+                    assert await received(consumer, 3) == payloads
+        assert first.stop() == 0
+
+
+def test_standalone_brokers_and_clusters_refuse_the_metadata_of_each_other(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    with broker_of(tmp_path, settings, "a") as broker:
+        assert broker.stop() == 0
+    alone = settings | {"cluster": {"enabled": False}}
+    path = tmp_path / "alone.yaml"
+    path.write_text(json.dumps(alone))
+    refused = BrokerProcess(
+        tmp_path / "alone", "--config", str(path), log_file=tmp_path / "alone.log"
+    )
+    refused.spawn()
+    assert refused.wait() != 0
+    log = refused.log_file.read_text() if refused.log_file else ""
+    assert "set cluster.enabled, or choose another name" in log

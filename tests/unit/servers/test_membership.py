@@ -1,0 +1,109 @@
+import socket
+
+import msgspec
+import pytest
+
+from pydanube.metadata import keys
+from pydanube.metadata.cluster_records import SessionRecord
+from pydanube.metadata.etcd.config import EtcdConfig
+from pydanube.metadata.records import ActiveBrokerRecord, JournalRecord
+from pydanube.model.errors import ClusterInUse, InvalidConfig
+from pydanube.servers.config import (
+    BrokerConfig,
+    ClusterConfig,
+    ListenConfig,
+    MetadataConfig,
+)
+from pydanube.servers.membership import open_membership, session_record_of
+from pydanube.storage.config import JournalConfig, RemoteConfig, StorageConfig
+from support.memory_store import MemoryStore
+
+CONFIG = BrokerConfig(
+    metadata=MetadataConfig(kind="etcd", etcd=EtcdConfig(endpoints="http://e:2379")),
+    storage=StorageConfig(
+        remote=RemoteConfig(url="s3://bucket"), journal=JournalConfig(kind="object")
+    ),
+    cluster=ClusterConfig(enabled=True, broker_id="a", shards=3),
+)
+
+
+@pytest.fixture
+def store():
+    return MemoryStore()
+
+
+async def test_the_first_broker_creates_the_shards(store):
+    async with open_membership(CONFIG, store) as session:
+        assert [path for path, _ in await store.scan(keys.SHARDS)] == [
+            "/shards/0",
+            "/shards/1",
+            "/shards/2",
+        ]
+        stored = await store.get(keys.SESSIONS.key(session.session_id))
+        assert stored.value.broker_id == "a"
+    assert await store.scan(keys.SESSIONS) == []
+
+
+async def test_more_shards_are_created_later(store):
+    async with open_membership(CONFIG, store):
+        pass
+    more = msgspec.structs.replace(CONFIG.cluster, shards=5)
+    async with open_membership(msgspec.structs.replace(CONFIG, cluster=more), store):
+        assert len(await store.scan(keys.SHARDS)) == 5
+
+
+async def test_a_store_in_use_outside_of_a_cluster_is_refused(store):
+    active = ActiveBrokerRecord(
+        session_id="s", host="h", process_id=7, data_dir="/d", started_at=0
+    )
+    await store.put(keys.ACTIVE_BROKER, active)
+    with pytest.raises(ClusterInUse, match=r"on h \(process 7\)"):
+        async with open_membership(CONFIG, store):
+            pass
+    assert await store.scan(keys.SHARDS) == []
+
+
+async def test_a_store_with_topics_outside_of_a_cluster_is_refused(store):
+    await store.put(keys.JOURNAL, JournalRecord(file_number=1, position=1))
+    with pytest.raises(InvalidConfig, match="choose another name"):
+        async with open_membership(CONFIG, store):
+            pass
+    assert await store.scan(keys.SHARDS) == []
+
+
+async def test_two_processes_with_one_name_are_logged(store, caplog):
+    record = SessionRecord(broker_id="a", addresses={}, started_at=0)
+    await store.put(keys.SESSIONS.key("other"), record)
+    async with open_membership(CONFIG, store):
+        assert "another session of the broker a" in caplog.text
+
+
+def addresses_of(listen, **cluster):
+    config = msgspec.structs.replace(
+        CONFIG,
+        listen=listen,
+        cluster=msgspec.structs.replace(CONFIG.cluster, **cluster),
+    )
+    return session_record_of(config, started_at=1).addresses
+
+
+def test_addresses_are_those_that_clients_use():
+    listen = ListenConfig(host="10.0.0.1", stream_port=7000, grpc_port=0)
+    assert addresses_of(listen) == {"stream": "danube://10.0.0.1:7000"}
+    name = socket.gethostname()
+    assert addresses_of(ListenConfig(host="0.0.0.0")) == {
+        "stream": f"danube://{name}:6651",
+        "grpc": f"http://{name}:6650",
+    }
+    listen = ListenConfig(advertised_url="http://b:1")
+    assert addresses_of(listen, advertised_url="danube://b:2") == {
+        "stream": "danube://b:2",
+        "grpc": "http://b:1",
+    }
+
+
+def test_a_broker_without_a_name_has_that_of_its_machine():
+    cluster = msgspec.structs.replace(CONFIG.cluster, broker_id="", zone="z")
+    config = msgspec.structs.replace(CONFIG, cluster=cluster)
+    record = session_record_of(config, started_at=1)
+    assert (record.broker_id, record.zone) == (socket.gethostname(), "z")
