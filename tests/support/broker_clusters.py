@@ -169,11 +169,18 @@ class BrokerCluster:
                 await asyncio.sleep(0)
 
     async def settled(self, *broker_ids: str) -> None:
-        """Return when the brokers *broker_ids* together serve all shards."""
+        """Return when *broker_ids* together serve all shards, and all know that."""
         await until(lambda: sum(map(len, map(self.served, broker_ids))) == SHARDS)
+        await until(lambda: all(map(_knows_owners, self.members.values())))
 
     def served(self, broker_id: str) -> set[int]:
         """Return the shards that a broker serves."""
         shards = self.members[broker_id].broker.shards
         assert shards is not None
         return set(shards.served)
+
+
+def _knows_owners(member: Member) -> bool:
+    shards = member.broker.shards
+    assert shards is not None
+    return all(shards.serves(each) or shards.url_of(each) for each in range(SHARDS))

@@ -26,7 +26,7 @@ class Shards:
         self.served: dict[int, Epoch] = {}
         """The shards that accept messages, and the epochs of their claims."""
         self.find_owner: Callable[[int], SessionRecord | None] = lambda _: None
-        """Returns the session that owns a shard, as it was seen last."""
+        """Returns the other session that serves a shard, as it was seen last."""
         self.check_session = check_session
         """Raises SessionLost if the session of this broker is over."""
 

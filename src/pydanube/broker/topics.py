@@ -214,6 +214,29 @@ class Topics:
         async with self.lock:
             return await self.open_locked(name)
 
+    async def find_url(self, name: TopicName) -> str:
+        """
+        Return the URL of the broker that serves a topic; empty if it is this one.
+
+        Raises:
+            TopicNotFound: It does not exist.
+            NotOwner: No broker serves it at the moment.
+        """
+        if self._shards is None:
+            await self.get(name)
+            return ""
+        record = await self._catalog.find(name)
+        if record is None:
+            raise TopicNotFound(f"Unable to find the topic: {name}")
+        shard = record.value.shard
+        if self._shards.serves(shard):
+            self._shards.epoch_of(name, shard)
+            return ""
+        url = "" if shard is None else self._shards.url_of(shard)
+        if not url:
+            self._shards.epoch_of(name, shard)
+        return url
+
     async def get_reliable(self, name: TopicName) -> ReliableTopic:
         """
         Return the topic *name*, which must be reliable.

@@ -36,7 +36,7 @@ from pydanube.cluster.ownership import (
 )
 from pydanube.cluster.session import ClusterSession
 from pydanube.metadata import keys
-from pydanube.metadata.cluster_records import SessionRecord
+from pydanube.metadata.cluster_records import SessionRecord, ShardState
 from pydanube.metadata.store import (
     ABSENT,
     Comparison,
@@ -170,12 +170,19 @@ class Takeovers:
                 self.machines.clear()
 
     def find_owner(self, shard: int) -> SessionRecord | None:
-        """Return the present session that serves a shard, as it was seen last."""
+        """
+        Return the other session that serves a shard, as it was seen last.
+
+        Returns None if the shard is not open, or its owner is gone or this session.
+        """
         stored = self._shards.values.get(str(shard))
-        if stored is None or stored.value.owner is None:
+        if stored is None or stored.value.state is ShardState.OPENING:
             return None
-        owner = self._session.members.values.get(stored.value.owner)
-        return None if owner is None else owner.value
+        owner = stored.value.owner
+        if owner is None or owner == self._session.session_id:
+            return None
+        member = self._session.members.values.get(owner)
+        return None if member is None else member.value
 
     def _on_shards(self, tasks: TaskScope) -> None:
         for name, stored in self._shards.values.items():

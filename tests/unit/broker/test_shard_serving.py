@@ -94,6 +94,22 @@ async def test_only_the_owner_serves_a_topic(cluster, stack):
         await broker.topics.delete(A_TOPIC)
 
 
+async def test_any_broker_finds_the_owner(cluster, stack):
+    await start(stack, cluster, "a", "b")
+    owner = owner_of(cluster)
+    (other,) = {"a", "b"} - {owner}
+    topics = cluster.members[other].broker.topics
+    with pytest.raises(TopicNotFound):
+        await topics.find_url(A_TOPIC)
+    await topics.add(A_TOPIC, RELIABLE)
+    assert await topics.find_url(A_TOPIC) == f"danube://{owner}:6651"
+    assert await cluster.members[owner].broker.topics.find_url(A_TOPIC) == ""
+    # Nobody is sent to a broker that has not opened the shard yet, or leaves it.
+    cluster.members[owner].broker.shard_serving.refuse_messages(SHARD)
+    with pytest.raises(NotOwner, match="being taken over; try again"):
+        await cluster.members[owner].broker.topics.find_url(A_TOPIC)
+
+
 async def test_any_broker_creates_topics(cluster, stack):
     await start(stack, cluster, "a", "b")
     for number, member in enumerate(cluster.members.values()):

@@ -100,8 +100,7 @@ def _subscription_of(message: Any) -> tuple[TopicName, SubscriptionName]:
 
 @REQUESTS.handler(pb.Lookup)
 async def _look_up(broker: Broker, m: pb.Lookup) -> pb.Location:
-    await broker.topics.get(TopicName.parse(m.topic))
-    return pb.Location()
+    return pb.Location(url=await broker.topics.find_url(TopicName.parse(m.topic)))
 
 
 @REQUESTS.handler(pb.CreateTopic)
