@@ -42,7 +42,8 @@ def settings(tmp_path: Path, etcd: EtcdMember) -> dict[str, Any]:
             "etcd": {
                 "endpoints": etcd.url,
                 "cluster_name": uuid4().hex,
-                "session_ttl_s": 2,
+                # Longer than etcd on a busy machine takes to answer.
+                "session_ttl_s": 6,
             },
         },
         "storage": {
