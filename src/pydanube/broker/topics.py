@@ -24,6 +24,7 @@ from pydanube.broker.retention_holds import RetentionHolds
 from pydanube.broker.shards import Shards
 from pydanube.broker.subscription_store import SubscriptionStore
 from pydanube.broker.topic import DirectTopic, ReliableTopic, Topic
+from pydanube.broker.topic_records import apply_records
 from pydanube.broker.topic_schemas import TopicSchemas
 from pydanube.metadata import keys
 from pydanube.metadata.records import TopicRecord
@@ -505,8 +506,7 @@ class Topics:
         if record is None:
             raise TopicNotFound(f"Unable to find the topic: {name}")
         topic_id = TopicId(record.value.topic_id)
-        policy, own_limits = record.value.policy, record.value.limits
-        shard = record.value.shard
+        policy, shard = record.value.policy, record.value.shard
         claimed = None
         if self._shards is not None:
             claimed = self._shards.epoch_of(name, shard)
@@ -530,10 +530,8 @@ class Topics:
         else:
             topic = DirectTopic(name, topic_id, policy, self._counts, self._clock)
         topic.shard = shard
-        topic.set_limits(own_limits or namespace.policy, are_own=own_limits is not None)
         # From here on retention is applied: holds and subscriptions are known.
-        topic.configure(policy, namespace.retention)
-        self._schemas.apply(topic, record.value.schema)
+        apply_records(topic, record.value, namespace, self._schemas)
         if self.is_draining:
             topic.refusal = Draining("the broker is stopping (draining)")
         self._check_still_served(topic, claimed)

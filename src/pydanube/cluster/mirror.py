@@ -19,6 +19,38 @@ log = logging.getLogger(__name__)
 _RETRIES = RetryPolicy(first_s=0.1, max_s=2.0)
 
 
+async def follow(
+    store: MetadataStore,
+    prefix: Prefix[T],
+    on_changes: Callable[[Changes[T]], None],
+    on_begin: Callable[[], None] | None = None,
+) -> None:
+    """
+    Follow the values below *prefix*, and call *on_changes* with each change.
+
+    The first changes of a watch are all values; *on_begin* is called before them.  If
+    the store does not answer, another watch begins later.
+
+    Raises:
+        Closed: The store was closed.
+        Corrupt: A value is not of the prefix's type.
+    """
+    failures = 0
+    while True:
+        try:
+            async with store.watch(prefix) as watch:
+                first = await anext(watch)
+                if on_begin is not None:
+                    on_begin()
+                on_changes(first)
+                async for changes in watch:
+                    on_changes(changes)
+        except MetadataUnavailable as error:
+            failures += 1
+            log.warning("the watch of %s waits: %s", prefix.path, error)
+            await asyncio.sleep(_RETRIES.delay_s(failures))
+
+
 class Mirror(Generic[T]):
     """
     The values below one prefix, by the rest of their paths.
@@ -42,21 +74,12 @@ class Mirror(Generic[T]):
             Closed: The store was closed.
             Corrupt: A value is not of the prefix's type.
         """
-        failures = 0
-        while True:
-            try:
-                async with store.watch(self._prefix) as watch:
-                    first = await anext(watch)
-                    self.values.clear()
-                    self._take(first)
-                    on_change()
-                    async for changes in watch:
-                        self._take(changes)
-                        on_change()
-            except MetadataUnavailable as error:
-                failures += 1
-                log.warning("the watch of %s waits: %s", self._prefix.path, error)
-                await asyncio.sleep(_RETRIES.delay_s(failures))
+
+        def take(changes: Changes[T]) -> None:
+            self._take(changes)
+            on_change()
+
+        await follow(store, self._prefix, take, self.values.clear)
 
     def has(self, revision: Revision) -> bool:
         """Return whether it has a change of *revision*."""

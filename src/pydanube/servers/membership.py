@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from pydanube.aio.tasks import task_scope
 from pydanube.broker.broker import Broker
 from pydanube.broker.manifest import MetadataManifest
+from pydanube.broker.record_changes import RecordChanges
 from pydanube.broker.shards import STREAM
 from pydanube.cluster.controller import Controller, create_shards
 from pydanube.cluster.directions import Director
@@ -146,7 +147,9 @@ async def serving_shards(
         clock=asyncio.get_running_loop().time,
         wall_clock_us=wall_clock_us,
     )
+    changes = RecordChanges(store, broker.topics, broker.namespaces, broker.schemas)
     async with task_scope() as tasks:
         tasks.run(takeovers.run(), "take over shards")
         tasks.run(controller.run(), "direct the cluster")
+        tasks.run(changes.run(), "apply changed records")
         yield takeovers

@@ -15,11 +15,14 @@ from pydanube.model.errors import (
     TopicNotFound,
 )
 from pydanube.model.names import TopicName
+from pydanube.model.policy import NamespacePolicy, Retention
+from pydanube.model.schemas import TopicSchema
 from support.batches import frame_of, payloads_of
 from support.broker_clusters import SHARDS, BrokerCluster
 from support.brokers import A_TOPIC, NON_RELIABLE, RELIABLE, Outcome
 from support.readers import attach, subscribe
-from support.storages import read_all, seal
+from support.schemas import new_schema
+from support.storages import read_all, seal, until
 
 SHARD = shard_of(A_TOPIC, SHARDS)
 
@@ -52,6 +55,11 @@ def owner_of(cluster, shard=SHARD):
 
 async def opened(broker, name="p", topic=A_TOPIC):
     return await broker.producers.open(topic, name, policy=RELIABLE)
+
+
+async def opened_topic(broker, name=A_TOPIC):
+    await broker.topics.add(name, RELIABLE, exist_ok=True)
+    return await broker.topics.get_reliable(name)
 
 
 def publish(topic, session, payload, sequence=None):
@@ -289,3 +297,47 @@ def test_errors_name_the_owner_if_it_is_known():
         shards.epoch_of(name, 3)
     with pytest.raises(InvalidRequest, match="outside of a cluster"):
         shards.epoch_of(name, None)
+
+
+# Records that other brokers change.
+
+
+async def test_changes_at_any_broker_reach_the_owner(cluster, stack):
+    await start(stack, cluster, "a", "b")
+    topic = await cluster.ask(opened_topic)
+    owner = owner_of(cluster)
+    (other,) = {"a", "b"} - {owner}
+    broker = cluster.members[other].broker
+    retention = Retention(age_s=60.0)
+    await broker.topics.set_limits(A_TOPIC, NamespacePolicy(max_publish_rate=7))
+    await until(lambda: topic.limits.max_publish_rate == 7)
+    await broker.topics.change_policy(A_TOPIC, retention=retention)
+    await until(lambda: topic.log.retention == retention)
+    await broker.topics.set_limits(A_TOPIC, None)
+    await until(lambda: not topic.has_own_limits)
+
+
+async def test_changes_of_a_namespace_reach_all_open_topics(cluster, stack):
+    await start(stack, cluster, "a", "b")
+    names = [A_TOPIC.partition(number) for number in range(8)]
+    topics = [
+        await cluster.ask(lambda broker, name=name: opened_topic(broker, name))
+        for name in names
+    ]
+    namespaces = cluster.members["a"].broker.namespaces
+    await namespaces.set_policy(A_TOPIC.namespace, NamespacePolicy(max_publish_rate=9))
+    await namespaces.set_retention(A_TOPIC.namespace, Retention(age_s=60.0))
+    await until(lambda: {each.limits.max_publish_rate for each in topics} == {9})
+    await until(lambda: {each.log.retention.age_s for each in topics} == {60.0})
+
+
+async def test_schemas_that_are_bound_at_any_broker_reach_the_owner(cluster, stack):
+    await start(stack, cluster, "a", "b")
+    topic = await cluster.ask(opened_topic)
+    (other,) = {"a", "b"} - {owner_of(cluster)}
+    broker = cluster.members[other].broker
+    await broker.registry.register("orders", new_schema())
+    await broker.schemas.bind(A_TOPIC, TopicSchema(subject="orders"))
+    await until(lambda: topic.schema == TopicSchema(subject="orders"))
+    await broker.schemas.bind(A_TOPIC, None)
+    await until(lambda: topic.schema is None)

@@ -1,0 +1,112 @@
+"""
+Following the records of topics and namespaces, which other brokers of a cluster change.
+
+Any broker changes the limits, the policy or the schema of a topic; the broker that
+serves the topic applies them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from pydanube.aio.tasks import task_scope
+from pydanube.broker.namespaces import Namespaces
+from pydanube.broker.topic import Topic
+from pydanube.broker.topic_records import apply_records
+from pydanube.broker.topic_schemas import TopicSchemas
+from pydanube.broker.topics import Topics
+from pydanube.cluster.mirror import follow
+from pydanube.metadata import keys
+from pydanube.metadata.records import NamespaceRecord, TopicRecord
+from pydanube.metadata.store import Changes, MetadataStore
+from pydanube.model.errors import MetadataUnavailable, NamespaceNotFound
+from pydanube.model.names import TopicName
+from pydanube.model.retry import RetryPolicy
+
+log = logging.getLogger(__name__)
+
+_RETRIES = RetryPolicy(first_s=0.1, max_s=2.0)
+
+
+class RecordChanges:
+    """Applies changes of the records of one broker's open topics."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        topics: Topics,
+        namespaces: Namespaces,
+        schemas: TopicSchemas,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._namespaces = namespaces
+        self._schemas = schemas
+        self._changed: set[TopicName] = set()
+        """The open topics to which changes may have to be applied."""
+        self._wake = asyncio.Event()
+
+    async def run(self) -> None:
+        """Apply changes until cancelled; one that was missed is applied later."""
+        async with task_scope() as tasks:
+            tasks.run(
+                follow(self._store, keys.TOPICS, self._on_topics, self._on_begin),
+                "follow the records of topics",
+            )
+            tasks.run(
+                follow(self._store, keys.NAMESPACES, self._on_namespaces),
+                "follow the records of namespaces",
+            )
+            await self._apply_all()
+
+    def _on_begin(self) -> None:
+        # An earlier watch may have missed changes.
+        self._changed.update(self._topics.opened)
+
+    def _on_topics(self, changes: Changes[TopicRecord]) -> None:
+        names = {
+            TopicName.parse("/" + keys.TOPICS.name_of(path)) for path in changes.values
+        }
+        self._changed |= names & self._topics.opened.keys()
+        self._wake.set()
+
+    def _on_namespaces(self, changes: Changes[NamespaceRecord]) -> None:
+        namespaces = {keys.NAMESPACES.name_of(path) for path in changes.values}
+        self._changed |= {
+            name for name in self._topics.opened if name.namespace in namespaces
+        }
+        self._wake.set()
+
+    async def _apply_all(self) -> None:
+        failures = 0
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                while self._changed:
+                    await self._apply(next(iter(self._changed)))
+                    failures = 0
+            except MetadataUnavailable as error:
+                failures += 1
+                log.warning("changed records cannot be applied yet: %s", error)
+                await asyncio.sleep(_RETRIES.delay_s(failures))
+                self._wake.set()
+
+    async def _apply(self, name: TopicName) -> None:
+        # This broker applies its own changes under the lock, so the records are read
+        # again: what the watch reported may be older.
+        async with self._topics.lock:
+            topic = self._topics.opened.get(name)
+            if topic is not None:
+                stored = await self._store.get(keys.topic(name))
+                if stored is not None and stored.value.topic_id == topic.topic_id:
+                    await self._apply_record(topic, stored.value)
+            self._changed.discard(name)
+
+    async def _apply_record(self, topic: Topic, record: TopicRecord) -> None:
+        try:
+            namespace = (await self._namespaces.find(topic.name.namespace)).value
+        except NamespaceNotFound:
+            return
+        apply_records(topic, record, namespace, self._schemas)
