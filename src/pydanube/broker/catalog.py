@@ -8,8 +8,10 @@ it rests, because another broker may change them concurrently.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence, Set
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -62,8 +64,9 @@ from pydanube.model.schemas import TopicSchema
 
 log = logging.getLogger(__name__)
 
-TopicKey = tuple[TopicName, TopicId, int | None]
-"""The name and the id of a topic, and its shard if there is one."""
+
+REMOVAL_WAIT_S = 10.0
+"""How long the deletion of a topic waits for the broker that serves the topic."""
 
 
 class Catalog:
@@ -188,6 +191,18 @@ class Catalog:
     async def find(self, name: TopicName) -> Stored[TopicRecord] | None:
         """Return the record of a topic, if it exists."""
         return await self._store.get(keys.topic(name))
+
+    async def get_topic(self, name: TopicName) -> Stored[TopicRecord]:
+        """
+        Return the record of a topic.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+        """
+        found = await self.find(name)
+        if found is None:
+            raise TopicNotFound(f"Unable to find the topic: {name}")
+        return found
 
     async def find_partitioned(
         self, base: TopicName
@@ -410,33 +425,59 @@ class Catalog:
 
     async def remove(
         self,
-        topics: Sequence[TopicKey],
-        contents: Collection[TopicId],
+        topics: Sequence[tuple[TopicName, Stored[TopicRecord]]],
         partitioned: tuple[TopicName, Stored[PartitionedTopicRecord]] | None,
     ) -> None:
         """
         Delete the records of topics, and of the partitioned topic that they form.
 
-        The topics in *contents* are recorded as deleted until ``forget_content``.
+        Reliable topics are recorded as deleted until ``forget_content``.
 
         Raises:
-            RevisionConflict: The partitions have changed meanwhile.
+            RevisionConflict: A record has changed meanwhile.
         """
         now = self._wall_clock_us()
         conditions: list[Comparison] = []
         operations: list[Operation] = []
-        for name, topic_id, shard in topics:
+        for name, stored_topic in topics:
+            topic = stored_topic.value
+            conditions.append(unchanged(keys.topic(name), stored_topic))
             operations.append(Delete(keys.topic(name)))
-            if shard is not None:
-                operations.append(Delete(keys.SHARD_TOPICS.key(shard, topic_id)))
-            if topic_id in contents:
-                record = DeletedTopicRecord(name=str(name), deleted_at=now, shard=shard)
-                operations.append(Put(keys.DELETED_TOPICS.key(topic_id), record))
+            if topic.shard is not None:
+                key = keys.SHARD_TOPICS.key(topic.shard, topic.topic_id)
+                operations.append(Delete(key))
+            if topic.policy.is_reliable:
+                deleted = DeletedTopicRecord(
+                    name=str(name), deleted_at=now, shard=topic.shard
+                )
+                operations.append(Put(keys.DELETED_TOPICS.key(topic.topic_id), deleted))
         if partitioned is not None:
             base, stored = partitioned
             conditions.append(unchanged(keys.partitioned_topic(base), stored))
             operations.append(Delete(keys.partitioned_topic(base)))
         await self._store.transaction(conditions, operations)
+
+    async def wait_forgotten(self, topics: Set[TopicId], name: TopicName) -> None:
+        """
+        Wait until other brokers have removed the contents of *topics*.
+
+        *name* is that of the topic or partitioned topic.
+
+        Bounds: It waits for ``REMOVAL_WAIT_S`` at most, and logs that it gave up.
+        """
+        waiting = {keys.DELETED_TOPICS.key(topic_id).path for topic_id in topics}
+        with suppress(TimeoutError):
+            async with (
+                asyncio.timeout(REMOVAL_WAIT_S),
+                self._store.watch(keys.DELETED_TOPICS) as watch,
+            ):
+                # The first changes have all values.
+                waiting &= (await anext(watch)).values.keys()
+                while waiting:
+                    changes = (await anext(watch)).values
+                    waiting -= {path for path, now in changes.items() if now is None}
+        if waiting:
+            log.warning("other brokers have not removed the contents of %s yet", name)
 
     async def forget_content(self, topic_id: TopicId) -> None:
         """Delete the remaining records of a deleted topic without contents."""

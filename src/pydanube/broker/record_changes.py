@@ -1,8 +1,8 @@
 """
 Following the records of topics and namespaces, which other brokers of a cluster change.
 
-Any broker changes the limits, the policy or the schema of a topic; the broker that
-serves the topic applies them.
+Any broker changes the limits, the policy or the schema of a topic, or deletes it by
+force; the broker that serves the topic applies that.
 """
 
 from __future__ import annotations
@@ -12,15 +12,21 @@ import logging
 
 from pydanube.aio.tasks import task_scope
 from pydanube.broker.namespaces import Namespaces
+from pydanube.broker.shard_serving import ShardServing
 from pydanube.broker.topic import Topic
 from pydanube.broker.topic_records import apply_records
 from pydanube.broker.topic_schemas import TopicSchemas
 from pydanube.broker.topics import Topics
 from pydanube.cluster.mirror import follow
 from pydanube.metadata import keys
-from pydanube.metadata.records import NamespaceRecord, TopicRecord
+from pydanube.metadata.records import (
+    DeletedTopicRecord,
+    NamespaceRecord,
+    TopicRecord,
+)
 from pydanube.metadata.store import Changes, MetadataStore
 from pydanube.model.errors import MetadataUnavailable, NamespaceNotFound
+from pydanube.model.ids import TopicId
 from pydanube.model.names import TopicName
 from pydanube.model.retry import RetryPolicy
 
@@ -38,11 +44,15 @@ class RecordChanges:
         topics: Topics,
         namespaces: Namespaces,
         schemas: TopicSchemas,
+        serving: ShardServing,
     ) -> None:
         self._store = store
         self._topics = topics
         self._namespaces = namespaces
         self._schemas = schemas
+        self._serving = serving
+        self._deleted: set[TopicId] = set()
+        """Deleted topics, whose contents this broker may have to remove."""
         self._changed: set[TopicName] = set()
         """The open topics to which changes may have to be applied."""
         self._wake = asyncio.Event()
@@ -57,6 +67,10 @@ class RecordChanges:
             tasks.run(
                 follow(self._store, keys.NAMESPACES, self._on_namespaces),
                 "follow the records of namespaces",
+            )
+            tasks.run(
+                follow(self._store, keys.DELETED_TOPICS, self._on_deleted),
+                "follow the records of deleted topics",
             )
             await self._apply_all()
 
@@ -78,6 +92,12 @@ class RecordChanges:
         }
         self._wake.set()
 
+    def _on_deleted(self, changes: Changes[DeletedTopicRecord]) -> None:
+        for path, stored in changes.values.items():
+            if stored is not None:
+                self._deleted.add(TopicId(int(keys.DELETED_TOPICS.name_of(path))))
+        self._wake.set()
+
     async def _apply_all(self) -> None:
         failures = 0
         while True:
@@ -87,6 +107,10 @@ class RecordChanges:
                 while self._changed:
                     await self._apply(next(iter(self._changed)))
                     failures = 0
+                while self._deleted:
+                    topic_id = next(iter(self._deleted))
+                    await self._serving.remove_deleted(topic_id)
+                    self._deleted.discard(topic_id)
             except MetadataUnavailable as error:
                 failures += 1
                 log.warning("changed records cannot be applied yet: %s", error)
@@ -100,7 +124,9 @@ class RecordChanges:
             topic = self._topics.opened.get(name)
             if topic is not None:
                 stored = await self._store.get(keys.topic(name))
-                if stored is not None and stored.value.topic_id == topic.topic_id:
+                if stored is None or stored.value.topic_id != topic.topic_id:
+                    self._topics.close_deleted(topic)
+                else:
                     await self._apply_record(topic, stored.value)
             self._changed.discard(name)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from pydanube.broker.shards import Shards
 from pydanube.broker.subscription_store import SubscriptionStore
-from pydanube.broker.topics import Topics
+from pydanube.broker.topics import Topics, topics_of_shard
 from pydanube.metadata import keys
 from pydanube.metadata.store import MetadataStore
 from pydanube.model.errors import BrokerError, Closed, Unavailable
@@ -53,7 +53,7 @@ class ShardServing:
             Unavailable: Not all of them are open yet; call it again.
         """
         self._shards.served[shard] = Epoch(epoch)
-        await self._remove_deleted(shard, Epoch(epoch))
+        await self._remove_deleted(shard)
         unsealed = [
             TopicName.parse(name)
             for topic_id, name in topics.items()
@@ -64,15 +64,30 @@ class ShardServing:
                 raise error
             log.warning("%s cannot be opened: %s", name, error)
 
-    async def _remove_deleted(self, shard: int, epoch: Epoch) -> None:
+    async def _remove_deleted(self, shard: int) -> None:
         """Remove what an earlier owner has left of deleted topics."""
         for path, stored in await self._store.scan(keys.DELETED_TOPICS):
-            record = stored.value
-            if record.shard != shard:
-                continue
-            topic_id = TopicId(int(keys.DELETED_TOPICS.name_of(path)))
+            if stored.value.shard == shard:
+                await self.remove_deleted(
+                    TopicId(int(keys.DELETED_TOPICS.name_of(path)))
+                )
+
+    async def remove_deleted(self, topic_id: TopicId) -> None:
+        """
+        Remove the contents of a deleted topic, if this broker serves its shard.
+
+        If that fails, the next owner tries again.
+        """
+        async with self._topics.lock:
+            stored = await self._store.get(keys.DELETED_TOPICS.key(topic_id))
+            if stored is None or stored.value.shard not in self._shards.served:
+                return
+            record, epoch = stored.value, self._shards.served[stored.value.shard]
+            for topic in topics_of_shard(self._topics.opened, stored.value.shard):
+                if topic.topic_id == topic_id:
+                    self._topics.close_deleted(topic)
             log.info("removing the contents of the deleted topic %s", record.name)
-            leftover = Leftover(record.name, epoch, shard)
+            leftover = Leftover(record.name, epoch, stored.value.shard)
             try:
                 await self._topics.remove_content(topic_id, leftover)
             except BrokerError as error:
@@ -81,7 +96,7 @@ class ShardServing:
     def refuse_messages(self, shard: int) -> None:
         """Accept no more messages, but go on with those that were appended."""
         self._shards.served.pop(shard, None)
-        for topic in self._topics.of_shard(shard):
+        for topic in topics_of_shard(self._topics.opened, shard):
             topic.refusal = self._shards.not_owner(topic.name, shard)
             topic.registrations.reject_queued(topic.refusal)
         # The mark that ends the shard comes after the cursors.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -226,9 +226,7 @@ class Topics:
         if self._shards is None:
             await self.get(name)
             return ""
-        record = await self._catalog.find(name)
-        if record is None:
-            raise TopicNotFound(f"Unable to find the topic: {name}")
+        record = await self._catalog.get_topic(name)
         shard = record.value.shard
         if self._shards.serves(shard):
             self._shards.epoch_of(name, shard)
@@ -374,26 +372,42 @@ class Topics:
             TopicHeld: A retention hold keeps its segments and *force* is false.
             BackupRunning: A backup is being made.
             InvalidRequest: It is a partition of a partitioned topic.
-            NotOwner: Another broker serves it, or one of its partitions.
+            NotOwner: Another broker serves it, or one of its partitions, and *force*
+                is false.
         """
         async with self.lock:
-            topics = await retry_on_conflict(
+            records, topics = await retry_on_conflict(
                 partial(self._remove_names, name, force=force)
             )
             for topic in topics:
-                del self.opened[topic.name]
-                topic.close(TopicNotFound(f"{topic.name} has been deleted"))
-                self._subscriptions.cursors.forget(topic.topic_id, topic.subscriptions)
+                self.close_deleted(topic)
             log.info("deleted %s%s", name, " by force" if force else "")
-            await run_all(map(self.remove_content, _reliable_topics(topics)))
+            reliable = {
+                TopicId(each.topic_id) for each in records if each.policy.is_reliable
+            }
+            own = reliable & {topic.topic_id for topic in topics}
+            await run_all(map(self.remove_content, own))
+        if reliable > own:
+            # A new topic of this name must not meet an owner that has the old one.
+            await self._catalog.wait_forgotten(reliable - own, name)
 
-    async def _remove_names(self, name: TopicName, *, force: bool) -> list[Topic]:
-        """Remove a name and its partitions from the catalog; return the topics."""
+    async def _remove_names(
+        self, name: TopicName, *, force: bool
+    ) -> tuple[list[TopicRecord], list[Topic]]:
+        """
+        Remove a name and its partitions from the catalog.
+
+        Return the records of the topics, and those that this broker serves.
+        """
         self._storage.check_may_remove()
         await self._catalog.check_not_a_partition(name)
-        stored = await self._catalog.find_partitioned(name)
-        names = [name] if stored is None else names_of(name, stored.value)
-        topics = await self.open_all(names)
+        partitioned = await self._catalog.find_partitioned(name)
+        names = [name] if partitioned is None else names_of(name, partitioned.value)
+        stored = [(each, await self._catalog.get_topic(each)) for each in names]
+        # Without force, all must be here, because only owners know who uses them.
+        topics = await self.open_all(
+            each for each, record in stored if self._serves(record.value) or not force
+        )
         for topic in topics:
             if topic.is_in_use and not force:
                 raise SubscriptionInUse(
@@ -402,16 +416,19 @@ class Topics:
                 )
             if isinstance(topic, ReliableTopic) and not force:
                 topic.log.check_not_held("release it first, or force the deletion")
-        partitioned = None if stored is None else (name, stored)
         with _refusing_batches(topics):
             # The names are removed first: contents that a crash leaves behind belong
             # to no topic, and the next start removes them.
             await self._catalog.remove(
-                [(each.name, each.topic_id, each.shard) for each in topics],
-                _reliable_topics(topics),
-                partitioned,
+                stored, None if partitioned is None else (name, partitioned)
             )
-        return topics
+        return [record.value for _, record in stored], topics
+
+    def close_deleted(self, topic: Topic) -> None:
+        """Close an open topic whose name is removed already."""
+        del self.opened[topic.name]
+        topic.close(TopicNotFound(f"{topic.name} has been deleted"))
+        self._subscriptions.cursors.forget(topic.topic_id, topic.subscriptions)
 
     async def remove_content(
         self, topic_id: TopicId, leftover: Leftover | None = None
@@ -502,9 +519,7 @@ class Topics:
         found = self.opened.get(name)
         if found is not None:
             return found
-        record = await self._catalog.find(name)
-        if record is None:
-            raise TopicNotFound(f"Unable to find the topic: {name}")
+        record = await self._catalog.get_topic(name)
         topic_id = TopicId(record.value.topic_id)
         policy, shard = record.value.policy, record.value.shard
         claimed = None
@@ -573,10 +588,6 @@ class Topics:
 
     # Shards.
 
-    def of_shard(self, shard: int) -> list[Topic]:
-        """Return the open topics of a shard."""
-        return [each for each in self.opened.values() if each.shard == shard]
-
     def release_shard(self, shard: int) -> None:
         """Close all topics of a shard, which another broker may serve now."""
         assert self._shards is not None
@@ -585,7 +596,7 @@ class Topics:
                 name = TopicName.parse(topic_log.name)
                 reason = self._shards.not_owner(name, shard)
                 self._storage.release_log(topic_log.topic_id, reason)
-        for topic in self.of_shard(shard):
+        for topic in topics_of_shard(self.opened, shard):
             reason = self._shards.not_owner(topic.name, shard)
             del self.opened[topic.name]
             names = list(topic.subscriptions)
@@ -659,10 +670,6 @@ def describe_drops(
     )
 
 
-def _reliable_topics(topics: Iterable[Topic]) -> list[TopicId]:
-    return [each.topic_id for each in topics if isinstance(each, ReliableTopic)]
-
-
 @contextmanager
 def _refusing_batches(topics: Sequence[Topic]) -> Iterator[None]:
     """Make *topics* refuse batches, unless the body fails."""
@@ -675,3 +682,8 @@ def _refusing_batches(topics: Sequence[Topic]) -> Iterator[None]:
         for topic, refusal in zip(topics, before, strict=True):
             topic.refusal = refusal
         raise
+
+
+def topics_of_shard(opened: Mapping[TopicName, Topic], shard: int) -> list[Topic]:
+    """Return the open topics of a shard."""
+    return [each for each in opened.values() if each.shard == shard]

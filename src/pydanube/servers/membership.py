@@ -147,7 +147,9 @@ async def serving_shards(
         clock=asyncio.get_running_loop().time,
         wall_clock_us=wall_clock_us,
     )
-    changes = RecordChanges(store, broker.topics, broker.namespaces, broker.schemas)
+    changes = RecordChanges(
+        store, broker.topics, broker.namespaces, broker.schemas, serving
+    )
     async with task_scope() as tasks:
         tasks.run(takeovers.run(), "take over shards")
         tasks.run(controller.run(), "direct the cluster")

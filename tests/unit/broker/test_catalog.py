@@ -64,7 +64,7 @@ async def test_a_deleted_topic_leaves_its_shard(store):
     catalog = catalog_of(store, 16)
     await catalog.create(A_TOPIC, RELIABLE)
     shard = shard_of(A_TOPIC, 16)
-    await catalog.remove([(A_TOPIC, TopicId(1), shard)], [TopicId(1)], None)
+    await catalog.remove([(A_TOPIC, await catalog.get_topic(A_TOPIC))], None)
     assert await shard_topics(store) == {}
     deleted = await store.get(keys.DELETED_TOPICS.key(TopicId(1)))
     assert deleted.value.shard == shard

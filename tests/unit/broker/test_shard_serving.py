@@ -10,6 +10,7 @@ from pydanube.metadata import keys
 from pydanube.metadata.cluster_records import BrokerMode, SessionRecord
 from pydanube.model.errors import (
     InvalidRequest,
+    MetadataUnavailable,
     NotOwner,
     SessionLost,
     TopicNotFound,
@@ -51,6 +52,10 @@ async def start(stack, cluster, *broker_ids, **settings):
 def owner_of(cluster, shard=SHARD):
     (owner,) = [each for each in cluster.members if shard in cluster.served(each)]
     return owner
+
+
+def owner_broker(cluster):
+    return cluster.members[owner_of(cluster)].broker
 
 
 async def opened(broker, name="p", topic=A_TOPIC):
@@ -341,3 +346,70 @@ async def test_schemas_that_are_bound_at_any_broker_reach_the_owner(cluster, sta
     await until(lambda: topic.schema == TopicSchema(subject="orders"))
     await broker.schemas.bind(A_TOPIC, None)
     await until(lambda: topic.schema is None)
+
+
+# Deletions at other brokers.
+
+
+async def test_any_broker_deletes_a_topic_by_force(cluster, stack):
+    await start(stack, cluster, "a", "b")
+    await published(cluster, b"old")
+    topic = await cluster.ask(opened_topic)
+    (other,) = {"a", "b"} - {owner_of(cluster)}
+    broker = cluster.members[other].broker
+    with pytest.raises(NotOwner):
+        await broker.topics.delete(A_TOPIC)
+    await broker.topics.delete(A_TOPIC, force=True)
+    # Its owner has removed the contents, and serves a new topic of this name.
+    assert await cluster.store.scan(keys.DELETED_TOPICS) == []
+    assert await cluster.store.scan(keys.SHARD_TOPICS) == []
+    assert topic.topic_id not in owner_broker(cluster).storage.logs
+    assert await published(cluster, b"new") == [0]
+    assert await stored(cluster) == [b"new"]
+
+
+async def test_partitions_of_several_owners_are_deleted_by_force(cluster, stack):
+    await start(stack, cluster, "a", "b")
+    topics = cluster.members["a"].broker.topics
+    await topics.create_partitioned(A_TOPIC, 8, RELIABLE)
+    partitions = [
+        await cluster.ask(lambda broker, name=name: broker.topics.get(name))
+        for name in map(A_TOPIC.partition, range(8))
+    ]
+    assert {each.shard in cluster.served("a") for each in partitions} == {True, False}
+    await topics.delete(A_TOPIC, force=True)
+    for broker_id in "ab":
+        broker = cluster.members[broker_id].broker
+        assert await broker.catalog.names() == []
+        assert not broker.storage.logs
+        await until(lambda broker=broker: not broker.topics.opened)
+
+
+async def test_topics_without_contents_are_closed_by_their_owner(cluster, stack):
+    await start(stack, cluster, "a", "b")
+    await cluster.members["a"].broker.topics.add(A_TOPIC, NON_RELIABLE)
+    await cluster.ask(lambda broker: broker.topics.get(A_TOPIC))
+    owner = owner_broker(cluster)
+    (other,) = {"a", "b"} - {owner_of(cluster)}
+    await cluster.members[other].broker.topics.delete(A_TOPIC, force=True)
+    await until(lambda: A_TOPIC not in owner.topics.opened)
+
+
+async def test_changes_are_applied_later_if_the_store_does_not_answer(cluster, stack):
+    await start(stack, cluster, "a", "b")
+    topic = await cluster.ask(opened_topic)
+    namespaces = owner_broker(cluster).namespaces
+    find, failures = namespaces.find, [MetadataUnavailable("on purpose")]
+
+    async def fail_once(name):
+        if failures:
+            raise failures.pop()
+        return await find(name)
+
+    namespaces.find = fail_once
+    (other,) = {"a", "b"} - {owner_of(cluster)}
+    await cluster.members[other].broker.topics.set_limits(
+        A_TOPIC, NamespacePolicy(max_publish_rate=3)
+    )
+    await until(lambda: topic.limits.max_publish_rate == 3)
+    assert not failures
