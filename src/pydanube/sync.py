@@ -533,6 +533,9 @@ class Client(Facade):
         return found
 
     create_backup = blocking(aio.Client.create_backup)
+    describe_cluster = blocking(aio.Client.describe_cluster)
+    drain_broker = blocking(aio.Client.drain_broker)
+    activate_broker = blocking(aio.Client.activate_broker)
     describe_backup = blocking(aio.Client.describe_backup)
 
     create_topic = blocking(aio.Client.create_topic)

@@ -80,6 +80,14 @@ def test_broker_is_listed_and_described(broker, topic):
     assert listed["broker_id"] in said(broker, "admin", "brokers", "describe")
 
 
+def test_a_broker_alone_is_no_cluster(broker):
+    assert told(broker, "cluster", "status")["brokers"] == []
+    assert "not part of a cluster" in said(broker, "cluster", "status")
+    done = danube("cluster", "drain", "x", url=broker.url)
+    assert done.returncode == 2
+    assert "cluster.enabled" in done.stderr
+
+
 def test_namespace_is_created_limited_and_deleted(broker):
     create = ("admin", "namespaces", "create", "lab", "--set", "max_message_size=9")
     assert said(broker, *create) == "Namespace lab exists.\n"

@@ -12,6 +12,8 @@ import httpx
 import pytest
 
 import pydanube
+import pydanube.sync
+from support.commands import danube
 from support.etcd import EtcdMember, etcd_member
 from support.processes import BrokerProcess
 from support.running import received
@@ -122,6 +124,36 @@ async def test_a_killed_broker_is_replaced_and_loses_nothing(
                 async with client.consumer(topic, subscription="s") as consumer:
                     assert await received(consumer, 3) == payloads
         assert first.stop() == 0
+
+
+def test_a_broker_is_drained_and_activated_from_the_command_line(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    with (
+        broker_of(tmp_path, settings, "a") as first,
+        broker_of(tmp_path, settings, "b") as second,
+    ):
+        brokers = first, second
+        with pydanube.sync.connect(first.url) as client:
+            for topic in TOPICS:
+                client.create_topic(topic)
+        drained = danube("cluster", "drain", "a", "--reason", "test", url=second.url)
+        assert drained.returncode == 0, drained.stderr
+        assert {owner_of(topic, *brokers) for topic in TOPICS} == {second}
+        shown = danube("cluster", "status", "--format", "json", url=first.url)
+        assert shown.returncode == 0, shown.stdout
+        described = {
+            each["broker_id"]: (each["mode"], each["shard_count"])
+            for each in json.loads(shown.stdout)["brokers"]
+        }
+        assert described == {"a": ("drained", 0), "b": ("active", SHARDS)}
+        refused = danube("cluster", "drain", "b", url=first.url)
+        assert refused.returncode == 2
+        assert "b is the only active broker" in refused.stderr
+        assert danube("cluster", "activate", "a", url=first.url).returncode == 0
+        text = danube("cluster", "status", url=first.url).stdout
+        assert first.url in text
+        assert second.url in text
 
 
 def test_standalone_brokers_and_clusters_refuse_the_metadata_of_each_other(

@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from pydanube.metadata.cluster_records import BrokerMode
+from pydanube.model.clusters import BrokerMode
 from pydanube.model.errors import BrokerError
 from support.batches import frame_of, payloads_of
 from support.broker_clusters import BrokerCluster

@@ -16,7 +16,8 @@ import pytest
 from pydanube.aio.tasks import task_scope
 from pydanube.cluster.controller import create_shards
 from pydanube.metadata import keys
-from pydanube.metadata.cluster_records import BrokerMode, BrokerModeRecord
+from pydanube.metadata.cluster_records import BrokerModeRecord
+from pydanube.model.clusters import BrokerMode
 from pydanube.model.errors import BrokerError
 from pydanube.objects.memory import MemoryObjects
 from simulation.loop import SimulatedLoop

@@ -17,10 +17,10 @@ from pydanube.aio.tasks import task_scope
 from pydanube.cluster.controller import create_shards
 from pydanube.metadata import keys
 from pydanube.metadata.cluster_records import (
-    BrokerMode,
     BrokerModeRecord,
     ShardState,
 )
+from pydanube.model.clusters import BrokerMode
 from simulation.loop import SimulatedLoop
 from support.clusters import LateStore, Ledger, Member
 from support.memory_store import MemoryStore

@@ -10,17 +10,18 @@ from typing import Any, TypeVar
 
 from pydanube.broker.broker import Broker, open_broker
 from pydanube.broker.manifest import MetadataManifest
-from pydanube.broker.shards import STREAM, Shards
+from pydanube.broker.shards import Shards
 from pydanube.cluster.controller import create_shards
+from pydanube.cluster.overview import STREAM
 from pydanube.cluster.session import ClusterSession, open_cluster_session
 from pydanube.cluster.session_journals import OwnSessionJournal
 from pydanube.cluster.takeover import Takeovers
 from pydanube.metadata import keys
 from pydanube.metadata.cluster_records import (
-    BrokerMode,
     BrokerModeRecord,
     SessionRecord,
 )
+from pydanube.model.clusters import BrokerMode
 from pydanube.model.errors import JournalFailed, ObjectsUnavailable, Unavailable
 from pydanube.objects.memory import MemoryObjects
 from pydanube.servers.membership import serving_shards

@@ -30,6 +30,7 @@ from pydanube.broker.subscriptions import Subscriptions
 from pydanube.broker.topic import ReliableTopic, Topic
 from pydanube.broker.topic_schemas import TopicSchemas
 from pydanube.broker.topics import Topics
+from pydanube.cluster import overview
 from pydanube.metadata import keys
 from pydanube.metadata.records import BrokerRecord, NamespaceRecord
 from pydanube.metadata.store import (
@@ -39,10 +40,12 @@ from pydanube.metadata.store import (
     Unchanged,
     retry_on_conflict,
 )
+from pydanube.model.clusters import BrokerMode, ClusterDescription
 from pydanube.model.errors import (
     BrokerError,
     Draining,
     InconsistentDirectory,
+    InvalidRequest,
     TopicNotFound,
 )
 from pydanube.model.ids import TopicId
@@ -96,6 +99,8 @@ class Broker:
         self.namespaces = Namespaces(
             store, opened=opened, lock=lock, wall_clock_us=wall_clock_us
         )
+        self._store = store
+        self._wall_clock_us = wall_clock_us
         self.holds = RetentionHolds(store, wall_clock_us)
         self.registry = SchemaRegistry(store, wall_clock_us)
         """The schema registry; ``schemas`` deletes what topics may be using."""
@@ -194,6 +199,41 @@ class Broker:
             topic = await self.topics.create(name, TopicPolicy(), exist_ok=True)
             assert isinstance(topic, ReliableTopic)
             return topic
+
+    # Clusters.
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """Return the brokers of the cluster; none if the broker is not in one."""
+        if self.shards is None:
+            return ClusterDescription(brokers=())
+        return await overview.describe_cluster(self._store)
+
+    async def count_topics(self, session_id: str) -> int:
+        """Return the number of topics in the shards of a session of the cluster."""
+        return await overview.count_topics(self._store, session_id)
+
+    async def set_broker_mode(
+        self, broker_id: str, mode: BrokerMode, reason: str
+    ) -> None:
+        """
+        Drain a broker of the cluster, or activate it again.
+
+        Raises:
+            InvalidRequest: This broker is not in a cluster; or as
+                ``overview.set_broker_mode``.
+        """
+        if self.shards is None:
+            raise InvalidRequest(
+                "this broker is not part of a cluster, so no other broker could serve "
+                "its topics: start brokers with the setting cluster.enabled"
+            )
+        await overview.set_broker_mode(
+            self._store,
+            broker_id,
+            mode,
+            reason=reason,
+            wall_clock_us=self._wall_clock_us(),
+        )
 
 
 @asynccontextmanager

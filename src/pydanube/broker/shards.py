@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pydanube.cluster.overview import STREAM
 from pydanube.metadata.cluster_records import SessionRecord
 from pydanube.model.errors import InvalidRequest, NotOwner
 from pydanube.model.ids import Epoch
 from pydanube.model.names import TopicName
-
-STREAM = "stream"
-"""The name of the listener of the native protocol in the addresses of a session."""
 
 
 class Shards:

@@ -25,6 +25,7 @@ from pydanube.model.version import __version__
 SUMMARIES = {
     "Broker": {
         "broker": "Start a broker.",
+        "cluster": "Show the brokers of a cluster, and drain them.",
         "recover": "Repair a data directory that is damaged or incomplete.",
         "backup": "Back up a running broker to a directory or an object store, and "
         "restore it.",

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, Unpack, overload
 from urllib.parse import urlsplit
 
 from pydanube.client.backups import BackupRequests
+from pydanube.client.clusters import ClusterRequests
 from pydanube.client.connection import BrokerConnection
 from pydanube.client.consumer import Consumer
 from pydanube.client.dead_letters import DeadLetters
@@ -182,6 +183,7 @@ class Client(
     StorageRequests,
     SubscriptionRequests,
     BackupRequests,
+    ClusterRequests,
 ):
     """
     A client of one broker; made by ``connect``.

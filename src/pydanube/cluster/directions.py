@@ -21,12 +21,12 @@ from pydanube.cluster.placement import (
     plan,
 )
 from pydanube.metadata.cluster_records import (
-    BrokerMode,
     BrokerModeRecord,
     LoadRecord,
     SessionRecord,
     ShardState,
 )
+from pydanube.model.clusters import BrokerMode
 
 REST_S = 60.0
 """A shard that got a new owner is not moved again within this time to balance."""

@@ -10,14 +10,7 @@ from enum import Enum
 
 import msgspec
 
-
-class BrokerMode(Enum):
-    """Whether a broker may own shards."""
-
-    ACTIVE = "active"
-    DRAINING = "draining"
-    """Its shards are moving to other brokers, and it gets no new ones."""
-    DRAINED = "drained"
+from pydanube.model.clusters import BrokerMode
 
 
 class BrokerModeRecord(msgspec.Struct, frozen=True, kw_only=True):

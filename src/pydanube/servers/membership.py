@@ -13,10 +13,10 @@ from pydanube.aio.tasks import task_scope
 from pydanube.broker.broker import Broker
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.broker.record_changes import RecordChanges
-from pydanube.broker.shards import STREAM
 from pydanube.cluster.controller import Controller, create_shards
 from pydanube.cluster.directions import Director
 from pydanube.cluster.journal_host import JournalHost
+from pydanube.cluster.overview import GRPC, STREAM
 from pydanube.cluster.session import ClusterSession, open_cluster_session
 from pydanube.cluster.takeover import Takeovers
 from pydanube.metadata import keys
@@ -91,7 +91,7 @@ def session_record_of(config: BrokerConfig, *, started_at: int) -> SessionRecord
     addresses = {STREAM: stream_url}
     if listens.advertised_url or listens.grpc_port:
         grpc_url = listens.advertised_url or url_of(listens.host, listens.grpc_port)
-        addresses["grpc"] = grpc_url
+        addresses[GRPC] = grpc_url
     return SessionRecord(
         broker_id=broker_id_of(config),
         addresses=addresses,

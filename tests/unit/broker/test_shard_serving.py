@@ -7,7 +7,8 @@ import pytest
 from pydanube.broker.shards import Shards
 from pydanube.cluster.shard_topics import shard_of
 from pydanube.metadata import keys
-from pydanube.metadata.cluster_records import BrokerMode, SessionRecord
+from pydanube.metadata.cluster_records import SessionRecord
+from pydanube.model.clusters import BrokerMode
 from pydanube.model.errors import (
     InvalidRequest,
     MetadataUnavailable,

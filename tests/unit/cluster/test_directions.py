@@ -5,7 +5,6 @@ from __future__ import annotations
 from pydanube.cluster.directions import REST_S, ClusterView, Director, candidates
 from pydanube.cluster.ownership import ShardView
 from pydanube.metadata.cluster_records import (
-    BrokerMode,
     BrokerModeRecord,
     LoadRecord,
     SessionRecord,
@@ -13,6 +12,7 @@ from pydanube.metadata.cluster_records import (
     ShardRecord,
     ShardState,
 )
+from pydanube.model.clusters import BrokerMode
 
 
 def session(broker: str, started_at: int = 0) -> SessionRecord:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from pydanube.metadata import keys
 from pydanube.metadata.cluster_records import (
-    BrokerMode,
     BrokerModeRecord,
     LoadRecord,
     SessionJournalRecord,
@@ -17,6 +16,7 @@ from pydanube.metadata.cluster_records import (
     ShardRecord,
     ShardState,
 )
+from pydanube.model.clusters import BrokerMode
 from pydanube.model.errors import Corrupt
 
 SESSION = st.none() | st.text("0123456789abcdef", min_size=32, max_size=32)

@@ -75,7 +75,7 @@ Namespace = Annotated[
 
 @command(brokers, "danube admin brokers list --format json", name="list")
 def list_brokers(connect: Connect) -> Result:
-    """List the brokers. A broker runs alone, so the list has one entry."""
+    """Show the broker that answers; danube cluster status shows all of a cluster."""
     with connect() as client:
         described = client.describe_broker()
     return Result([described], Table.of([described], BROKER))

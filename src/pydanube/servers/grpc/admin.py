@@ -1,5 +1,5 @@
 """
-The services of ``danube_admin`` over one broker that is not part of a cluster.
+The services of ``danube_admin`` over one broker, alone or of a cluster.
 
 Most failures to change a topic have the status NOT_FOUND and a text with the reason, as
 in the original Danube.  Requests that may succeed later fail with UNAVAILABLE.
@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from pydanube.broker.broker import Broker
 from pydanube.metadata.records import TopicRecord
+from pydanube.model.clusters import BrokerMode, ClusterBroker
 from pydanube.model.errors import (
     AlreadyExists,
     BrokerError,
@@ -48,6 +49,7 @@ from pydanube.wire.pb import danube_admin_pb2 as pb
 
 NO_CLUSTER = "this is a standalone broker, not a cluster"
 NO_SECURITY = "this broker has no roles: every client may do everything"
+FOLLOWER = "Cluster_Follower"
 CONFLICTS = (AlreadyExists, NamespaceInUse)
 """Errors that have the status NOT_FOUND, as in the original."""
 
@@ -67,13 +69,34 @@ class BrokerAdmin:
         self._info = info
 
     async def list_brokers(self, _: pb.Empty) -> pb.BrokerListResponse:
-        """Return this broker.  A standalone broker is always the leader."""
-        is_draining = self._broker.topics.is_draining
-        self._info.broker_status = "draining" if is_draining else "active"
-        return pb.BrokerListResponse(brokers=[self._info])
+        """Return the running brokers of the cluster; a broker alone is the leader."""
+        found = await self._broker.describe_cluster()
+        if not found.shard_count:
+            is_draining = self._broker.topics.is_draining
+            self._info.broker_status = "draining" if is_draining else "active"
+            return pb.BrokerListResponse(brokers=[self._info])
+        return pb.BrokerListResponse(
+            brokers=[self._info_of(each) for each in found.brokers if each.url]
+        )
+
+    def _info_of(self, broker: ClusterBroker) -> pb.BrokerInfo:
+        info = pb.BrokerInfo()
+        if number_of(broker.broker_id) == self._broker_id:
+            info.CopyFrom(self._info)
+        info.broker_id = number_of(broker.broker_id)
+        info.broker_addr = broker.grpc_url or info.broker_addr
+        info.broker_role = "Cluster_Leader" if broker.is_controller else FOLLOWER
+        info.broker_status = broker.mode.value
+        return info
 
     async def get_leader_broker(self, _: pb.Empty) -> pb.BrokerResponse:
-        """Return this broker."""
+        """Return the controller of the cluster, or this broker if it is alone."""
+        found = await self._broker.describe_cluster()
+        leaders = [each.broker_id for each in found.brokers if each.is_controller]
+        if leaders:
+            return pb.BrokerResponse(leader=number_of(leaders[0]))
+        if found.shard_count:
+            raise StatusError(StatusCode.UNAVAILABLE, "the cluster has no leader now")
         return pb.BrokerResponse(leader=self._broker_id)
 
     async def list_namespaces(self, _: pb.Empty) -> pb.NamespaceListResponse:
@@ -85,28 +108,54 @@ class BrokerAdmin:
     async def unload_broker(
         self, request: pb.UnloadBrokerRequest
     ) -> pb.UnloadBrokerResponse:
-        """Refuse, because there is no other broker."""
-        self._check(request.broker_id)
-        raise StatusError(
-            StatusCode.FAILED_PRECONDITION,
-            "there is no other broker that could take the topics",
+        """Drain a broker of the cluster; it has no topics when it is drained."""
+        broker = await self._find(request.broker_id)
+        if broker is None:
+            raise StatusError(
+                StatusCode.FAILED_PRECONDITION,
+                "there is no other broker that could take the topics",
+            )
+        if request.namespaces_include or request.namespaces_exclude:
+            raise StatusError(
+                StatusCode.INVALID_ARGUMENT,
+                "a broker is drained of all topics, not of those of some namespaces",
+            )
+        count = await self._broker.count_topics(broker.session_id)
+        if not request.dry_run:
+            await self._set_mode(broker, BrokerMode.DRAINING, "")
+        return pb.UnloadBrokerResponse(
+            started=not request.dry_run, total=count, pending=count
         )
 
     async def activate_broker(self, request: pb.ActivateBrokerRequest) -> None:
-        """Confirm that the broker is active, unless it is stopping."""
-        self._check(request.broker_id)
-        if self._broker.topics.is_draining:
+        """Let a drained broker serve topics again."""
+        broker = await self._find(request.broker_id)
+        if broker is not None:
+            await self._set_mode(broker, BrokerMode.ACTIVE, request.reason)
+        elif self._broker.topics.is_draining:
             raise StatusError(
                 StatusCode.FAILED_PRECONDITION, "the broker is stopping (draining)"
             )
 
-    def _check(self, broker_id: str) -> None:
+    async def _set_mode(
+        self, broker: ClusterBroker, mode: BrokerMode, reason: str
+    ) -> None:
+        try:
+            await self._broker.set_broker_mode(broker.broker_id, mode, reason)
+        except InvalidRequest as error:
+            raise StatusError(StatusCode.FAILED_PRECONDITION, str(error)) from error
+
+    async def _find(self, broker_id: str) -> ClusterBroker | None:
+        """Return the broker with this id; None if it is this one and alone."""
         if not broker_id:
             raise StatusError(StatusCode.INVALID_ARGUMENT, "broker_id is required")
-        if broker_id != self._broker_id:
-            raise StatusError(
-                StatusCode.NOT_FOUND, f"there is no broker {broker_id} here"
-            )
+        found = await self._broker.describe_cluster()
+        for each in found.brokers:
+            if number_of(each.broker_id) == broker_id:
+                return each
+        if not found.shard_count and broker_id == self._broker_id:
+            return None
+        raise StatusError(StatusCode.NOT_FOUND, f"there is no broker {broker_id} here")
 
 
 class NamespaceAdmin:
@@ -337,6 +386,11 @@ class TopicAdmin:
         return name, subscription, settings
 
 
+def number_of(broker_id: str) -> str:
+    """Return the id by which clients of Danube know a broker."""
+    return str(stable_id(("broker", broker_id)))
+
+
 def _bounded(answer: A, what: str) -> A:
     """
     Return *answer* if it is not longer than ``ANSWER_BYTES_MAX``.
@@ -387,7 +441,7 @@ def admin_services(
         metrics_address: The host and port of its metrics.
     """
     # The original's tools expect that a broker id is a number.
-    broker_id = str(stable_id(("broker", broker.broker_id)))
+    broker_id = number_of(broker.broker_id)
     services = pb.DESCRIPTOR.services_by_name
     info = pb.BrokerInfo(
         broker_id=broker_id,

@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 from pydanube.broker.backups import Backups
 from pydanube.broker.broker import Broker
 from pydanube.broker.named_stores import open_named_store
+from pydanube.model.clusters import BrokerMode
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.ids import TopicId
 from pydanube.model.names import (
@@ -53,6 +54,7 @@ from pydanube.wire.native.messages import (
 from pydanube.wire.pb import stream_pb2 as pb
 
 HOLD_REASON_LENGTH_MAX = 1000
+MODE_REASON_LENGTH_MAX = 1000
 PAGE_MAX = 5000
 """The maximum number of names or descriptions in one answer, to fit into a frame."""
 VERSIONS_BYTES_MAX = 1024 * 1024
@@ -262,6 +264,23 @@ async def _set_namespace_policy(broker: Broker, m: pb.SetNamespacePolicy) -> Non
     await broker.namespaces.set_policy(
         parse_namespace(m.namespace), from_wire(NamespacePolicy, m.policy)
     )
+
+
+@REQUESTS.handler(pb.DescribeCluster)
+async def _describe_cluster(
+    broker: Broker, _: pb.DescribeCluster
+) -> pb.ClusterDescription:
+    return to_wire(pb.ClusterDescription, await broker.describe_cluster())
+
+
+@REQUESTS.handler(pb.SetBrokerMode)
+async def _set_broker_mode(broker: Broker, m: pb.SetBrokerMode) -> None:
+    if len(m.reason) > MODE_REASON_LENGTH_MAX:
+        raise InvalidRequest(
+            f"the reason for the mode of a broker has {len(m.reason)} characters; at "
+            f"most {MODE_REASON_LENGTH_MAX} are allowed"
+        )
+    await broker.set_broker_mode(m.broker_id, BrokerMode.parse(m.mode), m.reason)
 
 
 @REQUESTS.handler(pb.CreateSubscription)

@@ -229,6 +229,10 @@ class Kind(IntEnum):
     DESCRIBE_BACKUP = _op(193, pb.DescribeBackup, READ, pb.BackupProgress, REPEAT)
     BACKUP_PROGRESS = _frame(194, pb.BackupProgress, BROKER)
 
+    DESCRIBE_CLUSTER = _op(200, pb.DescribeCluster, READ, pb.ClusterDescription, REPEAT)
+    CLUSTER_DESCRIPTION = _frame(201, pb.ClusterDescription, BROKER)
+    SET_BROKER_MODE = _op(202, pb.SetBrokerMode, ADMIN, pb.Ok, REPEAT)
+
 
 KIND_OF: dict[type[Message], Kind] = {
     kind.body: kind for kind in Kind if kind.body is not None

@@ -1525,3 +1525,51 @@ class BackupProgress(_message.Message):
     bytes_done: int
     damaged: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, id: _Optional[str] = ..., url: _Optional[str] = ..., is_running: bool = ..., error: _Optional[str] = ..., segment_count: _Optional[int] = ..., segments_done: _Optional[int] = ..., segments_shared: _Optional[int] = ..., byte_count: _Optional[int] = ..., bytes_done: _Optional[int] = ..., damaged: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DescribeCluster(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ClusterDescription(_message.Message):
+    __slots__ = ("brokers", "shard_count", "unserved_count")
+    BROKERS_FIELD_NUMBER: _ClassVar[int]
+    SHARD_COUNT_FIELD_NUMBER: _ClassVar[int]
+    UNSERVED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    brokers: _containers.RepeatedCompositeFieldContainer[ClusterBroker]
+    shard_count: int
+    unserved_count: int
+    def __init__(self, brokers: _Optional[_Iterable[_Union[ClusterBroker, _Mapping]]] = ..., shard_count: _Optional[int] = ..., unserved_count: _Optional[int] = ...) -> None: ...
+
+class ClusterBroker(_message.Message):
+    __slots__ = ("broker_id", "url", "mode", "is_controller", "shard_count", "incoming_count", "started_at", "zone", "session_id", "grpc_url")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    URL_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    IS_CONTROLLER_FIELD_NUMBER: _ClassVar[int]
+    SHARD_COUNT_FIELD_NUMBER: _ClassVar[int]
+    INCOMING_COUNT_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    GRPC_URL_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    url: str
+    mode: str
+    is_controller: bool
+    shard_count: int
+    incoming_count: int
+    started_at: int
+    zone: str
+    session_id: str
+    grpc_url: str
+    def __init__(self, broker_id: _Optional[str] = ..., url: _Optional[str] = ..., mode: _Optional[str] = ..., is_controller: bool = ..., shard_count: _Optional[int] = ..., incoming_count: _Optional[int] = ..., started_at: _Optional[int] = ..., zone: _Optional[str] = ..., session_id: _Optional[str] = ..., grpc_url: _Optional[str] = ...) -> None: ...
+
+class SetBrokerMode(_message.Message):
+    __slots__ = ("broker_id", "mode", "reason")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    mode: str
+    reason: str
+    def __init__(self, broker_id: _Optional[str] = ..., mode: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...

@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
+from pydanube.model.clusters import BrokerMode, ClusterBroker, ClusterDescription
 from pydanube.model.errors import (
     AlreadyExists,
     BrokerError,
     Draining,
+    InvalidRequest,
     JournalFailed,
     NamespaceNotFound,
 )
-from pydanube.servers.grpc.admin import TopicAdmin
+from pydanube.servers.grpc.admin import BrokerAdmin, TopicAdmin, number_of
 from pydanube.servers.grpc.services import StatusError
 from pydanube.wire.grpc.connection import StatusCode
 from pydanube.wire.pb import danube_admin_pb2 as pb
@@ -51,3 +53,122 @@ def test_final_errors_are_not_found_with_the_reason(reason):
 def test_temporary_errors_are_not_not_found(reason):
     with pytest.raises(type(reason)):
         create(reason)
+
+
+# Brokers of a cluster.
+
+
+class Clustered:
+    """A broker of a cluster of two, whose modes are recorded."""
+
+    def __init__(self, *, has_controller: bool = True) -> None:
+        self.modes: list[tuple[str, BrokerMode, str]] = []
+        self._has_controller = has_controller
+
+    async def describe_cluster(self) -> ClusterDescription:
+        brokers = (
+            ClusterBroker(
+                broker_id="a",
+                url="danube://a:6651",
+                grpc_url="http://a:6650",
+                session_id="t",
+            ),
+            ClusterBroker(
+                broker_id="b",
+                url="danube://b:6651",
+                mode=BrokerMode.DRAINING,
+                is_controller=self._has_controller,
+                session_id="s",
+            ),
+            ClusterBroker(broker_id="gone", mode=BrokerMode.DRAINED),
+        )
+        return ClusterDescription(brokers=brokers, shard_count=4)
+
+    async def count_topics(self, session_id: str) -> int:
+        return {"s": 3, "t": 1}[session_id]
+
+    async def set_broker_mode(
+        self, broker_id: str, mode: BrokerMode, reason: str
+    ) -> None:
+        if broker_id == "a":
+            raise InvalidRequest("a is the only active broker")
+        self.modes.append((broker_id, mode, reason))
+
+
+def admin_of(broker: Any) -> BrokerAdmin:
+    info = pb.BrokerInfo(
+        broker_id=number_of("a"), broker_addr="http://own:6650", admin_addr="http://own"
+    )
+    return BrokerAdmin(broker, info)
+
+
+def test_running_brokers_of_a_cluster_are_listed() -> None:
+    answer = asyncio.run(admin_of(Clustered()).list_brokers(pb.Empty()))
+    assert list(answer.brokers) == [
+        pb.BrokerInfo(
+            broker_id=number_of("a"),
+            broker_addr="http://a:6650",
+            admin_addr="http://own",
+            broker_role="Cluster_Follower",
+            broker_status="active",
+        ),
+        pb.BrokerInfo(
+            broker_id=number_of("b"),
+            broker_role="Cluster_Leader",
+            broker_status="draining",
+        ),
+    ]
+
+
+def test_the_leader_is_the_controller() -> None:
+    answer = asyncio.run(admin_of(Clustered()).get_leader_broker(pb.Empty()))
+    assert answer.leader == number_of("b")
+    admin = admin_of(Clustered(has_controller=False))
+    with pytest.raises(StatusError) as caught:
+        asyncio.run(admin.get_leader_broker(pb.Empty()))
+    assert caught.value.status is StatusCode.UNAVAILABLE
+
+
+def test_a_broker_of_a_cluster_is_unloaded_and_activated() -> None:
+    broker = Clustered()
+    admin, number = admin_of(broker), number_of("b")
+    dry = pb.UnloadBrokerRequest(broker_id=number, dry_run=True)
+    assert asyncio.run(admin.unload_broker(dry)) == pb.UnloadBrokerResponse(
+        total=3, pending=3
+    )
+    assert broker.modes == []
+    request = pb.UnloadBrokerRequest(broker_id=number)
+    assert asyncio.run(admin.unload_broker(request)).started
+    activate = pb.ActivateBrokerRequest(broker_id=number, reason="back")
+    asyncio.run(admin.activate_broker(activate))
+    assert broker.modes == [
+        ("b", BrokerMode.DRAINING, ""),
+        ("b", BrokerMode.ACTIVE, "back"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (
+            pb.UnloadBrokerRequest(broker_id=number_of("a")),
+            StatusCode.FAILED_PRECONDITION,
+        ),
+        (pb.UnloadBrokerRequest(broker_id="1"), StatusCode.NOT_FOUND),
+        (pb.UnloadBrokerRequest(), StatusCode.INVALID_ARGUMENT),
+        (
+            pb.UnloadBrokerRequest(
+                broker_id=number_of("b"), namespaces_include=["default"]
+            ),
+            StatusCode.INVALID_ARGUMENT,
+        ),
+    ],
+)
+def test_unloading_is_refused(
+    request_: pb.UnloadBrokerRequest, status: StatusCode
+) -> None:
+    broker = Clustered()
+    with pytest.raises(StatusError) as caught:
+        asyncio.run(admin_of(broker).unload_broker(request_))
+    assert caught.value.status is status
+    assert broker.modes == []

@@ -1,0 +1,58 @@
+"""The operations of a client on the brokers of a cluster."""
+
+from __future__ import annotations
+
+from pydanube.client.requester import Requester
+from pydanube.model.arguments import checks_arguments
+from pydanube.model.clusters import BrokerMode, ClusterDescription
+from pydanube.wire.native.messages import from_wire
+from pydanube.wire.pb import stream_pb2 as pb
+
+
+@checks_arguments
+class ClusterRequests(Requester):
+    """The operations of ``Client`` on the brokers of a cluster."""
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """
+        Return the brokers of the cluster, and how many shards each of them serves.
+
+        A broker that is not part of a cluster returns no brokers.
+        """
+        answer = await self.send_request(pb.DescribeCluster())
+        return from_wire(ClusterDescription, answer)
+
+    async def drain_broker(self, broker_id: str, *, reason: str = "") -> None:
+        """
+        Move all topics of a broker to other brokers, and give it no more.
+
+        The call does not wait for the moves: the broker's mode is ``DRAINING`` until
+        ``describe_cluster`` shows ``DRAINED``.  The broker stays drained when it
+        restarts.
+
+        Args:
+            broker_id: Its name in ``describe_cluster``.
+            reason: Why, for other people.
+
+        Raises:
+            InvalidRequest: There is no such broker, or no other active one.
+        """
+        await self._set_mode(broker_id, BrokerMode.DRAINING, reason)
+
+    async def activate_broker(self, broker_id: str, *, reason: str = "") -> None:
+        """
+        Let a drained broker serve topics again.
+
+        Args:
+            broker_id: Its name in ``describe_cluster``.
+            reason: Why, for other people.
+
+        Raises:
+            InvalidRequest: There is no such broker.
+        """
+        await self._set_mode(broker_id, BrokerMode.ACTIVE, reason)
+
+    async def _set_mode(self, broker_id: str, mode: BrokerMode, reason: str) -> None:
+        await self.send_request(
+            pb.SetBrokerMode(broker_id=broker_id, mode=mode.value, reason=reason)
+        )

@@ -1,0 +1,67 @@
+"""Descriptions of clusters of brokers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from pydanube.model.errors import InvalidRequest
+
+
+class BrokerMode(Enum):
+    """Whether a broker may own shards."""
+
+    ACTIVE = "active"
+    DRAINING = "draining"
+    """Its shards are moving to other brokers, and it gets no new ones."""
+    DRAINED = "drained"
+
+    @classmethod
+    def parse(cls, text: str) -> BrokerMode:
+        """
+        Return the mode that *text* names.
+
+        Raises:
+            InvalidRequest: There is no such mode.
+        """
+        try:
+            return cls(text)
+        except ValueError:
+            names = ", ".join(each.value for each in cls)
+            raise InvalidRequest(
+                f"{text[:40]!r} is not a mode of brokers; choose from {names}"
+            ) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterBroker:
+    """One broker of a cluster, or the only broker."""
+
+    broker_id: str
+    url: str = ""
+    """Its address for clients; empty if the broker does not run."""
+    grpc_url: str = ""
+    """Its address for clients of Danube; empty if it is not known."""
+    mode: BrokerMode = BrokerMode.ACTIVE
+    is_controller: bool = False
+    """Whether it decides which broker serves which topics."""
+    shard_count: int = 0
+    """The number of shards that it serves."""
+    incoming_count: int = 0
+    """The number of shards that it is taking over, or is to take over."""
+    started_at: int | None = None
+    """When its session began, in microseconds since 1970; None if it does not run."""
+    zone: str = ""
+    session_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterDescription:
+    """The brokers of a cluster at one moment."""
+
+    brokers: tuple[ClusterBroker, ...]
+    """By name; a broker that does not run is listed if it was drained."""
+    shard_count: int = 0
+    """The number of shards; 0 if there is no cluster but one broker."""
+    unserved_count: int = 0
+    """The number of shards that no broker serves at this moment."""
