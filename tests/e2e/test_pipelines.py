@@ -198,6 +198,49 @@ def test_windows_are_updated_in_a_database(
     assert database.uri.encode() not in kept
 
 
+TOTALS = """\
+name: totals
+parameters: {topic: "", database: "", driver: ""}
+sources: {messages: {topic: "${topic}"}}
+steps:
+  totals:
+    sql: >
+      SELECT CAST(payload AS STRING) AS name, count(*) AS total FROM messages GROUP BY 1
+sinks:
+  database:
+    input: totals
+    format: jdbc
+    mode: complete
+    options: {url: "${database}", dbtable: totals, driver: "${driver}"}
+"""
+
+
+def test_whole_aggregate_replaces_the_rows_of_a_database_table(
+    session, client, broker_url, topic, tmp_path
+):
+    session._jvm.System.setProperty(
+        "derby.stream.error.file", str(tmp_path / "derby.log")
+    )
+    pipeline = PipelineDirectory(
+        tmp_path,
+        broker_url,
+        topic=topic,
+        database=f"jdbc:derby:memory:{topic.rpartition('/')[2]};create=true",
+        driver="org.apache.derby.iapi.jdbc.AutoloadedDriver",
+    )
+    pipeline.file.write_text(TOTALS)
+    for values in ((b"a", b"b"), (b"a", b"c")):
+        send(client, topic, *values)
+        assert pipeline.run(session) is RunState.DONE
+    rows = session.read.format("jdbc").options(
+        url=pipeline.parameters["database"],
+        dbtable="totals",
+        driver=pipeline.parameters["driver"],
+    )
+    found = rows.load().collect()
+    assert sorted(map(tuple, found)) == [("a", 2), ("b", 1), ("c", 1)]
+
+
 def test_dead_letters_have_origin_and_reason(
     session, client, broker_url, topic, tmp_path
 ):

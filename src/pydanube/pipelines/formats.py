@@ -12,6 +12,9 @@ FILE_FORMATS = frozenset({"csv", "json", "orc", "parquet", "text", "xml"})
 BATCH_ONLY = frozenset({"jdbc"})
 """Formats without streaming writes; each micro-batch is written as a table."""
 
+ONLY_ADDED = frozenset({"danube-delta", "danube-iceberg", "jdbc"})
+"""Formats of tables whose rows cannot be replaced one by one."""
+
 SCHEMALESS = frozenset({"text", "binaryfile"})
 """File formats whose columns are always the same."""
 

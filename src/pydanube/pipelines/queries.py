@@ -16,12 +16,14 @@ from typing import Any
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
 
+from pydanube.model.errors import BrokerError, InvalidConfig
 from pydanube.pipelines import formats
 from pydanube.pipelines.building import Query
 from pydanube.pipelines.loading import Pipeline
+from pydanube.pipelines.modes import mode_problem, write_mode
 from pydanube.pipelines.progress import QueryProgress, QueryState, key_of, unseen
 from pydanube.pipelines.spark_errors import SPARK_ERRORS, error_message
-from pydanube.pipelines.spec import TriggerKind
+from pydanube.pipelines.spec import Mode, TriggerKind
 
 
 class StreamQuery:
@@ -48,7 +50,7 @@ class StreamQuery:
         self._retry_at = None
         try:
             self._handle = self._start()
-        except SPARK_ERRORS as error:
+        except (BrokerError, *SPARK_ERRORS) as error:
             self._on_failure(error, None)
 
     def poll(self, now: float) -> None:
@@ -86,11 +88,11 @@ class StreamQuery:
 
     def _start(self) -> Any:
         sink, options = self._query.sink, self._query.options
-        mode, checkpoint = sink.mode.value, str(self._checkpoint)
+        mode, checkpoint = sink.mode.value, self._checkpoint
         writer = (
             self._query.frame.writeStream.queryName(self._name)
             .outputMode(mode)
-            .option("checkpointLocation", checkpoint)
+            .option("checkpointLocation", str(checkpoint))
         )
         trigger = self._query.trigger
         if trigger.kind is TriggerKind.AVAILABLE_NOW:
@@ -102,7 +104,8 @@ class StreamQuery:
             return writer.foreachBatch(self._query.function).start()
         name = sink.format_name
         if not formats.is_plain_stream(name, mode):
-            return writer.foreachBatch(_write_each(name, options, checkpoint)).start()
+            write = batch_writer(name, sink.mode, options, checkpoint)
+            return writer.foreachBatch(write).start()
         if sink.partition_by:
             writer = writer.partitionBy(*sink.partition_by)
         return writer.format(name).options(**options).start()
@@ -205,19 +208,34 @@ RunningQuery = StreamQuery | TableWrite
 """One query of a run."""
 
 
-def _write_each(
-    name: str, options: Mapping[str, str], checkpoint: str
+def batch_writer(
+    name: str, mode: Mode, options: Mapping[str, str], checkpoint: Path
 ) -> Callable[[DataFrame, int], None]:
-    """Return a function that writes a micro-batch as a table, with its batch id."""
-    has_name = "appid" in {each.lower() for each in options}
+    """
+    Return a function that writes a micro-batch as a table, with its batch id.
+
+    In the mode ``complete`` each micro-batch replaces all rows.
+
+    Raises:
+        InvalidConfig: The sink would add changed rows beside the old ones.
+    """
+    found = mode_problem(name, mode, options)
+    if found is not None:
+        raise InvalidConfig(f"mode {mode.value}: {found}")
+    names = {each.lower() for each in options}
+    given = dict(options)
+    if mode is Mode.COMPLETE and "truncate" not in names:
+        # The table keeps its indexes and privileges if the database can truncate it.
+        given["truncate"] = "true"
 
     def write(batch: DataFrame, batch_id: int) -> None:
-        given = dict(options)
+        more: dict[str, str] = {}
         if name in formats.OURS:
-            given["batchId"] = str(batch_id)
-            if not has_name:
-                given["appId"] = query_id(Path(checkpoint))
-        batch.write.format(name).mode("append").options(**given).save()
+            more["batchId"] = str(batch_id)
+            if "appid" not in names:
+                more["appId"] = query_id(checkpoint)
+        writer = batch.write.format(name).mode(write_mode(mode))
+        writer.options(**given, **more).save()
 
     return write
 

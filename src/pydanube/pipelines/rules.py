@@ -17,6 +17,7 @@ from pydanube.model.names import TopicName
 from pydanube.model.suggestions import did_you_mean
 from pydanube.pipelines import formats
 from pydanube.pipelines.functions import check_function
+from pydanube.pipelines.modes import mode_problem
 from pydanube.pipelines.options import sink_options, topic_options
 from pydanube.pipelines.problems import Path as SpecPath
 from pydanube.pipelines.problems import Problems, listed, option_path
@@ -244,13 +245,10 @@ class Rules:
                 self._problems.add(path, f"{where} is missing for {name}{near}")
 
     def _check_mode(self, sink: Sink, name: str, path: SpecPath) -> None:
-        if name == "danube" and sink.mode in (Mode.COMPLETE, Mode.OVERWRITE):
-            self._problems.add(path, "rows can only be appended to a topic")
-        if name in formats.FILE_FORMATS and sink.mode is Mode.UPDATE:
-            self._problems.add(
-                path,
-                "files can only be appended; danube-delta, for example, can update",
-            )
+        options = sink_options(sink, self._broker, self._directory)
+        found = mode_problem(name, sink.mode, options)
+        if found is not None:
+            self._problems.add(path, found)
 
     def _check_name(self, name: str, path: SpecPath, rule: tuple[str, str]) -> None:
         pattern, what = rule

@@ -134,17 +134,13 @@ def _check_ours(query: Query, problems: Problems) -> None:
 
 
 def _check_output_mode(spark: SparkSession, query: Query, problems: Problems) -> None:
-    name, mode = query.sink.format_name, query.sink.mode
-    if name in formats.FILE_FORMATS and mode is not Mode.APPEND:
-        problems.add((*query.path, "mode"), "a stream can only append to files")
-        return
     # Spark itself checks this only when a query starts.
     plan = getattr(query.frame, "_jdf", None)
     if plan is None:
         return
     jvm: Any = spark._jvm  # noqa: SLF001
     modes = jvm.org.apache.spark.sql.streaming.OutputMode
-    wanted = getattr(modes, mode.value.capitalize())()
+    wanted = getattr(modes, query.sink.mode.value.capitalize())()
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
     try:
         checker.checkForStreaming(plan.queryExecution().analyzed(), wanted)

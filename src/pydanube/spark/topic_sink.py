@@ -89,8 +89,8 @@ class DanubeSink(SinkDataSource):
         """Refuse to replace a topic."""
         raise InvalidConfig(
             "a topic is a log: messages are added to it and never replaced. Use "
-            'mode("append"), for a stream outputMode("append") or "update"; to '
-            "start over, write to a new topic"
+            'mode("append"), for a stream outputMode("append"); to start over, write '
+            "to a new topic"
         )
 
 

@@ -160,7 +160,22 @@ SINKS = [
     (
         {"input": "a", "format": "csv", "path": "x", "mode": "update"},
         ".mode",
-        "append",
+        "added beside the old ones",
+    ),
+    (
+        {"input": "a", "format": "danube-delta", "path": "x", "mode": "update"},
+        ".mode",
+        "mode: complete",
+    ),
+    (
+        {
+            "input": "a",
+            "format": "danube-postgres",
+            "options": {"uri": "postgresql://x/y", "table": "t"},
+            "mode": "update",
+        },
+        ".mode",
+        "keyColumns",
     ),
     ({"input": "a", "format": "noop", "trigger": "never"}, ".trigger", "a trigger is"),
     ({"input": "a", "python": "f.py:g", "format": "noop"}, "", "not both"),
