@@ -30,6 +30,7 @@ class ConnectKeywords(TypedDict, total=False):
     wait_s: float
     connect_timeout_s: float
     close_timeout_s: float
+    retry_s: float
 
 
 def lifespan(

@@ -18,8 +18,6 @@ from pydanube.client.topics import TopicRequests
 from pydanube.model.errors import BrokerError, Closed, Unavailable
 from pydanube.wire.native.connection import ReceivedFrame
 
-OPEN_TIMEOUT_S = 30.0
-"""The time for which the first opening is retried."""
 PARTITIONS_LOOKUP_INTERVAL_S = 5.0
 """The interval at which a producer or consumer looks for new partitions."""
 
@@ -117,7 +115,7 @@ class Channel(ABC):
         return self._connection is not None
 
     async def _open(self) -> None:
-        await retry(self._open_channel, OPEN_TIMEOUT_S)
+        await retry(self._open_channel, self._client.retry_s)
 
     async def _open_channel(self) -> None:
         connection = await self._client.connection()

@@ -39,6 +39,7 @@ from pydanube.client.request_reply import RequestReply
 from pydanube.client.requester import (
     CLOSE_TIMEOUT_S,
     CONNECT_TIMEOUT_S,
+    REQUEST_RETRY_S,
     check_seconds,
 )
 from pydanube.client.retention import RetentionRequests
@@ -94,6 +95,7 @@ def connect(
     wait_s: float = 0.0,
     connect_timeout_s: float = CONNECT_TIMEOUT_S,
     close_timeout_s: float = CLOSE_TIMEOUT_S,
+    retry_s: float = REQUEST_RETRY_S,
     on_connected: Callable[[], None] | None = None,
     on_disconnected: Callable[[BrokerError], None] | None = None,
     telemetry: Telemetry | None = None,
@@ -115,6 +117,7 @@ def connect(
         close_timeout_s: How long closing a producer, a consumer or the client waits
             without an answer from the broker.  Then the client aborts the connection,
             and a producer with unacknowledged messages raises ``TimedOut``.
+        retry_s: How long repeatable requests are tried while no broker answers.
         on_connected: Called whenever the client has connected, on its event loop.
         on_disconnected: Called with the reason when the connection is lost or closed.
         telemetry: Traces and measures the client, such as
@@ -130,6 +133,7 @@ def connect(
         url = os.environ.get(URL_VARIABLE) or DEFAULT_URL
     host, port = parse_url(url)
     check_seconds("wait_s", wait_s)
+    check_seconds("retry_s", retry_s)
 
     redirect = find_redirect((host, port))
 
@@ -148,6 +152,7 @@ def connect(
             token=token,
             connect_timeout_s=connect_timeout_s,
             close_timeout_s=close_timeout_s,
+            retry_s=retry_s,
             wall_clock_ns=time_ns if redirect is None else redirect.wall_clock_ns,
             on_connected=on_connected,
             on_disconnected=on_disconnected,

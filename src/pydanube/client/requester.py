@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 CONNECT_TIMEOUT_S = 5.0
 CLOSE_TIMEOUT_S = 10.0
 REQUEST_RETRY_S = 30.0
-"""The time for which a client repeats a repeatable request."""
+"""The default time for which a client repeats a repeatable request."""
 _POLICY = RetryPolicy(first_s=0.05, max_s=2.0)
 
 T = TypeVar("T")
@@ -63,17 +63,21 @@ class Requester:
         token: str = "",
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         close_timeout_s: float = CLOSE_TIMEOUT_S,
+        retry_s: float = REQUEST_RETRY_S,
         wall_clock_ns: Callable[[], int] = time_ns,
         on_connected: Callable[[], None] | None = None,
         on_disconnected: Callable[[BrokerError], None] | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
         check_seconds("close_timeout_s", close_timeout_s)
+        check_seconds("retry_s", retry_s)
         self.url = url
         self.tasks: TaskScope
         """The background tasks of the client, its producers and its consumers."""
         self.close_timeout_s = close_timeout_s
         """The time for which closing waits without an answer from the broker."""
+        self.retry_s = retry_s
+        """The time for which requests are repeated, and channels are opened again."""
         self.wall_clock_ns = wall_clock_ns
         """The clock of publish times and delivery windows."""
         self.live_counters = ClientCounters()
@@ -131,7 +135,7 @@ class Requester:
         """
         Send the request *message* and return the answer.
 
-        A repeatable request is sent again, for ``REQUEST_RETRY_S``, if the broker
+        A repeatable request is sent again, for ``retry_s``, if the broker
         cannot be reached or is busy.  FETCHED batches go to *on_batch*.
         """
 
@@ -140,7 +144,7 @@ class Requester:
             return await connection.request(message, on_batch=on_batch)
 
         if is_repeatable(message):
-            return await retry(attempt, REQUEST_RETRY_S)
+            return await retry(attempt, self.retry_s)
         return await attempt()
 
     async def send_reply(

@@ -58,7 +58,7 @@ from pydanube.wire.pb import stream_pb2 as pb
 INFLIGHT_BYTES_MAX = 16 * 1024 * 1024
 """The most bytes of a part that may be in flight."""
 COMMIT_RETRY_S = 120.0
-"""The time for which a commit is repeated if the broker cannot be reached."""
+"""The shortest time for which a commit is repeated if no broker answers."""
 
 
 class Staging:
@@ -130,9 +130,8 @@ class Staging:
             version=self.version,
             parts=[to_wire(pb.StagedPart, part) for part in parts if part.batch_count],
         )
-        answer = await retry(
-            partial(self._client.send_request, request), COMMIT_RETRY_S
-        )
+        retry_s = max(COMMIT_RETRY_S, self._client.retry_s)
+        answer = await retry(partial(self._client.send_request, request), retry_s)
         return from_wire(StagedCommit, answer)
 
     async def abort(self) -> None:

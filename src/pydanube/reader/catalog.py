@@ -32,23 +32,30 @@ T = TypeVar("T")
 # Spark reuses and forks its Python workers, so each process opens its own connections.
 # Closing waits for the client's thread, which no longer runs when modules are torn
 # down, so atexit closes the connections before that.
-_connections: dict[tuple[int, str], Client] = {}
+_connections: dict[tuple[int, str, float | None], Client] = {}
 _open = ExitStack()
 atexit.register(_open.close)
 
 
-def process_client(url: str) -> Client:
+def process_client(url: str, *, retry_s: float | None = None) -> Client:
     """
     Return this process's client of the broker at *url*; the first call connects.
+
+    If *retry_s* is given, connecting and requests that may be repeated are tried for
+    this number of seconds.
 
     Raises:
         ConnectionLost: The broker cannot be reached.
     """
-    key = os.getpid(), url
+    key = os.getpid(), url, retry_s
     if key not in _connections:
         from pydanube import sync  # noqa: PLC0415
 
-        _connections[key] = _open.enter_context(sync.connect(url))
+        if retry_s is None:
+            connecting = sync.connect(url)
+        else:
+            connecting = sync.connect(url, wait_s=retry_s, retry_s=retry_s)
+        _connections[key] = _open.enter_context(connecting)
     return _connections[key]
 
 

@@ -9,15 +9,17 @@ after a crash of the driver, an executor or the broker changes nothing.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter
 from pyspark.sql.types import StructType
 
-from pydanube.model.errors import InvalidConfig
+from pydanube.model.errors import InvalidConfig, Unavailable
 from pydanube.model.schemas import SchemaReference
 from pydanube.model.staging import StagedPart
 from pydanube.reader.catalog import process_client
@@ -30,8 +32,21 @@ from pydanube.spark.topic_encoding import TopicEncoding, TopicEncodings, require
 from pydanube.spark.write_options import Delivery, WriteOptions, parse_write_options
 from pydanube.sync import Client, Staging
 
+log = logging.getLogger(__name__)
+
+BROKER_RETRY_S = 120.0
+"""
+The time for which tasks and the driver wait for a broker that cannot be reached.
+
+One failure would end a streaming query, and a broker may be restarting.
+"""
+
 SEND_BYTES = 4 * 1024 * 1024
 """How much of a topic is sent at once in the mode at-least-once."""
+
+
+patient_client = partial(process_client, retry_s=BROKER_RETRY_S)
+"""Return this process's client for writing, which outlasts a restart of the broker."""
 
 
 def check(options: Mapping[str, str], schema: StructType) -> list[str]:
@@ -82,7 +97,7 @@ class DanubeSink(SinkDataSource):
         made = super().writer(schema, overwrite)
         options = parse_write_options(dict(self.options))
         if options.topic is not None:
-            check_topic(process_client(options.url), options, arrow_schema(schema))
+            check_topic(patient_client(options.url), options, arrow_schema(schema))
         return made
 
     def overwriting(self, sink: Sink) -> Sink:
@@ -100,7 +115,7 @@ class TopicSink:
     def __init__(
         self,
         options: WriteOptions,
-        connect: Callable[[str], Client] = process_client,
+        connect: Callable[[str], Client] = patient_client,
     ) -> None:
         self._options = options
         self._connect = connect
@@ -135,9 +150,18 @@ class TopicSink:
         self._staging(key).commit(outputs)
 
     def abort(self, key: BatchKey, outputs: Sequence[StagedPart]) -> None:
-        """Drop the staged messages; the same batch may be staged again."""
-        if self._options.delivery is Delivery.EXACTLY_ONCE:
+        """
+        Drop the staged messages; the same batch may be staged again.
+
+        If the broker cannot be reached, it drops them when the batch is repeated, or
+        when they expire.
+        """
+        if self._options.delivery is not Delivery.EXACTLY_ONCE:
+            return
+        try:
             self._staging(key).abort()
+        except Unavailable as error:
+            log.warning("cannot drop the staged messages of batch %s: %s", key, error)
 
     def _staging(self, key: BatchKey) -> Staging:
         client = self._connect(self._options.url)

@@ -3,6 +3,7 @@ import inspect
 import pydoc
 from contextlib import suppress
 
+import pyarrow as pa
 import pytest
 
 import pydanube
@@ -344,10 +345,46 @@ async def test_connecting_gives_up_after_the_wait(unused_port):
             pass
 
 
-@pytest.mark.parametrize("wait_s", [-1, float("inf"), float("nan")])
-def test_an_invalid_wait_is_refused(wait_s):
-    with pytest.raises(pydanube.InvalidRequest, match=r"wait_s is .* finite"):
-        pydanube.connect(wait_s=wait_s)
+@pytest.mark.parametrize("name", ["wait_s", "retry_s"])
+@pytest.mark.parametrize("seconds", [-1, float("inf"), float("nan")])
+def test_an_invalid_wait_is_refused(name, seconds):
+    with pytest.raises(pydanube.InvalidRequest, match=rf"{name} is .* finite"):
+        pydanube.connect(**{name: seconds})
+
+
+class RestartedBroker(MemoryBroker):
+    """A broker that refuses all attempts to connect again but every third."""
+
+    attempts = 0
+
+    def connect_for(self, retry_s):
+        client = Client(self._dial, url="danube://restarted", retry_s=retry_s)
+        return client._opened()
+
+    async def _dial(self, factory):
+        self.attempts += 1
+        if self.attempts % 3 != 1:
+            raise ConnectionRefusedError
+        return await dial_in_process(self.server)(factory)
+
+
+async def test_requests_are_repeated_for_the_time_that_the_caller_allows(broker):
+    restarted = RestartedBroker(broker.broker, broker.server, broker.clock)
+    async with restarted.connect_for(0.0) as client:
+        broker.disconnect_all()
+        with pytest.raises(pydanube.ConnectionLost):
+            await client.topics()
+        assert restarted.attempts < 4
+    restarted.attempts = 0
+    async with restarted.connect_for(60.0) as client:
+        broker.disconnect_all()
+        assert await client.topics() == []
+        assert restarted.attempts == 4
+        await client.create_topic(TOPIC)
+        broker.disconnect_all()
+        part = client.staging("query", 0).part("0")
+        await part.write(TOPIC, pa.record_batch({"payload": [b"x"]}))
+        assert restarted.attempts == 7
 
 
 CONSUMER_NAMES = """
