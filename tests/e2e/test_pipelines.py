@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 
 import pytest
 
@@ -12,6 +13,7 @@ from typer.testing import CliRunner  # noqa: E402
 
 from pydanube import Schema  # noqa: E402
 from pydanube.cli.main import app  # noqa: E402
+from pydanube.model.positions import to_datetime  # noqa: E402
 from pydanube.pipelines.problems import InvalidPipeline  # noqa: E402
 from pydanube.pipelines.progress import RunState  # noqa: E402
 from pydanube.pipelines.running import StopRequest, signals_to  # noqa: E402
@@ -485,13 +487,16 @@ def test_run_stops_on_request_and_resumes(session, client, broker_url, topic, tm
     assert offsets_in(session, tmp_path / "out") == [0, 1, 2, 3]
 
 
-def test_latest_is_one_offset_for_all_queries_of_a_source(
-    session, client, broker_url, tmp_path
+@pytest.mark.parametrize("start", ["latest", "now"])
+def test_start_is_one_offset_for_all_queries_of_a_source(
+    session, client, broker_url, tmp_path, start
 ):
     topic = unique_topic(client, partitions=2)
-    pipeline = PipelineDirectory(tmp_path, broker_url, topic=topic, start="latest")
-    pipeline.file.write_text(ENDING)
     send(client, topic, order(0))
+    if start == "now":
+        start = to_datetime(time.time_ns() // 1000).isoformat()
+    pipeline = PipelineDirectory(tmp_path, broker_url, topic=topic, start=start)
+    pipeline.file.write_text(ENDING)
     assert pipeline.run(session) is RunState.DONE
     send(client, topic, order(1))
     assert pipeline.run(session) is RunState.DONE

@@ -9,7 +9,8 @@ import typer
 from pydanube.cli.completion import complete_subscriptions, complete_topics
 from pydanube.cli.help_pages import HelpfulGroup
 from pydanube.cli.output import OutputFormat
-from pydanube.cli.quantities import POSITION_HELP, POSITION_METAVAR
+from pydanube.cli.quantities import POSITION_METAVAR
+from pydanube.model.positions import POSITION_HELP
 
 Topic = Annotated[
     str,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from datetime import datetime, timedelta
-from datetime import time as clock_time
+from datetime import datetime
 from typing import TypeVar
 
+from pydanube.model import positions
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.positions import PositionLike, to_datetime
 from pydanube.model.quantities import BYTE_UNITS, DURATION_UNITS, parse_quantity
@@ -17,13 +15,6 @@ from pydanube.model.quantities import BYTE_UNITS, DURATION_UNITS, parse_quantity
 T = TypeVar("T")
 
 POSITION_METAVAR = "OFFSET|earliest|latest|TIME|DURATION"
-
-POSITION_HELP = (
-    "an offset; earliest or latest; a time such as 2025-03-01T09:30:00Z, or in the "
-    "local time zone 2025-03-01T09:30, or 09:30 for today; or how long ago, such as 15m"
-)
-
-_AGO = re.compile(r"\d+(\.\d+)?\s*[a-zA-Z]+")
 
 
 def parse_bytes(text: str) -> int:
@@ -85,34 +76,12 @@ def parse_attribute(text: str) -> tuple[str, str]:
 
 def parse_position(text: str, now: datetime | None = None) -> PositionLike:
     """
-    Return the position that *text* names; *now* has a time zone.
-
-    A time without a time zone is in the local one, and one without a date is today.
+    Return the position that *text* names; *now* is the current time by default.
 
     Raises:
         InvalidRequest: *text* is not a position.
     """
-    word = text.strip()
-    if word.isdecimal():
-        return int(word)
-    if word == "earliest":
-        return "earliest"
-    if word == "latest":
-        return "latest"
-    now = now or to_datetime(time.time_ns() // 1000)
-    with suppress(ValueError, OverflowError):
-        if _AGO.fullmatch(word):
-            return now - timedelta(seconds=parse_duration(word))
-        moment = _parse_moment(word, now)
-        return moment.astimezone() if moment.tzinfo is None else moment
-    raise InvalidRequest(f"{text!r} is not a position in a topic; use {POSITION_HELP}")
-
-
-def _parse_moment(text: str, now: datetime) -> datetime:
-    with suppress(ValueError):
-        clock = clock_time.fromisoformat(text)
-        return datetime.combine(now.astimezone(), clock)
-    return datetime.fromisoformat(text)
+    return positions.parse_position(text, now or to_datetime(time.time_ns() // 1000))
 
 
 def optional(parse: Callable[[str], T], text: str | None) -> T | None:

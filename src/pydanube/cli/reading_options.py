@@ -15,10 +15,11 @@ from pydanube.cli.conditions import parse_conditions
 from pydanube.cli.message_formats import RENDERERS, Renderer
 from pydanube.cli.message_table import MessageTable
 from pydanube.cli.message_template import FIELDS_HELP, MessageTemplate
-from pydanube.cli.quantities import POSITION_HELP, POSITION_METAVAR
+from pydanube.cli.quantities import POSITION_METAVAR
 from pydanube.cli.standard_streams import OutputStream
 from pydanube.cli.topic_ranges import TopicRange
 from pydanube.cli.topic_reading import Printer
+from pydanube.model.positions import POSITION_HELP
 
 STANDARD_OUTPUT = 1
 CLOSE_TIMEOUT_S = 3.0

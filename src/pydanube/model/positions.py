@@ -2,18 +2,58 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from datetime import time as clock_time
 from typing import Any
 
 from pydanube.model.choices import StartName
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import AtTime, Position, Start
+from pydanube.model.quantities import DURATION_UNITS, parse_quantity
 
 PositionLike = int | StartName | datetime
 """An offset, ``"earliest"``, ``"latest"``, or a publish time."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+
+POSITION_HELP = (
+    "an offset; earliest or latest; a time such as 2025-03-01T09:30:00Z, or in the "
+    "local time zone 2025-03-01T09:30, or 09:30 for today; or how long ago, such as 15m"
+)
+"""The texts of positions, for users."""
+
+
+def parse_position(text: str, now: datetime) -> PositionLike:
+    """
+    Return the position that *text* names; *now* has a time zone.
+
+    A time without a time zone is in the local one, and one without a date is today.
+
+    Raises:
+        InvalidRequest: *text* is not a position.
+    """
+    word = text.strip()
+    if word.isdecimal():
+        return int(word)
+    if word == "earliest":
+        return "earliest"
+    if word == "latest":
+        return "latest"
+    with suppress(ValueError, OverflowError):
+        age_s = parse_quantity(word, DURATION_UNITS)
+        if age_s is not None:
+            return now - timedelta(seconds=age_s)
+        moment = _parse_moment(word, now)
+        return moment.astimezone() if moment.tzinfo is None else moment
+    raise InvalidRequest(f"{text!r} is not a position in a topic; use {POSITION_HELP}")
+
+
+def _parse_moment(text: str, now: datetime) -> datetime:
+    with suppress(ValueError):
+        return datetime.combine(now.astimezone(), clock_time.fromisoformat(text))
+    return datetime.fromisoformat(text)
 
 
 def to_position(where: PositionLike | str) -> Position:

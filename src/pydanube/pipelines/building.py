@@ -20,7 +20,12 @@ from pydanube.model.dead_letters import ORIGINAL_OFFSET, ORIGINAL_TOPIC, REASON
 from pydanube.model.errors import BrokerError
 from pydanube.pipelines.functions import NoSuchFunction, load_function
 from pydanube.pipelines.loading import Pipeline
-from pydanube.pipelines.options import resolve, sink_options, source_options
+from pydanube.pipelines.options import (
+    resolve,
+    sink_options,
+    source_options,
+    with_starting_offsets,
+)
 from pydanube.pipelines.problems import Path as SpecPath
 from pydanube.pipelines.problems import Problems, option_path
 from pydanube.pipelines.rules import DEAD_LETTERS
@@ -73,7 +78,7 @@ class Builder:
         problems: Problems,
         starts: Mapping[str, str] | None = None,
     ) -> None:
-        """*starts* has the starting offsets of sources that start at ``latest``."""
+        """*starts* has the starting offsets of sources, where they are fixed."""
         self._spark = spark
         self._pipeline = pipeline
         self._problems = problems
@@ -137,7 +142,7 @@ class Builder:
         options = source_options(source, self._pipeline.broker)
         start = self._starts.get(str(path[-1]))
         if start is not None:
-            options["startingOffsets"] = start
+            options = with_starting_offsets(options, start)
         reader: Any = self._spark.readStream if source.is_stream else self._spark.read
         reader = reader.format(source.format_name).options(**options)
         if schema is not None:

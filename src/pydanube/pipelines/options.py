@@ -3,33 +3,93 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
+from time import time_ns
+from typing import Any
 
 import msgspec
 
+from pydanube.model.errors import InvalidConfig, InvalidRequest
+from pydanube.model.positions import PositionLike, parse_position, to_datetime
 from pydanube.pipelines.spec import Scalar, Sink, Source, option_text
 from pydanube.reader.read_options import Mode, ReadOptions, parse_read_options
 
+STARTING = frozenset(
+    {"startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp"}
+)
+"""The options that say where reading begins, in lower case."""
 
-def source_options(source: Source, broker: str) -> dict[str, str]:
-    """Return the options for reading *source*; its own options take precedence."""
+
+def source_options(
+    source: Source, broker: str, now: datetime | None = None
+) -> dict[str, str]:
+    """
+    Return the options for reading *source*; its own options take precedence.
+
+    *now* has a time zone; it is the current time by default.
+
+    Raises:
+        InvalidConfig: The field ``start`` is malformed, or contradicts an option.
+    """
     found: dict[str, Scalar | None] = {}
     if source.is_topic:
         topics = source.topics if source.topic is None else [source.topic]
-        start = source.start
-        if isinstance(start, dict):
-            start = msgspec.json.encode(start).decode()
         found = {
             "url": source.broker or broker,
             "subscribe": None if topics is None else ",".join(topics),
             "subscribePattern": source.pattern,
-            "startingOffsets": start or "earliest",
             "decode": source.decode or None,
             "onUndecodable": None if source.dead_letters is None else "null",
+            **_start_options(source, now or to_datetime(time_ns() // 1000)),
         }
     elif source.jdbc is not None:
         found = {"url": source.jdbc, "dbtable": source.table, "query": source.query}
     return _texts(found, source.options)
+
+
+def with_starting_offsets(options: Mapping[str, str], offsets: str) -> dict[str, str]:
+    """Return *options* of a read that begins at *offsets*, in JSON."""
+    dropped = STARTING | {"startingoffsetsbytimestampstrategy"}
+    kept = {
+        name: value for name, value in options.items() if name.lower() not in dropped
+    }
+    return {**kept, "startingOffsets": offsets}
+
+
+def _start_options(source: Source, now: datetime) -> dict[str, Scalar | None]:
+    """Return the options that the field ``start`` of *source* stands for."""
+    own = [name for name in source.options if name.lower() in STARTING]
+    start: PositionLike | str | dict[str, Any] | None = source.start
+    if start is None:
+        return {} if own else {"startingOffsets": "earliest"}
+    if own:
+        raise InvalidConfig(f"start: set either start or options.{own[0]}, not both")
+    if isinstance(start, str) and not start.lstrip().startswith("{"):
+        start = _position(start, now)
+    if isinstance(start, datetime):
+        return {
+            "startingTimestamp": start.isoformat(),
+            # A stream may begin before the first message of that time arrives.
+            "startingOffsetsByTimestampStrategy": "latest",
+        }
+    if isinstance(start, int):
+        if source.topic is None:
+            raise InvalidConfig(
+                f"start: {start} is an offset in one topic; write an offset for each "
+                "topic, such as {/default/orders: 5}"
+            )
+        start = {source.topic: start}
+    if isinstance(start, dict):
+        start = msgspec.json.encode(start).decode()
+    return {"startingOffsets": start}
+
+
+def _position(text: str, now: datetime) -> PositionLike:
+    try:
+        return parse_position(text, now)
+    except InvalidRequest as error:
+        raise InvalidConfig(f"start: {error}; or offsets by topic") from None
 
 
 def topic_options(source: Source, broker: str) -> ReadOptions:

@@ -118,7 +118,11 @@ class Rules:
             topic_options(source, self._broker)
         except BrokerError as error:
             message = str(error)
-            fields = {"subscribePattern": "pattern", "startingOffsets": "start"}
+            fields = {
+                "subscribePattern": "pattern",
+                "startingOffsets": "start",
+                "start": "start",
+            }
             field = fields.get(message.partition(":")[0])
             place = path if field is None else (*path, field)
             found = option_path(path, source.options, message)

@@ -26,7 +26,7 @@ from pydanube.pipelines.loading import Pipeline
 from pydanube.pipelines.progress import QueryState, RunState, RunStatus
 from pydanube.pipelines.queries import RunningQuery, StreamQuery, TableWrite
 from pydanube.pipelines.starting_offsets import (
-    fix_latest_offsets,
+    fix_starting_offsets,
     read_starting_offsets,
 )
 from pydanube.pipelines.state import StateDirectory, is_alive, process_start_time
@@ -93,7 +93,7 @@ class PipelineRun:
             self._save_status(RunState.STARTING)
             known = read_starting_offsets(self._state.checkpoints)
             queries = validate(self._spark, self._pipeline, known)
-            starts = fix_latest_offsets(self._pipeline)
+            starts = fix_starting_offsets(self._pipeline)
             if starts != known:
                 queries = validate(self._spark, self._pipeline, starts)
             self._queries = [

@@ -86,8 +86,11 @@ class Source(Section, frozen=True):
     topics: list[str] | None = None
     pattern: str | None = None
     broker: str | None = None
-    start: str | dict[str, Any] | None = None
-    """``earliest``, ``latest`` or offsets by topic; only for the first run."""
+    start: str | int | dict[str, Any] | None = None
+    """
+    Where the first run begins: ``earliest``, ``latest``, a time, how long ago, an
+    offset, or offsets by topic.
+    """
     decode: bool = False
     dead_letters: Sink | None = None
     files: str | None = None

@@ -1,11 +1,16 @@
 """Tests of the options for Spark's readers and writers."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
+from pydanube.model.errors import InvalidConfig
 from pydanube.pipelines.options import (
     resolve,
     sink_options,
     source_options,
+    with_starting_offsets,
 )
 from pydanube.pipelines.spec import Read, Sink, Source
 
@@ -46,6 +51,81 @@ def test_own_options_take_precedence_in_any_case():
     source = Source(topic="/default/a", options={"URL": "danube://d:3"})
     assert source_options(source, BROKER)["URL"] == "danube://d:3"
     assert "url" not in source_options(source, BROKER)
+
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def starting(**fields):
+    source = Source(**{"topic": "/default/a"} | fields)
+    found = source_options(source, BROKER, NOW)
+    return {name: value for name, value in found.items() if "starting" in name.lower()}
+
+
+@pytest.mark.parametrize(
+    ("start", "offsets"),
+    [
+        (None, "earliest"),
+        ("earliest", "earliest"),
+        ("latest", "latest"),
+        (5, '{"/default/a":5}'),
+        ("5", '{"/default/a":5}'),
+        ({"/default/a": {"0": 5}}, '{"/default/a":{"0":5}}'),
+        ('{"/default/a": 5}', '{"/default/a": 5}'),
+    ],
+)
+def test_start_is_an_end_of_the_topic_or_offsets(start, offsets):
+    assert starting(start=start) == {"startingOffsets": offsets}
+
+
+@pytest.mark.parametrize(
+    ("start", "time"),
+    [
+        ("2026-01-01T00:00:00Z", "2026-01-01T00:00:00+00:00"),
+        ("2026-01-01T02:00+02:00", "2026-01-01T02:00:00+02:00"),
+        ("24h", "2026-02-28T12:00:00+00:00"),
+        ("7d", "2026-02-22T12:00:00+00:00"),
+    ],
+)
+def test_start_is_a_time_or_how_long_ago(start, time):
+    assert starting(start=start) == {
+        "startingTimestamp": time,
+        "startingOffsetsByTimestampStrategy": "latest",
+    }
+
+
+def test_option_for_the_start_replaces_the_default():
+    options = {"StartingTimestamp": 1_700_000_000_000}
+    assert starting(options=options) == {"StartingTimestamp": "1700000000000"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"start": "yesterday"}, "start: 'yesterday' is not a position .* 15m; or"),
+        ({"start": "-1"}, "start: '-1' is not a position"),
+        ({"start": 5, "topic": None, "pattern": "/default/.*"}, "offset in one topic"),
+        (
+            {"start": "latest", "options": {"startingTimestamp": 1}},
+            "either start or options.startingTimestamp",
+        ),
+    ],
+)
+def test_start_that_is_not_clear_is_refused(fields, words):
+    with pytest.raises(InvalidConfig, match=words):
+        starting(**fields)
+
+
+def test_fixed_offsets_replace_every_other_start():
+    options = {
+        "url": BROKER,
+        "startingtimestamp": "1",
+        "startingOffsetsByTimestampStrategy": "latest",
+    }
+    assert with_starting_offsets(options, "{}") == {
+        "url": BROKER,
+        "startingOffsets": "{}",
+    }
 
 
 def test_database_and_file_sources_have_their_options():

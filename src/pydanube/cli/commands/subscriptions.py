@@ -21,7 +21,6 @@ from pydanube.cli.output import (
 )
 from pydanube.cli.parameters import Subscription, command_group
 from pydanube.cli.quantities import (
-    POSITION_HELP,
     POSITION_METAVAR,
     format_bytes,
     format_count,
@@ -42,7 +41,7 @@ from pydanube.model.policy import (
     PoisonPolicy,
     SubscriptionSettings,
 )
-from pydanube.model.positions import parse_choice, to_datetime
+from pydanube.model.positions import POSITION_HELP, parse_choice, to_datetime
 from pydanube.model.ranges import Range
 from pydanube.sync import Client
 
