@@ -314,7 +314,8 @@ steps:
 sinks:
   no_mode: {input: counts, format: parquet, path: out}
   no_topic: {input: messages, topic: /default/not-there-either}
-  no_option: {input: messages, format: danube-delta, path: o, options: {merge: true}}
+  no_option:
+    {input: messages, format: danube-delta, path: o, options: {partitionBy: gone}}
   no_format: {input: messages, format: parqet, path: out}
   no_stream: {input: numbers, format: noop, trigger: continuous}
   overwrites: {input: messages, format: noop, mode: overwrite}
@@ -353,7 +354,7 @@ def test_validation_finds_all_problems_before_the_start(
         "steps.late.watermark.column": "there is no column at",
         "sinks.no_mode.mode": "watermark",
         "sinks.no_topic": "/default/not-there-either",
-        "sinks.no_option.options.merge": "mergeSchema",
+        "sinks.no_option.options.partitionBy": "gone",
         "sinks.no_format.format": "did you mean 'parquet'?",
         "sinks.no_stream": "must be available-now",
         "sinks.overwrites.mode": "not overwrite",

@@ -6,6 +6,8 @@ import subprocess
 import sys
 
 MODULES = [
+    "pydanube.pipelines.loading",
+    "pydanube.sinks.option_tables",
     "pydanube.spark",
     "pydanube.reader.scan_reader",
     "pydanube.tables.delta_table",

@@ -28,10 +28,15 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(sorted(FILE_FORMATS), ("path",)),
     "jdbc": ("url", "dbtable"),
     "danube": ("topic",),
-    "danube-delta": ("path",),
-    "danube-iceberg": ("table",),
 }
-"""The required options of each format."""
+"""The required options of formats, besides those that this package declares."""
+
+
+def required_options(name: str) -> tuple[str, ...]:
+    """Return the required options of the format *name*."""
+    declared = formats.declared_options(name) if name in OURS else ()
+    needed = [each.name for each in declared if each.is_required]
+    return (*NEEDS.get(name.lower(), ()), *needed)
 
 
 def is_plain_stream(name: str, mode: str) -> bool:

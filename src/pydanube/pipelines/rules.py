@@ -30,6 +30,9 @@ from pydanube.pipelines.spec import (
     parse_duration,
     parse_trigger,
 )
+from pydanube.reader.option_parsing import unknown_options
+from pydanube.spark.formats import declared_options
+from pydanube.spark.sink_options import SPARK_OPTIONS
 
 DEAD_LETTERS = "dead_letters"
 
@@ -234,16 +237,22 @@ class Rules:
                 "only valid for Spark's file formats; other formats may have an option"
             )
             self._refuse_fields(sink, ("partition_by",), reason, path)
-        self._check_needs(sink, name, path)
+        self._check_options(sink, name, path)
         self._check_mode(sink, name, (*path, "mode"))
 
-    def _check_needs(self, sink: Sink, name: str, path: SpecPath) -> None:
+    def _check_options(self, sink: Sink, name: str, path: SpecPath) -> None:
         given = sink_options(sink, self._broker, self._directory)
-        present = {each.lower() for each in given}
-        for option in formats.NEEDS.get(name.lower(), ()):
-            if option not in present and not (
-                name == "danube" and present & {"topic", "topiccolumn"}
-            ):
+        unknown: dict[str, str] = {}
+        if name in formats.OURS:
+            declared = declared_options(name)
+            unknown = unknown_options(given, declared, ignored=SPARK_OPTIONS)
+        for option, found in unknown.items():
+            place = (*path, "options", option) if option in sink.options else path
+            self._problems.add(place, found)
+        present = {key.lower() for key, value in given.items() if value.strip()}
+        for option in formats.required_options(name):
+            # A name that resembles it is reported above.
+            if option.lower() not in present and not did_you_mean(option, unknown):
                 where = "path" if option == "path" else f"options.{option}"
                 near = did_you_mean(option, given)
                 self._problems.add(path, f"{where} is missing for {name}{near}")

@@ -8,7 +8,7 @@ case, because Spark passes them in lower case.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -31,6 +31,8 @@ class Option:
     is_required: bool = False
     alias: str | None = None
     """Another name, in lower case."""
+    instead_of: tuple[str, ...] = ()
+    """Names that other systems have for it, in lower case; errors refer to them."""
 
     def has_name(self, key: str) -> bool:
         """Return whether *key*, in lower case, names the option or is in its family."""
@@ -38,6 +40,29 @@ class Option:
         if name.endswith("*"):
             return key.startswith(name[:-1]) and key != name[:-1]
         return key in (name, self.alias)
+
+
+def unknown_options(
+    given: Iterable[str],
+    declared: Sequence[Option],
+    *,
+    ignored: frozenset[str] = frozenset(),
+) -> dict[str, str]:
+    """Return the problems of those names in *given* that are not *declared*."""
+    return {
+        name: _unknown(name, declared)
+        for name in given
+        if name.lower() not in ignored
+        and not any(each.has_name(name.lower()) for each in declared)
+    }
+
+
+def _unknown(name: str, declared: Sequence[Option]) -> str:
+    found = f"unknown option {name!r}"
+    for option in declared:
+        if name.lower() in option.instead_of:
+            return f"{found}; use {option.name!r}"
+    return found + did_you_mean(name, [each.name for each in declared])
 
 
 def parse_options(
@@ -67,8 +92,7 @@ def parse_options(
             continue
         option = next((each for each in declared if each.has_name(key)), None)
         if option is None:
-            names = [each.name for each in declared]
-            raise InvalidConfig(f"unknown option {name!r}{did_you_mean(name, names)}")
+            raise InvalidConfig(_unknown(name, declared))
         if mode is not None and mode not in option.modes:
             raise InvalidConfig(f"{option.name}: not for a {mode} read")
         if key == option.alias:

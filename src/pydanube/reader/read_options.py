@@ -34,6 +34,7 @@ URL = Option(
     URL_DEFAULT,
     "The broker; `danube.url` is another name for it.",
     alias="danube.url",
+    instead_of=("kafka.bootstrap.servers", "bootstrap.servers"),
 )
 
 FROM_EARLIEST = Bound(option="startingOffsets", value=EARLIEST)

@@ -25,7 +25,6 @@ from pydanube.model.errors import (
     Unavailable,
 )
 from pydanube.model.retry import RetryPolicy
-from pydanube.reader.option_parsing import Option
 from pydanube.sinks import clickhouse_sql
 from pydanube.sinks.chunks import arrow_stream, split_rows
 from pydanube.sinks.clickhouse_sql import (
@@ -36,8 +35,9 @@ from pydanube.sinks.clickhouse_sql import (
     CommitRecord,
     Plan,
 )
+from pydanube.sinks.option_tables import CLICKHOUSE_OPTIONS
 from pydanube.sinks.requests import Requests, is_retryable_status, summarize
-from pydanube.sinks.retrying import RETRY_OPTIONS, parse_retry_policy
+from pydanube.sinks.retrying import parse_retry_policy
 from pydanube.sinks.staging import (
     cast_problem,
     check_same_query,
@@ -47,39 +47,7 @@ from pydanube.sinks.staging import (
 from pydanube.spark.dataframe_columns import arrow_schema, missing_columns
 from pydanube.spark.sink import BatchIdentity, BatchKey, StagedRows, TaskKey
 from pydanube.spark.sink_data_source import SinkDataSource
-from pydanube.spark.sink_options import APP_ID, BATCH_ID, parse_sink_options
-
-OPTIONS = (
-    Option(
-        "url",
-        "http://127.0.0.1:8123",
-        "The HTTP interface of one server. Behind a load balancer the sink would not "
-        "find its staged rows again.",
-    ),
-    Option("database", "default", "The database of the table."),
-    Option("table", "", "The table; its name is case-sensitive.", is_required=True),
-    Option("user", "default", "The user who writes."),
-    Option("password", "", "The user's password; it is never shown."),
-    Option(
-        "createTable", "false", "Create the table if it does not exist; see `orderBy`."
-    ),
-    Option(
-        "engine",
-        "MergeTree",
-        "The engine of a created table, such as `ReplacingMergeTree(version)`.",
-    ),
-    Option(
-        "orderBy",
-        "",
-        "The sorting key of a created table; its columns are not nullable.",
-    ),
-    Option("batchRows", "100000", "The maximum number of rows in a request."),
-    Option("batchBytes", "33554432", "The maximum size of a request in bytes."),
-    Option("timeoutS", "300", "The timeout of a request in seconds."),
-    *RETRY_OPTIONS,
-    APP_ID,
-    BATCH_ID,
-)
+from pydanube.spark.sink_options import parse_sink_options
 
 _KINDS: Mapping[int | None, type[BrokerError]] = {
     # The same statement may succeed after timeouts, too many queries, network errors,
@@ -134,7 +102,7 @@ class ClickHouseSink:
             InvalidConfig: An option is unknown or malformed, contradicts another or
                 names a missing column, or ClickHouse does not support a type.
         """
-        given = parse_sink_options(options, OPTIONS)
+        given = parse_sink_options(options, CLICKHOUSE_OPTIONS)
         url = given.text("url", "http://127.0.0.1:8123").rstrip("/")
         if not url.startswith(("http://", "https://")):
             raise InvalidConfig("url: must begin with http:// or https://")

@@ -20,52 +20,20 @@ from pydanube.model.errors import InvalidConfig, InvalidRequest
 from pydanube.model.names import TopicName
 from pydanube.model.retry import RetryPolicy
 from pydanube.reader.catalog import process_client
-from pydanube.reader.option_parsing import Option
 from pydanube.reader.read_options import URL_DEFAULT
 from pydanube.sinks import secrets
 from pydanube.sinks.http_bodies import FORMATS, Format, idempotency_key
+from pydanube.sinks.option_tables import HTTP_OPTIONS
 from pydanube.sinks.requests import Requests, summarize
-from pydanube.sinks.retrying import RETRY_OPTIONS, parse_retry_policy
+from pydanube.sinks.retrying import parse_retry_policy
 from pydanube.spark.dataframe_columns import arrow_schema
 from pydanube.spark.sink import BatchIdentity, BatchKey, TaskKey
 from pydanube.spark.sink_data_source import SinkDataSource
-from pydanube.spark.sink_options import APP_ID, BATCH_ID, parse_sink_options
+from pydanube.spark.sink_options import parse_sink_options
 
 log = logging.getLogger(__name__)
 
 METHODS = ("POST", "PUT", "PATCH")
-
-OPTIONS = (
-    Option("url", "", "The URL of the requests.", is_required=True),
-    Option("method", "POST", "`POST`, `PUT` or `PATCH`."),
-    Option(
-        "format",
-        "json",
-        "The body of a request: `json`, an array of objects; `ndjson`, one object per "
-        "line; `arrow`, an Arrow stream.",
-    ),
-    Option(
-        "header.*",
-        "",
-        "A header, such as `header.Authorization`. Its value is never shown.",
-    ),
-    Option("batchRows", "1000", "The maximum number of rows in a request."),
-    Option(
-        "batchBytes",
-        "1048576",
-        "The maximum size of a request in bytes; a larger row is sent alone.",
-    ),
-    Option("timeoutS", "30", "The timeout of a request in seconds."),
-    *RETRY_OPTIONS,
-    Option(
-        "deadLetterTopic",
-        "",
-        "The topic for rows that the server rejects; without it the query fails.",
-    ),
-    Option("deadLetterUrl", URL_DEFAULT, "The broker of that topic."),
-    APP_ID,
-    BATCH_ID,
-)
 
 ADDRESS_STATUSES = frozenset({401, 403, 404, 405, 407})
 """Statuses that concern the credentials or the URL: all rows would be rejected."""
@@ -131,7 +99,7 @@ class HttpSink:
                 the format does not support a type.
             InvalidName: The name of the dead-letter topic is invalid.
         """
-        given = parse_sink_options(options, OPTIONS)
+        given = parse_sink_options(options, HTTP_OPTIONS)
         url = given.text("url")
         if not url.startswith(("http://", "https://")):
             raise InvalidConfig("url: must begin with http:// or https://")

@@ -26,7 +26,6 @@ from pydanube.model.errors import (
     InvalidPayload,
     InvalidRequest,
 )
-from pydanube.reader.option_parsing import Option
 from pydanube.sinks.lance_database import Database
 from pydanube.sinks.lance_rows import (
     is_numbers,
@@ -34,8 +33,8 @@ from pydanube.sinks.lance_rows import (
     to_vectors,
     vector_type,
 )
+from pydanube.sinks.option_tables import LANCEDB_OPTIONS
 from pydanube.sinks.staging import (
-    ORDER_COLUMNS,
     RESERVED,
     cast_problem,
     check_keys,
@@ -48,64 +47,9 @@ from pydanube.sinks.staging import (
 from pydanube.spark.dataframe_columns import arrow_schema, missing_columns
 from pydanube.spark.sink import BatchIdentity, BatchKey, StagedRows, TaskKey
 from pydanube.spark.sink_data_source import SinkDataSource
-from pydanube.spark.sink_options import APP_ID, BATCH_ID, parse_sink_options
+from pydanube.spark.sink_options import parse_sink_options
 
 log = logging.getLogger(__name__)
-
-OPTIONS = (
-    Option(
-        "uri",
-        "",
-        "The database: a directory that all machines of the cluster share, or an "
-        "object store such as `s3://bucket/path`.",
-        is_required=True,
-    ),
-    Option("table", "", "The table.", is_required=True),
-    Option(
-        "keyColumns",
-        "",
-        "Replace the row that has the same values in these columns, or insert it. "
-        "Without this option all rows are inserted.",
-    ),
-    ORDER_COLUMNS,
-    Option(
-        "batchColumn",
-        "_batch",
-        "Without `keyColumns`: the column of the table that names the batch of a row. "
-        "With `none` there is no such column, and a batch may be added twice.",
-    ),
-    Option(
-        "vectorColumn",
-        "",
-        "The vector column: arrays of numbers, all of the same length.",
-    ),
-    Option(
-        "dimension",
-        "the table's",
-        "The number of values in a vector; required if the table is created.",
-    ),
-    Option("createTable", "false", "Create the table if it does not exist."),
-    Option(
-        "index",
-        "none",
-        "The vector index, created as soon as there are enough rows: `IvfFlat`, "
-        "`IvfPq`, `IvfSq`, `HnswSq` or `HnswPq`.",
-    ),
-    Option("indexMinRows", "10000", "The number of rows required for an index."),
-    Option("metric", "l2", "The distance metric: `l2`, `cosine` or `dot`."),
-    Option(
-        "optimizeEvery",
-        "100",
-        "Merge small files and index new rows after this many batches; 0: never.",
-    ),
-    Option(
-        "storage.*",
-        "",
-        "Options of the object store, such as `storage.region`; never shown.",
-    ),
-    APP_ID,
-    BATCH_ID,
-)
 
 INDICES = ("none", "IvfFlat", "IvfPq", "IvfSq", "HnswSq", "HnswPq")
 METRICS = ("l2", "cosine", "dot")
@@ -161,7 +105,7 @@ class LanceSink:
             InvalidConfig: An option is unknown or malformed, contradicts another or
                 does not fit the columns, or the name of a column is reserved.
         """
-        given = parse_sink_options(options, OPTIONS)
+        given = parse_sink_options(options, LANCEDB_OPTIONS)
         keys = given.names("keyColumns")
         if given.text("orderColumns") and not keys:
             raise InvalidConfig("orderColumns: only with keyColumns")

@@ -25,14 +25,13 @@ from pydanube.model.errors import (
     Unavailable,
 )
 from pydanube.model.retry import RetryPolicy
-from pydanube.reader.option_parsing import Option
 from pydanube.sinks import json_text, postgres_sql
+from pydanube.sinks.option_tables import POSTGRES_OPTIONS
 from pydanube.sinks.postgres_database import Database, connect
 from pydanube.sinks.postgres_sql import Plan, TableName, Target
-from pydanube.sinks.retrying import RETRY_OPTIONS, parse_retry_policy, persist
+from pydanube.sinks.retrying import parse_retry_policy, persist
 from pydanube.sinks.staging import (
     COMMITS,
-    ORDER_COLUMNS,
     check_keys,
     check_same_query,
     is_stale,
@@ -40,46 +39,9 @@ from pydanube.sinks.staging import (
 from pydanube.spark.dataframe_columns import arrow_schema, missing_columns
 from pydanube.spark.sink import BatchIdentity, BatchKey, StagedRows, TaskKey
 from pydanube.spark.sink_data_source import SinkDataSource
-from pydanube.spark.sink_options import APP_ID, BATCH_ID, parse_sink_options
+from pydanube.spark.sink_options import parse_sink_options
 
 log = logging.getLogger(__name__)
-
-OPTIONS = (
-    Option(
-        "uri",
-        "",
-        "The database: `postgresql://user:password@host:5432/database`.",
-        is_required=True,
-    ),
-    Option(
-        "table",
-        "",
-        "The table, as `table` or `schema.table`. Names are case-sensitive; those with "
-        "dots or blanks are in double quotes.",
-        is_required=True,
-    ),
-    Option(
-        "keyColumns",
-        "",
-        "Update the row that has the same values in these columns, or insert it; they "
-        "need a unique index. Without this option all rows are inserted.",
-    ),
-    ORDER_COLUMNS,
-    Option(
-        "deleteColumn",
-        "",
-        "A boolean column that is not written: if it is true, the row with that key is "
-        "deleted. Only with `keyColumns`.",
-    ),
-    Option(
-        "createTable",
-        "false",
-        "Create the table if it does not exist, with `keyColumns` as its primary key.",
-    ),
-    *RETRY_OPTIONS,
-    APP_ID,
-    BATCH_ID,
-)
 
 
 class PostgresDataSource(SinkDataSource):
@@ -126,7 +88,7 @@ class PostgresSink:
             InvalidConfig: An option is unknown or malformed, contradicts another or
                 names a missing column, or PostgreSQL does not support a type.
         """
-        given = parse_sink_options(options, OPTIONS)
+        given = parse_sink_options(options, POSTGRES_OPTIONS)
         keys, order = given.names("keyColumns"), given.names("orderColumns")
         for name in ("orderColumns", "deleteColumn"):
             if given.text(name) and not keys:

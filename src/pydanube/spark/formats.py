@@ -18,6 +18,8 @@ from pydanube.model.extras import MissingExtra
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from pydanube.reader.option_parsing import Option
+
 SINKS = {
     "danube": "pydanube.spark.topic_sink",
     "danube-delta": "pydanube.tables.delta",
@@ -28,6 +30,25 @@ SINKS = {
     "danube-http": "pydanube.sinks.http",
 }
 """The module of each format."""
+
+
+OPTIONS = {
+    "danube": ("pydanube.spark.write_options", "OPTIONS"),
+    "danube-delta": ("pydanube.tables.table_options", "DELTA_OPTIONS"),
+    "danube-iceberg": ("pydanube.tables.table_options", "ICEBERG_OPTIONS"),
+    "danube-postgres": ("pydanube.sinks.option_tables", "POSTGRES_OPTIONS"),
+    "danube-clickhouse": ("pydanube.sinks.option_tables", "CLICKHOUSE_OPTIONS"),
+    "danube-lancedb": ("pydanube.sinks.option_tables", "LANCEDB_OPTIONS"),
+    "danube-http": ("pydanube.sinks.option_tables", "HTTP_OPTIONS"),
+}
+"""The module and the name of the table of options of each format."""
+
+
+def declared_options(name: str) -> tuple[Option, ...]:
+    """Return the options of the format *name* of this package, without PySpark."""
+    module, table = OPTIONS[name]
+    found: tuple[Option, ...] = getattr(import_module(module), table)
+    return found
 
 
 def check_sink(name: str, options: Mapping[str, str], schema: StructType) -> list[str]:

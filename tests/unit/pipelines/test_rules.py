@@ -55,6 +55,11 @@ SOURCES = [
         ".options.x",
         "unknown",
     ),
+    (
+        {**SOURCE, "options": {"kafka.bootstrap.servers": "x:9092"}},
+        ".options.kafka.bootstrap.servers",
+        "; use 'url'",
+    ),
     ({**SOURCE, "dead_letters": {"topic": "/default/d"}}, ".dead_letters", "decode"),
     (
         {**SOURCE, "decode": True, "read": "table", "dead_letters": {"format": "noop"}},
@@ -177,6 +182,45 @@ SINKS = [
         ".mode",
         "keyColumns",
     ),
+    (
+        {
+            "input": "a",
+            "format": "danube-http",
+            "options": {"ur": "http://127.0.0.1:1"},
+        },
+        ".options.ur",
+        "did you mean 'url'?",
+    ),
+    (
+        {
+            "input": "a",
+            "format": "danube-postgres",
+            "options": {"uri": "postgresql://x/y", "tabel": "t"},
+        },
+        ".options.tabel",
+        "did you mean 'table'?",
+    ),
+    (
+        {
+            "input": "a",
+            "format": "danube-delta",
+            "path": "x",
+            "options": {"partitonBy": "day"},
+        },
+        ".options.partitonBy",
+        "did you mean 'partitionBy'?",
+    ),
+    (
+        {
+            "input": "a",
+            "topic": "/default/x",
+            "options": {"kafka.bootstrap.servers": "127.0.0.1:9092"},
+        },
+        ".options.kafka.bootstrap.servers",
+        "; use 'url'",
+    ),
+    ({"input": "a", "format": "danube-iceberg"}, "", "options.table is missing"),
+    ({"input": "a", "format": "danube-http"}, "", "options.url is missing"),
     ({"input": "a", "format": "noop", "trigger": "never"}, ".trigger", "a trigger is"),
     ({"input": "a", "python": "f.py:g", "format": "noop"}, "", "not both"),
     ({"input": "a", "python": "nope.py:g"}, ".python", "cannot be read"),
@@ -211,3 +255,21 @@ def test_other_fields(tmp_path, tree, path, words):
 def test_source_problem_is_reported_once(tmp_path):
     found = problems(tmp_path, sources={"a": 5}, sinks={"out": {**SINK}})
     assert found.keys() == {"sources.a"}
+
+
+def test_every_unknown_option_of_a_sink_is_reported_once(tmp_path):
+    options = {"uri": "postgresql://x/y", "tabel": "t", "keyColumn": "k"}
+    sink = {"input": "a", "format": "danube-postgres", "options": options}
+    found = problems(tmp_path, sinks={"o": sink})
+    assert found.keys() == {"sinks.o.options.tabel", "sinks.o.options.keyColumn"}
+
+
+def test_options_of_families_and_of_spark_are_known(tmp_path):
+    options = {
+        "url": "http://127.0.0.1:1",
+        "Header.Authorization": "Bearer x",
+        "checkpointLocation": "/tmp/x",
+        "BATCHROWS": 10,
+    }
+    sink = {"input": "a", "format": "danube-http", "options": options}
+    assert not problems(tmp_path, sinks={"o": sink})

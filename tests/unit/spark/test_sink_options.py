@@ -2,7 +2,13 @@
 
 import pytest
 
-from pydanube.sinks import clickhouse, http, lancedb, postgres
+from pydanube.sinks.option_tables import (
+    CLICKHOUSE_OPTIONS,
+    HTTP_OPTIONS,
+    LANCEDB_OPTIONS,
+    POSTGRES_OPTIONS,
+)
+from pydanube.spark.formats import OPTIONS, SINKS, declared_options
 from pydanube.spark.sink_options import APP_ID, parse_sink_options
 from support.option_tables import options_table
 from support.project import ROOT
@@ -15,8 +21,16 @@ def test_options_of_spark_itself_are_ignored():
 
 @pytest.mark.parametrize(
     "declared",
-    [postgres.OPTIONS, clickhouse.OPTIONS, lancedb.OPTIONS, http.OPTIONS],
+    [POSTGRES_OPTIONS, CLICKHOUSE_OPTIONS, LANCEDB_OPTIONS, HTTP_OPTIONS],
 )
 def test_guide_has_the_table_of_each_sink(declared):
     guide = ROOT / "docs/guide/sinks.md"
     assert options_table(declared) in guide.read_text(encoding="utf-8")
+
+
+def test_every_format_declares_its_options():
+    assert OPTIONS.keys() == SINKS.keys()
+    for name in OPTIONS:
+        names = [each.name for each in declared_options(name)]
+        assert len(set(names)) == len(names)
+        assert "appId" in names
