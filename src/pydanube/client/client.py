@@ -75,6 +75,7 @@ from pydanube.model.policy import (
     TopicPolicy,
 )
 from pydanube.model.positions import PositionLike, parse_choice, to_position
+from pydanube.model.redaction import without_password
 
 DEFAULT_URL = "danube://127.0.0.1:6651"
 URL_VARIABLE = "DANUBE_URL"
@@ -128,10 +129,12 @@ def connect(
         ProtocolViolation: The server at *url* speaks another protocol.
         InvalidRequest: *url* is not of the form ``danube://host[:port]``.
     """
-    call = "pydanube.connect()" if url is None else f"pydanube.connect({url!r})"
+    is_given = url is not None
     if url is None:
         url = os.environ.get(URL_VARIABLE) or DEFAULT_URL
     host, port = parse_url(url)
+    shown = without_password(url)
+    call = f"pydanube.connect({shown!r})" if is_given else "pydanube.connect()"
     check_seconds("wait_s", wait_s)
     check_seconds("retry_s", retry_s)
 
@@ -148,7 +151,7 @@ def connect(
     async def connected() -> AsyncIterator[Client]:
         client = Client(
             dial if redirect is None else redirect.dial,
-            url=url,
+            url=shown,
             token=token,
             connect_timeout_s=connect_timeout_s,
             close_timeout_s=close_timeout_s,
@@ -177,7 +180,8 @@ def parse_url(url: str) -> tuple[str, int]:
     except ValueError:
         port = 0
     if parts.scheme != "danube" or not parts.hostname or not port:
-        raise InvalidRequest(f"{url!r} is not a URL like danube://127.0.0.1:6651")
+        shown = without_password(url)
+        raise InvalidRequest(f"{shown!r} is not a URL like danube://127.0.0.1:6651")
     return parts.hostname, port
 
 

@@ -413,3 +413,13 @@ def test_help_shows_the_public_names_only():
     assert "class Enum" not in text
     assert {"connect", "Consumer", "TopicNotFound"} <= set(dir(pydanube))
     assert not {"re", "import_module", "ERRORS", "Enum"} & set(dir(pydanube))
+
+
+async def test_password_in_the_url_is_not_in_errors(unused_port):
+    url = f"danube://ada:geheim@127.0.0.1:{unused_port}"
+    with pytest.raises(pydanube.ConnectionLost, match=r"//ada:\*\*\*@127") as raised:
+        async with pydanube.connect(url):
+            pass
+    assert "geheim" not in str(raised.value)
+    with pytest.raises(pydanube.InvalidRequest, match=r"'http://ada:\*\*\*@there'"):
+        pydanube.connect("http://ada:geheim@there")
