@@ -26,6 +26,9 @@ settings.load_profile("untimed")
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.pop("PYTHONPATH", None)
 
+# Commands must not find the contexts of the user who runs the tests.
+os.environ["XDG_CONFIG_HOME"] = "/nonexistent"
+
 ASYNC_TIMEOUT_S = 120
 """How long an asynchronous test may take, unless it is marked with a timeout."""
 

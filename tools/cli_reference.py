@@ -30,7 +30,8 @@ INTRODUCTION = """\
 
 `pip install 'pydanube[cli]'` installs the command `danube`. Every command has `--help`,
 and [the guide](../guide/command-line.md) shows how they work together.
-`danube --debug COMMAND` adds a traceback to errors.
+`danube --debug COMMAND` adds a traceback to errors, and `danube --context NAME COMMAND`
+chooses the [context](../guide/command-line.md#several-brokers).
 """
 
 TWINS = {

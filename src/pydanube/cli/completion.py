@@ -1,4 +1,4 @@
-"""Names that the shell completes: topics, subscriptions and namespaces."""
+"""Names that the shell completes: topics, subscriptions, namespaces and contexts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from pydanube.cli.contexts import contexts_path, load_contexts
 from pydanube.model.errors import BrokerError
 
 TIMEOUT_S = 2.0
@@ -54,6 +55,16 @@ def complete_namespaces(ctx: Any, incomplete: str) -> list[str]:
         return sorted(await client.namespaces())
 
     return _complete(ctx, incomplete, find)
+
+
+def complete_contexts(ctx: Any, incomplete: str) -> list[str]:
+    """Return the contexts whose names begin with *incomplete*."""
+    del ctx
+    try:
+        names = sorted(load_contexts(contexts_path(os.environ)).by_name)
+    except BrokerError:
+        return []
+    return [name for name in names if name.startswith(incomplete)]
 
 
 def _complete(

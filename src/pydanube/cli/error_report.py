@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import typer
@@ -43,7 +43,8 @@ SIGNAL_EXIT_CODE = 128
 """Added to the number of the signal that ended a command."""
 
 HINTS: dict[type[BrokerError], str] = {
-    ConnectionLost: "--url or the variable DANUBE_URL sets the address of the broker",
+    ConnectionLost: "--url, the variable DANUBE_URL or a context (see 'danube config "
+    "--help') sets the address of the broker",
     ConsumerBusy: "'danube subscriptions describe' shows the connected consumer; "
     "subscriptions of type shared or failover accept several consumers",
     IncompatibleSchema: "'danube schemas diff SUBJECT --file FILE' shows the "
@@ -73,11 +74,20 @@ HINTS: dict[type[BrokerError], str] = {
 
 
 @contextmanager
-def exit_on_error(*, is_debugging: bool = False) -> Iterator[None]:
+def exit_on_error(
+    *,
+    is_debugging: bool = False,
+    find_context: Callable[[], str | None] = lambda: None,
+) -> Iterator[None]:
     """
     Run a command; turn the errors that it raises into a message and an exit code.
 
     Unexpected exceptions are bugs; they pass through with their traceback.
+
+    Args:
+        is_debugging: Print a traceback for every error.
+        find_context: Returns the context that the broker's address comes from, if it
+            does.
 
     Raises:
         typer.Exit: The command failed, and the error has been printed.
@@ -109,16 +119,23 @@ def exit_on_error(*, is_debugging: bool = False) -> Iterator[None]:
         if is_debugging:
             traceback.print_exc()
         failure = _as_broker_error(error)
-        sys.stderr.write(format_error(failure))
+        sys.stderr.write(format_error(failure, find_context()))
         raise typer.Exit(exit_code_of(failure)) from None
 
 
-def format_error(error: BrokerError) -> str:
+def format_error(error: BrokerError, context: str | None = None) -> str:
     """
     Return the line that describes *error*, and a line with a hint if there is one.
+
+    *context* is the context that the address of the broker comes from, if it does.
     """
     message = " ".join(str(error).split()) or type(error).__name__
     hint = next((HINTS[kind] for kind in type(error).__mro__ if kind in HINTS), None)
+    if isinstance(error, ConnectionLost) and context is not None:
+        hint = (
+            f"the address is that of the context {context!r}; 'danube config set "
+            f"{context} --url URL' changes it, --url and --context choose another one"
+        )
     return f"error: {message}\n" + (f"hint: {hint}\n" if hint else "")
 
 

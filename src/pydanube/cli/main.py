@@ -17,6 +17,9 @@ from typing import Annotated, Any
 
 import typer
 
+from pydanube.cli.completion import complete_contexts
+from pydanube.cli.context_options import address_context
+from pydanube.cli.contexts import CONTEXT_VARIABLE
 from pydanube.cli.error_report import exit_on_error
 from pydanube.cli.help_pages import HelpfulGroup
 from pydanube.cli.parameters import examples
@@ -63,6 +66,9 @@ SUMMARIES = {
         "inspect": "Inspect the files that a broker writes.",
         "version": "Print the version.",
     },
+    "Settings": {
+        "config": "Manage contexts, the named addresses of brokers.",
+    },
 }
 """The first sentence of each command's own help, by the panel that shows it."""
 
@@ -83,7 +89,9 @@ class Commands(HelpfulGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; if it fails, exit with a code."""
-        with exit_on_error(is_debugging=ctx.params["debug"]):
+        with exit_on_error(
+            is_debugging=ctx.params["debug"], find_context=lambda: address_context(ctx)
+        ):
             return super().invoke(ctx)
 
 
@@ -131,6 +139,17 @@ def _print_version(is_asked: bool) -> None:
 @app.callback()
 def danube(
     *,
+    context: Annotated[
+        str | None,
+        typer.Option(
+            "--context",
+            metavar="NAME",
+            envvar=CONTEXT_VARIABLE,
+            autocompletion=complete_contexts,
+            help="The context, which gives the address of the broker; by default the "
+            "one that 'danube config use' has chosen.",
+        ),
+    ] = None,
     debug: Annotated[
         bool, typer.Option("--debug", help="Show a traceback if the command fails.")
     ] = False,

@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 
 from pydanube.cli.completion import complete_subscriptions, complete_topics
+from pydanube.cli.context_options import value_from_context
+from pydanube.cli.contexts import URL_VARIABLE
 from pydanube.cli.help_pages import HelpfulGroup
 from pydanube.cli.output import OutputFormat
 from pydanube.cli.quantities import POSITION_METAVAR
@@ -70,8 +72,9 @@ Url = Annotated[
     str,
     typer.Option(
         metavar="URL",
-        envvar="DANUBE_URL",
-        help="The address of the broker.",
+        envvar=URL_VARIABLE,
+        callback=value_from_context,
+        help="The address of the broker; a context can change the default.",
     ),
 ]
 
@@ -80,6 +83,7 @@ FormatOption = Annotated[
     typer.Option(
         "--format",
         metavar="table|json",
+        callback=value_from_context,
         help="The output format.",
     ),
 ]

@@ -34,6 +34,7 @@ ENVIRONMENT_PREFIX = "DANUBE_"
 OTHER_VARIABLES = {
     "DANUBE_CONFIG": "The configuration file, if the command names none.",
     "DANUBE_URL": "The broker that the commands of a client connect to.",
+    "DANUBE_CONTEXT": "The context that commands take the broker from without the URL.",
     "DANUBE_ADMIN_ENDPOINT": "The admin interface that `danube-admin` connects to.",
     "DANUBE_ADMIN_TOKEN": "The token that `danube-admin` authenticates with.",
     "DANUBE_ADMIN_API_KEY": "The API key that `danube-admin` uses without a token.",
