@@ -34,7 +34,7 @@ from pydanube.model.errors import (
     Unauthenticated,
     Unavailable,
 )
-from pydanube.wire.grpc.connection import StatusCode
+from pydanube.wire.grpc.status import StatusCode
 
 T = TypeVar("T")
 

@@ -33,7 +33,6 @@ from pydanube.model.names import (
 from pydanube.model.policy import SubscriptionSettings
 from pydanube.model.schemas import TopicSchema
 from pydanube.servers.grpc.services import Service, StatusError, refusing
-from pydanube.wire.grpc.connection import StatusCode
 from pydanube.wire.grpc.danube_admin_api import (
     dispatch_limits_from_wire,
     dispatch_limits_to_wire,
@@ -45,6 +44,7 @@ from pydanube.wire.grpc.danube_admin_api import (
     topic_policy,
 )
 from pydanube.wire.grpc.danube_api import danube_name
+from pydanube.wire.grpc.status import StatusCode
 from pydanube.wire.pb import danube_admin_pb2 as pb
 
 NO_CLUSTER = "this is a standalone broker, not a cluster"

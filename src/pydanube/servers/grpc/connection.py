@@ -31,10 +31,10 @@ from pydanube.wire.grpc.connection import (
     GrpcConnection,
     HalfClosed,
     MessageReceived,
-    StatusCode,
     WriteCompleted,
 )
 from pydanube.wire.grpc.http2_frames import ErrorCode, Http2Error
+from pydanube.wire.grpc.status import StatusCode
 from pydanube.wire.turn_budget import TurnBudget
 
 log = logging.getLogger(__name__)

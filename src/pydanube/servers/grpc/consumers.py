@@ -47,8 +47,8 @@ from pydanube.servers.grpc.id_registry import IdRegistry
 from pydanube.servers.grpc.services import StatusError, refusing
 from pydanube.servers.grpc.window import AdaptiveWindow
 from pydanube.wire.batches import BatchFrame
-from pydanube.wire.grpc.connection import StatusCode
 from pydanube.wire.grpc.danube_api import member_of, messages_to_wire
+from pydanube.wire.grpc.status import StatusCode
 from pydanube.wire.pb import danube_api_pb2 as pb
 
 SILENT_AFTER_S = 15.0

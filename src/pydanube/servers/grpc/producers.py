@@ -28,13 +28,13 @@ from pydanube.model.schemas import SchemaReference
 from pydanube.servers.errors import grpc_status_of_publish
 from pydanube.servers.grpc.id_registry import IdRegistry
 from pydanube.servers.grpc.services import OnAnswer, StatusError, refusing
-from pydanube.wire.grpc.connection import StatusCode
 from pydanube.wire.grpc.danube_api import (
     key_from_wire,
     member_of,
     publish_time_from_wire,
 )
 from pydanube.wire.grpc.danube_schema_api import reference_from_wire
+from pydanube.wire.grpc.status import StatusCode
 from pydanube.wire.pb import danube_api_pb2 as pb
 
 GONE_AFTER_S = 30.0

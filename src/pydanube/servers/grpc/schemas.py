@@ -22,13 +22,13 @@ from pydanube.model.schemas import (
 )
 from pydanube.schemas.registry import NewSchema
 from pydanube.servers.grpc.services import StatusError, refusing
-from pydanube.wire.grpc.connection import StatusCode
 from pydanube.wire.grpc.danube_schema_api import (
     definition_from_wire,
     subject_to_wire,
     version_info_to_wire,
     version_to_wire,
 )
+from pydanube.wire.grpc.status import StatusCode
 from pydanube.wire.pb import schema_registry_pb2 as pb
 
 

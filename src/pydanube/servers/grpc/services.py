@@ -33,7 +33,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from pydanube.model.errors import BrokerError, InvalidRequest
 from pydanube.servers.errors import as_broker_error, grpc_status_of
-from pydanube.wire.grpc.connection import StatusCode
+from pydanube.wire.grpc.status import StatusCode
 
 Call = Callable[..., Awaitable[Any]]
 """Answers a request; gets the call's context as well if it takes two arguments."""

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 
 from pydanube.servers.grpc.connection import CallContext
 from pydanube.servers.grpc.services import Service, StatusError
-from pydanube.wire.grpc.connection import StatusCode
+from pydanube.wire.grpc.status import StatusCode
 from pydanube.wire.pb import POOL, health_pb2
 from pydanube.wire.pb import reflection_v1_pb2 as reflection
 

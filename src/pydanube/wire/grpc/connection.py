@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass
-from enum import IntEnum
 
 from pydanube.wire.grpc.hpack import Headers, byte_count_of, encode_headers
 from pydanube.wire.grpc.http2 import (
@@ -28,6 +27,7 @@ from pydanube.wire.grpc.http2_events import (
 )
 from pydanube.wire.grpc.http2_frames import ErrorCode
 from pydanube.wire.grpc.http2_stream import STREAM_WINDOW
+from pydanube.wire.grpc.status import StatusCode
 
 _Request = tuple[str, float | None]
 
@@ -51,28 +51,6 @@ _TIMEOUT_UNITS_S = {
     b"u": 1e-6,
     b"n": 1e-9,
 }
-
-
-class StatusCode(IntEnum):
-    """The status of a call."""
-
-    OK = 0
-    CANCELLED = 1
-    UNKNOWN = 2
-    INVALID_ARGUMENT = 3
-    DEADLINE_EXCEEDED = 4
-    NOT_FOUND = 5
-    ALREADY_EXISTS = 6
-    PERMISSION_DENIED = 7
-    RESOURCE_EXHAUSTED = 8
-    FAILED_PRECONDITION = 9
-    ABORTED = 10
-    OUT_OF_RANGE = 11
-    UNIMPLEMENTED = 12
-    INTERNAL = 13
-    UNAVAILABLE = 14
-    DATA_LOSS = 15
-    UNAUTHENTICATED = 16
 
 
 _HEADERS = (

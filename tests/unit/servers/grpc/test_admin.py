@@ -18,7 +18,7 @@ from pydanube.model.errors import (
 )
 from pydanube.servers.grpc.admin import BrokerAdmin, TopicAdmin, number_of
 from pydanube.servers.grpc.services import StatusError
-from pydanube.wire.grpc.connection import StatusCode
+from pydanube.wire.grpc.status import StatusCode
 from pydanube.wire.pb import danube_admin_pb2 as pb
 
 

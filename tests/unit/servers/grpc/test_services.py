@@ -9,7 +9,7 @@ import pytest
 
 from pydanube.model.errors import Draining, TopicNotFound
 from pydanube.servers.grpc.services import Service, StatusError
-from pydanube.wire.grpc.connection import StatusCode
+from pydanube.wire.grpc.status import StatusCode
 from pydanube.wire.pb import danube_api_pb2 as pb
 from pydanube.wire.pb import schema_registry_pb2
 from support.grpc_calls import connected, open_grpc_server

@@ -15,11 +15,11 @@ from pydanube.wire.grpc.connection import (
     GrpcConnection,
     HalfClosed,
     MessageReceived,
-    StatusCode,
     WriteCompleted,
 )
 from pydanube.wire.grpc.http2_frames import FrameType, Http2Error
 from pydanube.wire.grpc.http2_stream import STREAM_WINDOW
+from pydanube.wire.grpc.status import StatusCode
 from support.http2_frames import (
     REQUEST,
     data,
