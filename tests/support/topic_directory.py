@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pydanube.model.batch import ATTRIBUTES_TYPE, TIME_TYPE
 from pydanube.model.descriptions import Segment
+from pydanube.model.envelope import ATTRIBUTES_TYPE, TIME_TYPE
 from pydanube.model.errors import OffsetDropped, TopicNotFound
 from pydanube.model.schemas import (
     Compatibility,

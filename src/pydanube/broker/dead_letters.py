@@ -29,7 +29,7 @@ from pydanube.broker.message_batcher import SingleMessage, frame_of
 from pydanube.broker.reliable_subscription import ReliableSubscription
 from pydanube.broker.topic import ReliableTopic
 from pydanube.dispatch.effects import Park
-from pydanube.model.batch import FIELDS, Column, attributes_of
+from pydanube.model.batch import Column, attributes_of
 from pydanube.model.dead_letters import (
     ATTEMPT,
     HISTORY,
@@ -42,6 +42,7 @@ from pydanube.model.dead_letters import (
     POISON_POLICY,
     REASON,
 )
+from pydanube.model.envelope import FIELDS
 from pydanube.model.errors import (
     BrokerError,
     InvalidRequest,

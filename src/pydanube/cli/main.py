@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import sys
 from importlib import import_module
-from importlib.abc import MetaPathFinder
 from inspect import cleandoc
 from typing import Annotated, Any
 
@@ -179,7 +178,7 @@ for _panel, _commands in SUMMARIES.items():
         app.command(_name, help=_text, rich_help_panel=_panel)(_entry_without_module)
 
 
-class _NoPandas(MetaPathFinder):
+class _NoPandas:
     """
     An import hook that refuses pandas.
 
@@ -187,7 +186,9 @@ class _NoPandas(MetaPathFinder):
     of the start-up time of a broker.
     """
 
-    def find_spec(self, fullname: str, *_: object) -> None:
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        """Raise if *fullname* is that of pandas."""
+        del path, target
         if fullname == "pandas":
             raise ModuleNotFoundError("this command does not import pandas")
 

@@ -7,10 +7,9 @@ from datetime import datetime
 from reprlib import Repr
 from typing import NamedTuple, TypedDict
 
-import pyarrow as pa
-
 from pydanube.model.arguments import check
-from pydanube.model.batch import TIME_TYPE, batch_of, conform
+from pydanube.model.arrow import envelope, pa
+from pydanube.model.batch import batch_of, conform
 from pydanube.model.errors import InvalidRequest, MessageTooLarge
 from pydanube.model.positions import to_microseconds
 from pydanube.wire.batches import BATCH_MESSAGES_MAX, TIME_MAX, TIME_MIN
@@ -239,5 +238,5 @@ def _with_window(batch: pa.RecordBatch, window: DeliveryWindow) -> list[pa.Recor
             continue
         if name in arrays:
             raise InvalidRequest(f"the batch has a column {name} of its own")
-        arrays[name] = pa.repeat(pa.scalar(time, TIME_TYPE), batch.num_rows)
+        arrays[name] = pa.repeat(pa.scalar(time, envelope.TIME_TYPE), batch.num_rows)
     return conform(pa.table(arrays))

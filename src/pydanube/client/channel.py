@@ -15,6 +15,7 @@ from pydanube.aio.tasks import gather
 from pydanube.client.connection import BrokerConnection
 from pydanube.client.requester import Backoff, Requester, retry
 from pydanube.client.topics import TopicRequests
+from pydanube.model import arrow
 from pydanube.model.errors import BrokerError, Closed, Unavailable
 from pydanube.wire.native.connection import ReceivedFrame
 
@@ -59,6 +60,8 @@ class Openable(ABC):
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[Self]:
         """Open, and keep it open while the body runs."""
+        # Its first batch need not wait for this.
+        arrow.load()
         await self._open()
         name = f"{type(self).__name__} {self.name} of {self.topic}"
         running = self._client.tasks.run(self._keep_open(), name)

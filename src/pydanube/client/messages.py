@@ -11,15 +11,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Awaitable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain, groupby, repeat
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, overload
 
-import pyarrow as pa
-
+from pydanube.model.arrow import envelope, pa
 from pydanube.model.batch import (
-    FIELDS,
-    TIME_TYPE,
     Column,
     attributes_of,
 )
@@ -28,7 +25,6 @@ from pydanube.model.positions import to_datetime
 from pydanube.model.ranges import Range
 from pydanube.schemas.language import Decoder, reason_of
 from pydanube.wire.batches import BatchFrame
-from pydanube.wire.files.segment_format import SCHEMA as SEGMENT_SCHEMA
 
 if TYPE_CHECKING:
     # Type checkers know this one; Python's own has defaults from version 3.13 on.
@@ -133,8 +129,8 @@ def _column(column: Column) -> cached_property[list[Any] | None]:
     def values(batch: ReceivedBatch) -> list[Any] | None:
         if not batch.frame.header.columns & column:
             return None
-        found = batch.arrow.column(FIELDS[column].name)
-        if found.type == TIME_TYPE:
+        found = batch.arrow.column(envelope.FIELDS[column].name)
+        if found.type == envelope.TIME_TYPE:
             found = found.cast(pa.int64())
         return found.to_pylist()  # type: ignore[no-any-return]
 
@@ -274,8 +270,8 @@ class ReceivedBatch:
             value = pa.scalar(constants.get(field.name), field.type)
             return pa.repeat(value, self.count)
 
-        arrays = [column(field) for field in ARROW_SCHEMA]
-        whole = pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
+        arrays = [column(field) for field in arrow_schema()]
+        whole = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema())
         return whole.slice(base, end - base)
 
     def consumer_of(self, offset: int) -> MessageAcknowledger:
@@ -590,9 +586,9 @@ class MessageBatch(Sequence[Message[T_co]]):
         batches = [batch.to_arrow(base, end) for batch, base, end in self.slices]
         if len(batches) == 1:
             return batches[0]
-        table = pa.Table.from_batches(batches, ARROW_SCHEMA).combine_chunks()
+        table = pa.Table.from_batches(batches, arrow_schema()).combine_chunks()
         whole = table.to_batches()
-        return whole[0] if whole else ARROW_SCHEMA.empty_table().to_batches()[0]
+        return whole[0] if whole else arrow_schema().empty_table().to_batches()[0]
 
     def __iter__(self) -> Iterator[Message[T_co]]:
         runs = [batch.messages(base, end) for batch, base, end in self.slices]
@@ -620,8 +616,13 @@ class MessageBatch(Sequence[Message[T_co]]):
         return f"MessageBatch({self.topic!r}, {len(self)} messages)"
 
 
-ARROW_SCHEMA = pa.schema([field.with_nullable(True) for field in SEGMENT_SCHEMA])
-"""The schema of ``MessageBatch.to_arrow``."""
+@cache
+def arrow_schema() -> pa.Schema:
+    """Return the schema of ``MessageBatch.to_arrow``."""
+    # It consists of Arrow types; see pydanube.model.arrow.
+    from pydanube.wire.files.segment_format import SCHEMA  # noqa: PLC0415
+
+    return pa.schema([field.with_nullable(True) for field in SCHEMA])
 
 
 def _decoder_of(batch: tuple[ReceivedBatch, int, int]) -> Decoder:

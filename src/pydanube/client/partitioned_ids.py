@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-import pyarrow as pa
-
 from pydanube.client.messages import MessageId, MessageIds
+from pydanube.model.arrow import pa
 
 
 class PartitionSlice(NamedTuple):

@@ -12,9 +12,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Unpack
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from pydanube.aio.tasks import run_all
 from pydanube.client.batching import (
     DeliveryOptions,
@@ -41,6 +38,7 @@ from pydanube.client.producer import (
 from pydanube.client.routing import Router
 from pydanube.client.topics import TopicRequests
 from pydanube.client.traced_producer import new_producer
+from pydanube.model.arrow import pa, pc
 from pydanube.model.errors import TimedOut
 from pydanube.model.policy import ProducerAccess, TopicPolicy
 

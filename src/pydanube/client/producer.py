@@ -19,8 +19,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias, TypeGuard, Unpack
 
-import pyarrow as pa
-
 from pydanube.client.batching import (
     WINDOW_BYTES,
     DeliveryOptions,
@@ -44,6 +42,7 @@ from pydanube.client.send_queue import (
     OpenBatch,
     SendQueue,
 )
+from pydanube.model.arrow import pa
 from pydanube.model.errors import (
     BrokerError,
     Closed,
@@ -61,7 +60,7 @@ from pydanube.wire.native.connection import ReceivedFrame
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import enum_to_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
-from pydanube.wire.small_batch import SMALL_MESSAGES_MAX
+from pydanube.wire.small_batch import small_messages_max
 
 STEADY_S = 1.0
 """A producer reopens at once if its channel was open for this long."""
@@ -475,7 +474,7 @@ class Producer(KeptChannel):
         """Return whether *messages* need no Arrow, and no other sender waits."""
         return (
             type(messages) is list
-            and 0 < len(messages) <= SMALL_MESSAGES_MAX
+            and 0 < len(messages) <= small_messages_max()
             and self._codec is Codec.NONE
             and not self._waiter_count
             and self.failure is None

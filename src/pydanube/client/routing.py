@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-import pyarrow as pa
-import pyarrow.compute as pc
+from pydanube.model.arrow import pa, pc
 
 FNV_OFFSET = 0xCBF29CE484222325
 FNV_PRIME = 0x100000001B3

@@ -13,10 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-import pyarrow as pa
-
 from pydanube.client.batching import DeliveryWindow
-from pydanube.model.batch import TIME_TYPE, batch_of
+from pydanube.model.arrow import envelope, pa
+from pydanube.model.batch import batch_of
 from pydanube.model.errors import BrokerError, InvalidRequest
 from pydanube.wire.batches import (
     BatchFrame,
@@ -26,7 +25,7 @@ from pydanube.wire.batches import (
     encode_payloads,
     restamp_producer,
 )
-from pydanube.wire.small_batch import SMALL_MESSAGES_MAX
+from pydanube.wire.small_batch import small_messages_max
 
 OPEN_BATCH_MESSAGES_MAX = 8192
 BATCH_BYTES = 512 * 1024
@@ -43,7 +42,6 @@ Extras: TypeAlias = (
 )
 """The key, attributes and delivery window of a message."""
 NO_EXTRAS: Extras = (None, None, None)
-_NANOSECONDS = pa.timestamp("ns", tz="UTC")
 
 
 class Completion(Protocol):
@@ -86,7 +84,7 @@ class OpenBatch(Generic[C]):
     @property
     def is_small(self) -> bool:
         """True if there are few messages, with payloads only."""
-        return self.extras is None and len(self.payloads) <= SMALL_MESSAGES_MAX
+        return self.extras is None and len(self.payloads) <= small_messages_max()
 
     def small_times(self) -> list[int]:
         """Return all publish times in microseconds; empty if they are the same."""
@@ -97,7 +95,9 @@ class OpenBatch(Generic[C]):
         first, last = self.publish_times
         times = None
         if first != last:
-            times = pa.array(self.times_ns, _NANOSECONDS).cast(TIME_TYPE, safe=False)
+            times = pa.array(self.times_ns, pa.timestamp("ns", tz="UTC")).cast(
+                envelope.TIME_TYPE, safe=False
+            )
         if self.extras is None:
             return batch_of(self.payloads, publish_times=times)
         keys, attributes, windows = zip(*self.extras, strict=True)

@@ -21,8 +21,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import pyarrow as pa
-
 from pydanube.client.batching import cut, times_of
 from pydanube.client.channel import Channel
 from pydanube.client.connection import BrokerConnection
@@ -30,6 +28,7 @@ from pydanube.client.options import parse_codec
 from pydanube.client.requester import retry
 from pydanube.client.routing import Router, fnv1a_64
 from pydanube.client.topics import TopicRequests
+from pydanube.model.arrow import pa
 from pydanube.model.batch import conform
 from pydanube.model.choices import CompressionName
 from pydanube.model.errors import (

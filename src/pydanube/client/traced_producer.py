@@ -12,15 +12,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TypeGuard, Unpack
 
-import pyarrow as pa
-
 from pydanube.client.batching import DeliveryOptions
 from pydanube.client.messages import MessageId
 from pydanube.client.options import ProducerOptions
 from pydanube.client.producer import BatchData, Pending, Producer, SentPiece
 from pydanube.client.requester import Requester
 from pydanube.client.telemetry import Injected, SendSpan, Telemetry
-from pydanube.model.batch import ATTRIBUTES_TYPE
+from pydanube.model.arrow import envelope, pa
 
 
 class TracedProducer(Producer):
@@ -124,14 +122,14 @@ def with_attributes(
         return batch.append_column("attributes", _repeated(attributes, batch.num_rows))
     merged = pa.array(
         [{**dict(own or ()), **attributes} for own in batch.column(at).to_pylist()],
-        ATTRIBUTES_TYPE,
+        envelope.ATTRIBUTES_TYPE,
     )
     return batch.set_column(at, "attributes", merged)
 
 
 def _repeated(attributes: Mapping[str, str], count: int) -> pa.Array:
     """Return a column of *count* times the same attributes."""
-    one = pa.array([list(attributes.items())], ATTRIBUTES_TYPE)
+    one = pa.array([list(attributes.items())], envelope.ATTRIBUTES_TYPE)
     return one.take(pa.repeat(0, count))
 
 

@@ -14,8 +14,7 @@ from enum import IntEnum
 from functools import cache
 from typing import Any
 
-import pyarrow as pa
-
+from pydanube.model.arrow import envelope, pa
 from pydanube.model.errors import InvalidRequest
 
 
@@ -32,35 +31,25 @@ class Column(IntEnum):
     EXPIRES_AT = 128
 
 
-ATTRIBUTES_TYPE = pa.map_(pa.string(), pa.string())
-TIME_TYPE = pa.timestamp("us", tz="UTC")
-
-FIELDS: dict[Column, pa.Field] = {
-    Column.PUBLISH_TIME: pa.field("publish_time", TIME_TYPE, nullable=False),
-    Column.KEY: pa.field("key", pa.binary()),
-    Column.PAYLOAD: pa.field("payload", pa.binary(), nullable=False),
-    Column.ATTRIBUTES: pa.field("attributes", ATTRIBUTES_TYPE),
-    Column.OFFSET: pa.field("offset", pa.int64(), nullable=False),
-    Column.PRODUCER: pa.field("producer", pa.string()),
-    Column.DELIVER_AT: pa.field("deliver_at", TIME_TYPE),
-    Column.EXPIRES_AT: pa.field("expires_at", TIME_TYPE),
-}
-"""The columns of the envelope, in their order in a batch."""
+NAMES: dict[Column, str] = {column: column.name.lower() for column in Column}
+"""The names of the columns, in their order in a batch; see ``envelope.FIELDS``."""
 
 # The columns that users may publish; only the broker sets the others.
 _PUBLISHED = tuple(
-    field.name
-    for column, field in FIELDS.items()
+    name
+    for column, name in NAMES.items()
     if column not in (Column.OFFSET, Column.PRODUCER)
 )
 
-_COLUMN_OF_NAME = {field.name: column for column, field in FIELDS.items()}
+_COLUMN_OF_NAME = {name: column for column, name in NAMES.items()}
 
 
 @cache
 def schema_of(columns: int) -> pa.Schema:
     """Return the Arrow schema of a batch that has *columns*."""
-    return pa.schema([field for column, field in FIELDS.items() if column & columns])
+    return pa.schema(
+        [field for column, field in envelope.FIELDS.items() if column & columns]
+    )
 
 
 def columns_of(batch: pa.RecordBatch) -> int:
@@ -103,7 +92,7 @@ def batch_of(
     ):
         if values is not None:
             columns |= column
-            arrays.append(pa.array(values, FIELDS[column].type))
+            arrays.append(pa.array(values, envelope.FIELDS[column].type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns))
 
 
@@ -134,7 +123,7 @@ def conform(table: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
         )
     columns = 0
     arrays = []
-    for column, field in FIELDS.items():
+    for column, field in envelope.FIELDS.items():
         if field.name not in table.schema.names:
             continue
         array = table.column(field.name)

@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pydanube.model.batch import ATTRIBUTES_TYPE, TIME_TYPE
+from pydanube.model.envelope import ATTRIBUTES_TYPE, TIME_TYPE
 from pydanube.model.errors import CorruptSegment, InvalidRequest, OffsetDropped
 from pydanube.reader import filters
 from pydanube.reader.bounds import split_name

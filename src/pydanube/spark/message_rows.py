@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types  # noqa: PLR0402  # pa has no attribute of the name.
 
-from pydanube.model.batch import ATTRIBUTES_TYPE, TIME_TYPE
+from pydanube.model.envelope import ATTRIBUTES_TYPE, TIME_TYPE
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.names import PARTITION_MARK, TopicName
 from pydanube.model.suggestions import did_you_mean

@@ -23,7 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pydanube.model.batch import FIELDS, TIME_TYPE, Column, schema_of
+from pydanube.model.batch import Column, schema_of
+from pydanube.model.envelope import FIELDS, TIME_TYPE
 from pydanube.model.errors import CorruptSegment
 from pydanube.model.segments import SegmentEntry
 from pydanube.wire.batches import (

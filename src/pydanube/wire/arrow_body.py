@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import struct
 
-import pyarrow as pa
-
+from pydanube.model.arrow import pa
 from pydanube.model.batch import schema_of
 from pydanube.model.errors import CorruptBatch
 from pydanube.wire.buffer import Buffer

@@ -16,20 +16,19 @@ from enum import IntEnum
 from functools import cache
 from itertools import chain, starmap
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from crc32c import crc32c
 
-from pydanube.model.batch import FIELDS, Column, batch_of, columns_of, schema_of
+from pydanube.model.arrow import envelope, pa, pc
+from pydanube.model.batch import Column, batch_of, columns_of, schema_of
 from pydanube.model.errors import CorruptBatch
 from pydanube.model.ranges import Range
 from pydanube.wire.arrow_body import decompress, read_body, validate
 from pydanube.wire.buffer import Buffer, padded_size
 from pydanube.wire.small_batch import (
-    SMALL_MESSAGES_MAX,
     SmallBatch,
     decode_small_batch,
     encode_small_batch,
+    small_messages_max,
 )
 
 VERSION = 1
@@ -68,7 +67,6 @@ assert HEADER_BYTES == 88
 
 DIRECT_BYTES_MIN = 128 * 1024
 """Batches from this size on are encoded in place; smaller ones are copied sooner."""
-_IPC_OPTIONS = pa.ipc.IpcWriteOptions()
 
 
 class Codec(IntEnum):
@@ -204,7 +202,7 @@ class BatchFrame:
         _check_time(header.last_publish_time)
         for column in _TIME_COLUMNS:
             if header.columns & column:
-                extremes = pc.min_max(batch.column(FIELDS[column].name))
+                extremes = pc.min_max(batch.column(envelope.FIELDS[column].name))
                 for time in extremes.values():
                     # The extremes of nothing but nulls are null.
                     if time.is_valid:
@@ -241,7 +239,7 @@ class BatchFrame:
         header = self.header
         columns = header.columns
         if (
-            header.count > SMALL_MESSAGES_MAX
+            header.count > small_messages_max()
             or columns not in _SMALL_COLUMNS
             or header.codec is not Codec.NONE
         ):
@@ -444,7 +442,7 @@ def encode_payloads(
 
     *times* are the publish times in microseconds since 1970, needed if they differ.
     """
-    if len(payloads) > SMALL_MESSAGES_MAX:
+    if len(payloads) > small_messages_max():
         return encode(batch_of(payloads, publish_times=times or None), header)
     body = encode_small_batch(payloads, times)
     header.count = len(payloads)
@@ -469,7 +467,7 @@ def _encode_plain(batch: pa.RecordBatch, header: BatchHeader) -> BatchFrame:
     view = memoryview(memory).cast("B")[unused:]
     at = unused + body_at - schema_bytes
     sink = pa.FixedSizeBufferWriter(pa.py_buffer(memoryview(memory)[at:]))
-    pa.ipc.new_stream(sink, batch.schema, options=_IPC_OPTIONS).write_batch(batch)
+    pa.ipc.new_stream(sink, batch.schema, options=_ipc_options()).write_batch(batch)
     assert sink.tell() == schema_bytes + body_bytes
     return _fill_in(header, name, view, body_at, body_bytes)
 
@@ -610,6 +608,11 @@ def decode(buffer: Buffer) -> BatchFrame:
         producer=name,
     )
     return BatchFrame(header, buffer, body_at)
+
+
+@cache
+def _ipc_options() -> pa.ipc.IpcWriteOptions:
+    return pa.ipc.IpcWriteOptions()
 
 
 @cache

@@ -33,11 +33,8 @@ SMALL_BYTES_MAX = 1024 * 1024
 
 _PADDINGS = tuple(bytes(count) for count in range(8))
 
-# The numbers of a batch with one empty message.
 _HEAD = struct.Struct("<20q")
-_NUMBERS = _HEAD.unpack_from(batch_of([b""]).serialize())
 _TIMED_HEAD = struct.Struct("<26q")
-_TIMED_NUMBERS = _TIMED_HEAD.unpack_from(batch_of([b""], publish_times=[0]).serialize())
 
 
 class SmallBatch(NamedTuple):
@@ -63,7 +60,7 @@ class SmallBatch(NamedTuple):
 
 def encode_small_batch(payloads: Sequence[bytes], times: Sequence[int] = ()) -> bytes:
     """
-    Return the body of a batch of *payloads*, at most ``SMALL_MESSAGES_MAX``.
+    Return the body of a batch of *payloads*, at most ``small_messages_max``.
 
     *times* are the publish times in microseconds since 1970, or empty.
     """
@@ -95,7 +92,7 @@ def decode_small_batch(
     end = len(buffer)
     head = _TIMED_HEAD if has_times else _HEAD
     if (
-        not 0 < count <= SMALL_MESSAGES_MAX
+        not 0 < count <= small_messages_max()
         or not head.size <= end - at <= SMALL_BYTES_MAX
     ):
         return None
@@ -124,6 +121,18 @@ def decode_small_batch(
     return SmallBatch(memoryview(buffer)[begin : begin + data_bytes], offsets, times)
 
 
+@cache
+def _numbers_of_one() -> tuple[int, ...]:
+    """Return the metadata of a batch with one empty message, as Arrow writes it."""
+    return _HEAD.unpack_from(batch_of([b""]).serialize())
+
+
+@cache
+def _timed_numbers_of_one() -> tuple[int, ...]:
+    """Return the metadata of a batch with one empty message and its publish time."""
+    return _TIMED_HEAD.unpack_from(batch_of([b""], publish_times=[0]).serialize())
+
+
 # Indexes in the metadata.
 _BODY = 5
 _DATA = 16
@@ -132,7 +141,7 @@ _TIMED_DATA = 20
 
 def _numbers(count: int, data_bytes: int) -> tuple[int, ...]:
     """Return the metadata of *count* messages with *data_bytes* of payloads."""
-    numbers = list(_NUMBERS)
+    numbers = list(_numbers_of_one())
     offsets_bytes = 4 * (count + 1)
     data_at = padded_size(offsets_bytes)
     numbers[_BODY] = data_at + padded_size(data_bytes)
@@ -145,7 +154,7 @@ def _numbers(count: int, data_bytes: int) -> tuple[int, ...]:
 
 def _timed_numbers(count: int, data_bytes: int) -> tuple[int, ...]:
     """Return the metadata of messages with publish times."""
-    numbers = list(_TIMED_NUMBERS)
+    numbers = list(_timed_numbers_of_one())
     times_bytes = 8 * count
     offsets_bytes = 4 * (count + 1)
     data_at = times_bytes + padded_size(offsets_bytes)
@@ -173,9 +182,12 @@ def _is_what_arrow_writes() -> bool:
     ] == written
 
 
-SMALL_MESSAGES_MAX = 128 if _is_what_arrow_writes() else 0
-"""
-The most messages in a small batch; from about twice as many on, Arrow is faster.
+@cache
+def small_messages_max() -> int:
+    """
+    Return how many messages a small batch can have.
 
-It is 0, so that Arrow encodes all batches, if the installed Arrow uses another layout.
-"""
+    From about twice as many on, Arrow is faster.  It is 0, so that Arrow encodes all
+    batches, if the installed Arrow uses another layout.
+    """
+    return 128 if _is_what_arrow_writes() else 0

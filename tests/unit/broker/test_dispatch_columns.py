@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 from pydanube.broker.dispatch_columns import delivery_windows, ordering_keys
-from pydanube.model.batch import FIELDS, Column, schema_of
+from pydanube.model.batch import Column, schema_of
+from pydanube.model.envelope import FIELDS
 from pydanube.wire.batches import Codec, encode_rows
 from support.batches import A_TIME, frame_of
 

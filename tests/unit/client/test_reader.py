@@ -9,7 +9,7 @@ import pytest
 import pydanube
 from pydanube.client import reader
 from pydanube.client.client import Client
-from pydanube.client.messages import ARROW_SCHEMA
+from pydanube.client.messages import arrow_schema
 from pydanube.servers.native.in_process import dial_in_process
 from pydanube.wire.pb import stream_pb2 as pb
 from support.corrupt_objects import seal_and_damage
@@ -48,7 +48,7 @@ async def test_batch_has_all_columns_whatever_was_sent(client):
     await published(client, b"a", b"b")
     [batch] = [b async for b in client.read(TOPIC)]
     arrow = batch.to_arrow()
-    assert arrow.schema == ARROW_SCHEMA
+    assert arrow.schema == arrow_schema()
     assert arrow.column("key").null_count == 2
     assert arrow.column("schema_id").to_pylist() == [0, 0]
 

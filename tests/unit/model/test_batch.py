@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 from pydanube.model.batch import (
-    FIELDS,
     Column,
     attributes_of,
     batch_of,
@@ -16,6 +15,7 @@ from pydanube.model.batch import (
     conform,
     schema_of,
 )
+from pydanube.model.envelope import FIELDS
 from pydanube.model.errors import InvalidRequest
 
 PAYLOADS = pa.array([b"a", b"b"])

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import datasource as spark
 
-from pydanube.model.batch import TIME_TYPE
+from pydanube.model.envelope import TIME_TYPE
 from pydanube.reader.filters import clip, may_match, may_match_topic, select
 from pydanube.spark.pushdown import condition_of
 

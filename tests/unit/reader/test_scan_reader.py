@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import datasource as spark
 
-from pydanube.model.batch import TIME_TYPE
+from pydanube.model.envelope import TIME_TYPE
 from pydanube.model.errors import CorruptSegment, InvalidRequest, OffsetDropped
 from pydanube.reader import scan_reader
 from pydanube.reader.scan_reader import SCHEMA, check_schema, read_scan

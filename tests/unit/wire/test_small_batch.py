@@ -9,9 +9,9 @@ from pydanube.wire import batches, small_batch
 from pydanube.wire.batches import BatchHeader, Codec, Column, encode, encode_payloads
 from pydanube.wire.small_batch import (
     SMALL_BYTES_MAX,
-    SMALL_MESSAGES_MAX,
     decode_small_batch,
     encode_small_batch,
+    small_messages_max,
 )
 
 payloads = st.lists(st.binary(max_size=60), min_size=1, max_size=12)
@@ -39,7 +39,7 @@ def test_the_bytes_are_those_that_arrow_writes(drawn):
     assert encode_small_batch(bodies, times) == written
 
 
-@pytest.mark.parametrize("count", [1, 2, 7, 8, SMALL_MESSAGES_MAX])
+@pytest.mark.parametrize("count", [1, 2, 7, 8, small_messages_max()])
 def test_bytes_of_any_number_of_messages_are_those_of_arrow(count):
     bodies = [bytes([number]) * (number % 5) for number in range(count)]
 
@@ -120,7 +120,7 @@ def test_messages_with_other_columns_are_left_to_arrow():
 
 def test_long_or_many_messages_are_left_to_arrow():
     long = encode_small_batch([bytes(SMALL_BYTES_MAX)])
-    many = [b""] * (SMALL_MESSAGES_MAX + 1)
+    many = [b""] * (small_messages_max() + 1)
 
     assert decode_small_batch(long, 0, 1, has_times=False) is None
     assert (
@@ -152,8 +152,8 @@ def test_few_messages_are_framed_as_any_batch(times):
 
 @pytest.mark.parametrize("times", [[], [5, 6]])
 def test_arrow_with_another_layout_encodes_all_batches(times, monkeypatch):
-    monkeypatch.setattr(batches, "SMALL_MESSAGES_MAX", 0)
-    monkeypatch.setattr(small_batch, "SMALL_MESSAGES_MAX", 0)
+    monkeypatch.setattr(batches, "small_messages_max", lambda: 0)
+    monkeypatch.setattr(small_batch, "small_messages_max", lambda: 0)
     bodies = [b"hi", b"there"]
 
     frame = encode_payloads(bodies, header(), times)

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pydanube.model.batch import ATTRIBUTES_TYPE, TIME_TYPE
+from pydanube.model.envelope import ATTRIBUTES_TYPE, TIME_TYPE
 from pydanube.model.ids import TopicId
 
 FORMAT = "1"
