@@ -55,7 +55,7 @@ SETTINGS = tuple(each.name for each in fields(Context))
 
 @dataclass(frozen=True, slots=True)
 class Contexts:
-    """The contexts of a user, by name; *current* applies unless another one is named"""
+    """The contexts of a user, by name; *current* applies by default."""
 
     by_name: Mapping[str, Context] = field(default_factory=dict)
     current: str | None = None
