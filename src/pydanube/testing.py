@@ -29,11 +29,12 @@ from pydanube import sync
 from pydanube.broker.broker import Broker, open_broker
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.client.blocking import LoopThread, blocking_scope, loop_thread
-from pydanube.client.client import Client, parse_url
+from pydanube.client.client import Client
 from pydanube.client.connection import BrokerConnection
 from pydanube.client.redirects import Redirect, redirecting
 from pydanube.client.requester import CLOSE_TIMEOUT_S, check_seconds
 from pydanube.client.scopes import AsyncScope
+from pydanube.client.urls import parse_url
 from pydanube.metadata.sqlite import open_sqlite
 from pydanube.objects.memory import MemoryObjects
 from pydanube.servers.config import ListenConfig

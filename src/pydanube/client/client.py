@@ -10,7 +10,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cached_property
 from time import time_ns
 from typing import Any, TypeVar, Unpack, overload
-from urllib.parse import urlsplit
 
 from pydanube.client.backups import BackupRequests
 from pydanube.client.clusters import ClusterRequests
@@ -53,6 +52,7 @@ from pydanube.client.telemetry import Telemetry
 from pydanube.client.topic_selection import TopicSelection
 from pydanube.client.topics import check_partitions
 from pydanube.client.typed_producer import TypedProducer, open_typed_producer
+from pydanube.client.urls import parse_url
 from pydanube.client.workers import (
     STOP_TIMEOUT_S,
     F,
@@ -80,7 +80,6 @@ from pydanube.model.redaction import without_password
 DEFAULT_URL = "danube://127.0.0.1:6651"
 URL_VARIABLE = "DANUBE_URL"
 """The environment variable with the broker's URL."""
-DEFAULT_PORT = 6651
 
 LATEST = "latest"
 """The default version of a subject."""
@@ -165,24 +164,6 @@ def connect(
             yield client
 
     return AsyncScope(connected(), call, "client")
-
-
-def parse_url(url: str) -> tuple[str, int]:
-    """
-    Return the host and port of a broker's URL.
-
-    Raises:
-        InvalidRequest: *url* is not of the form ``danube://host[:port]``.
-    """
-    parts = urlsplit(url)
-    try:
-        port = parts.port or DEFAULT_PORT
-    except ValueError:
-        port = 0
-    if parts.scheme != "danube" or not parts.hostname or not port:
-        shown = without_password(url)
-        raise InvalidRequest(f"{shown!r} is not a URL like danube://127.0.0.1:6651")
-    return parts.hostname, port
 
 
 @checks_arguments

@@ -7,9 +7,10 @@ import pyarrow as pa
 import pytest
 
 import pydanube
-from pydanube.client.client import Client, parse_url
+from pydanube.client.client import Client
 from pydanube.client.connection import BROKER_REVISION_MIN
 from pydanube.client.requester import Requester
+from pydanube.client.urls import parse_url
 from pydanube.model.arguments import check
 from pydanube.servers.native import connection
 from pydanube.servers.native.in_process import dial_in_process

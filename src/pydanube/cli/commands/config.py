@@ -115,7 +115,7 @@ def set_(
         use: Make it the current context.
     """
     # Other commands of this group need no client.
-    from pydanube.client.client import parse_url  # noqa: PLC0415
+    from pydanube.client.urls import parse_url  # noqa: PLC0415
 
     path = contexts_path(os.environ)
     contexts = load_contexts(path)
