@@ -36,6 +36,7 @@ class Client:
     def __init__(self, *connections):
         self.connections = list(connections)
         self.shown = str
+        self.retry_s = 30.0
 
     async def connection(self):
         return self.connections.pop(0)
