@@ -74,7 +74,8 @@ Url = Annotated[
         metavar="URL",
         envvar=URL_VARIABLE,
         callback=value_from_context,
-        help="The address of the broker; a context can change the default.",
+        help="The address of the broker, or several of a cluster, with commas; "
+        "a context can change the default.",
     ),
 ]
 

@@ -106,6 +106,8 @@ class Channel(ABC):
     def _on_frame(self, frame: ReceivedFrame) -> None: ...
 
     def _on_closed(self, reason: BrokerError) -> None:
+        if self._connection is not None:
+            self._client.owners.on_error(self.topic, self._connection.url, reason)
         self._connection = None
         if not self._channel_end.done():
             self._channel_end.set_result(reason)
@@ -117,11 +119,16 @@ class Channel(ABC):
         """True if the channel is open at the moment."""
         return self._connection is not None
 
+    @property
+    def _connections(self) -> list[BrokerConnection]:
+        """The connection of the channel, if it is open."""
+        return [] if self._connection is None else [self._connection]
+
     async def _open(self) -> None:
         await retry(self._open_channel, self._client.retry_s)
 
     async def _open_channel(self) -> None:
-        connection = await self._client.connection()
+        connection = await self._client.connection(self.topic)
         request = self._open_request()
         channel = connection.new_channel(self)
         self._channel_end = self._loop.create_future()
@@ -130,12 +137,16 @@ class Channel(ABC):
         except asyncio.CancelledError:
             connection.abandon_channel(self._CLOSE_REQUEST, channel)
             raise
-        except BaseException:
+        except BaseException as error:
             connection.release_channel(channel)
+            if isinstance(error, BrokerError):
+                self._client.owners.on_error(self.topic, connection.url, error)
             raise
         if self._channel_end.done():
-            # The connection broke after the answer, before this task ran.
-            raise self._channel_end.result()
+            # It was closed after the answer, before this task ran.
+            reason = self._channel_end.result()
+            self._client.owners.on_error(self.topic, connection.url, reason)
+            raise reason
         self._connection, self._channel = connection, channel
         self._on_opened(connection, answer)
 

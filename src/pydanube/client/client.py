@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cached_property
@@ -13,7 +11,6 @@ from typing import Any, TypeVar, Unpack, overload
 
 from pydanube.client.backups import BackupRequests
 from pydanube.client.clusters import ClusterRequests
-from pydanube.client.connection import BrokerConnection
 from pydanube.client.consumer import Consumer
 from pydanube.client.dead_letters import DeadLetters
 from pydanube.client.messages import Message, MessageBatch
@@ -52,7 +49,7 @@ from pydanube.client.telemetry import Telemetry
 from pydanube.client.topic_selection import TopicSelection
 from pydanube.client.topics import check_partitions
 from pydanube.client.typed_producer import TypedProducer, open_typed_producer
-from pydanube.client.urls import parse_url
+from pydanube.client.urls import dial_of, parse_url, split_url
 from pydanube.client.workers import (
     STOP_TIMEOUT_S,
     F,
@@ -101,15 +98,19 @@ def connect(
     telemetry: Telemetry | None = None,
 ) -> AbstractAsyncContextManager[Client]:
     """
-    Connect to the broker at *url*, ``danube://host[:port]``.
+    Connect to the broker at *url*, ``danube://host[:port]``, or to its cluster.
 
-    The client connects before the body begins.  When the connection breaks later, the
+    The client connects before the body begins.  When a connection breaks later, the
     client connects again, opens its producers and consumers again, and sends again
-    what was not acknowledged.  Leaving the body closes all of them.
+    what was not acknowledged.  Leaving the body closes all of them.  In a cluster, the
+    client also connects to the brokers that serve its topics, and follows the topics
+    when other brokers take them over.
 
     Args:
-        url: The broker's address.  None: the environment variable ``DANUBE_URL``; if
-            it is not set, ``danube://127.0.0.1:6651``.
+        url: The broker's address, or several of a cluster,
+            ``danube://host[:port],host[:port]``, of which one has to answer.  None:
+            the environment variable ``DANUBE_URL``; if it is not set,
+            ``danube://127.0.0.1:6651``.
         token: The client's access token.
         wait_s: How long the client tries again while no broker answers, for example
             because the broker is being started at the same time; 0: it tries once.
@@ -118,8 +119,9 @@ def connect(
             without an answer from the broker.  Then the client aborts the connection,
             and a producer with unacknowledged messages raises ``TimedOut``.
         retry_s: How long repeatable requests are tried while no broker answers.
-        on_connected: Called whenever the client has connected, on its event loop.
-        on_disconnected: Called with the reason when the connection is lost or closed.
+        on_connected: Called whenever the client has connected to a broker, on its
+            event loop.
+        on_disconnected: Called with the reason when a connection is lost or closed.
         telemetry: Traces and measures the client, such as
             ``pydanube.otel.OpenTelemetry()``.
 
@@ -131,26 +133,20 @@ def connect(
     is_given = url is not None
     if url is None:
         url = os.environ.get(URL_VARIABLE) or DEFAULT_URL
-    host, port = parse_url(url)
+    first, *others = split_url(url)
     shown = without_password(url)
     call = f"pydanube.connect({shown!r})" if is_given else "pydanube.connect()"
     check_seconds("wait_s", wait_s)
     check_seconds("retry_s", retry_s)
-
-    redirect = find_redirect((host, port))
-
-    async def dial(factory: Callable[[], BrokerConnection]) -> BrokerConnection:
-        loop = asyncio.get_running_loop()
-        transport, connection = await loop.create_connection(factory, host, port)
-        peer: socket.socket = transport.get_extra_info("socket")
-        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return connection
+    dial, other_dials = dial_of(first), {each: dial_of(each) for each in others}
+    redirect = find_redirect(parse_url(first))
 
     @asynccontextmanager
     async def connected() -> AsyncIterator[Client]:
         client = Client(
-            dial if redirect is None else redirect.dial,
-            url=shown,
+            dial,
+            url=first,
+            others=other_dials,
             token=token,
             connect_timeout_s=connect_timeout_s,
             close_timeout_s=close_timeout_s,
@@ -176,7 +172,7 @@ class Client(
     ClusterRequests,
 ):
     """
-    A client of one broker; made by ``connect``.
+    A client of a broker or a cluster; made by ``connect``.
 
     It belongs to one event loop; ``pydanube.sync`` is for threads.
     """
@@ -649,9 +645,10 @@ class Client(
 
     async def describe_broker(self) -> BrokerDescription:
         """Describe the broker that this client is connected to."""
-        welcome = (await self.connection()).welcome
+        connection = await self.connection()
+        welcome = connection.welcome
         return BrokerDescription(
-            broker_id=welcome.broker_id, version=welcome.broker, url=self.url
+            broker_id=welcome.broker_id, version=welcome.broker, url=connection.url
         )
 
     async def aclose(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, Protocol
 
 from google.protobuf.message import Message
@@ -80,6 +80,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._requests: dict[int, _Request] = {}
         self._channels: dict[int, ChannelOwner] = {}
         self._next_channel = 0
+        self.url = ""
+        """The URL of the broker; set by ``BrokerLink``."""
         self.welcome: pb.Welcome
         """The broker's answer to the handshake."""
         self._next_check: asyncio.TimerHandle | None = None
@@ -366,6 +368,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._ping = self.request(pb.Ping())
             self.pings += 1
         self._schedule_check()
+
+
+Dial = Callable[[Callable[[], BrokerConnection]], Awaitable[BrokerConnection]]
+"""Opens a transport for a new connection."""
 
 
 def retrieve(future: asyncio.Future[Any]) -> None:

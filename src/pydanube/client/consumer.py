@@ -414,7 +414,7 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
         """Flush the acknowledgements, and leave the subscription."""
         try:
             if self.failure is None:
-                async with self._client.closing():
+                async with self._client.closing(self._connections):
                     if self._acks.has_unconfirmed:
                         await self.flush()
                     self._is_closing = self._connection is not None

@@ -336,7 +336,7 @@ class Producer(KeptChannel):
         try:
             if self.failure is None:
                 # A broker that throttles sends receipts now and then.
-                async with self._client.closing() as self._closing:
+                async with self._client.closing(self._connections) as self._closing:
                     await self.flush()
                     await self._close_channel()
         except TimeoutError:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from pydanube.client.requester import Dial
+from pydanube.client.connection import Dial
 
 Address = tuple[str, int]
 """The host and the port in a broker's URL."""

@@ -1,15 +1,21 @@
-"""A client's connection to its broker, the requests on it, and their retries."""
+"""A client's connections to its brokers, the requests on them, and their retries."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import random
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from time import time_ns
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
@@ -17,23 +23,25 @@ from urllib.parse import urlsplit
 from google.protobuf.message import Message as ControlMessage
 
 from pydanube.aio.tasks import TaskScope, task_scope
-from pydanube.client.connection import BrokerConnection
+from pydanube.client.broker_pool import BrokerPool
+from pydanube.client.connection import BrokerConnection, Dial
 from pydanube.client.counters import ClientCounters
+from pydanube.client.owners import TopicOwners, owned_topic_of
 from pydanube.client.telemetry import Telemetry
 from pydanube.model.errors import (
     BrokerError,
-    Closed,
     ConnectionLost,
     InvalidRequest,
-    ProtocolViolation,
     Remedy,
-    TimedOut,
+    TopicNotFound,
+    Unavailable,
 )
 from pydanube.model.names import TopicName
 from pydanube.model.redaction import mask
 from pydanube.model.retry import RetryPolicy
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.native.kinds import is_repeatable
+from pydanube.wire.pb import stream_pb2 as pb
 
 log = logging.getLogger(__name__)
 
@@ -44,13 +52,11 @@ REQUEST_RETRY_S = 30.0
 _POLICY = RetryPolicy(first_s=0.05, max_s=2.0)
 
 T = TypeVar("T")
-Dial = Callable[[Callable[[], BrokerConnection]], Awaitable[BrokerConnection]]
-"""Opens a transport for a new connection."""
 
 
 class Requester:
     """
-    One connection to a broker, which is opened again when it breaks.
+    A connection to a broker, or to several of a cluster; opened again when they break.
 
     The classes that derive from it add the operations; ``Client`` has all of them.
     """
@@ -60,6 +66,7 @@ class Requester:
         dial: Dial,
         *,
         url: str,
+        others: Mapping[str, Dial] | None = None,
         token: str = "",
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         close_timeout_s: float = CLOSE_TIMEOUT_S,
@@ -69,6 +76,11 @@ class Requester:
         on_disconnected: Callable[[BrokerError], None] | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
+        """
+        *dial* connects to the broker at *url*, and *others* to those of its cluster.
+
+        Their keys are URLs.
+        """
         check_seconds("close_timeout_s", close_timeout_s)
         check_seconds("retry_s", retry_s)
         self.url = url
@@ -84,19 +96,16 @@ class Requester:
         """The counters that producers and consumers change; ``counters()`` copies."""
         self.telemetry = telemetry
         """Traces and measures the client; None: nothing does."""
-        self._secrets = [token, urlsplit(url).password or ""]
+        dials = {url: dial, **(others or {})}
+        passwords = [urlsplit(each).password or "" for each in dials]
+        # Without the client, which would be part of a cycle.
+        self._mask = partial(_masked, [token, *passwords])
         self._on_connected = on_connected
         self._on_disconnected = on_disconnected
-        self._dial = dial
-        self._token = token
-        self._connect_timeout_s = connect_timeout_s
-        self._connection: BrokerConnection | None = None
-        self._connecting = asyncio.Lock()
-        self._is_closed = False
-        # Whether there was a connection, and whether the next one has failed.
-        self._was_connected = False
-        self._has_failed = False
-        # Closing something on this connection has timed out.
+        self._pool = BrokerPool(dials, token, connect_timeout_s, shown=self._mask)
+        self.owners = TopicOwners()
+        """The brokers that serve topics of a cluster, as far as they are known."""
+        # Closing something has timed out since the last connection was opened.
         self._has_close_timed_out = False
 
     @asynccontextmanager
@@ -106,6 +115,7 @@ class Requester:
 
         While no broker answers, the client tries again, for *wait_s*.
         """
+        self._pool.on_connected, self._pool.on_lost = self._on_open, self._on_lost
         async with task_scope() as self.tasks, AsyncExitStack() as stack:
             if self.telemetry is not None:
                 stack.enter_context(self.telemetry.watching(self))
@@ -124,7 +134,7 @@ class Requester:
 
     def shown(self, text: object) -> str:
         """Return *text* as one line for logs, without the client's credentials."""
-        return " ".join(mask(str(text), self._secrets).split())
+        return self._mask(text)
 
     async def send_request(
         self,
@@ -136,15 +146,30 @@ class Requester:
         Send the request *message* and return the answer.
 
         A repeatable request is sent again, for ``retry_s``, if the broker
-        cannot be reached or is busy.  FETCHED batches go to *on_batch*.
+        cannot be reached or is busy.  In a cluster, the request goes to the broker
+        that serves its topic, and waits as long for one.  FETCHED batches go to
+        *on_batch*.
         """
+        topic = owned_topic_of(message)
 
         async def attempt() -> Any:
-            connection = await self.connection()
-            return await connection.request(message, on_batch=on_batch)
+            connection = await self.connection(topic)
+            try:
+                return await connection.request(message, on_batch=on_batch)
+            except BrokerError as error:
+                self.owners.on_error(topic, connection.url, error)
+                raise
 
         if is_repeatable(message):
             return await retry(attempt, self.retry_s)
+        if not topic or not (await self.connection()).welcome.is_clustered:
+            return await attempt()
+        if isinstance(message, pb.Fetch):
+            # It only reads, and the topic may move while it waits for messages.
+            return await retry(attempt, self.retry_s)
+        # A topic that moves during the request leaves the outcome unknown.
+        self.owners.forget(topic)
+        await retry(partial(self.connection, topic), self.retry_s)
         return await attempt()
 
     async def send_reply(
@@ -163,86 +188,92 @@ class Requester:
         message.topic = str(TopicName.parse(topic))
         return await self.send_request(message)
 
-    async def connection(self) -> BrokerConnection:
+    async def connection(self, topic: str = "") -> BrokerConnection:
         """
-        Return the connection to the broker; open it again if it broke.
+        Return the connection to the broker that serves *topic*; empty: to any broker.
 
         Raises:
             ConnectionLost: The broker cannot be reached at the moment.
+            NotOwner: No broker serves the topic at the moment.
             Closed: The client was closed.
         """
-        if self._connection is not None and not self._connection.is_lost:
-            return self._connection
-        async with self._connecting:
-            if self._is_closed:
-                raise Closed("the client is closed")
-            if self._connection is None or self._connection.is_lost:
-                self._connection = await self._connect_and_log()
-                self._has_close_timed_out = False
-            return self._connection
+        url = self.owners.find(topic)
+        if url is None:
+            connection = await self._pool.any_connection()
+            if not topic or not connection.welcome.is_clustered:
+                return connection
+            url = await self._look_up(topic, connection)
+        try:
+            return await self._pool.connection(url)
+        except Unavailable:
+            self.owners.on_broker_lost(url)
+            raise
+
+    async def _look_up(self, topic: str, connection: BrokerConnection) -> str:
+        """Return the URL of the broker that serves *topic*, as another one knows it."""
+        try:
+            location = await connection.request(pb.Lookup(topic=topic))
+        except TopicNotFound:
+            # Any broker may create it, or refuse the request.
+            return connection.url
+        except Unavailable:
+            self._pool.doubt(connection.url)
+            raise
+        url = self._pool.same_url(location.url or connection.url)
+        self.owners.on_location(topic, url)
+        return url
 
     @asynccontextmanager
-    async def closing(self) -> AsyncIterator[asyncio.Timeout]:
+    async def closing(
+        self, connections: Sequence[BrokerConnection] | None = None
+    ) -> AsyncIterator[asyncio.Timeout]:
         """
         Run the body, which closes something, for ``close_timeout_s`` at most.
 
-        A timeout aborts the connection.  Closing anything else after that does not
-        wait, unless there is a new connection.
+        A timeout aborts *connections*; None: all of the client.  After that, closing
+        what has no open connection does not wait, unless there is a new connection.
 
         Raises:
             TimeoutError: The body took longer.
         """
-        timeout_s = 0.0 if self._has_close_timed_out else self.close_timeout_s
-        async with asyncio.timeout(timeout_s) as timeout:
+        is_open = any(not each.is_lost for each in connections or ())
+        is_late = self._has_close_timed_out and not is_open
+        async with asyncio.timeout(0.0 if is_late else self.close_timeout_s) as timeout:
             try:
                 yield timeout
             except asyncio.CancelledError:
                 if timeout.expired():
                     self._has_close_timed_out = True
-                    if self._connection is not None:
-                        self._connection.abort(
-                            ConnectionLost(
-                                f"the broker at {self.url} did not answer within "
-                                f"{self.close_timeout_s:g} s of closing"
-                            )
-                        )
+                    if connections is None:
+                        connections = self._pool.connections
+                    self._abort(connections)
                 raise
 
     async def aclose(self) -> None:
-        """Close the connection, after what was written is sent if that is possible."""
-        self._is_closed = True
-        if self._connection is None:
-            return
-        self._connection.close()
+        """Close the connections, after what was written is sent if possible."""
+        connections = self._pool.close()
         with suppress(TimeoutError):
             async with self.closing():
-                await self._connection.wait_closed()
+                for each in connections:
+                    await each.wait_closed()
+        self._pool.clear()
 
-    async def _connect_and_log(self) -> BrokerConnection:
-        try:
-            connection = await self._connect()
-        except BrokerError as error:
-            # The first connection is opened for a caller, who gets the error.
-            if self._was_connected and not self._has_failed:
-                log.warning("cannot connect again: %s", self.shown(error))
-                self._has_failed = True
-            raise
-        again = " again" if self._was_connected else ""
-        log.info("connected%s to the broker at %s", again, self.shown(self.url))
-        self.live_counters.reconnects += self._was_connected
-        self._was_connected, self._has_failed = True, False
-        connection.on_lost = self._on_lost
-        self._call_back(self._on_connected)
-        return connection
-
-    def _on_lost(self, reason: BrokerError) -> None:
-        if self._is_closed:
-            log.info("disconnected from the broker at %s", self.shown(self.url))
-        else:
-            log.warning(
-                "lost the connection to the broker at %s: %s",
-                *(self.shown(self.url), self.shown(reason)),
+    def _abort(self, connections: Iterable[BrokerConnection]) -> None:
+        for each in connections:
+            each.abort(
+                ConnectionLost(
+                    f"the broker at {each.url} did not answer within "
+                    f"{self.close_timeout_s:g} s of closing"
+                )
             )
+
+    def _on_open(self, connection: BrokerConnection, was_connected: bool) -> None:
+        self._has_close_timed_out = False
+        self.live_counters.reconnects += was_connected
+        self._call_back(self._on_connected)
+
+    def _on_lost(self, connection: BrokerConnection, reason: BrokerError) -> None:
+        self.owners.on_broker_lost(connection.url)
         self._call_back(self._on_disconnected, reason)
 
     def _call_back(self, callback: Callable[..., None] | None, *arguments: Any) -> None:
@@ -252,38 +283,9 @@ class Requester:
             except Exception:
                 log.exception("a callback of the client has failed")
 
-    async def _connect(self) -> BrokerConnection:
-        try:
-            async with asyncio.timeout(self._connect_timeout_s):
-                connection = await self._dial(BrokerConnection)
-        except (OSError, TimeoutError) as error:
-            raise self._connect_error(error) from error
-        try:
-            await connection.handshake(
-                f"pydanube pid {os.getpid()}", self._token, self._connect_timeout_s
-            )
-        except TimedOut as error:
-            raise ConnectionLost(f"no broker answers at {self.url}") from error
-        except ProtocolViolation as error:
-            raise ProtocolViolation(f"{self.url}: {error}") from error
-        except BaseException:
-            connection.close()
-            raise
-        return connection
 
-    def _connect_error(self, error: OSError) -> ConnectionLost:
-        """Return the error of a connection that could not be opened, for users."""
-        if isinstance(error, socket.gaierror):
-            # Its number is not one of the operating system's errors.
-            return ConnectionLost(
-                f"the host name in {self.url} cannot be resolved ({error.strerror}): "
-                "check its spelling, and that this machine's DNS knows it"
-            )
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        return ConnectionLost(
-            f"no broker answers at {self.url} ({reason or 'timed out'}); "
-            "`danube broker` starts one"
-        )
+def _masked(secrets: list[str], text: object) -> str:
+    return " ".join(mask(str(text), secrets).split())
 
 
 def check_seconds(name: str, value: float) -> None:

@@ -5,12 +5,15 @@ import asyncio
 import pytest
 
 from pydanube.client.channel import KeptChannel
+from pydanube.client.owners import TopicOwners
 from pydanube.model.errors import ConnectionLost, TopicNotFound
 from pydanube.wire.pb import stream_pb2 as pb
 
 
 class Connection:
     """Answers requests; breaks together with the answer if *is_breaking*."""
+
+    url = "danube://scripted"
 
     def __init__(self, *, is_breaking=False, error=None):
         self.is_breaking = is_breaking
@@ -37,8 +40,9 @@ class Client:
         self.connections = list(connections)
         self.shown = str
         self.retry_s = 30.0
+        self.owners = TopicOwners()
 
-    async def connection(self):
+    async def connection(self, topic):
         return self.connections.pop(0)
 
 

@@ -10,7 +10,7 @@ import pydanube
 from pydanube.client.client import Client
 from pydanube.client.connection import BROKER_REVISION_MIN
 from pydanube.client.requester import Requester
-from pydanube.client.urls import parse_url
+from pydanube.client.urls import parse_url, split_url
 from pydanube.model.arguments import check
 from pydanube.servers.native import connection
 from pydanube.servers.native.in_process import dial_in_process
@@ -39,6 +39,31 @@ def test_url_names_host_and_port(url, expected):
 def test_invalid_url_is_refused(url):
     with pytest.raises(pydanube.InvalidRequest, match=r"danube://127\.0\.0\.1:6651"):
         parse_url(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("danube://a", ["danube://a"]),
+        ("danube://a:1,b", ["danube://a:1", "danube://b"]),
+        ("danube://a,danube://b", ["danube://a", "danube://b"]),
+        ("danube://[::1]:1, b:2,[::1]:1", ["danube://[::1]:1", "danube://b:2"]),
+    ],
+)
+def test_url_may_name_several_brokers(url, expected):
+    assert split_url(url) == expected
+
+
+@pytest.mark.parametrize("url", ["danube://a,", "a,b", "danube://a,http://b"])
+def test_invalid_list_of_brokers_is_refused(url):
+    with pytest.raises(pydanube.InvalidRequest, match="is not a URL like"):
+        split_url(url)
+
+
+def test_passwords_in_a_list_of_brokers_are_masked():
+    assert split_url("danube://ada:geheim@a,b") == ["danube://ada:***@a", "danube://b"]
+    with pytest.raises(pydanube.InvalidRequest, match=r"'danube://ada:\*\*\*@a'"):
+        split_url("danube://ada:ge,heim@a")
 
 
 async def test_connection_to_an_unused_port_fails_with_a_clear_error(unused_port):

@@ -95,7 +95,7 @@ async def test_life_of_a_connection_is_logged_and_reported(broker, log):
         f"lost the connection to the broker at {broker.url}: {lost}"
     ]
     assert {each.name for each in log.records} == {
-        "pydanube.client.requester",
+        "pydanube.client.broker_pool",
         "pydanube.client.producer",
     }
     assert not {"private", "secret", "hidden"} & set(log.text.split())

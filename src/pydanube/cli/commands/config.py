@@ -115,13 +115,13 @@ def set_(
         use: Make it the current context.
     """
     # Other commands of this group need no client.
-    from pydanube.client.urls import parse_url  # noqa: PLC0415
+    from pydanube.client.urls import split_url  # noqa: PLC0415
 
     path = contexts_path(os.environ)
     contexts = load_contexts(path)
     known = contexts.by_name.get(name)
     if url is not None:
-        parse_url(url)
+        split_url(url)
     elif known is None:
         raise InvalidRequest(f"there is no context {name!r}; add it with --url URL")
     elif stored_format is None and not use:

@@ -341,6 +341,7 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
             frame_bytes_max=self._protocol.frame_bytes_max,
             revision=REVISION,
             idle_timeout_s=self.server.limits.idle_timeout_s,
+            is_clustered=self.broker.shards is not None,
         )
         self.answer(frame, welcome)
 

@@ -91,20 +91,22 @@ class Hello(_message.Message):
     def __init__(self, version_min: _Optional[int] = ..., version_max: _Optional[int] = ..., client: _Optional[str] = ..., token: _Optional[str] = ..., frame_bytes_max: _Optional[int] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("version", "broker", "broker_id", "frame_bytes_max", "revision", "idle_timeout_s")
+    __slots__ = ("version", "broker", "broker_id", "frame_bytes_max", "revision", "idle_timeout_s", "is_clustered")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     FRAME_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     IDLE_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    IS_CLUSTERED_FIELD_NUMBER: _ClassVar[int]
     version: int
     broker: str
     broker_id: str
     frame_bytes_max: int
     revision: int
     idle_timeout_s: float
-    def __init__(self, version: _Optional[int] = ..., broker: _Optional[str] = ..., broker_id: _Optional[str] = ..., frame_bytes_max: _Optional[int] = ..., revision: _Optional[int] = ..., idle_timeout_s: _Optional[float] = ...) -> None: ...
+    is_clustered: bool
+    def __init__(self, version: _Optional[int] = ..., broker: _Optional[str] = ..., broker_id: _Optional[str] = ..., frame_bytes_max: _Optional[int] = ..., revision: _Optional[int] = ..., idle_timeout_s: _Optional[float] = ..., is_clustered: bool = ...) -> None: ...
 
 class Error(_message.Message):
     __slots__ = ("code", "message")

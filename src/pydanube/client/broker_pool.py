@@ -1,0 +1,249 @@
+"""The connections of a client to the brokers of a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable, Mapping
+
+from pydanube.client.connection import BrokerConnection, Dial
+from pydanube.client.urls import dial_of, parse_url
+from pydanube.model.errors import (
+    BrokerError,
+    Closed,
+    ConnectionLost,
+    ProtocolViolation,
+    TimedOut,
+    Unavailable,
+)
+
+log = logging.getLogger(__name__)
+
+
+class BrokerPool:
+    """
+    One connection to each broker that the client uses, opened when it is needed.
+
+    Outside of a cluster there is one broker.
+    """
+
+    def __init__(
+        self,
+        dials: Mapping[str, Dial],
+        token: str,
+        connect_timeout_s: float,
+        *,
+        shown: Callable[[object], str],
+    ) -> None:
+        """
+        *dials* has the brokers that the user named, by URL, and how to reach them.
+
+        *shown* removes credentials from texts for the log.
+        """
+        self.is_closed = False
+        self.on_connected: Callable[[BrokerConnection, bool], None] | None = None
+        """Called with a new connection, and whether the broker was connected before."""
+        self.on_lost: Callable[[BrokerConnection, BrokerError], None] | None = None
+        """Called when a connection is lost or closed."""
+        self._token = token
+        self._connect_timeout_s = connect_timeout_s
+        self._shown = shown
+        # Those that the user named come first.
+        self._named = tuple(dials)
+        self._links = {url: _Link(self, url, dial) for url, dial in dials.items()}
+        self._doubted = ""
+
+    async def connection(self, url: str) -> BrokerConnection:
+        """
+        Return the connection to the broker at *url*; open it if necessary.
+
+        Raises:
+            ConnectionLost: The broker cannot be reached at the moment.
+            Closed: The client was closed.
+        """
+        link = self._links.get(url)
+        if link is None:
+            link = self._links[url] = _Link(self, url, dial_of(url))
+        return await link.get()
+
+    async def any_connection(self) -> BrokerConnection:
+        """
+        Return an open connection, or open one to a broker that the user named.
+
+        It is the same connection until it breaks or ``doubt`` is called.
+
+        Raises:
+            ConnectionLost: None of them can be reached at the moment.
+            Closed: The client was closed.
+        """
+        for url, link in self._links.items():
+            if link.is_open and url != self._doubted:
+                return await link.get()
+        failures = []
+        others = [each for each in self._named if each != self._doubted]
+        for url in [*others, self._doubted] if self._doubted else others:
+            if url == self._doubted:
+                # The others are no better.
+                self._doubted = ""
+            try:
+                return await self.connection(url)
+            except Unavailable as error:
+                failures.append(error)
+        if len(failures) == 1:
+            raise failures[0]
+        raise ConnectionLost("; ".join(map(str, failures)))
+
+    def same_url(self, url: str) -> str:
+        """
+        Return the URL by which the client knows the broker at *url*.
+
+        Raises:
+            InvalidRequest: *url* is not of the form ``danube://host[:port]``.
+        """
+        if url in self._links:
+            return url
+        address = parse_url(url)
+        return next((each for each in self._links if parse_url(each) == address), url)
+
+    def doubt(self, url: str) -> None:
+        """Prefer other brokers to the one at *url*, which cannot look up topics."""
+        self._doubted = url
+
+    def close(self) -> list[BrokerConnection]:
+        """Close all connections, after what was written is sent; return them."""
+        self.is_closed = True
+        connections = self.connections
+        for each in connections:
+            each.close()
+        return connections
+
+    def clear(self) -> None:
+        """Forget what refers to the client and the pool, to break the cycles."""
+        self._links.clear()
+        self.on_connected = self.on_lost = None
+
+    @property
+    def connections(self) -> list[BrokerConnection]:
+        """The last connection to each broker; some may be lost."""
+        found = [link.connection for link in self._links.values()]
+        return [each for each in found if each is not None]
+
+    async def open(
+        self, url: str, dial: Dial, *, was_connected: bool
+    ) -> BrokerConnection:
+        """Open a connection, for ``_Link``."""
+        connection = await self._connect(url, dial)
+        again = " again" if was_connected else ""
+        log.info("connected%s to the broker at %s", again, self._shown(url))
+        connection.on_lost = self._watch(connection)
+        if self.on_connected is not None:
+            self.on_connected(connection, was_connected)
+        return connection
+
+    def _watch(self, connection: BrokerConnection) -> Callable[[BrokerError], None]:
+        def on_lost(reason: BrokerError) -> None:
+            url = self._shown(connection.url)
+            if self.is_closed:
+                log.info("disconnected from the broker at %s", url)
+            else:
+                log.warning(
+                    "lost the connection to the broker at %s: %s",
+                    *(url, self._shown(reason)),
+                )
+            if self.on_lost is not None:
+                self.on_lost(connection, reason)
+
+        return on_lost
+
+    def warn_of(self, error: BrokerError) -> None:
+        """Log that a broker that was connected cannot be reached."""
+        log.warning("cannot connect again: %s", self._shown(error))
+
+    async def _connect(self, url: str, dial: Dial) -> BrokerConnection:
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                connection = await dial(BrokerConnection)
+        except (OSError, TimeoutError) as error:
+            raise _connect_error(url, error) from error
+        connection.url = url
+        try:
+            await connection.handshake(
+                f"pydanube pid {os.getpid()}", self._token, self._connect_timeout_s
+            )
+        except TimedOut as error:
+            raise ConnectionLost(f"no broker answers at {url}") from error
+        except ProtocolViolation as error:
+            raise ProtocolViolation(f"{url}: {error}") from error
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+class _Link:
+    """The connection to one broker, which is opened again when it breaks."""
+
+    def __init__(self, pool: BrokerPool, url: str, dial: Dial) -> None:
+        self.connection: BrokerConnection | None = None
+        self._pool = pool
+        self._url = url
+        self._dial = dial
+        self._connecting = asyncio.Lock()
+        # The number of failed attempts, and why the last one failed.
+        self._failures = 0
+        self._failure: BrokerError | None = None
+        # Whether a failure after the last connection was logged.
+        self._is_logged = False
+
+    @property
+    def is_open(self) -> bool:
+        return self.connection is not None and not self.connection.is_lost
+
+    async def get(self) -> BrokerConnection:
+        """Return the connection; open it again if it broke."""
+        if self.connection is not None and not self.connection.is_lost:
+            return self.connection
+        failures = self._failures
+        async with self._connecting:
+            if self._pool.is_closed:
+                raise Closed("the client is closed")
+            if self.connection is not None and not self.connection.is_lost:
+                return self.connection
+            if self._failure is not None and self._failures != failures:
+                # Another caller has just tried it, while this one waited.
+                raise self._failure
+            return await self._open()
+
+    async def _open(self) -> BrokerConnection:
+        was_connected = self.connection is not None
+        try:
+            self.connection = await self._pool.open(
+                self._url, self._dial, was_connected=was_connected
+            )
+        except BrokerError as error:
+            self._failures += 1
+            self._failure = error
+            # The first connection is opened for a caller, who gets the error.
+            if was_connected and not self._is_logged:
+                self._pool.warn_of(error)
+                self._is_logged = True
+            raise
+        self._is_logged = False
+        return self.connection
+
+
+def _connect_error(url: str, error: OSError) -> ConnectionLost:
+    """Return the error of a connection that could not be opened, for users."""
+    if isinstance(error, socket.gaierror):
+        # Its number is not one of the operating system's errors.
+        return ConnectionLost(
+            f"the host name in {url} cannot be resolved ({error.strerror}): "
+            "check its spelling, and that this machine's DNS knows it"
+        )
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    return ConnectionLost(
+        f"no broker answers at {url} ({reason or 'timed out'}); "
+        "`danube broker` starts one"
+    )

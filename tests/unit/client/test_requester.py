@@ -1,0 +1,254 @@
+"""Clients of a cluster, which follow topics to the brokers that serve them."""
+
+import asyncio
+
+import pytest
+
+import pydanube
+from pydanube.cluster.shard_topics import shard_of
+from pydanube.model.names import TopicName
+from pydanube.wire.native.kinds import Kind
+from pydanube.wire.pb import stream_pb2 as pb
+from support.broker_clusters import SHARDS
+from support.running import TOPIC, received
+from support.scripted_broker import ScriptedBroker
+from support.served_clusters import ServedCluster
+from support.storages import until
+
+SHARD = shard_of(TopicName.parse(TOPIC), SHARDS)
+PARTITIONS = 6
+BOTH = "danube://a,b"
+
+
+@pytest.fixture
+async def cluster():
+    async with ServedCluster().running("a", "b") as cluster:
+        yield cluster
+
+
+async def publish_until_told(producer, payloads, told):
+    """Publish with awaits in between, and add what is acknowledged to *payloads*."""
+    while not told.is_set():
+        payload = b"%d" % len(payloads)
+        await producer.send(payload)
+        payloads.append(payload)
+
+
+async def disturbed(client, cluster, disturb):
+    """Publish and receive while *disturb* runs; compare all messages, in order."""
+    payloads, told = [], asyncio.Event()
+    async with (
+        client.producer(TOPIC) as producer,
+        client.consumer(TOPIC, subscription="s", start="earliest") as consumer,
+    ):
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(publish_until_told(producer, payloads, told))
+            got = await received_and_acked(consumer, 3)
+            await disturb()
+            count = len(payloads)
+            while len(payloads) < count + 3:
+                got += await received_and_acked(consumer, 1)
+            told.set()
+        while len(set(got)) < len(payloads):
+            got += await received_and_acked(consumer, 1)
+    # What was acknowledged shortly before may be delivered again.
+    assert list(dict.fromkeys(got)) == payloads
+    batches = [batch async for batch in client.read(TOPIC)]
+    assert [each for batch in batches for each in batch.payloads] == payloads
+
+
+async def received_and_acked(consumer, count):
+    got = []
+    for _ in range(count):
+        message = await consumer.receive(timeout_s=60)
+        await consumer.ack(message)
+        got.append(message.payload)
+    return got
+
+
+@pytest.mark.parametrize("url", ["danube://a", "danube://b"])
+async def test_any_broker_leads_to_the_owner(cluster, url):
+    async with pydanube.connect(url) as client:
+        async with client.producer(TOPIC) as producer:
+            await producer.send(b"x")
+        async with client.consumer(
+            TOPIC, subscription="s", start="earliest"
+        ) as consumer:
+            assert await received(consumer, 1) == [b"x"]
+        assert (await client.describe_topic(TOPIC)).end_offset == 1
+    assert set(cluster.connects) == {url[-1], cluster.owner_of(SHARD)}
+    # Channels and requests share a connection to each broker.
+    assert len(cluster.connects) == len(set(cluster.connects))
+
+
+async def test_partitions_have_different_owners(cluster):
+    async with pydanube.connect("danube://a") as client:
+        await client.create_topic(TOPIC, partitions=PARTITIONS)
+        sent = [b"%d" % each for each in range(60)]
+        async with (
+            client.producer(TOPIC) as producer,
+            client.consumer(TOPIC, subscription="s", start="earliest") as consumer,
+        ):
+            for payload in sent:
+                await producer.send(payload, key=payload)
+            assert sorted(await received(consumer, 60)) == sorted(sent)
+        assert sorted(cluster.connects) == ["a", "b"]
+        read = [batch async for batch in client.read(TOPIC)]
+    assert sorted(each for batch in read for each in batch.payloads) == sorted(sent)
+
+
+async def test_producer_and_consumer_follow_a_drained_broker(cluster):
+    async with pydanube.connect(BOTH) as client:
+        await disturbed(client, cluster, lambda: cluster.drain(cluster.owner_of(SHARD)))
+
+
+async def test_producer_and_consumer_follow_when_the_owner_loses_its_session(cluster):
+    async def lose():
+        cluster.lose(cluster.owner_of(SHARD))
+
+    async with pydanube.connect(BOTH) as client:
+        await disturbed(client, cluster, lose)
+
+
+async def test_producer_and_consumer_leave_a_broker_that_was_killed(cluster):
+    async def kill():
+        cluster.kill(cluster.owner_of(SHARD))
+
+    async with pydanube.connect(BOTH) as client:
+        await disturbed(client, cluster, kill)
+
+
+async def test_topics_of_a_single_broker_are_not_looked_up():
+    broker = ScriptedBroker()
+    for kind in (Kind.CLOSE_PRODUCER, Kind.CLOSE_CONSUMER, Kind.DELETE_SUBSCRIPTION):
+        broker.answers[kind] = lambda _: (Kind.OK, pb.Ok())
+    async with (
+        broker.connect() as client,
+        client.producer(TOPIC),
+        client.consumer(TOPIC, subscription="s"),
+    ):
+        await client.delete_subscription(TOPIC, "s")
+    (connection,) = broker.connections
+    assert Kind.OPEN_PRODUCER in connection.received
+    assert Kind.LOOKUP not in connection.received
+
+
+async def test_clients_wait_for_a_broker_to_take_the_topic_over(cluster):
+    owner = cluster.owner_of(SHARD)
+    async with (
+        pydanube.connect(BOTH) as client,
+        client.producer(TOPIC) as producer,
+    ):
+        await producer.send(b"a")
+        cluster.cut_off(owner)
+        # Its session goes on, so nobody else may serve the topic yet.
+        sending = producer.send_nowait(b"b")
+        describing = client.tasks.start(client.describe_topic(TOPIC))
+        await until(lambda: cluster.refusals > 3)
+        assert not sending.done()
+        cluster.lose(owner)
+        assert (await sending).offset == 1
+        assert (await describing).topic == TOPIC
+
+
+async def published_and_cut_off(client, cluster, *payloads):
+    """Publish, and cut off the owner, whose session goes on; return the owner."""
+    async with client.producer(TOPIC) as producer:
+        await producer.send_batch(payloads)
+    owner = cluster.owner_of(SHARD)
+    cluster.cut_off(owner)
+    return owner
+
+
+async def test_requests_that_must_not_be_repeated_wait_for_an_owner(cluster):
+    async with pydanube.connect(BOTH) as client:
+        owner = await published_and_cut_off(client, cluster, b"a", b"b", b"c")
+        creating = client.tasks.start(
+            client.create_subscription(TOPIC, "s", start="earliest")
+        )
+        await until(lambda: cluster.refusals > 2)
+        cluster.lose(owner)
+        await creating
+        await client.skip(TOPIC, "s", 1)
+        assert (await client.describe_subscription(TOPIC, "s")).cursor == 1
+
+
+async def test_reader_follows_a_topic(cluster):
+    async with pydanube.connect(BOTH) as client, client.producer(TOPIC) as producer:
+        await producer.send_batch([b"a", b"b"])
+        batches = client.read(TOPIC, follow=True)
+        assert (await anext(batches)).payloads == [b"a", b"b"]
+        # The reader waits for more at the first owner.
+        coming = client.tasks.start(anext(batches))
+        await asyncio.sleep(0)
+        cluster.kill(cluster.owner_of(SHARD))
+        await producer.send(b"c")
+        assert (await coming).payloads == [b"c"]
+        await batches.aclose()
+
+
+async def test_topics_are_looked_up_at_another_broker_if_one_has_no_session(cluster):
+    async with pydanube.connect(BOTH) as client:
+        assert cluster.connects == ["a"]
+        cluster.lose("a")
+        async with client.producer(TOPIC) as producer:
+            await producer.send(b"x")
+        assert cluster.connects == ["a", "b"]
+
+
+async def test_unknown_topic_is_not_found(cluster):
+    async with pydanube.connect(BOTH) as client:
+        with pytest.raises(pydanube.TopicNotFound):
+            await client.describe_topic(TOPIC)
+        with pytest.raises(pydanube.TopicNotFound):
+            async with client.consumer(TOPIC, subscription="s"):
+                pass
+        with pytest.raises(pydanube.TopicNotFound):
+            await client.delete_topic(TOPIC)
+
+
+async def test_deleted_topic_that_is_created_again_is_served(cluster):
+    async with pydanube.connect(BOTH) as client:
+        for payload in (b"a", b"b"):
+            async with client.producer(TOPIC) as producer:
+                await producer.send(payload)
+            batches = [batch.payloads async for batch in client.read(TOPIC)]
+            assert batches == [[payload]]
+            await client.delete_topic(TOPIC)
+
+
+async def test_requests_find_a_topic_that_has_moved(cluster):
+    async with pydanube.connect(BOTH) as client:
+        async with client.producer(TOPIC) as producer:
+            await producer.send_batch([b"a", b"b"])
+        await client.create_subscription(TOPIC, "s", start="earliest")
+        first = cluster.owner_of(SHARD)
+        await cluster.drain(first)
+        await client.skip(TOPIC, "s", 1)
+        await cluster.activate(first)
+        await cluster.drain(cluster.owner_of(SHARD))
+        assert (await client.describe_subscription(TOPIC, "s")).cursor == 1
+
+
+async def publish_at_lost_broker(client, topic, cluster, broker_id):
+    async with client.producer(topic) as producer:
+        cluster.cut_off(broker_id)
+        producer.send_nowait(b"x")
+
+
+async def test_a_topic_that_cannot_be_closed_does_not_disturb_other_brokers(cluster):
+    async with pydanube.connect(BOTH, close_timeout_s=0.1) as client:
+        await client.create_topic(TOPIC, partitions=PARTITIONS)
+        names = [f"{TOPIC}-part-{number}" for number in range(PARTITIONS)]
+        by_owner = {
+            cluster.owner_of(shard_of(TopicName.parse(each), SHARDS)): each
+            for each in names
+        }
+        (first, lost), (_, kept) = by_owner.items()
+        async with client.producer(kept) as producer:
+            await producer.send(b"a")
+            with pytest.raises(pydanube.TimedOut, match="did not acknowledge"):
+                await publish_at_lost_broker(client, lost, cluster, first)
+            await producer.send(b"b")
+            assert client.counters().reconnects == 0
+        assert sorted(cluster.connects) == ["a", "b"]
