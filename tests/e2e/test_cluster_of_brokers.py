@@ -1,4 +1,4 @@
-"""Two broker processes that serve one cluster, over etcd and a shared directory."""
+"""Broker processes that serve one cluster, over etcd and a shared directory."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 
 import pydanube
 import pydanube.sync
+from pydanube.aio.tasks import gather
 from support.commands import danube
 from support.etcd import EtcdMember, etcd_member
 from support.processes import BrokerProcess
@@ -26,6 +27,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 TOPICS = [f"/default/t{number}" for number in range(6)]
 SHARDS = 8
+END = b"end"
 
 
 @pytest.fixture(scope="module")
@@ -154,6 +156,86 @@ def test_a_broker_is_drained_and_activated_from_the_command_line(
         text = danube("cluster", "status", url=first.url).stdout
         assert first.url in text
         assert second.url in text
+
+
+class Flow:
+    """Publishes 0, 1, 2, … to a topic, one after the other, and receives them."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.acked: list[bytes] = []
+        self.received: list[bytes] = []
+        self.is_over = False
+        self._more = asyncio.Event()
+
+    async def publish(self, client: pydanube.Client) -> None:
+        async with client.producer(self.topic) as producer:
+            while not self.is_over:
+                payload = b"%d" % len(self.acked)
+                await producer.send(payload)
+                self.acked.append(payload)
+                self._more.set()
+            await producer.send(END)
+
+    async def receive(self, client: pydanube.Client) -> None:
+        async with client.consumer(
+            self.topic, subscription="s", start="earliest"
+        ) as consumer:
+            async for message in consumer:
+                await consumer.ack(message)
+                if message.payload == END:
+                    break
+                self.received.append(message.payload)
+
+    async def acknowledged(self, count: int) -> None:
+        """Wait until *count* more messages are acknowledged."""
+        end = len(self.acked) + count
+        while len(self.acked) < end:
+            self._more.clear()
+            await self._more.wait()
+
+
+async def test_a_client_follows_its_topics_when_brokers_are_killed(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    flows = [Flow(topic) for topic in TOPICS]
+    with (
+        broker_of(tmp_path, settings, "a") as first,
+        broker_of(tmp_path, settings, "b") as second,
+        broker_of(tmp_path, settings, "c") as third,
+    ):
+        url = f"{first.url},{second.url}"
+        async with (
+            pydanube.connect(url) as client,
+            pydanube.connect(third.url) as other,
+        ):
+            for topic in TOPICS:
+                await client.create_topic(topic)
+            async with asyncio.TaskGroup() as tasks:
+                for flow in flows:
+                    tasks.create_task(flow.publish(client))
+                    tasks.create_task(flow.receive(other))
+                await gather(flow.acknowledged(10) for flow in flows)
+                # The first broker has all shards.  The others share them now.
+                await asyncio.to_thread(first.kill)
+                shutil.rmtree(first.data_dir)
+                await gather(flow.acknowledged(10) for flow in flows)
+                assert {owner_of(each, second, third) for each in TOPICS} == {
+                    second,
+                    third,
+                }
+                # The client knows the third one from its answers.
+                await asyncio.to_thread(second.kill)
+                await gather(flow.acknowledged(10) for flow in flows)
+                for flow in flows:
+                    flow.is_over = True
+            for flow in flows:
+                # What was acknowledged shortly before may come again.
+                assert list(dict.fromkeys(flow.received)) == flow.acked
+                batches = [batch async for batch in client.read(flow.topic)]
+                payloads = [each for batch in batches for each in batch.payloads]
+                assert payloads == [*flow.acked, END]
+        assert third.stop() == 0
 
 
 def test_standalone_brokers_and_clusters_refuse_the_metadata_of_each_other(
