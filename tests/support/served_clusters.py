@@ -67,6 +67,11 @@ class ServedCluster:
         self.cut_off(broker_id)
         self.cluster.lose(broker_id)
 
+    def silence(self, broker_id: str) -> None:
+        """Let a broker read nothing more from its present connections."""
+        for connection in self.servers[broker_id].connections:
+            connection._transport.pause_reading()
+
     def cut_off(self, broker_id: str) -> None:
         """Disconnect the clients of a broker, and let none connect again."""
         for connection in list(self.servers.pop(broker_id).connections):

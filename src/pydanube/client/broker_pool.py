@@ -21,12 +21,18 @@ from pydanube.model.errors import (
 
 log = logging.getLogger(__name__)
 
+OTHERS_MAX = 100
+"""The most brokers without a connection that a client remembers from lookups."""
+
 
 class BrokerPool:
     """
     One connection to each broker that the client uses, opened when it is needed.
 
     Outside of a cluster there is one broker.
+
+    Bounds: Of the brokers that other brokers have named, it remembers ``OTHERS_MAX``,
+        and those that are connected.
     """
 
     def __init__(
@@ -47,12 +53,15 @@ class BrokerPool:
         """Called with a new connection, and whether the broker was connected before."""
         self.on_lost: Callable[[BrokerConnection, BrokerError], None] | None = None
         """Called when a connection is lost or closed."""
+        self.is_clustered = False
+        """True if the last broker that answered is one of a cluster."""
+        self.connect_timeout_s = connect_timeout_s
         self._token = token
-        self._connect_timeout_s = connect_timeout_s
         self._shown = shown
         # Those that the user named come first.
         self._named = tuple(dials)
         self._links = {url: _Link(self, url, dial) for url, dial in dials.items()}
+        # The broker that other ones are preferred to; empty: none.
         self._doubted = ""
 
     async def connection(self, url: str) -> BrokerConnection:
@@ -65,12 +74,13 @@ class BrokerPool:
         """
         link = self._links.get(url)
         if link is None:
+            self._forget_one()
             link = self._links[url] = _Link(self, url, dial_of(url))
         return await link.get()
 
     async def any_connection(self) -> BrokerConnection:
         """
-        Return an open connection, or open one to a broker that the user named.
+        Return an open connection, or open one, if possible to a broker the user named.
 
         It is the same connection until it breaks or ``doubt`` is called.
 
@@ -82,7 +92,7 @@ class BrokerPool:
             if link.is_open and url != self._doubted:
                 return await link.get()
         failures = []
-        others = [each for each in self._named if each != self._doubted]
+        others = [each for each in self._links if each != self._doubted]
         for url in [*others, self._doubted] if self._doubted else others:
             if url == self._doubted:
                 # The others are no better.
@@ -130,12 +140,21 @@ class BrokerPool:
         found = [link.connection for link in self._links.values()]
         return [each for each in found if each is not None]
 
+    def _forget_one(self) -> None:
+        """Forget a broker that the user did not name, if there are too many."""
+        if len(self._links) >= len(self._named) + OTHERS_MAX:
+            others = list(self._links)[len(self._named) :]
+            closed = [each for each in others if not self._links[each].is_open]
+            if closed:
+                del self._links[closed[0]]
+
     async def open(
         self, url: str, dial: Dial, *, was_connected: bool
     ) -> BrokerConnection:
         """Open a connection, for ``_Link``."""
         connection = await self._connect(url, dial)
         again = " again" if was_connected else ""
+        self.is_clustered = connection.welcome.is_clustered
         log.info("connected%s to the broker at %s", again, self._shown(url))
         connection.on_lost = self._watch(connection)
         if self.on_connected is not None:
@@ -163,14 +182,14 @@ class BrokerPool:
 
     async def _connect(self, url: str, dial: Dial) -> BrokerConnection:
         try:
-            async with asyncio.timeout(self._connect_timeout_s):
+            async with asyncio.timeout(self.connect_timeout_s):
                 connection = await dial(BrokerConnection)
         except (OSError, TimeoutError) as error:
             raise _connect_error(url, error) from error
         connection.url = url
         try:
             await connection.handshake(
-                f"pydanube pid {os.getpid()}", self._token, self._connect_timeout_s
+                f"pydanube pid {os.getpid()}", self._token, self.connect_timeout_s
             )
         except TimedOut as error:
             raise ConnectionLost(f"no broker answers at {url}") from error

@@ -77,9 +77,9 @@ class Requester:
         telemetry: Telemetry | None = None,
     ) -> None:
         """
-        *dial* connects to the broker at *url*, and *others* to those of its cluster.
+        *dial* connects to the broker at *url*.
 
-        Their keys are URLs.
+        *others* has other brokers of its cluster by URL, and how to connect to them.
         """
         check_seconds("close_timeout_s", close_timeout_s)
         check_seconds("retry_s", retry_s)
@@ -162,7 +162,7 @@ class Requester:
 
         if is_repeatable(message):
             return await retry(attempt, self.retry_s)
-        if not topic or not (await self.connection()).welcome.is_clustered:
+        if not topic or not self._pool.is_clustered:
             return await attempt()
         if isinstance(message, pb.Fetch):
             # It only reads, and the topic may move while it waits for messages.
@@ -212,7 +212,13 @@ class Requester:
     async def _look_up(self, topic: str, connection: BrokerConnection) -> str:
         """Return the URL of the broker that serves *topic*, as another one knows it."""
         try:
-            location = await connection.request(pb.Lookup(topic=topic))
+            async with asyncio.timeout(self._pool.connect_timeout_s):
+                location = await connection.request(pb.Lookup(topic=topic))
+        except TimeoutError:
+            self._pool.doubt(connection.url)
+            raise ConnectionLost(
+                f"the broker at {connection.url} does not tell who serves {topic}"
+            ) from None
         except TopicNotFound:
             # Any broker may create it, or refuse the request.
             return connection.url

@@ -1,31 +1,34 @@
 """Connections to several brokers, some of which cannot be reached."""
 
 import asyncio
+from time import time_ns
 
 import pytest
 
+from pydanube.client import broker_pool
 from pydanube.client.broker_pool import BrokerPool
+from pydanube.client.redirects import Redirect, redirecting
 from pydanube.model.errors import ConnectionLost
 from support.scripted_broker import ScriptedBroker
 
-A, B = "danube://a", "danube://b"
+A, B, C = "danube://a", "danube://b", "danube://c"
 
 
 class Dials:
-    """Ways to connect to two brokers, which can be down."""
+    """Ways to connect to brokers, which can be down."""
 
     def __init__(self):
         self.down = set()
         self.attempts = []
         self.go = asyncio.Event()
         self.go.set()
-        self._brokers = {A: ScriptedBroker(), B: ScriptedBroker()}
+        self._brokers = {each: ScriptedBroker() for each in (A, B, C)}
 
     def pool(self):
-        dials = {A: self._dial_of(A), B: self._dial_of(B)}
+        dials = {A: self.dial_of(A), B: self.dial_of(B)}
         return BrokerPool(dials, "", 60.0, shown=str)
 
-    def _dial_of(self, url):
+    def dial_of(self, url):
         async def dial(factory):
             self.attempts.append(url)
             await self.go.wait()
@@ -57,6 +60,31 @@ async def test_other_connections_are_used_when_one_breaks(dials):
     first.abort(ConnectionLost("on purpose"))
     assert await pool.any_connection() is other
     assert dials.attempts == [A, B]
+
+
+async def test_brokers_that_others_have_named_are_tried_last(dials):
+    pool = dials.pool()
+    connections = [await pool.any_connection(), await pool.connection(B)]
+    with redirecting(Redirect(("c", 6651), dials.dial_of(C), time_ns)):
+        connections.append(await pool.connection(C))
+        for each in connections:
+            each.abort(ConnectionLost("on purpose"))
+        dials.down |= {A, B}
+        dials.attempts.clear()
+        assert (await pool.any_connection()).url == C
+    assert dials.attempts == [A, B, C]
+
+
+async def test_only_some_of_the_brokers_that_others_have_named_are_remembered(
+    dials, monkeypatch
+):
+    monkeypatch.setattr(broker_pool, "OTHERS_MAX", 1)
+    pool = dials.pool()
+    for host in ("c", "d", "c"):
+        with redirecting(Redirect((host, 6651), dials.dial_of(C), time_ns)):
+            connection = await pool.connection(f"danube://{host}")
+        connection.abort(ConnectionLost("on purpose"))
+    assert [each.url for each in pool.connections] == ["danube://c"]
 
 
 async def test_all_failures_are_reported(dials):

@@ -196,6 +196,18 @@ async def test_topics_are_looked_up_at_another_broker_if_one_has_no_session(clus
         assert cluster.connects == ["a", "b"]
 
 
+async def test_topics_are_looked_up_at_another_broker_if_one_is_silent(cluster):
+    async with pydanube.connect(BOTH, connect_timeout_s=0.5) as client:
+        await client.create_topic(TOPIC)
+        cluster.silence("a")
+        if cluster.owner_of(SHARD) == "a":
+            cluster.lose("a")
+        assert (await client.describe_topic(TOPIC)).topic == TOPIC
+        assert cluster.connects == ["a", "b"]
+        # The client need not wait for the silent one.
+        cluster.cut_off("a")
+
+
 async def test_unknown_topic_is_not_found(cluster):
     async with pydanube.connect(BOTH) as client:
         with pytest.raises(pydanube.TopicNotFound):
