@@ -27,22 +27,20 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 PAGE = (ROOT / "docs" / "guide" / "clusters.md").read_text()
 
 
-def test_the_cluster_of_the_guide_works(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cluster_of_the_guide_works(tmp_path: Path) -> None:
     settings = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[0]
     program = BLOCK.findall(PAGE)[0][1]
-    path = tmp_path / "cluster.yaml"
     with etcd_member(tmp_path) as etcd, ExitStack() as stack:
         text = settings.replace("http://127.0.0.1:2379", etcd.url)
         text = text.replace("cluster_name: shop", f"cluster_name: {uuid4().hex}")
-        path.write_text(text.replace("/tmp/danube-shop", str(tmp_path / "remote")))
+        text = text.replace("/tmp/danube-shop", str(tmp_path / "remote"))
         brokers = []
         for name in ("one", "two"):
-            with monkeypatch.context() as environment:
-                environment.setenv("DANUBE_CLUSTER__BROKER_ID", name)
-                broker = BrokerProcess(tmp_path / name, "--config", str(path))
-                brokers.append(stack.enter_context(broker))
+            path = tmp_path / f"{name}.yaml"
+            # The section of the cluster is the last one.
+            path.write_text(f"{text}  broker_id: {name}\n")
+            broker = BrokerProcess(tmp_path / name, "--config", str(path))
+            brokers.append(stack.enter_context(broker))
         one, two = brokers
         program = program.replace("6651", str(one.stream_port))
         program = program.replace("6661", str(two.stream_port))
