@@ -88,6 +88,8 @@ class BrokerPool:
             ConnectionLost: None of them can be reached at the moment.
             Closed: The client was closed.
         """
+        if self.is_closed:
+            raise Closed("the client is closed")
         for url, link in self._links.items():
             if link.is_open and url != self._doubted:
                 return await link.get()
