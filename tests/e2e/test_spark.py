@@ -67,6 +67,18 @@ def table(spark, url, topic, **options):
     )
 
 
+def test_batch_of_many_small_messages_is_divided_among_the_cores(
+    spark, client, broker_url, topic
+):
+    with client.producer(topic) as producer:
+        producer.send_batch(pa.table({"payload": [b"x"] * 270_000}))
+    rows = table(spark, broker_url, topic)
+    assert rows.rdd.getNumPartitions() == 2
+    whole = table(spark, broker_url, topic, minPartitions=1)
+    assert whole.rdd.getNumPartitions() == 1
+    assert rows.count() == 270_000
+
+
 class Query:
     """A stream with one checkpoint that is run to its end several times."""
 

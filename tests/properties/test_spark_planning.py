@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pydanube.reader.query_positions import Head, Position, advance, share, within_rows
-from pydanube.reader.scans import TopicRange, plan_scans, split
+from pydanube.reader.scans import (
+    MESSAGE_BYTES_MIN,
+    TASK_BYTES_MIN,
+    TopicRange,
+    plan_scans,
+    split,
+    tasks_for,
+)
 from support.topic_directory import segment
 
 
@@ -127,6 +134,78 @@ def test_small_neighbours_are_merged_and_large_segments_are_split():
     ]
     cut = plan_scans([TopicRange("/default/a", 1, 0, 10, segments)], scan_bytes_max=50)
     assert [(scan.base, scan.end) for scan in cut] == [(0, 5), (5, 10)]
+
+
+@given(reads(), st.integers(1, 10_000), st.integers(0, 500))
+def test_scan_has_at_most_about_the_weight_of_the_limit(ranges, bytes_max, least):
+    scans = plan_scans(ranges, scan_bytes_max=bytes_max, message_bytes_min=least)
+    for wanted in ranges:
+        mine = [scan for scan in scans if scan.topic == wanted.topic]
+        assert (mine[0].base, mine[-1].end) == (wanted.base, wanted.end)
+        assert all(one.end == other.base for one, other in pairwise(mine))
+    # Parts are equal up to two messages of the densest segment or of the tail.
+    segments = [each for wanted in ranges for each in wanted.segments]
+    densest = max(
+        [-(-each.byte_count // (each.end - each.base)) for each in segments]
+        + [each.message_bytes for each in ranges]
+        + [least, 1]
+    )
+    assert all(
+        scan.count == 1 or scan.weight(least) <= bytes_max + 2 * densest
+        for scan in scans
+    )
+
+
+MILLIONS = TopicRange(
+    "/default/a",
+    1,
+    0,
+    2_000_000,
+    (segment(0, 2_000_000, 6_400_000, "file:///0", 2_000_000),),
+)
+"""Two million messages that compress to 3 bytes each."""
+
+COMPACTED = TopicRange(
+    "/default/a",
+    1,
+    0,
+    1_000_000_000,
+    (segment(0, 1_000_000_000, 10_000, "file:///0", 100),),
+)
+"""A hundred messages that are left of a billion."""
+
+
+def test_messages_that_compress_well_are_divided_by_their_number():
+    limit = 32 * 1024 * 1024
+    assert len(plan_scans([MILLIONS], scan_bytes_max=limit)) == 1
+    scans = plan_scans(
+        [MILLIONS], scan_bytes_max=limit, message_bytes_min=MESSAGE_BYTES_MIN
+    )
+    assert [scan.count for scan in scans] == [500_000] * 4
+    assert len(plan_scans([COMPACTED], scan_bytes_max=limit, message_bytes_min=64)) == 1
+
+
+def test_small_neighbours_are_not_merged_beyond_the_number_of_messages():
+    segments = tuple(
+        segment(at * 1000, at * 1000 + 1000, 100, f"file:///{at}", 1000)
+        for at in range(4)
+    )
+    scans = plan_scans(
+        [TopicRange("/default/a", 1, 0, 4000, segments)],
+        scan_bytes_max=128_000,
+        message_bytes_min=64,
+    )
+    assert [(scan.base, scan.end) for scan in scans] == [(0, 2000), (2000, 4000)]
+
+
+def test_tasks_use_the_parallelism_unless_they_are_tiny():
+    assert tasks_for([MILLIONS], 8) == 8
+    assert (
+        tasks_for([MILLIONS], 1000) == 2_000_000 * MESSAGE_BYTES_MIN // TASK_BYTES_MIN
+    )
+    assert tasks_for([COMPACTED], 8) == 1
+    assert tasks_for([TopicRange("/default/a", 1, 0, 10)], 8) == 1
+    assert tasks_for([], 8) == 1
 
 
 topics_waiting = st.dictionaries(

@@ -177,8 +177,10 @@ OPTIONS = (
     ),
     Option(
         "minPartitions",
-        "1",
-        "The least number of Spark partitions, if there are as many messages.",
+        "the session's parallelism (batch), 1 (stream)",
+        "The least number of Spark partitions, if there are as many messages. By "
+        "default a batch has no more partitions than are worth a task: each has 8 MiB "
+        "or more, counted as for `maxBytesPerPartition`.",
     ),
     Option(
         "maxRecordsPerPartition",
@@ -189,7 +191,9 @@ OPTIONS = (
         "maxBytesPerPartition",
         "33554432",
         "The most bytes of compressed segments in one Spark partition, such as `64m`: "
-        "larger ranges are split, and smaller neighbouring segments are merged.",
+        "larger ranges are split, and smaller neighbouring segments are merged. A "
+        "message counts as 64 bytes or more, because messages that compress well also "
+        "take time: by default that is half a million messages.",
     ),
     Option(
         "failOnDataLoss",
@@ -299,7 +303,8 @@ class ReadOptions:
     trigger_bytes_max: int | None = None
     trigger_rows_min: int | None = None
     trigger_delay_s: float = 900.0
-    partitions_min: int = 1
+    partitions_min: int | None = None
+    """None: what suits the session."""
     partition_rows_max: int | None = None
     partition_bytes_max: int = 32 * 1024 * 1024
     fail_on_data_loss: bool = True
@@ -369,7 +374,7 @@ def parse_read_options(options: Mapping[str, str], mode: Mode | None) -> ReadOpt
         trigger_bytes_max=given.byte_count("maxBytesPerTrigger", None),
         trigger_rows_min=rows_min,
         trigger_delay_s=given.duration_s("maxTriggerDelay", 900.0),
-        partitions_min=given.count("minPartitions", 1),
+        partitions_min=given.count("minPartitions", None),
         partition_rows_max=given.count("maxRecordsPerPartition", None),
         partition_bytes_max=given.byte_count("maxBytesPerPartition", 32 * 1024 * 1024),
         fail_on_data_loss=given.boolean("failOnDataLoss", default=True),

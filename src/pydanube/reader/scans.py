@@ -6,7 +6,8 @@ store, and after them the tail, which they request from the broker.  ``plan_scan
 splits the range of a query at the ends of segments, merges small neighbours and splits
 large scans, so that exactly one scan reads each offset.  A segment may have fewer
 messages than offsets; the bytes of a part are estimated by its share of the offsets.
-Pure: the same input always gives the same plan.
+Messages that compress well also take time to read, so each message may be given a least
+size.  Pure: the same input always gives the same plan.
 """
 
 from __future__ import annotations
@@ -20,6 +21,13 @@ from pydanube.model.descriptions import Segment
 
 TAIL_MESSAGE_BYTES = 100
 """The assumed size of a message in the tail, if the broker does not report one."""
+
+
+MESSAGE_BYTES_MIN = 64
+"""The least size of a message when the tasks of Spark are planned, in bytes."""
+
+TASK_BYTES_MIN = 8 * 1024 * 1024
+"""The size below which a task is not worth its start, with that least size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,13 @@ class SegmentRange:
         whole = self.segment
         count = self.end - self.base
         return max(1, whole.byte_count * count // (whole.end - whole.base))
+
+    def weight(self, message_bytes_min: int) -> int:
+        """Return the bytes, where a message counts as *message_bytes_min* or more."""
+        whole = self.segment
+        # The messages are estimated as the bytes are.
+        count = whole.count * (self.end - self.base) // (whole.end - whole.base)
+        return max(self.byte_count, count * message_bytes_min)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +101,12 @@ class Scan:
             return self.count * self.message_bytes
         return sum(each.byte_count for each in self.segments)
 
+    def weight(self, message_bytes_min: int) -> int:
+        """Return the bytes, where a message counts as *message_bytes_min* or more."""
+        if not self.segments:
+            return max(self.byte_count, self.count * message_bytes_min)
+        return sum(each.weight(message_bytes_min) for each in self.segments)
+
 
 def plan_scans(
     ranges: Sequence[TopicRange],
@@ -93,27 +114,40 @@ def plan_scans(
     scans_min: int = 1,
     scan_bytes_max: int,
     scan_rows_max: int | None = None,
+    message_bytes_min: int = 0,
 ) -> list[Scan]:
     """
     Return scans that together read every offset of *ranges* exactly once.
 
-    Bounds: A scan has at most about *scan_bytes_max* bytes, unless one message alone is
-        larger, and at most *scan_rows_max* messages.  There are at least *scans_min*
-        scans if there are as many messages.
+    Bounds: A scan has at most about *scan_bytes_max* bytes, where a message counts as
+        *message_bytes_min* or more, unless one message alone is larger, and at most
+        *scan_rows_max* messages.  There are at least *scans_min* scans if there are as
+        many messages.
     Ordering: Scans are in the order of *ranges*, then of offsets.
     """
     scans = [
         scan
         for each in ranges
-        for scan in _merge(_pieces(each), scan_bytes_max, scan_rows_max)
+        for scan in _merge(
+            _pieces(each), scan_bytes_max, scan_rows_max, message_bytes_min
+        )
     ]
-    parts = _parts(scans, scans_min, scan_bytes_max)
+    weights = [scan.weight(message_bytes_min) for scan in scans]
+    parts = _parts(scans, weights, scans_min, scan_bytes_max)
     return [
         piece
         for scan, count in zip(scans, parts, strict=True)
-        for part in split(scan, count)
+        for part in split(scan, count, message_bytes_min)
         for piece in _split_by_rows(part, scan_rows_max)
     ]
+
+
+def tasks_for(ranges: Sequence[TopicRange], parallelism: int) -> int:
+    """Return the number of scans for *parallelism* tasks, none of which is tiny."""
+    weight = sum(
+        piece.weight(MESSAGE_BYTES_MIN) for each in ranges for piece in _pieces(each)
+    )
+    return max(1, min(parallelism, weight // TASK_BYTES_MIN))
 
 
 def byte_count(wanted: TopicRange) -> int:
@@ -130,12 +164,13 @@ def offset_within(wanted: TopicRange, byte_count: int) -> int:
     return wanted.end
 
 
-def split(scan: Scan, parts: int) -> list[Scan]:
-    """Split *scan* into *parts* scans of about equal bytes, none of them empty."""
+def split(scan: Scan, parts: int, message_bytes_min: int = 0) -> list[Scan]:
+    """Split *scan* into *parts* scans of about equal weight, none of them empty."""
     assert 1 <= parts <= scan.count
+    weight = scan.weight(message_bytes_min)
     cuts = [scan.base]
     for index in range(1, parts):
-        wanted = _offset_at(scan, scan.byte_count * index // parts)
+        wanted = _offset_at(scan, weight * index // parts, message_bytes_min)
         cuts.append(max(cuts[-1] + 1, min(wanted, scan.end - (parts - index))))
     cuts.append(scan.end)
     return [_cut(scan, base, end) for base, end in pairwise(cuts)]
@@ -172,7 +207,10 @@ def _unsealed(wanted: TopicRange, base: int, end: int) -> Scan:
 
 
 def _merge(
-    pieces: Iterable[Scan], scan_bytes_max: int, scan_rows_max: int | None
+    pieces: Iterable[Scan],
+    scan_bytes_max: int,
+    scan_rows_max: int | None,
+    message_bytes_min: int,
 ) -> Iterator[Scan]:
     """Merge neighbouring scans of segments while they stay within the limits."""
     merged: Scan | None = None
@@ -182,7 +220,8 @@ def _merge(
         elif (
             merged.segments
             and piece.segments
-            and merged.byte_count + piece.byte_count <= scan_bytes_max
+            and merged.weight(message_bytes_min) + piece.weight(message_bytes_min)
+            <= scan_bytes_max
             and (scan_rows_max is None or merged.count + piece.count <= scan_rows_max)
         ):
             merged = replace(
@@ -195,15 +234,16 @@ def _merge(
         yield merged
 
 
-def _parts(scans: Sequence[Scan], scans_min: int, scan_bytes_max: int) -> list[int]:
+def _parts(
+    scans: Sequence[Scan], weights: Sequence[int], scans_min: int, scan_bytes_max: int
+) -> list[int]:
     """Return into how many parts to split each of *scans*."""
     parts = [
-        min(scan.count, max(1, -(-scan.byte_count // scan_bytes_max))) for scan in scans
+        min(scan.count, max(1, -(-weight // scan_bytes_max)))
+        for scan, weight in zip(scans, weights, strict=True)
     ]
     # The scan with the largest parts gets one more part until there are scans_min.
-    largest = [
-        (-scan.byte_count / parts[index], index) for index, scan in enumerate(scans)
-    ]
+    largest = [(-weight / parts[index], index) for index, weight in enumerate(weights)]
     heapq.heapify(largest)
     missing = scans_min - sum(parts)
     while missing > 0 and largest:
@@ -211,20 +251,19 @@ def _parts(scans: Sequence[Scan], scans_min: int, scan_bytes_max: int) -> list[i
         if parts[index] < scans[index].count:
             parts[index] += 1
             missing -= 1
-            weight = -scans[index].byte_count / parts[index]
-            heapq.heappush(largest, (weight, index))
+            heapq.heappush(largest, (-weights[index] / parts[index], index))
     return parts
 
 
-def _offset_at(scan: Scan, byte_count: int) -> int:
-    """Estimate the offset after the first *byte_count* bytes of *scan*."""
+def _offset_at(scan: Scan, weight: int, message_bytes_min: int = 0) -> int:
+    """Estimate the offset after the first *weight* bytes of *scan*."""
     if not scan.segments:
-        return scan.base + byte_count // scan.message_bytes
+        return scan.base + weight // max(scan.message_bytes, message_bytes_min)
     for piece in scan.segments:
-        if byte_count < piece.byte_count:
-            count = piece.end - piece.base
-            return piece.base + byte_count * count // piece.byte_count
-        byte_count -= piece.byte_count
+        own = piece.weight(message_bytes_min)
+        if weight < own:
+            return piece.base + weight * (piece.end - piece.base) // own
+        weight -= own
     return scan.end
 
 

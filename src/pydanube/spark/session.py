@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydanube.spark.java import find_java
+from pydanube.spark.parallelism import VARIABLE, parallelism_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -122,7 +123,7 @@ def session(
         builder = builder.config(name, value)
     with _interrupts_held(), _output_to(log_file):
         created = builder.getOrCreate()
-    _let_queries_start_at_once(created)
+    _prepare_source(created)
     return created
 
 
@@ -146,13 +147,13 @@ def configure(
             existing.conf.set(name, value)
         else:
             fixed[name] = value
-    _let_queries_start_at_once(existing)
+    _prepare_source(existing)
     return fixed
 
 
-def _let_queries_start_at_once(spark: SparkSession) -> None:
+def _prepare_source(spark: SparkSession) -> None:
     """
-    Let streaming queries that read topics start at the same time.
+    Let queries that read topics start at the same time, and know the parallelism.
 
     Spark 4.3 keeps one map of environment variables for a Python data source that it
     found by itself.  Each starting query adds its variables without a lock.  Two that
@@ -171,6 +172,10 @@ def _let_queries_start_at_once(spark: SparkSession) -> None:
         variables = source.dataSourceCls().envVars()
         for name in QUERY_VARIABLES:
             variables.putIfAbsent(name, "")
+        context = spark.sparkContext
+        settings = dict(context.getConf().getAll())
+        found = parallelism_of(settings, context.defaultParallelism)
+        variables.put(VARIABLE, str(found))
     except Exception:
         # Other versions of Spark may arrange their internals differently.
         log.warning(

@@ -10,6 +10,7 @@ first used.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -36,6 +37,7 @@ from pydanube.reader.read_options import (
     parse_read_options,
 )
 from pydanube.reader.scan_reader import DECODED_COLUMNS, SCHEMA, SCHEMA_DEFAULT
+from pydanube.spark.parallelism import parallelism_in
 from pydanube.spark.pushdown import condition_of
 from pydanube.spark.stream import StreamReader
 from pydanube.spark.topic_reader import TopicReader
@@ -165,7 +167,11 @@ class BatchReader(TopicReader, DataSourceReader):  # type: ignore[misc]
         decoding = None
         if self._values is not None:
             decoding = self._values.decoding(heads, self._values.plan(heads))
-        return self._plan(start, end, heads, decoding)
+        # A stream must divide a repeated micro-batch as before, wherever it runs; a
+        # batch may use what this session has.
+        return self._plan(
+            start, end, heads, decoding, parallelism=parallelism_in(os.environ)
+        )
 
 
 class _PushFilters:

@@ -16,7 +16,7 @@ from pydanube.reader.filters import Condition
 from pydanube.reader.query_positions import Head, Positions, ReaderSchema
 from pydanube.reader.read_options import ReadOptions
 from pydanube.reader.scan_reader import DECODED_COLUMNS, check_schema, read_scan
-from pydanube.reader.scans import Scan, plan_scans
+from pydanube.reader.scans import MESSAGE_BYTES_MIN, Scan, plan_scans, tasks_for
 from pydanube.reader.segment_access import SegmentAccess
 
 
@@ -81,18 +81,26 @@ class TopicReader:
         end: Positions,
         heads: Mapping[str, Head],
         decoding: Decoding | None,
+        *,
+        parallelism: int = 1,
     ) -> list[Any]:
-        """Return the Spark partitions of ``start … end``; see ``find_ranges``."""
+        """
+        Return the Spark partitions of ``start … end``; see ``find_ranges``.
+
+        There are enough for *parallelism* tasks, unless an option sets their number.
+        """
         options = self._options
         conditions = self._conditions
         ranges = topics.find_ranges(
             options, self._catalog, start, end, heads=heads, conditions=conditions
         )
         self._access.check(ranges.values())
+        wanted = list(ranges.values())
         scans = plan_scans(
-            list(ranges.values()),
-            scans_min=options.partitions_min,
+            wanted,
+            scans_min=options.partitions_min or tasks_for(wanted, parallelism),
             scan_bytes_max=options.partition_bytes_max,
             scan_rows_max=options.partition_rows_max,
+            message_bytes_min=MESSAGE_BYTES_MIN,
         )
         return [ScanPartition(scan, decoding) for scan in scans]

@@ -106,6 +106,19 @@ def test_min_partitions_cuts(topics):
     assert read_all(reader, reader.partitions()) == expected("a", 0, 40)
 
 
+@pytest.mark.parametrize(("text", "count"), [("3", 3), ("", 1)])
+def test_batch_uses_the_parallelism_of_the_session(topics, monkeypatch, text, count):
+    monkeypatch.setenv("PYDANUBE_PARALLELISM", text)
+    monkeypatch.setattr("pydanube.reader.scans.TASK_BYTES_MIN", 640)
+    topics.create("/default/c", 3)
+    topics.publish("/default/c", 40)
+    topics.seal("/default/c")
+    options = parse_read_options({"subscribe": "/default/c"}, Mode.BATCH)
+    reader = BatchReader(options, SCHEMA, lambda _: topics)
+    assert len(reader.partitions()) == count
+    assert read_all(reader, reader.partitions()) == expected("c", 0, 40)
+
+
 def test_partition_without_a_scan_is_empty(topics):
     reader = BatchReader(
         parse_read_options({"subscribe": A}, Mode.BATCH), SCHEMA, lambda _: topics
