@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from pydanube.cli import parameters
-from pydanube.cli.commands import limits, subscriptions
+from pydanube.cli.commands import limits, subscriptions, topic_configuration
 from pydanube.cli.commands.retention import (
     check_actions,
     describe_retention,
@@ -463,6 +463,21 @@ def set_sealing(
         {"topic": topic, "seal_bytes": seal_bytes, "seal_age_s": seal_age_s},
         Fields([("Topic", topic), ("Sealed", _sealing(policy))]),
     )
+
+
+command(
+    app,
+    "danube topics configure /default/orders --set retention.age=7d",
+    "danube topics configure /default/orders --set limits.max_publish_rate=1000 "
+    "--set schema.policy=enforce --dry-run",
+    "danube topics configure /default/orders --set retention=inherit",
+)(topic_configuration.configure)
+
+command(
+    app,
+    "danube topics edit /default/orders",
+    "danube topics edit /default/orders --file orders.yaml --dry-run",
+)(topic_configuration.edit)
 
 
 def _describe(client: Client, topic: str) -> list[TopicDescription]:

@@ -1,0 +1,341 @@
+"""
+The settings of a topic that can change, as a document for people, and its changes.
+
+A document has names and texts as in ``{"retention": {"age": "7d"}}``.  A group of
+settings that the topic does not have itself is one word, such as ``inherit``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from pydanube.cli.quantities import format_duration, parse_bytes, parse_duration
+from pydanube.model.descriptions import TopicDescription
+from pydanube.model.errors import InvalidRequest
+from pydanube.model.policy import CorruptionPolicy, NamespacePolicy, TopicPolicy
+from pydanube.model.schemas import SchemaPolicy, TopicSchema
+from pydanube.model.suggestions import did_you_mean
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting: the attribute that has it, and its value as in a document."""
+
+    attribute: str
+    show: Callable[[Any], Any]
+    parse: Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSettings:
+    """The settings of a topic that can change."""
+
+    policy: TopicPolicy
+    limits: NamespacePolicy | None
+    """None: those of the namespace."""
+    schema: TopicSchema | None
+
+    @classmethod
+    def of(cls, topic: TopicDescription) -> TopicSettings:
+        """Return the settings of *topic*."""
+        return cls(policy=topic.policy, limits=topic.own_limits, schema=topic.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A setting, or a whole group of settings, that changes."""
+
+    setting: str
+    old: Any
+    new: Any
+
+
+def document_of(settings: TopicSettings) -> Document:
+    """Return *settings* as a document."""
+    policy, limits, schema = settings.policy, settings.limits, settings.schema
+    document: Document = {}
+    if policy.is_reliable:
+        kept = policy.retention
+        document = {
+            "on_corruption": policy.on_corruption.value,
+            "retention": INHERIT if kept is None else _shown(RETENTION, kept),
+            "sealing": _shown(SEALING, policy),
+        }
+    document["limits"] = INHERIT if limits is None else _shown(LIMITS, limits)
+    document["schema"] = NONE if schema is None else _shown(SCHEMA, schema)
+    return document
+
+
+def with_document(topic: TopicDescription, document: object) -> TopicSettings:
+    """
+    Return the settings of *topic* with those in *document*; others do not change.
+
+    A topic that gets a retention or limits of its own begins with those of its
+    namespace.
+
+    Raises:
+        InvalidRequest: The document has an unknown name, or an invalid value.
+    """
+    settings = TopicSettings.of(topic)
+    known = document_of(settings)
+    given = _mapping("the document", document, known)
+    policy = settings.policy
+    if "on_corruption" in given:
+        value = _parsed("on_corruption", given["on_corruption"], _parse_reaction)
+        policy = replace(policy, on_corruption=value)
+    if "retention" in given:
+        base = topic.retention
+        value = _group("retention", RETENTION, base, given["retention"], INHERIT)
+        policy = replace(policy, retention=value)
+    if "sealing" in given:
+        policy = _group("sealing", SEALING, policy, given["sealing"], None)
+    policy.check()
+    settings = replace(settings, policy=policy)
+    if "limits" in given:
+        limits = _group("limits", LIMITS, topic.limits, given["limits"], INHERIT)
+        settings = replace(settings, limits=limits)
+    if "schema" in given:
+        binding = topic.schema or TopicSchema(subject="")
+        schema = _group("schema", SCHEMA, binding, given["schema"], NONE)
+        if schema is not None and not schema.subject:
+            raise InvalidRequest("schema.subject is missing: the topic has no schema")
+        settings = replace(settings, schema=schema)
+    return settings
+
+
+def document_of_pairs(pairs: list[str]) -> Document:
+    """
+    Return the document of *pairs* such as ``retention.age=7d``.
+
+    Raises:
+        InvalidRequest: A pair has another form, or contradicts another one.
+    """
+    document: Document = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not name.strip() or not equals:
+            raise InvalidRequest(f"{pair!r} does not have the form NAME=VALUE")
+        group, dot, setting = name.strip().partition(".")
+        table = document.setdefault(group, {}) if dot else document
+        if not isinstance(table, dict) or (setting or group) in table:
+            raise InvalidRequest(f"{pair!r} contradicts another value of {group}")
+        table[setting or group] = _scalar(text.strip())
+    return document
+
+
+def changes_between(old: TopicSettings, new: TopicSettings) -> list[Change]:
+    """Return the settings in which *old* and *new* differ."""
+    before, after = document_of(old), document_of(new)
+    changes: list[Change] = []
+    for name, value in before.items():
+        if isinstance(value, dict) and isinstance(after[name], dict):
+            changes += [
+                Change(f"{name}.{inner}", each, after[name][inner])
+                for inner, each in value.items()
+                if each != after[name][inner]
+            ]
+        elif value != after[name]:
+            changes.append(Change(name, value, after[name]))
+    return changes
+
+
+def changed_groups(changes: list[Change]) -> set[str]:
+    """Return the first words of the names of the settings that change."""
+    return {change.setting.partition(".")[0] for change in changes}
+
+
+def summarize(value: object) -> str:
+    """Return a value of a document on one line, without limits that do not limit."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, dict):
+        return str(value)
+    shown = [
+        f"{name}={summarize(each)}"
+        for name, each in value.items()
+        if each is False or each != 0
+    ]
+    return ", ".join(shown) or "no limits"
+
+
+def _shown(settings: Mapping[str, Setting], owner: object) -> Document:
+    """Return the *settings* of *owner* as a document."""
+    return {
+        name: setting.show(getattr(owner, setting.attribute))
+        for name, setting in settings.items()
+    }
+
+
+def _group(
+    group: str,
+    settings: Mapping[str, Setting],
+    base: Any,
+    given: object,
+    absent: str | None,
+) -> Any:
+    """
+    Return *base* with the *given* settings of a group.
+
+    Returns None if the topic is not to have the group itself: if *given* is *absent*.
+
+    Raises:
+        InvalidRequest: A name is unknown, or a value is invalid.
+    """
+    if absent is not None and (given is None or given == absent):
+        return None
+    known = _shown(settings, base)
+    table = _mapping(group, given, settings, absent)
+    return replace(
+        base,
+        **{
+            settings[name].attribute: _parsed(
+                f"{group}.{name}", value, settings[name].parse
+            )
+            for name, value in table.items()
+            # A text may be less exact than the value that it stands for.
+            if value != known[name]
+        },
+    )
+
+
+def _mapping(
+    where: str, given: object, known: Mapping[str, object], absent: str | None = None
+) -> Mapping[str, Any]:
+    """
+    Return *given*.
+
+    Raises:
+        InvalidRequest: It is not a mapping, or has a name that is not *known*.
+    """
+    if not isinstance(given, dict):
+        word = f", or {absent!r}" if absent else ""
+        raise InvalidRequest(
+            f"{where} is {given!r}; it must have settings ({', '.join(known)}){word}"
+        )
+    prefix = "" if where == "the document" else f"{where}."
+    for name in given:
+        if name not in known:
+            raise InvalidRequest(
+                f"the topic has no setting {prefix}{name} that can change; the "
+                f"settings are {', '.join(f'{prefix}{each}' for each in known)}"
+                f"{did_you_mean(str(name), known)}"
+            )
+    return given
+
+
+def _parsed(where: str, value: object, parse: Callable[[Any], Any]) -> Any:
+    """
+    Return the parsed *value* of the setting *where*.
+
+    Raises:
+        InvalidRequest: It is invalid.
+    """
+    try:
+        return parse(value)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{where}: {error}") from None
+
+
+def _scalar(text: str) -> str | int | bool:
+    if text in {"true", "false"}:
+        return text == "true"
+    return int(text) if text.isascii() and text.isdecimal() else text
+
+
+def _exact_bytes(count: int) -> str:
+    """Return *count* bytes in the largest unit that represents it exactly."""
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if count and count % (1 << power) == 0:
+            return f"{count >> power}{unit}"
+    return f"{count}B"
+
+
+def _or(
+    word: str, show: Callable[[Any], Any], parse: Callable[[Any], Any]
+) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """Return functions for a value that may be absent, which *word* says."""
+    return (
+        lambda value: word if value is None else show(value),
+        lambda given: None if given in (None, word) else parse(given),
+    )
+
+
+def _parse_flag(given: object) -> bool:
+    if not isinstance(given, bool):
+        raise InvalidRequest(f"{given!r} is not true or false")
+    return given
+
+
+def _parse_number(given: object) -> int:
+    if not isinstance(given, int) or isinstance(given, bool) or given < 0:
+        raise InvalidRequest(f"{given!r} is not a number of 0 or more")
+    return given
+
+
+def _parse_version(given: object) -> int:
+    if (number := _parse_number(given)) < 1:
+        raise InvalidRequest("0 is not the number of a version; the first one is 1")
+    return number
+
+
+def _parse_text(given: object) -> str:
+    if not isinstance(given, str) or not given:
+        raise InvalidRequest(f"{given!r} is not a name")
+    return given
+
+
+def _parse_reaction(given: object) -> CorruptionPolicy:
+    try:
+        return CorruptionPolicy(given)
+    except ValueError:
+        raise InvalidRequest(f"{given!r} is not stop or skip") from None
+
+
+def _itself(value: object) -> object:
+    return value
+
+
+INHERIT = "inherit"
+NONE = "none"
+
+RETENTION = {
+    "age": Setting(
+        "age_s", *_or(NONE, format_duration, lambda given: parse_duration(str(given)))
+    ),
+    "size": Setting(
+        "bytes_max", *_or(NONE, _exact_bytes, lambda given: parse_bytes(str(given)))
+    ),
+    "acknowledged": Setting("drops_acknowledged", _itself, _parse_flag),
+}
+
+SEALING = {
+    "size": Setting(
+        "seal_bytes",
+        *_or("default", _exact_bytes, lambda given: parse_bytes(str(given))),
+    ),
+    "age": Setting(
+        "seal_age_s",
+        *_or("default", format_duration, lambda given: parse_duration(str(given))),
+    ),
+}
+
+LIMITS = {
+    each.name: Setting(each.name, _itself, _parse_number)
+    for each in fields(NamespacePolicy)
+}
+
+SCHEMA = {
+    "subject": Setting("subject", _itself, _parse_text),
+    "policy": Setting(
+        "policy",
+        lambda value: value.value,
+        lambda given: SchemaPolicy.parse(str(given)),
+    ),
+    "validate_payload": Setting("validates_payload", _itself, _parse_flag),
+    "version": Setting("version", *_or("any", _itself, _parse_version)),
+    "min_version": Setting("version_min", *_or("any", _itself, _parse_version)),
+}
