@@ -41,6 +41,7 @@ print("LOADED", *sorted(heavy & set(sys.modules)))
 ARROW = ("pyarrow", "pyarrow.compute", "numpy", "pandas", "pydanube.model.envelope")
 BROKER = ("pydanube.broker", "pydanube.storage", "starlette", "prometheus_client")
 SERVERS = ("pydanube.wire.grpc.http2", "grpc", "rich.table", "rich.console", "yaml")
+SCHEMAS = ("msgspec", "fastavro", "jsonschema_rs", "grpc_tools")
 CLIENT = ("google.protobuf", "pydanube.client.client", "pydantic")
 
 
@@ -135,12 +136,15 @@ def loaded_by(words, modules):
 @pytest.mark.parametrize(
     ("words", "modules"),
     [
-        (["--help"], [*ARROW, *BROKER, *SERVERS, *CLIENT]),
-        (["topics", "--help"], [*ARROW, *BROKER, *SERVERS]),
+        (["--help"], [*ARROW, *BROKER, *SERVERS, *SCHEMAS, *CLIENT]),
+        (["topics", "--help"], [*ARROW, *BROKER, *SERVERS, *SCHEMAS]),
         (["config", "list"], [*ARROW, *BROKER, *SERVERS, "google.protobuf"]),
         # These fail, because there is no broker, with all modules that they need.
-        (["topics", "list"], [*ARROW, *BROKER, *SERVERS]),
-        (["subscriptions", "list", "/default/a"], [*ARROW, *BROKER, *SERVERS]),
+        (["topics", "list"], [*ARROW, *BROKER, *SERVERS, *SCHEMAS]),
+        (
+            ["subscriptions", "list", "/default/a"],
+            [*ARROW, *BROKER, *SERVERS, *SCHEMAS],
+        ),
     ],
 )
 def test_command_does_not_import_what_it_does_not_need(words, modules):

@@ -16,6 +16,7 @@ from pydanube.cli.json_layout import lay_out_json
 from pydanube.cli.output import Columns, Result, Table, excerpt, to_json_value
 from pydanube.cli.parameters import command_group
 from pydanube.cli.quantities import format_time
+from pydanube.cli.schema_bindings import describe_binding
 from pydanube.client.schema import Schema, schema_of
 from pydanube.model.errors import IncompatibleSchema, InvalidRequest
 from pydanube.model.positions import to_datetime
@@ -25,7 +26,7 @@ from pydanube.schemas.differences import find_differences
 from pydanube.servers.errors import exit_code_of
 
 if TYPE_CHECKING:
-    from pydanube.model.schemas import SchemaVersion, TopicSchema
+    from pydanube.model.schemas import SchemaVersion
     from pydanube.schemas.compatibility import Violation
     from pydanube.sync import Client
 
@@ -408,20 +409,6 @@ def bind(
         {"topic": topic, "schema": schema},
         f"{topic} is bound to {describe_binding(schema)}.",
     )
-
-
-def describe_binding(schema: TopicSchema | None) -> str:
-    """Return the binding of a topic as text."""
-    if schema is None:
-        return "no schema"
-    text = f"{schema.subject} ({schema.policy.value}"
-    if schema.validates_payload:
-        text += ", payloads are validated"
-    if schema.version is not None:
-        text += f", only version {schema.version}"
-    if schema.version_min is not None:
-        text += f", version {schema.version_min} or later"
-    return text + ")"
 
 
 def _readable(definition: str) -> str:

@@ -17,7 +17,6 @@ from pydanube.cli.commands.retention import (
     drops_shown,
     parse_retention,
 )
-from pydanube.cli.commands.schemas import describe_binding
 from pydanube.cli.commands.subscriptions import partitions_of
 from pydanube.cli.completion import complete_namespaces
 from pydanube.cli.declaration import Connect, command, confirm
@@ -40,6 +39,7 @@ from pydanube.cli.quantities import (
     parse_bytes,
     parse_duration,
 )
+from pydanube.cli.schema_bindings import describe_binding
 from pydanube.model.descriptions import Segment, TopicDescription
 from pydanube.model.errors import InvalidRequest, TopicNotFound
 from pydanube.model.names import TopicName

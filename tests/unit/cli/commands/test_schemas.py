@@ -3,8 +3,9 @@
 import pytest
 from typer.testing import CliRunner
 
-from pydanube.cli.commands.schemas import _schema_from, describe_binding
+from pydanube.cli.commands.schemas import _schema_from
 from pydanube.cli.main import app
+from pydanube.cli.schema_bindings import describe_binding
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.schemas import SchemaPolicy, SchemaType, TopicSchema
 
