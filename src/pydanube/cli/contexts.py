@@ -69,8 +69,9 @@ class Contexts:
         """
         if name not in self.by_name:
             raise NotFound(
-                f"there is no context {name!r}{did_you_mean(name, self.by_name)}; "
-                "'danube config list' lists the contexts, 'danube config set' adds one"
+                f"there is no context {name!r}; 'danube config list' lists the "
+                "contexts, 'danube config set' adds one"
+                f"{did_you_mean(name, self.by_name)}"
             )
         return self.by_name[name]
 
@@ -269,8 +270,9 @@ def _check_names(
     """
     for name in table:
         if name not in known:
+            hint = did_you_mean(name, known).removeprefix("; ")
             raise InvalidConfig(
-                f"the setting {where}{name} is unknown{did_you_mean(name, known)}"
+                f"the setting {where}{name} is unknown" + (f" ({hint})" if hint else "")
             )
 
 

@@ -57,10 +57,10 @@ def test_contexts_are_read_as_they_were_written(urls):
     ("text", "reason"),
     [
         ("current =", "it is not valid TOML: Invalid value (at end of document)"),
-        ("curent = 'a'", "the setting curent is unknown; did you mean 'current'?"),
+        ("curent = 'a'", "the setting curent is unknown (did you mean 'current'?)"),
         ("contexts = 1", "contexts is not a table"),
         ("contexts.a = 1", "contexts.a is not a table"),
-        ("contexts.a.ulr = 'x'", "the setting contexts.a.ulr is unknown; did you mean"),
+        ("contexts.a.ulr = 'x'", "the setting contexts.a.ulr is unknown (did you mean"),
         ("contexts.a.url = 1", "contexts.a.url is not a string"),
         ("contexts.a.output_format = 'json'", "contexts.a.url is missing"),
         (
@@ -137,7 +137,7 @@ def test_deleted_context_is_no_longer_current():
 
 
 def test_context_must_exist_and_have_a_valid_name():
-    with pytest.raises(NotFound, match="no context 'prd'; did you mean 'prod'"):
+    with pytest.raises(NotFound, match=r"no context 'prd'; .* did you mean 'prod'"):
         BOTH.using("prd")
     with pytest.raises(NotFound, match="danube config list"):
         BOTH.without("x")

@@ -88,7 +88,7 @@ def test_unknown_context_is_refused(run):
     set_prod(run)
     done = run("--context", "prd", "topics", "list")
     assert done.returncode == 3
-    assert "there is no context 'prd'; did you mean 'prod'?" in done.stderr
+    assert "error: there is no context 'prd'; 'danube config list' lists" in done.stderr
 
 
 def test_passwords_are_never_printed(run):
