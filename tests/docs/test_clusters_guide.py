@@ -37,8 +37,8 @@ def test_the_cluster_of_the_guide_works(tmp_path: Path) -> None:
         brokers = []
         for name in ("one", "two"):
             path = tmp_path / f"{name}.yaml"
-            # The section of the cluster is the last one.
-            path.write_text(f"{text}  broker_id: {name}\n")
+            # The section of the cluster is the last one.  Few shards move quickly.
+            path.write_text(f"{text}  broker_id: {name}\n  shards: 8\n")
             broker = BrokerProcess(tmp_path / name, "--config", str(path))
             brokers.append(stack.enter_context(broker))
         one, two = brokers
