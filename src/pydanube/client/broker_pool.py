@@ -61,8 +61,8 @@ class BrokerPool:
         # Those that the user named come first.
         self._named = tuple(dials)
         self._links = {url: _Link(self, url, dial) for url, dial in dials.items()}
-        # The broker that other ones are preferred to; empty: none.
-        self._doubted = ""
+        # The brokers that all other ones are preferred to.
+        self._doubted: set[str] = set()
 
     async def connection(self, url: str) -> BrokerConnection:
         """
@@ -90,15 +90,14 @@ class BrokerPool:
         """
         if self.is_closed:
             raise Closed("the client is closed")
-        for url, link in self._links.items():
-            if link.is_open and url != self._doubted:
-                return await link.get()
+        links = self._links
         failures = []
-        others = [each for each in self._links if each != self._doubted]
-        for url in [*others, self._doubted] if self._doubted else others:
-            if url == self._doubted:
+        for url in sorted(
+            links, key=lambda url: (url in self._doubted, not links[url].is_open)
+        ):
+            if url in self._doubted:
                 # The others are no better.
-                self._doubted = ""
+                self._doubted.clear()
             try:
                 return await self.connection(url)
             except Unavailable as error:
@@ -120,8 +119,12 @@ class BrokerPool:
         return next((each for each in self._links if parse_url(each) == address), url)
 
     def doubt(self, url: str) -> None:
-        """Prefer other brokers to the one at *url*, which cannot look up topics."""
-        self._doubted = url
+        """
+        Prefer other brokers to the one at *url*, which does not answer.
+
+        When no other one is left, all are equal again.
+        """
+        self._doubted.add(url)
 
     def close(self) -> list[BrokerConnection]:
         """Close all connections, after what was written is sent; return them."""
@@ -149,6 +152,7 @@ class BrokerPool:
             closed = [each for each in others if not self._links[each].is_open]
             if closed:
                 del self._links[closed[0]]
+                self._doubted.discard(closed[0])
 
     async def open(
         self, url: str, dial: Dial, *, was_connected: bool

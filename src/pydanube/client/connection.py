@@ -86,9 +86,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         """The broker's answer to the handshake."""
         self._next_check: asyncio.TimerHandle | None = None
         self._idle_timeout_s = IDLE_TIMEOUT_S
-        # Whether anything was received since the last check, and the number of checks
-        # since the last frame in each direction.
-        self._is_heard = False
+        # The number of times that something was received, and what it was at the last
+        # check; and the number of checks since the last frame in each direction.
+        self._reads = self._reads_seen = 0
         self._checks_unheard = 0
         self._checks_unsent = 0
         self._writes_seen = 0
@@ -109,7 +109,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return self._protocol.reader.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._is_heard = True
+        self._reads += 1
         try:
             self._protocol.reader.add(nbytes)
             for frame in self._protocol.frames():
@@ -193,6 +193,43 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._requests[correlation] = _Request(answer, on_batch, on_answer)
         self._write_buffer.write(data)
         return answer
+
+    async def request_unless_silent(
+        self,
+        message: Message,
+        silence_s: float,
+        *,
+        on_batch: Callable[[BatchFrame], None] | None = None,
+    ) -> Any:
+        """
+        Send a request as ``request`` does, and return the answer.
+
+        The answer may take any time while the broker sends anything else, such as the
+        answer to a PING.
+
+        Raises:
+            BrokerError: The error that the broker answers.
+            ConnectionLost: The connection is lost, or the broker was silent for
+                *silence_s*.  The connection stays open then.
+        """
+        answer = self.request(message, on_batch=on_batch)
+        ping: asyncio.Future[Any] | None = None
+        try:
+            while True:
+                reads = self._reads
+                await asyncio.wait([answer], timeout=silence_s / 2)
+                if answer.done():
+                    return answer.result()
+                if self._reads != reads:
+                    ping = None
+                elif ping is None:
+                    ping = self._send_ping()
+                else:
+                    raise ConnectionLost(
+                        f"the broker at {self.url} has not answered for {silence_s:g} s"
+                    )
+        finally:
+            answer.cancel()
 
     def send(self, message: Message, channel: int) -> None:
         """Send a message without an answer; do nothing if the connection is lost."""
@@ -352,8 +389,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         It counts checks, not seconds: a process that was suspended, or whose event
         loop was blocked, first reads what has arrived.
         """
-        self._checks_unheard = 0 if self._is_heard else self._checks_unheard + 1
-        self._is_heard = False
+        has_heard = self._reads != self._reads_seen
+        self._checks_unheard = 0 if has_heard else self._checks_unheard + 1
+        self._reads_seen = self._reads
         has_sent = self._write_buffer.writes != self._writes_seen
         self._checks_unsent = 0 if has_sent else self._checks_unsent + 1
         self._writes_seen = self._write_buffer.writes
@@ -362,12 +400,16 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 ConnectionLost(f"the broker was silent for {self._idle_timeout_s:g} s")
             )
             return
-        if max(self._checks_unheard, self._checks_unsent) >= CHECKS_PER_PING - 1 and (
-            self._ping is None or self._ping.done()
-        ):
+        if max(self._checks_unheard, self._checks_unsent) >= CHECKS_PER_PING - 1:
+            self._send_ping()
+        self._schedule_check()
+
+    def _send_ping(self) -> asyncio.Future[Any]:
+        """Send a PING, unless one is not answered yet; return its answer's future."""
+        if self._ping is None or self._ping.done():
             self._ping = self.request(pb.Ping())
             self.pings += 1
-        self._schedule_check()
+        return self._ping
 
 
 Dial = Callable[[Callable[[], BrokerConnection]], Awaitable[BrokerConnection]]

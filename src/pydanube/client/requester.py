@@ -147,15 +147,16 @@ class Requester:
 
         A repeatable request is sent again, for ``retry_s``, if the broker
         cannot be reached or is busy.  In a cluster, the request goes to the broker
-        that serves its topic, and waits as long for one.  FETCHED batches go to
-        *on_batch*.
+        that serves its topic, and waits as long for one; a repeatable request without
+        an owner goes to another broker if one is silent for ``connect_timeout_s``.
+        FETCHED batches go to *on_batch*.
         """
         topic = owned_topic_of(message)
 
         async def attempt() -> Any:
             connection = await self.connection(topic)
             try:
-                return await connection.request(message, on_batch=on_batch)
+                return await self.request_at(connection, message, on_batch=on_batch)
             except BrokerError as error:
                 self.owners.on_error(topic, connection.url, error)
                 raise
@@ -171,6 +172,31 @@ class Requester:
         self.owners.forget(topic)
         await retry(partial(self.connection, topic), self.retry_s)
         return await attempt()
+
+    async def request_at(
+        self,
+        connection: BrokerConnection,
+        message: ControlMessage,
+        *,
+        on_batch: Callable[[BatchFrame], None] | None = None,
+    ) -> Any:
+        """
+        Send *message* on *connection*, and return the answer.
+
+        Raises:
+            BrokerError: The error that the broker answers.
+            ConnectionLost: The connection is lost, or the broker is one of a cluster
+                and was silent for ``connect_timeout_s``.
+        """
+        if not connection.welcome.is_clustered:
+            return await connection.request(message, on_batch=on_batch)
+        try:
+            return await connection.request_unless_silent(
+                message, self._pool.connect_timeout_s, on_batch=on_batch
+            )
+        except ConnectionLost:
+            self._pool.doubt(connection.url)
+            raise
 
     async def send_reply(
         self,

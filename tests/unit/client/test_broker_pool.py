@@ -104,6 +104,16 @@ async def test_a_doubted_broker_is_used_if_there_is_no_other(dials):
     assert (await pool.any_connection()).url == B
 
 
+async def test_a_third_broker_is_preferred_to_two_doubted_ones(dials):
+    pool = dials.pool()
+    with redirecting(Redirect(("c", 6651), dials.dial_of(C), time_ns)):
+        for each in (A, B, C):
+            await pool.connection(each)
+    for expected in (A, B, C, A):
+        assert (await pool.any_connection()).url == expected
+        pool.doubt(expected)
+
+
 async def test_callers_that_wait_for_a_connection_share_its_failure(dials):
     dials.down.add(A)
     dials.go.clear()

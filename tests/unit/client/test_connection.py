@@ -10,6 +10,8 @@ from pydanube.servers.config import ListenConfig
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from support.running import using
+from support.scripted_broker import ScriptedBroker
+from support.storages import until
 
 TURNS = 20
 
@@ -47,6 +49,22 @@ async def test_client_gives_up_on_a_broker_that_answers_nothing(broker, client):
         await connection.request(pb.Ping())
     # The client connects again.
     assert await client.connection() is not connection
+
+
+async def test_a_slow_answer_is_awaited_while_the_broker_answers_pings():
+    broker = ScriptedBroker()
+    broker.answers[Kind.PING] = lambda _: (Kind.PONG, pb.Pong())
+    async with broker.connect() as client:
+        connection = await client.connection()
+        asking = client.tasks.start(
+            connection.request_unless_silent(pb.DescribeStorage(), 0.02)
+        )
+        await until(lambda: connection.pings > 3)
+        assert not asking.done()
+        del broker.answers[Kind.PING]
+        with pytest.raises(ConnectionLost, match=r"not answered for 0\.02 s"):
+            await asking
+        assert not connection.is_lost
 
 
 async def test_client_ignores_an_unexpected_pong(broker, client):

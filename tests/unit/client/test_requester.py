@@ -208,6 +208,34 @@ async def test_topics_are_looked_up_at_another_broker_if_one_is_silent(cluster):
         cluster.cut_off("a")
 
 
+async def test_requests_without_an_owner_leave_a_silent_broker():
+    async with (
+        ServedCluster().running("a", "b", "c") as cluster,
+        pydanube.connect("danube://a,b,c", connect_timeout_s=0.5) as client,
+    ):
+        await client.create_topic(TOPIC, partitions=2)
+        cluster.silence("a")
+        assert len(await client.partitions(TOPIC)) == 2
+        cluster.silence("b")
+        assert len(await client.topics()) == 2
+        # Each request goes to the broker that answered last.
+        assert cluster.connects == ["a", "b", "c"]
+        for each in "ab":
+            cluster.cut_off(each)
+
+
+async def test_requests_at_silent_brokers_end_after_the_retry_time(cluster):
+    async with pydanube.connect(BOTH, connect_timeout_s=0.2, retry_s=0.1) as client:
+        for each in "ab":
+            cluster.silence(each)
+        with pytest.raises(
+            pydanube.ConnectionLost, match=r"danube://a has not answered for 0\.2 s"
+        ):
+            await client.topics()
+        for each in "ab":
+            cluster.cut_off(each)
+
+
 async def test_unknown_topic_is_not_found(cluster):
     async with pydanube.connect(BOTH) as client:
         with pytest.raises(pydanube.TopicNotFound):
