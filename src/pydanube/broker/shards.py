@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pydanube.cluster.overview import STREAM
+from pydanube.cluster.takeover import TakeoverCounts
 from pydanube.metadata.cluster_records import SessionRecord
 from pydanube.model.errors import InvalidRequest, NotOwner
 from pydanube.model.ids import Epoch
@@ -25,6 +26,8 @@ class Shards:
         """The shards that accept messages, and the epochs of their claims."""
         self.find_owner: Callable[[int], SessionRecord | None] = lambda _: None
         """Returns the other session that serves a shard, as it was seen last."""
+        self.counts = TakeoverCounts()
+        """The takeovers of this session."""
         self.check_session = check_session
         """Raises SessionLost if the session of this broker is over."""
 

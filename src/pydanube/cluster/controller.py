@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -220,12 +221,17 @@ class Controller:
             comparisons.append(Unchanged(key, Revision(each.change.revision)))
             operations.append(Put(key, each.change.record))
         self._shards_at = await self._store.transaction(comparisons, operations)
+        targets = Counter(each.target for each in shards)
+        log.info(
+            "the controller gives %s",
+            ", ".join(f"{n} shards to session {each}" for each, n in targets.items()),
+        )
         for each in shards:
             if each.source is None:
                 self.counts.assignments += 1
             else:
                 self.counts.moves += 1
-            log.info(
+            log.debug(
                 "shard %d goes from session %s to session %s",
                 each.shard,
                 each.source or "(none)",

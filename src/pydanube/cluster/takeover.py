@@ -35,6 +35,7 @@ from pydanube.cluster.ownership import (
     Stop,
 )
 from pydanube.cluster.session import ClusterSession
+from pydanube.cluster.shard_tally import ShardTally
 from pydanube.metadata import keys
 from pydanube.metadata.cluster_records import SessionRecord, ShardState
 from pydanube.metadata.store import (
@@ -59,6 +60,8 @@ from pydanube.model.retry import RetryPolicy
 log = logging.getLogger(__name__)
 
 RETRIES = RetryPolicy(first_s=0.05, max_s=5.0)
+_OPENING = {Stage.FENCING, Stage.READING, Stage.ADOPTING, Stage.ADOPTED}
+_LEAVING = {Stage.LEAVING, Stage.LEFT}
 
 
 class ShardHost(Protocol):
@@ -119,6 +122,12 @@ class TakeoverCounts:
     """Transactions that were refused, because something had changed meanwhile."""
     failures: int = 0
     """Steps that failed and are repeated."""
+    takeovers: int = 0
+    """Groups of shards that it began to serve together."""
+    takeover_s: float = 0.0
+    """The time that these groups took, from the first claim to the last shard."""
+    lost_sessions: int = 0
+    """Sessions that ended while they owned shards, which this session claimed."""
 
 
 class Takeovers:
@@ -143,6 +152,10 @@ class Takeovers:
         self._retries = retries
         self._shards = Mirror(keys.SHARDS)
         self._wakes: dict[int, asyncio.Event] = {}
+        self._lost: set[str] = set()
+        clock = asyncio.get_running_loop().time
+        self._opening = ShardTally(clock, self._on_taken_over)
+        self._leaving = ShardTally(clock, _log_left)
 
     async def run(self) -> None:
         """
@@ -206,6 +219,7 @@ class Takeovers:
         try:
             while True:
                 self.machines[shard] = machine
+                self._note_stage(shard, machine.stage)
                 following = machine, tuple[Effect, ...]()
                 for effect in effects:
                     following = await self._carry_out(shard, machine, effect)
@@ -223,7 +237,29 @@ class Takeovers:
             # Without the session, run() stops what is served.
             if not self._session.is_over:
                 self.machines.pop(shard, None)
+            self._note_stage(shard, Stage.OVER)
             del self._wakes[shard]
+
+    def _note_stage(self, shard: int, stage: Stage) -> None:
+        """Count the shard, and log when no shard is left in the same change."""
+        if stage in _OPENING:
+            self._opening.begin(shard)
+        else:
+            self._opening.end(shard, is_changed=stage is Stage.SERVING)
+        if stage in _LEAVING:
+            self._leaving.begin(shard)
+        else:
+            self._leaving.end(shard, is_changed=stage is Stage.IDLE)
+
+    def _on_taken_over(self, count: int, taken_s: float) -> None:
+        self.counts.takeovers += 1
+        self.counts.takeover_s += taken_s
+        log.info(
+            "took over %d shards in %.3f s; this broker serves %d now, %d wait",
+            *(count, taken_s),
+            sum(each.stage is Stage.SERVING for each in self.machines.values()),
+            len(self.problems),
+        )
 
     def _concerns(self, shard: int) -> bool:
         record = self._shards.values[str(shard)].value
@@ -240,9 +276,12 @@ class Takeovers:
             except BrokerError as error:
                 failures += 1
                 self.counts.failures += 1
-                if failures == 1:
-                    log.warning("shard %d waits: %s", shard, error)
-                self.problems[shard] = str(error)
+                problem = str(error)
+                if problem not in self.problems.values():
+                    log.warning("shard %d waits: %s", shard, problem)
+                self.problems[shard] = problem
+                # The others of the takeover do not wait for it.
+                self._opening.end(shard, is_changed=False)
                 await asyncio.sleep(self._retries.delay_s(failures))
             else:
                 self.problems.pop(shard, None)
@@ -268,7 +307,7 @@ class Takeovers:
             case Serve(epoch):
                 await host.serve(shard, epoch)
                 self.counts.served += 1
-                log.info("shard %d is served, with epoch %d", shard, epoch)
+                log.debug("shard %d is served, with epoch %d", shard, epoch)
             case RefuseMessages():
                 host.refuse_messages(shard)
             case AppendLeft():
@@ -276,7 +315,7 @@ class Takeovers:
                 following = machine.on_left()
             case Stop():
                 host.stop(shard)
-                log.info("shard %d is not served any more", shard)
+                log.debug("shard %d is not served any more", shard)
         return following
 
     async def _look(self, shard: int) -> ShardView:
@@ -324,7 +363,14 @@ class Takeovers:
             return
         self.counts.claims += change.raises_epoch
         self.counts.released += record.owner is None
-        log.info(
+        if change.gone is not None and change.gone not in self._lost:
+            self._lost.add(change.gone)
+            self.counts.lost_sessions += 1
+            log.warning(
+                "session %s has ended while it owned shards; taking them over",
+                change.gone,
+            )
+        log.debug(
             "shard %d: %s, epoch %d, owner %s",
             shard,
             record.state.value,
@@ -349,3 +395,7 @@ class Takeovers:
         if not stored.value.is_frozen:
             frozen = msgspec.structs.replace(stored.value, is_frozen=True)
             operations.append(Put(key, frozen))
+
+
+def _log_left(count: int, taken_s: float) -> None:
+    log.info("%d shards have left this broker, in %.3f s", count, taken_s)

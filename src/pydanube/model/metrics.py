@@ -417,6 +417,46 @@ SEALING_FAILURES = _counter(
     "Failed attempts to seal, which are retried.",
 )
 
+# Clusters: these metrics exist if the broker is in one.
+
+CLUSTER_SHARDS = _gauge(
+    "danube_cluster_shards", "shards", "Shards that the broker serves."
+)
+CLUSTER_CLAIMS = _counter(
+    "danube_cluster_claims_total", "shards", "Shards that the broker has claimed."
+)
+CLUSTER_SHARDS_SERVED = _counter(
+    "danube_cluster_shards_served_total",
+    "shards",
+    "Shards that the broker has taken over and begun to serve.",
+)
+CLUSTER_TAKEOVERS = _counter(
+    "danube_cluster_takeovers_total",
+    "takeovers",
+    "Takeovers, each of all shards that the broker takes over at the same time.",
+)
+CLUSTER_TAKEOVER_SECONDS = _counter(
+    "danube_cluster_takeover_seconds_total",
+    "seconds",
+    "Time from the first claim of each takeover until its last shard was served.",
+)
+CLUSTER_TAKEOVER_FAILURES = _counter(
+    "danube_cluster_takeover_failures_total",
+    "attempts",
+    "Failed steps of takeovers and moves, which are retried.",
+)
+CLUSTER_MOVES = _counter(
+    "danube_cluster_moves_total",
+    "shards",
+    "Shards that the broker has released, so that another broker takes them over.",
+)
+CLUSTER_LOST_SESSIONS = _counter(
+    "danube_cluster_lost_sessions_total",
+    "sessions",
+    "Sessions of other brokers that ended while they owned shards, which this broker "
+    "then took over.",
+)
+
 
 def bound_series(
     samples: Iterable[Sample], *, series_max: int = SERIES_MAX

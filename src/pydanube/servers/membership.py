@@ -139,7 +139,7 @@ async def serving_shards(
         manifest=MetadataManifest(store),
     )
     takeovers = Takeovers(session, store, host)
-    shards.find_owner = takeovers.find_owner
+    shards.find_owner, shards.counts = takeovers.find_owner, takeovers.counts
     controller = Controller(
         session,
         store,

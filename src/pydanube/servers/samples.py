@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from pydanube.broker.broker import Broker
+from pydanube.broker.shards import Shards
 from pydanube.broker.subscription import Subscription
 from pydanube.broker.topic import Topic
 from pydanube.model import metrics
@@ -48,6 +49,8 @@ def samples_of(
     yield from _totals(broker, server)
     yield from _of_topics(broker)
     yield from _of_storage(broker)
+    if broker.shards is not None:
+        yield from _of_shards(broker.shards)
 
 
 def _totals(broker: Broker, server: NativeServer) -> Iterator[Sample]:
@@ -176,3 +179,15 @@ def _of_uploads(uploader: Uploader) -> Iterator[Sample]:
     yield metrics.UPLOADED_BYTES, (), counts.uploaded_bytes
     yield metrics.UPLOAD_FAILURES, (), counts.failures
     yield metrics.EVICTIONS, (), uploader.evictor.count
+
+
+def _of_shards(shards: Shards) -> Iterator[Sample]:
+    counts = shards.counts
+    yield metrics.CLUSTER_SHARDS, (), len(shards.served)
+    yield metrics.CLUSTER_CLAIMS, (), counts.claims
+    yield metrics.CLUSTER_SHARDS_SERVED, (), counts.served
+    yield metrics.CLUSTER_TAKEOVERS, (), counts.takeovers
+    yield metrics.CLUSTER_TAKEOVER_SECONDS, (), counts.takeover_s
+    yield metrics.CLUSTER_TAKEOVER_FAILURES, (), counts.failures
+    yield metrics.CLUSTER_MOVES, (), counts.released
+    yield metrics.CLUSTER_LOST_SESSIONS, (), counts.lost_sessions

@@ -117,6 +117,28 @@ async def test_a_lost_session_is_frozen_fenced_and_read(
         )
 
 
+async def test_a_takeover_of_many_shards_is_logged_once(
+    store: MemoryStore, host: FailingHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "pydanube.cluster.takeover")
+    await put_lost(store)
+    for shard in range(1, 30):
+        await store.put(keys.SHARDS.key(shard), replace(LOST, target="own"))
+    async with taking_over(store, host) as (_, takeovers, _):
+        await until(lambda: len(host.serving) == 30)
+        await until(lambda: takeovers.counts.takeovers)
+        counts = takeovers.counts
+        assert (counts.takeovers, counts.served, counts.lost_sessions) == (1, 30, 1)
+        lost, taken_over = (record.getMessage() for record in caplog.records)
+        assert lost.startswith("session lost has ended")
+        assert taken_over.startswith("took over 30 shards in ")
+        assert taken_over.endswith("this broker serves 30 now, 0 wait")
+        await ask_to_leave(store)
+        await until(lambda: len(host.serving) == 29)
+        await until(lambda: len(caplog.records) == 3)
+        assert caplog.messages[2].startswith("1 shards have left this broker")
+
+
 async def test_a_step_that_fails_is_repeated_and_named(
     store: MemoryStore, host: FailingHost
 ) -> None:

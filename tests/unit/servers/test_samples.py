@@ -8,8 +8,11 @@ from pydanube.servers.connections import ConnectionCounts
 from pydanube.servers.samples import samples_of
 from pydanube.testing import memory_broker
 from support.batches import A_TIME
+from support.broker_clusters import SHARDS
 from support.brokers import A_TOPIC, RELIABLE, Outcome
 from support.schemas import registered, strict
+from support.served_clusters import ServedCluster
+from support.storages import until
 
 
 async def test_schema_failures_are_counted_by_topic_and_reason():
@@ -40,3 +43,15 @@ async def test_connections_of_each_listener_are_counted():
             metrics.LISTENER_CONNECTIONS_TIMED_OUT: 0,
             metrics.LISTENER_CONNECTIONS_BROKEN: 0,
         }
+
+
+async def test_takeovers_of_a_broker_in_a_cluster_are_counted():
+    async with ServedCluster().running("a", "b") as cluster:
+        cluster.kill("b")
+        await until(lambda: len(cluster.cluster.served("a")) == SHARDS)
+        broker, server = cluster.cluster.members["a"].broker, cluster.servers["a"]
+        samples = samples_of(broker, server, (), is_ready=True)
+        found = {sample[0]: sample[2] for sample in samples}
+        assert found[metrics.CLUSTER_SHARDS] == SHARDS
+        assert found[metrics.CLUSTER_SHARDS_SERVED] >= SHARDS
+        assert found[metrics.CLUSTER_LOST_SESSIONS] == 1
