@@ -253,3 +253,17 @@ def test_standalone_brokers_and_clusters_refuse_the_metadata_of_each_other(
     assert refused.wait() != 0
     log = refused.log_file.read_text() if refused.log_file else ""
     assert "set cluster.enabled, or choose another name" in log
+
+
+def test_a_second_broker_with_the_same_name_does_not_start(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    settings["metadata"]["etcd"]["session_ttl_s"] = 2
+    with broker_of(tmp_path, settings, "a") as broker:
+        second = broker_of(tmp_path, settings, "a")
+        second.data_dir = tmp_path / "second"
+        second.log_file = tmp_path / "second.log"
+        second.spawn()
+        assert second.wait() != 0
+        assert "another process is the broker 'a'" in second.log_file.read_text()
+        assert broker.stop() == 0

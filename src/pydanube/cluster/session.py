@@ -10,6 +10,7 @@ acted on the absence; it begins a new session instead.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -23,7 +24,7 @@ from pydanube.metadata.cluster_records import SessionRecord
 from pydanube.metadata.key import Key
 from pydanube.metadata.sessions import Session
 from pydanube.metadata.store import ABSENT, MetadataStore, Put, Revision, Unchanged
-from pydanube.model.errors import SessionLost
+from pydanube.model.errors import ClusterInUse, RevisionConflict, SessionLost
 
 log = logging.getLogger(__name__)
 
@@ -111,16 +112,53 @@ async def open_cluster_session(
     The session is kept alive during the body, and its key is deleted at the end.  The
     body is not interrupted when the session is over: ``lease.lost`` is set then.
 
+    An earlier session of the same broker may have lost its process.  It is awaited for
+    twice its lease, because a new leader of the store begins leases again.
+
     Raises:
+        ClusterInUse: Another process with the id of this broker runs.
         MetadataUnavailable: The store does not answer.
     """
     async with store.open_session(ttl_s) as lease:
         key = keys.SESSIONS.key(session_id := new_id())
-        revision = await store.transaction(
-            [Unchanged(key, ABSENT)], [Put(key, record, lease)]
-        )
+        name = keys.BROKER_SESSIONS.key(record.broker_id)
+        while True:
+            await _await_absence(store, name, record.broker_id, 2 * ttl_s)
+            try:
+                revision = await store.transaction(
+                    [Unchanged(key, ABSENT), Unchanged(name, ABSENT)],
+                    [Put(key, record, lease), Put(name, session_id, lease)],
+                )
+            except RevisionConflict:
+                # Another process was faster.
+                continue
+            break
         session = ClusterSession(session_id, lease, revision, store)
         log.info("session %s of broker %s begins", session_id, record.broker_id)
         async with task_scope() as tasks:
             tasks.run(session.follow(), "follow the sessions of the cluster")
             yield session
+
+
+async def _await_absence(
+    store: MetadataStore, name: Key[str], broker_id: str, timeout_s: float
+) -> None:
+    """Wait until no session of the broker is left, or raise ClusterInUse."""
+    held = await store.get(name)
+    if held is None:
+        return
+    log.warning("waiting for the end of session %s of broker %s", held.value, broker_id)
+    try:
+        async with (
+            asyncio.timeout(timeout_s),
+            store.watch(keys.BROKER_SESSIONS) as watch,
+        ):
+            async for _ in watch:
+                if await store.get(name) is None:
+                    return
+    except TimeoutError:
+        raise ClusterInUse(
+            f"another process is the broker {broker_id!r} of this cluster (session "
+            f"{held.value}, which has not ended within {timeout_s:g} s): stop it, or "
+            "give this broker another name (cluster.broker_id)"
+        ) from None

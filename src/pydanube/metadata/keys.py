@@ -107,6 +107,9 @@ SCHEMA_VERSIONS = prefix_of("/schemas/versions/", SchemaVersionRecord)
 SESSIONS = prefix_of("/sessions/", SessionRecord)
 """``/sessions/{session}``, with the session's lease"""
 
+BROKER_SESSIONS = prefix_of("/broker-sessions/", str)
+"""``/broker-sessions/{broker id}``: the broker's session, with its lease"""
+
 BROKER_MODES = prefix_of("/broker-modes/", BrokerModeRecord)
 """``/broker-modes/{broker id}``"""
 

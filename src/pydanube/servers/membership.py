@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -28,9 +27,6 @@ from pydanube.servers.addresses import url_of
 from pydanube.servers.config import BrokerConfig
 from pydanube.storage.object_journal import ObjectJournal
 
-log = logging.getLogger(__name__)
-
-
 @asynccontextmanager
 async def open_membership(
     config: BrokerConfig, store: MetadataStore
@@ -39,7 +35,8 @@ async def open_membership(
     Begin the session of a broker in the cluster that *store* describes.
 
     Raises:
-        ClusterInUse: A broker outside of a cluster uses the store.
+        ClusterInUse: A broker outside of a cluster uses the store, or another process
+            has the name of this broker.
         InvalidConfig: The store has the topics of such a broker.
         MetadataUnavailable: The store does not answer.
     """
@@ -48,13 +45,6 @@ async def open_membership(
     # Such a broker may have started meanwhile.
     await check_is_cluster(store)
     record = session_record_of(config, started_at=wall_clock_us())
-    for _, stored in await store.scan(keys.SESSIONS):
-        if stored.value.broker_id == record.broker_id:
-            log.warning(
-                "another session of the broker %s has not ended yet; if another "
-                "process has this name, give it another one (cluster.broker_id)",
-                record.broker_id,
-            )
     ttl_s = config.metadata.etcd.session_ttl_s
     async with open_cluster_session(store, record, ttl_s=ttl_s) as session:
         yield session

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
+from pydanube.aio.tasks import task_scope
 from pydanube.cluster.session import ClusterSession, open_cluster_session
 from pydanube.metadata import keys
 from pydanube.metadata.cluster_records import SessionRecord
 from pydanube.metadata.sessions import Session
 from pydanube.metadata.sqlite import open_sqlite
-from pydanube.model.errors import SessionLost
+from pydanube.model.errors import ClusterInUse, SessionLost
 from support.memory_store import MemoryStore
+from support.storages import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -65,6 +69,35 @@ async def test_a_session_whose_key_was_written_again_is_over(
         await session.lease.lost.wait()
 
 
+async def test_a_second_process_with_the_name_of_a_broker_is_refused(
+    store: MetadataStore,
+) -> None:
+    async with open_cluster_session(store, RECORD, ttl_s=2.0) as session:
+        with pytest.raises(
+            ClusterInUse, match=f"is the broker 'one'.*{session.key.path[-32:]}"
+        ):
+            async with open_cluster_session(store, RECORD, ttl_s=0.01):
+                pass
+        assert not session.is_over
+        assert len(await store.scan(keys.SESSIONS)) == 1
+
+
+async def test_a_broker_waits_for_the_end_of_its_earlier_session(
+    store: MetadataStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with AsyncExitStack() as stack, task_scope() as tasks:
+        first = AsyncExitStack()
+        await first.enter_async_context(open_cluster_session(store, RECORD, ttl_s=60.0))
+        second = open_cluster_session(store, RECORD, ttl_s=60.0)
+        waiting = tasks.start(stack.enter_async_context(second))
+        await until(lambda: "waiting for the end of session" in caplog.text)
+        assert not waiting.done()
+        await first.aclose()
+        session = await waiting
+        stored = await store.get(keys.BROKER_SESSIONS.key("one"))
+        assert stored.value == session.session_id
+
+
 async def test_a_session_is_over_when_its_own_clock_says_so() -> None:
     now = 100.0
     lease = Session("s-1", valid_until=102.0, clock=lambda: now)
@@ -81,7 +114,8 @@ async def test_a_session_sees_the_others_come_and_go(store: MetadataStore) -> No
     changed = asyncio.Event()
     async with open_cluster_session(store, RECORD, ttl_s=2.0) as session:
         session.watch_members(changed.set)
-        async with open_cluster_session(store, RECORD, ttl_s=2.0) as other:
+        other_record = replace(RECORD, broker_id="other")
+        async with open_cluster_session(store, other_record, ttl_s=2.0) as other:
             while other.session_id not in session.members.values:
                 await changed.wait()
                 changed.clear()

@@ -71,13 +71,6 @@ async def test_a_store_with_topics_outside_of_a_cluster_is_refused(store):
     assert await store.scan(keys.SHARDS) == []
 
 
-async def test_two_processes_with_one_name_are_logged(store, caplog):
-    record = SessionRecord(broker_id="a", addresses={}, started_at=0)
-    await store.put(keys.SESSIONS.key("other"), record)
-    async with open_membership(CONFIG, store):
-        assert "another session of the broker a" in caplog.text
-
-
 def addresses_of(listen, **cluster):
     config = msgspec.structs.replace(
         CONFIG,
