@@ -533,6 +533,7 @@ class Client(Facade):
         return found
 
     create_backup = blocking(aio.Client.create_backup)
+    running_brokers = blocking(aio.Client.running_brokers)
     describe_cluster = blocking(aio.Client.describe_cluster)
     drain_broker = blocking(aio.Client.drain_broker)
     activate_broker = blocking(aio.Client.activate_broker)
@@ -557,6 +558,7 @@ class Client(Facade):
     partitions = blocking(aio.Client.partitions)
 
     describe_storage = blocking(aio.Client.describe_storage)
+    describe_storages = blocking(aio.Client.describe_storages)
     upload_segments = blocking(aio.Client.upload_segments)
     evict_segments = blocking(aio.Client.evict_segments)
     verify_segments = blocking(aio.Client.verify_segments)

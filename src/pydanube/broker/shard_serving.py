@@ -64,6 +64,15 @@ class ShardServing:
                 raise error
             log.warning("%s cannot be opened: %s", name, error)
 
+    async def served_ids(self) -> set[TopicId]:
+        """Return the ids of all topics in the shards that this broker serves."""
+        ids = set()
+        for path, _ in await self._store.scan(keys.SHARD_TOPICS):
+            shard, _, topic_id = keys.SHARD_TOPICS.name_of(path).partition("/")
+            if self._shards.serves(int(shard)):
+                ids.add(TopicId(int(topic_id)))
+        return ids
+
     async def _remove_deleted(self, shard: int) -> None:
         """Remove what an earlier owner has left of deleted topics."""
         for path, stored in await self._store.scan(keys.DELETED_TOPICS):

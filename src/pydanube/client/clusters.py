@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydanube.client.requester import Requester
 from pydanube.model.arguments import checks_arguments
-from pydanube.model.clusters import BrokerMode, ClusterDescription
+from pydanube.model.clusters import BrokerMode, ClusterBroker, ClusterDescription
 from pydanube.wire.native.messages import from_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
@@ -21,6 +21,13 @@ class ClusterRequests(Requester):
         """
         answer = await self.send_request(pb.DescribeCluster())
         return from_wire(ClusterDescription, answer)
+
+    async def running_brokers(self) -> list[ClusterBroker]:
+        """Return the brokers that run, by name; none outside of a cluster."""
+        if not (await self.connection()).welcome.is_clustered:
+            return []
+        brokers = (await self.describe_cluster()).brokers
+        return [each for each in brokers if each.url]
 
     async def drain_broker(self, broker_id: str, *, reason: str = "") -> None:
         """

@@ -198,6 +198,21 @@ class Requester:
             self._pool.doubt(connection.url)
             raise
 
+    async def request_of(self, url: str, message: ControlMessage) -> Any:
+        """
+        Send *message* to the broker of the cluster at *url*, and return the answer.
+
+        A repeatable request is sent again as ``send_request`` does it.
+        """
+
+        async def attempt() -> Any:
+            connection = await self._pool.connection(self._pool.same_url(url))
+            return await self.request_at(connection, message)
+
+        if is_repeatable(message):
+            return await retry(attempt, self.retry_s)
+        return await attempt()
+
     async def send_reply(
         self,
         request: Any,

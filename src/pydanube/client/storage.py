@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
+from google.protobuf.message import Message
+
+from pydanube.aio.tasks import gather
+from pydanube.client.clusters import ClusterRequests
 from pydanube.client.topics import TopicRequests
 from pydanube.model.arguments import checks_arguments
 from pydanube.model.descriptions import SegmentsVerified, StorageDescription
@@ -12,13 +18,36 @@ from pydanube.wire.pb import stream_pb2 as pb
 
 
 @checks_arguments
-class StorageRequests(TopicRequests):
-    """The operations of ``Client`` on the segments of a broker."""
+class StorageRequests(TopicRequests, ClusterRequests):
+    """The operations of ``Client`` on the segments of brokers."""
 
     async def describe_storage(self) -> StorageDescription:
-        """Describe the broker's segments, and their uploads since it started."""
+        """
+        Describe a broker's segments, and their uploads since it started.
+
+        In a cluster, any broker answers; ``describe_storages`` asks all of them.
+        """
         answer = await self.send_request(pb.DescribeStorage())
         return from_wire(StorageDescription, answer)
+
+    async def describe_storages(self) -> dict[str, StorageDescription]:
+        """
+        Describe the segments of all brokers of the cluster, by the name of the broker.
+
+        The name of a broker outside of a cluster is empty.
+
+        Raises:
+            ConnectionLost: A broker does not answer.
+        """
+        brokers = await self.running_brokers()
+        if not brokers:
+            return {"": await self.describe_storage()}
+        request = pb.DescribeStorage()
+        answers = await gather(self.request_of(each.url, request) for each in brokers)
+        return {
+            each.broker_id: from_wire(StorageDescription, answer)
+            for each, answer in zip(brokers, answers, strict=True)
+        }
 
     async def upload_segments(
         self, topic: str | None = None, *, seal: bool = True
@@ -35,12 +64,15 @@ class StorageRequests(TopicRequests):
             ObjectsUnavailable: An upload has failed; the broker repeats it later.
             DiskFull: The broker's disk is full, so it does not seal on request.
         """
-        for each in await self._topics_of(topic):
+        if topic is None:
+            await self._send_to_all(pb.UploadSegments(is_sealing=seal))
+            return
+        for each in await self.existing_partitions(topic):
             await self.send_request(pb.UploadSegments(topic=each, is_sealing=seal))
 
     async def evict_segments(self, topic: str | None = None) -> tuple[int, int]:
         """
-        Remove the broker's local copies of the uploaded segments of *topic*, or of all.
+        Remove the local copies of the uploaded segments of *topic*, or of all topics.
 
         Topics with retention holds keep theirs.  Returns the number of copies and their
         size.
@@ -52,12 +84,17 @@ class StorageRequests(TopicRequests):
             ObjectsUnavailable: The remote object store has not answered yet since the
                 broker started, so nothing was removed.
         """
-        count = byte_count = 0
-        for each in await self._topics_of(topic):
-            answer = await self.send_request(pb.EvictSegments(topic=each))
-            count += answer.count
-            byte_count += answer.byte_count
-        return count, byte_count
+        if topic is None:
+            answers = await self._send_to_all(pb.EvictSegments())
+        else:
+            answers = [
+                await self.send_request(pb.EvictSegments(topic=each))
+                for each in await self.existing_partitions(topic)
+            ]
+        return (
+            sum(each.count for each in answers),
+            sum(each.byte_count for each in answers),
+        )
 
     async def verify_segments(
         self,
@@ -75,7 +112,8 @@ class StorageRequests(TopicRequests):
 
         The broker reads every copy, local and remote, and compares its length and its
         checksums.  The answer's ``after`` is the argument for the next page; the broker
-        keeps no state in between.
+        keeps no state in between.  In a cluster, one broker after the other verifies
+        the topics that it serves; topics that move meanwhile may be left out.
 
         Args:
             topic: A topic, or a partitioned topic; None stands for all topics.
@@ -94,18 +132,32 @@ class StorageRequests(TopicRequests):
             ObjectsUnavailable: The remote object store does not answer.
             InconsistentDirectory: The remote object store is that of another cluster.
         """
-        answer = await self.send_request(
-            pb.VerifySegments(
-                topic=topic or "",
-                after=after,
-                bytes_per_s=bytes_per_s,
-                is_repairing=repair,
-                source_url=source,
-                source_options=source_options or {},
-                is_counting=count,
-            )
+        request = pb.VerifySegments(
+            topic=topic or "",
+            after=after,
+            bytes_per_s=bytes_per_s,
+            is_repairing=repair,
+            source_url=source,
+            source_options=source_options or {},
+            is_counting=count,
         )
-        return from_wire(SegmentsVerified, answer)
+        brokers = await self.running_brokers()
+        if not brokers:
+            answer = await self.send_request(request)
+            return from_wire(SegmentsVerified, answer)
+        name, separator, request.after = after.rpartition("@")
+        left = [each for each in brokers if not separator or each.broker_id >= name]
+        if not left:
+            return SegmentsVerified()
+        if left[0].broker_id != name:
+            # That broker has stopped, or this is the first page.
+            request.after = ""
+        page = from_wire(SegmentsVerified, await self.request_of(left[0].url, request))
+        if page.after:
+            return replace(page, after=f"{left[0].broker_id}@{page.after}")
+        if len(left) > 1:
+            return replace(page, after=f"{left[1].broker_id}@")
+        return page
 
     async def copy_segments(
         self,
@@ -150,5 +202,9 @@ class StorageRequests(TopicRequests):
         )
         return from_wire(SegmentsVerified, answer)
 
-    async def _topics_of(self, topic: str | None) -> list[str]:
-        return [""] if topic is None else await self.existing_partitions(topic)
+    async def _send_to_all(self, message: Message) -> list[Any]:
+        """Send a request to all brokers of the cluster; return their answers."""
+        brokers = await self.running_brokers()
+        if not brokers:
+            return [await self.send_request(message)]
+        return await gather(self.request_of(each.url, message) for each in brokers)

@@ -65,11 +65,24 @@ SOURCE = typer.Option(
 
 @command(app, "danube storage status", "danube storage status --format json")
 def status(connect: Connect) -> Result:
-    """Show the local segments, the uploads to the remote object store, and problems."""
+    """
+    Show the local segments, the uploads to the remote object store, and problems.
+
+    In a cluster, all brokers are shown.
+    """
     with connect() as client:
-        described = client.describe_storage()
-    problems = [f"Problem: {each}" for each in described.problems]
-    return Result(described, Fields(_fields(described)), *problems)
+        by_broker = client.describe_storages()
+    if "" in by_broker:
+        described = by_broker[""]
+        return Result(described, *_shown(described))
+    shown: list[str | Fields] = []
+    for broker_id, described in by_broker.items():
+        shown += [f"Broker {broker_id}:", *_shown(described)]
+    values = [
+        {"broker_id": broker_id, **to_json_value(described)}
+        for broker_id, described in by_broker.items()
+    ]
+    return Result(values, *shown)
 
 
 @command(app, "danube storage upload", "danube storage upload /default/orders")
@@ -344,6 +357,12 @@ def _verified(total: SegmentsVerified) -> Iterator[str | Table]:
     yield Table.of(total.damaged, DAMAGED)
     yield f"Damaged: {len(total.damaged):,} of {counted} read."
     yield from advice_on(total.damaged)
+
+
+def _shown(storage: StorageDescription) -> Iterator[str | Fields]:
+    yield Fields(_fields(storage))
+    for each in storage.problems:
+        yield f"Problem: {each}"
 
 
 def _fields(storage: StorageDescription) -> Iterator[tuple[str, object]]:

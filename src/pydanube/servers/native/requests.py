@@ -435,6 +435,10 @@ async def _verify_segments(broker: Broker, m: pb.VerifySegments) -> pb.SegmentsV
     if m.topic:
         # Without opening the topics, which may be impossible if they are damaged.
         topic_ids = await broker.catalog.reliable_ids(TopicName.parse(m.topic))
+    if broker.shard_serving is not None:
+        # Other brokers have the local copies of the others.
+        served = await broker.shard_serving.served_ids()
+        topic_ids = served if topic_ids is None else topic_ids & served
     verified = await broker.storage.verification.verify_page(
         topic_ids,
         m.after,
