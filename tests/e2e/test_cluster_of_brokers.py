@@ -15,6 +15,7 @@ import pydanube
 import pydanube.sync
 from pydanube.aio.tasks import gather
 from support.commands import danube
+from support.danube_client import DanubeClient, encoded, payloads
 from support.etcd import EtcdMember, etcd_member
 from support.processes import BrokerProcess
 from support.running import received
@@ -236,6 +237,32 @@ async def test_a_client_follows_its_topics_when_brokers_are_killed(
                 payloads = [each for batch in batches for each in batch.payloads]
                 assert payloads == [*flow.acked, END]
         assert third.stop() == 0
+
+
+def test_a_client_of_danube_uses_topics_of_different_brokers(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    with (
+        broker_of(tmp_path, settings, "a") as first,
+        broker_of(tmp_path, settings, "b") as second,
+        broker_of(tmp_path, settings, "c") as third,
+        DanubeClient(second.grpc_url) as client,
+    ):
+        with pydanube.sync.connect(first.url) as native:
+            for topic in TOPICS:
+                native.create_topic(topic)
+        # It has all shards.  The others share them when it is gone.
+        assert first.stop() == 0
+        owners = {owner_of(topic, second, third) for topic in TOPICS}
+        assert owners == {second, third}
+        for topic in TOPICS:
+            name = topic.rpartition("/")[2]
+            client.create_producer(name=name, topic=topic)
+            client.subscribe(name=name, topic=topic, subscription="s", type="EXCLUSIVE")
+            for number in range(3):
+                client.send(producer=name, payload=encoded(f"{name} {number}"))
+            messages = client.receive(consumer=name, count=3)
+            assert payloads(messages) == [f"{name} {n}".encode() for n in range(3)]
 
 
 def test_standalone_brokers_and_clusters_refuse_the_metadata_of_each_other(

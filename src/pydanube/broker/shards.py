@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pydanube.cluster.overview import STREAM
 from pydanube.cluster.takeover import TakeoverCounts
@@ -68,5 +68,9 @@ class Shards:
 
     def url_of(self, shard: int) -> str:
         """Return the URL of the owner of *shard*; empty if it is not known."""
-        owner = self.find_owner(shard)
-        return "" if owner is None else owner.addresses.get(STREAM, "")
+        return self.addresses_of(shard).get(STREAM, "")
+
+    def addresses_of(self, shard: int | None) -> Mapping[str, str]:
+        """Return the addresses of the owner of *shard*; none if it is not known."""
+        owner = None if shard is None else self.find_owner(shard)
+        return {} if owner is None else owner.addresses

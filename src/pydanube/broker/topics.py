@@ -215,9 +215,11 @@ class Topics:
         async with self.lock:
             return await self.open_locked(name)
 
-    async def find_url(self, name: TopicName) -> str:
+    async def find_addresses(self, name: TopicName) -> Mapping[str, str]:
         """
-        Return the URL of the broker that serves a topic; empty if it is this one.
+        Return the addresses of the broker that serves a topic, by listener.
+
+        There are none if this broker serves it.
 
         Raises:
             TopicNotFound: It does not exist.
@@ -225,16 +227,13 @@ class Topics:
         """
         if self._shards is None:
             await self.get(name)
-            return ""
-        record = await self._catalog.get_topic(name)
-        shard = record.value.shard
-        if self._shards.serves(shard):
+            return {}
+        shard = (await self._catalog.get_topic(name)).value.shard
+        addresses = self._shards.addresses_of(shard)
+        if not addresses or self._shards.serves(shard):
             self._shards.epoch_of(name, shard)
-            return ""
-        url = "" if shard is None else self._shards.url_of(shard)
-        if not url:
-            self._shards.epoch_of(name, shard)
-        return url
+            return {}
+        return addresses
 
     async def get_reliable(self, name: TopicName) -> ReliableTopic:
         """

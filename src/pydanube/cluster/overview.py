@@ -32,6 +32,8 @@ STREAM = "stream"
 """The name of the listener of the native protocol in the addresses of a session."""
 GRPC = "grpc"
 """The name of the listener for clients of Danube."""
+GRPC_CONNECT = "grpc-connect"
+"""The name of the proxy in front of that listener, if there is one."""
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from pydanube.broker.record_changes import RecordChanges
 from pydanube.cluster.controller import Controller, create_shards
 from pydanube.cluster.directions import Director
 from pydanube.cluster.journal_host import JournalHost
-from pydanube.cluster.overview import GRPC, STREAM
+from pydanube.cluster.overview import GRPC, GRPC_CONNECT, STREAM
 from pydanube.cluster.session import ClusterSession, open_cluster_session
 from pydanube.cluster.takeover import Takeovers
 from pydanube.metadata import keys
@@ -26,6 +26,7 @@ from pydanube.objects.store import Objects, wall_clock_us
 from pydanube.servers.addresses import url_of
 from pydanube.servers.config import BrokerConfig
 from pydanube.storage.object_journal import ObjectJournal
+
 
 @asynccontextmanager
 async def open_membership(
@@ -82,6 +83,8 @@ def session_record_of(config: BrokerConfig, *, started_at: int) -> SessionRecord
     if listens.advertised_url or listens.grpc_port:
         grpc_url = listens.advertised_url or url_of(listens.host, listens.grpc_port)
         addresses[GRPC] = grpc_url
+        if listens.connect_url:
+            addresses[GRPC_CONNECT] = listens.connect_url
     return SessionRecord(
         broker_id=broker_id_of(config),
         addresses=addresses,

@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from pydanube.broker.shards import Shards
+from pydanube.cluster.overview import STREAM
 from pydanube.cluster.shard_topics import shard_of
 from pydanube.metadata import keys
 from pydanube.metadata.cluster_records import SessionRecord
@@ -114,14 +115,14 @@ async def test_any_broker_finds_the_owner(cluster, stack):
     (other,) = {"a", "b"} - {owner}
     topics = cluster.members[other].broker.topics
     with pytest.raises(TopicNotFound):
-        await topics.find_url(A_TOPIC)
+        await topics.find_addresses(A_TOPIC)
     await topics.add(A_TOPIC, RELIABLE)
-    assert await topics.find_url(A_TOPIC) == f"danube://{owner}:6651"
-    assert await cluster.members[owner].broker.topics.find_url(A_TOPIC) == ""
+    assert (await topics.find_addresses(A_TOPIC))[STREAM] == f"danube://{owner}:6651"
+    assert await cluster.members[owner].broker.topics.find_addresses(A_TOPIC) == {}
     # Nobody is sent to a broker that has not opened the shard yet, or leaves it.
     cluster.members[owner].broker.shard_serving.refuse_messages(SHARD)
     with pytest.raises(NotOwner, match="being taken over; try again"):
-        await cluster.members[owner].broker.topics.find_url(A_TOPIC)
+        await cluster.members[owner].broker.topics.find_addresses(A_TOPIC)
 
 
 async def test_any_broker_creates_topics(cluster, stack):

@@ -4,7 +4,6 @@ import msgspec
 import pytest
 
 from pydanube.metadata import keys
-from pydanube.metadata.cluster_records import SessionRecord
 from pydanube.metadata.etcd.config import EtcdConfig
 from pydanube.metadata.records import ActiveBrokerRecord, JournalRecord
 from pydanube.model.errors import ClusterInUse, InvalidConfig
@@ -88,10 +87,11 @@ def test_addresses_are_those_that_clients_use():
         "stream": f"danube://{name}:6651",
         "grpc": f"http://{name}:6650",
     }
-    listen = ListenConfig(advertised_url="http://b:1")
+    listen = ListenConfig(advertised_url="http://b:1", connect_url="http://proxy:3")
     assert addresses_of(listen, advertised_url="danube://b:2") == {
         "stream": "danube://b:2",
         "grpc": "http://b:1",
+        "grpc-connect": "http://proxy:3",
     }
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydanube.broker.broker import Broker
-from pydanube.model.errors import InvalidRequest, TopicNotFound
+from pydanube.cluster.overview import GRPC, GRPC_CONNECT
+from pydanube.model.errors import InvalidRequest, NotOwner, TopicNotFound
 from pydanube.model.names import TopicName
 from pydanube.servers.addresses import Addresses, addresses_of
 from pydanube.servers.grpc.consumers import REFUSAL_PAUSE_S, Consumers
@@ -142,21 +143,32 @@ class SmallerServices:
     async def topic_lookup(
         self, request: pb.TopicLookupRequest
     ) -> pb.TopicLookupResponse:
-        """Return the address of this broker if the topic exists."""
+        """Return the addresses of the broker that serves the topic."""
         name = TopicName.parse(request.topic)
         try:
-            await self._broker.topics.get(name)
+            owner = await self._broker.topics.find_addresses(name)
         except TopicNotFound as error:
             raise TopicNotFound(
                 f"Unable to find the requested topic: {name}"
             ) from error
-        addresses = self._addresses
-        return pb.TopicLookupResponse(
+        answer = pb.TopicLookupResponse
+        if GRPC in owner:
+            response_type, broker_url = answer.Redirect, owner[GRPC]
+            connect_url = owner.get(GRPC_CONNECT, broker_url)
+        elif owner:
+            raise NotOwner(
+                f"another broker of the cluster serves {name}, and it has no address "
+                "for clients of Danube: set its listen.advertised_url"
+            )
+        else:
+            response_type, broker_url = answer.Connect, self._addresses.broker_url
+            connect_url = self._addresses.connect_url
+        return answer(
             request_id=request.request_id,
-            response_type=pb.TopicLookupResponse.Connect,
-            connect_url=addresses.connect_url,
-            broker_url=addresses.broker_url,
-            proxy=addresses.connect_url != addresses.broker_url,
+            response_type=response_type,
+            connect_url=connect_url,
+            broker_url=broker_url,
+            proxy=connect_url != broker_url,
         )
 
     async def topic_partitions(

@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 from pydanube.broker.backups import Backups
 from pydanube.broker.broker import Broker
 from pydanube.broker.named_stores import open_named_store
+from pydanube.cluster.overview import STREAM
 from pydanube.model.clusters import BrokerMode
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.ids import TopicId
@@ -102,7 +103,8 @@ def _subscription_of(message: Any) -> tuple[TopicName, SubscriptionName]:
 
 @REQUESTS.handler(pb.Lookup)
 async def _look_up(broker: Broker, m: pb.Lookup) -> pb.Location:
-    return pb.Location(url=await broker.topics.find_url(TopicName.parse(m.topic)))
+    addresses = await broker.topics.find_addresses(TopicName.parse(m.topic))
+    return pb.Location(url=addresses.get(STREAM, ""))
 
 
 @REQUESTS.handler(pb.CreateTopic)
