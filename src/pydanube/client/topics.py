@@ -15,6 +15,8 @@ from pydanube.model.errors import (
     InvalidRequest,
     NotFound,
     ProtocolViolation,
+    SubscriptionInUse,
+    TopicHeld,
     TopicNotFound,
 )
 from pydanube.model.names import parse_namespace
@@ -114,13 +116,45 @@ class TopicRequests(Requester):
         """
         Delete *topic*, with all its partitions, messages and subscriptions.
 
+        In a cluster, the partitions may have several owners.  Without *force*, each
+        owner is asked whether its partition may be deleted, before all are deleted at
+        once; clients that connect in between lose the topic.
+
         Raises:
             TopicNotFound: There is no such topic.
             InvalidRequest: It is one partition of several.
             SubscriptionInUse: It has producers or consumers, and *force* is false.
             TopicHeld: It has a retention hold, and *force* is false.
         """
+        if not force and (await self.connection()).welcome.is_clustered:
+            found = await self.find_partitions(topic)
+            if found.is_partitioned:
+                for partition in found.topics:
+                    await self._check_deletable(partition)
+                force = True
         await self.request_topic(topic, pb.DeleteTopic(force=force))
+
+    async def _check_deletable(self, topic: str) -> None:
+        """
+        Ask the owner of *topic* whether it may be deleted without force.
+
+        Raises:
+            SubscriptionInUse: It has producers or consumers.
+            TopicHeld: It has a retention hold.
+        """
+        described = await self.describe_topic(topic)
+        if described.producers or any(
+            each.consumers for each in described.subscriptions
+        ):
+            raise SubscriptionInUse(
+                f"{topic} has producers or consumers; disconnect them or force the "
+                "deletion"
+            )
+        if described.holds:
+            holds = ", ".join(each.name for each in described.holds)
+            raise TopicHeld(
+                f"{topic} is held by {holds}; release it first, or force the deletion"
+            )
 
     async def topics(self, namespace: str | None = None) -> list[str]:
         """Return the names of all topics and partitions, or those of *namespace*."""

@@ -97,6 +97,26 @@ async def test_partitions_have_different_owners(cluster):
     assert sorted(each for batch in read for each in batch.payloads) == sorted(sent)
 
 
+async def test_partitions_of_different_owners_are_deleted_together(cluster):
+    async with pydanube.connect("danube://a") as client:
+        await client.create_topic(TOPIC, partitions=PARTITIONS)
+        last = f"{TOPIC}-part-{PARTITIONS - 1}"
+        async with client.producer(last):
+            with pytest.raises(pydanube.SubscriptionInUse, match=last):
+                await client.delete_topic(TOPIC)
+        async with client.consumer(last, subscription="s"):
+            with pytest.raises(pydanube.SubscriptionInUse, match=last):
+                await client.delete_topic(TOPIC)
+        await client.hold_topic(last, "lakehouse")
+        with pytest.raises(pydanube.TopicHeld, match=f"{last} is held by lakehouse"):
+            await client.delete_topic(TOPIC)
+        await client.release_topic(last, "lakehouse")
+        await client.delete_topic(TOPIC)
+        assert await client.topics() == []
+        with pytest.raises(pydanube.TopicNotFound):
+            await client.delete_topic(TOPIC)
+
+
 async def test_producer_and_consumer_follow_a_drained_broker(cluster):
     async with pydanube.connect(BOTH) as client:
         await disturbed(client, cluster, lambda: cluster.drain(cluster.owner_of(SHARD)))
