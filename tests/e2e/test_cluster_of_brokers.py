@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
+import signal
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -239,6 +241,24 @@ async def test_a_client_follows_its_topics_when_brokers_are_killed(
         assert third.stop() == 0
 
 
+async def test_requests_leave_a_broker_that_is_suspended(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    with (
+        broker_of(tmp_path, settings, "a") as first,
+        broker_of(tmp_path, settings, "b") as second,
+    ):
+        async with pydanube.connect(
+            f"{first.url},{second.url}", connect_timeout_s=3, retry_s=10
+        ) as client:
+            await client.create_topic(TOPICS[0], partitions=2)
+            os.kill(first.pid, signal.SIGSTOP)
+            # The idle timeout is longer than the client repeats a request.
+            assert len(await client.partitions(TOPICS[0])) == 2
+            assert len(await client.topics()) == 2
+            first.kill()
+
+
 def test_a_client_of_danube_uses_topics_of_different_brokers(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
@@ -263,6 +283,13 @@ def test_a_client_of_danube_uses_topics_of_different_brokers(
                 client.send(producer=name, payload=encoded(f"{name} {number}"))
             messages = client.receive(consumer=name, count=3)
             assert payloads(messages) == [f"{name} {n}".encode() for n in range(3)]
+        # The client follows the topics that move.
+        drained = danube("cluster", "drain", "b", url=third.url)
+        assert drained.returncode == 0, drained.stderr
+        for topic in TOPICS:
+            name = topic.rpartition("/")[2]
+            client.send(producer=name, payload=encoded("after"))
+            assert payloads(client.receive(consumer=name, count=1)) == [b"after"]
 
 
 def test_standalone_brokers_and_clusters_refuse_the_metadata_of_each_other(
