@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -95,6 +96,8 @@ class Queries:
         self._store = store
         self._wall_clock_us = wall_clock_us
         self._records: dict[str, Stored[QueryRecord]] = {}
+        # The queries whose last change failed, and may have been made.
+        self._uncertain: set[str] = set()
 
     async def load(self) -> None:
         """Load all queries; must be called first."""
@@ -123,6 +126,7 @@ class Queries:
     async def reload(self, query: str) -> StagingDecision | None:
         """Return the same after reading it from the store again."""
         stored = await self._store.get(keys.QUERIES.key(query))
+        self._uncertain.discard(query)
         if stored is None:
             self._records.pop(query, None)
         else:
@@ -181,18 +185,34 @@ class Queries:
 
     async def forget(self, query: str) -> None:
         """Delete a query's record, unless it has a pending decision."""
+        if query in self._uncertain:
+            await self.reload(query)
         stored = self._records.get(query)
-        if stored is not None and stored.value.decision is None:
-            await self._store.delete(keys.QUERIES.key(query), expected=stored.revision)
-            del self._records[query]
+        if stored is None or stored.value.decision is not None:
+            return
+        key = keys.QUERIES.key(query)
+        with self._noting_failure(query):
+            await self._store.delete(key, expected=stored.revision)
+        del self._records[query]
 
     async def _put(self, query: str, record: QueryRecord) -> None:
+        if query in self._uncertain:
+            await self.reload(query)
         stored = self._records.get(query)
         expected = ABSENT if stored is None else stored.revision
-        revision = await self._store.put(
-            keys.QUERIES.key(query), record, expected=expected
-        )
+        key = keys.QUERIES.key(query)
+        with self._noting_failure(query):
+            revision = await self._store.put(key, record, expected=expected)
         self._records[query] = Stored(record, revision)
+
+    @contextmanager
+    def _noting_failure(self, query: str) -> Iterator[None]:
+        """Note that the record has to be read again if its change fails."""
+        try:
+            yield
+        except BaseException:
+            self._uncertain.add(query)
+            raise
 
 
 class Committer:

@@ -61,6 +61,8 @@ class FailingStore(MemoryStore):
         super().__init__()
         self.fails = ""
         """``before`` or ``after`` the change."""
+        self.successes = 0
+        """The number of changes that succeed before one fails."""
         self.is_gone = False
 
     async def get(self, key):
@@ -71,10 +73,20 @@ class FailingStore(MemoryStore):
     async def put(self, key, value, *, expected=None):
         if not key.path.startswith("/queries/") or not self.fails:
             return await super().put(key, value, expected=expected)
+        if self.successes:
+            self.successes -= 1
+            return await super().put(key, value, expected=expected)
         fails, self.fails = self.fails, ""
         if fails == "after":
             await super().put(key, value, expected=expected)
         raise MetadataUnavailable(f"failed {fails} the change")
+
+    async def delete(self, key, *, expected=None):
+        found = await super().delete(key, expected=expected)
+        if self.fails:
+            self.fails = ""
+            raise MetadataUnavailable("the answer is lost")
+        return found
 
 
 class StagingFaults:
@@ -331,6 +343,37 @@ async def test_unconfirmed_decision_is_read_from_the_store(fails):
         assert broker.staging.pending_count == 0
         assert broker.staging.parts.byte_count == 0
     assert not world.staged.names()
+
+
+@pytest.mark.parametrize("fails", ["before", "after"])
+async def test_commit_is_done_although_the_store_fails_when_it_is_marked(fails):
+    world = BrokerWorld(FailingStore())
+    async with world.broker() as broker:
+        await create_topics(broker)
+        part = await stage_part(broker, 0, "0", [(A, [b"1"])])
+        world.store.fails, world.store.successes = fails, 1
+        with pytest.raises(MetadataUnavailable):
+            await broker.staging.commit(A_QUERY, 0, [part])
+        commit = await broker.staging.commit(A_QUERY, 0, [part])
+        assert (commit.message_count, commit.is_repeat) == (1, True)
+        other = await stage_part(broker, 1, "0", [(A, [b"2"])])
+        await broker.staging.commit(A_QUERY, 1, [other])
+        assert await stored(broker, A) == [b"1", b"2"]
+        assert broker.staging.pending_count == 0
+    assert not world.staged.names()
+
+
+async def test_query_is_forgotten_although_the_answer_of_the_store_is_lost():
+    world = BrokerWorld(FailingStore())
+    async with world.broker() as broker:
+        queries = broker.staging._queries
+        await broker.staging.commit(A_QUERY, 0, [])
+        world.store.fails = "after"
+        with pytest.raises(MetadataUnavailable):
+            await queries.forget(A_QUERY)
+        assert queries.old(3600, 0) == [A_QUERY]
+        await queries.forget(A_QUERY)
+        assert queries.old(3600, 0) == []
 
 
 # Restarts.
