@@ -51,7 +51,7 @@ SECTIONS = {
         *("NamespacePolicy", "Retention", "DispatchLimits", "SubscriptionSettings"),
     ],
     "Staging": [
-        *("Staging", "PartWriter", "StagedPart", "StagedCommit"),
+        *("Transaction", "Staging", "PartWriter", "StagedPart", "StagedCommit"),
         "StagingDescription",
     ],
 }

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from pydanube.client.schemas import Schemas as Schemas
     from pydanube.client.staging import PartWriter as PartWriter
     from pydanube.client.staging import Staging as Staging
+    from pydanube.client.transactions import Transaction as Transaction
     from pydanube.client.typed_producer import TypedProducer as TypedProducer
     from pydanube.client.workers import Workers as Workers
     from pydanube.schemas.compatibility import Violation as Violation
@@ -76,6 +77,7 @@ _HOMES = {
     "Schema": "client.schema",
     "Schemas": "client.schemas",
     "Staging": "client.staging",
+    "Transaction": "client.transactions",
     "TypedProducer": "client.typed_producer",
     "Violation": "schemas.compatibility",
     "Workers": "client.workers",

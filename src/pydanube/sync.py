@@ -38,6 +38,7 @@ from pydanube.client.producer import close_timeout_error
 from pydanube.client.schemas import Schemas as AsyncSchemas
 from pydanube.client.staging import PartWriter as AsyncPartWriter
 from pydanube.client.staging import Staging as AsyncStaging
+from pydanube.client.transactions import Transaction as AsyncTransaction
 from pydanube.client.typed_producer import TypedProducer as AsyncTypedProducer
 from pydanube.model.errors import BrokerError, Closed, TimedOut
 
@@ -418,6 +419,14 @@ class Staging(Facade):
     abort = blocking(AsyncStaging.abort)
 
 
+class Transaction(Facade):
+    """Messages to publish and to acknowledge together; see ``pydanube.Transaction``."""
+
+    send = blocking(AsyncTransaction.send)
+    send_batch = blocking(AsyncTransaction.send_batch)
+    ack = blocking(AsyncTransaction.ack)
+
+
 def _open_consumer(
     loop: LoopThread,
     scope: AbstractAsyncContextManager[AsyncConsumer],
@@ -521,6 +530,17 @@ class Client(Facade):
     def read(self, topic: str, **options: Any) -> Iterator[MessageBatch[Any]]:
         """Read *topic* without a subscription; see ``pydanube.Client.read``."""
         return iterated(self._loop, self._wrapped.read(topic, **options))
+
+    def transaction(self, name: str) -> AbstractContextManager[Transaction]:
+        """Open a transaction; see ``pydanube.Client.transaction``."""
+        scope = self._wrapped.transaction(name)
+
+        @contextmanager
+        def opened() -> Iterator[Transaction]:
+            with self._loop.entered(scope) as transaction:
+                yield Transaction(self._loop, transaction)
+
+        return blocking_scope(scope, opened())
 
     request = blocking(aio.Client.request)
     dead_letters = wrapping(aio.Client.dead_letters, DeadLetters)

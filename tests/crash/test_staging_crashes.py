@@ -11,14 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from random import Random
 
 import pytest
 
-from pydanube.broker.broker import open_broker
-from pydanube.broker.manifest import MetadataManifest
 from pydanube.model.errors import (
     DiskFull,
     MetadataUnavailable,
@@ -28,18 +24,20 @@ from pydanube.model.errors import (
 from pydanube.model.names import TopicName
 from pydanube.model.policy import Durability, TopicPolicy
 from pydanube.model.staging import StagedPart
-from pydanube.objects.memory import MemoryObjects
-from pydanube.storage.config import JournalConfig, StagingConfig, StorageConfig
-from pydanube.storage.storage_opening import open_storage
-from support.brokers import A_NOW_US
+from pydanube.storage.config import StagingConfig
 from support.memory_store import MemoryStore
 from support.recording_files import RecordingFiles
 from support.staging import A_QUERY, PartMaker, quiet, stage_part, stored
+from support.staging_timeline import (
+    RecordingStore,
+    Timeline,
+    copy_of,
+    identity_of,
+    recorded_broker,
+    store_at,
+)
 
 A, B = "/default/a", "/default/b"
-CONFIG = StorageConfig(
-    journal=JournalConfig(file_bytes_max=4096), seal_interval_s=3600.0
-)
 STATES_MAX = 12
 """The number of disk states that are checked for each moment."""
 
@@ -72,85 +70,11 @@ EXPECTED = {
 }
 
 
-@dataclass
-class Timeline:
-    """The events of the disks and the store, in order."""
-
-    events: list[str] = field(default_factory=list)
-    stores: list[tuple[int, MemoryStore]] = field(default_factory=list)
-    """(number of events before it, the store from then on)"""
-    finished: dict[tuple[int, int], tuple[int, StagedPart]] = field(
-        default_factory=dict
-    )
-    """By version and number of the part: (number of events, what the client got)."""
-    committed: dict[int, int] = field(default_factory=dict)
-    """By version: the number of events when the client got the answer."""
-
-    @property
-    def now(self) -> int:
-        return len(self.events)
-
-    def recorder(self, kind: str):
-        def record(operation) -> None:
-            self.events.append(kind)
-
-        return record
-
-
-class RecordingStore(MemoryStore):
-    """A store that copies itself at every change."""
-
-    def __init__(self, timeline: Timeline) -> None:
-        super().__init__()
-        self.loses_request = self.loses_answer = False
-        """Whether the next change fails, either before or after it is made."""
-        self._timeline = timeline
-
-    def _apply(self, operations):
-        if self.loses_request:
-            self.loses_request = False
-            raise MetadataUnavailable("the request is lost")
-        revision = super()._apply(operations)
-        self._timeline.events.append("store")
-        self._timeline.stores.append((self._timeline.now, _copy_of(self)))
-        if self.loses_answer:
-            self.loses_answer = False
-            raise MetadataUnavailable("the answer is lost")
-        return revision
-
-
-def _copy_of(store: MemoryStore) -> MemoryStore:
-    copied = MemoryStore()
-    copied.copy_from(store)
-    return copied
-
-
-@asynccontextmanager
-async def _broker(store, journal, staged):
-    async with (
-        open_storage(
-            CONFIG,
-            files=journal,
-            objects=MemoryObjects(),
-            manifest=MetadataManifest(store),
-            clock=lambda: 0.0,
-        ) as storage,
-        open_broker(
-            store,
-            storage,
-            new_broker_id=lambda: "b-1",
-            wall_clock_us=lambda: A_NOW_US,
-            staging_files=staged,
-        ) as broker,
-    ):
-        yield broker
-
-
 async def _script(timeline: Timeline) -> tuple[RecordingFiles, RecordingFiles]:
     journal = RecordingFiles(fail=timeline.recorder("journal"))
     staged = RecordingFiles(fail=timeline.recorder("staged"))
     store = RecordingStore(timeline)
-    async with _broker(store, journal, staged) as broker:
+    async with recorded_broker(store, journal, staged) as broker:
         await broker.topics.create(TopicName.parse(A), TopicPolicy())
         written = TopicPolicy(durability=Durability.WRITTEN)
         await broker.topics.create(TopicName.parse(B), written)
@@ -218,7 +142,7 @@ async def _go_on(broker, version, number, batches) -> StagedPart:
 async def _check(store, journal, staged, timeline, at) -> tuple:
     """Recover, retry, and compare; return the disks."""
     disks = RecordingFiles(journal), RecordingFiles(staged)
-    async with _broker(_copy_of(store), *disks) as broker:
+    async with recorded_broker(copy_of(store), *disks) as broker:
         await quiet(broker)
         before = {topic: await stored(broker, topic) for topic in (A, B)}
         decided = (await broker.staging.describe(A_QUERY)).committed_version
@@ -246,20 +170,6 @@ def _of_versions(topic: str, decided: int | None) -> list[bytes]:
     ]
 
 
-def _store_at(timeline: Timeline, at: int) -> MemoryStore | None:
-    found = [store for since, store in timeline.stores if since <= at]
-    return found[-1] if found else None
-
-
-def _identity(log: dict, stage: dict, store: MemoryStore | None) -> tuple:
-    """What distinguishes this state from others that were checked."""
-    return (
-        hash(tuple(sorted(log.items()))),
-        hash(tuple(sorted(stage.items()))),
-        store._revision,
-    )
-
-
 def _moments(timeline: Timeline):
     """Every moment since both topics exist, with the counts of operations."""
     begin = min(told_at for told_at, _ in timeline.finished.values())
@@ -278,14 +188,14 @@ async def test_crash_at_any_moment_publishes_each_version_once_or_not_yet() -> N
     seen = set()
     for at, journal_count, staged_count in _moments(timeline):
         rng = Random(at)
-        store = _store_at(timeline, at)
+        store = store_at(timeline, at)
         journals = list(journal.crash_states(journal_count))
         parts = list(staged.crash_states(staged_count))
         # Combine each state of one disk with some state of the other.
         pairs = [(each, rng.choice(parts)) for each in journals]
         pairs += [(rng.choice(journals), each) for each in parts]
         for log, stage in rng.sample(pairs, min(len(pairs), STATES_MAX)):
-            key = _identity(log, stage, store)
+            key = identity_of(log, stage, store)
             if key in seen:
                 continue
             seen.add(key)
@@ -300,7 +210,7 @@ async def test_commit_is_resumed_after_a_crash_during_its_resumption() -> None:
     journal, staged = await _script(timeline)
     checked = 0
     for at, journal_count, staged_count in _moments(timeline):
-        store = _store_at(timeline, at)
+        store = store_at(timeline, at)
         rng = Random(at)
         log = rng.choice(list(journal.crash_states(journal_count)))
         stage = rng.choice(list(staged.crash_states(staged_count)))
@@ -309,13 +219,13 @@ async def test_commit_is_resumed_after_a_crash_during_its_resumption() -> None:
         stages = RecordingFiles(stage, fail=again.recorder("staged"))
         copied = RecordingStore(again)
         copied.copy_from(store)
-        again.stores.append((0, _copy_of(store)))
-        async with _broker(copied, logs, stages) as broker:
+        again.stores.append((0, copy_of(store)))
+        async with recorded_broker(copied, logs, stages) as broker:
             await quiet(broker)
         for second in range(0, again.now + 1, 2):
             events = again.events[:second]
             await _check(
-                _store_at(again, second),
+                store_at(again, second),
                 rng.choice(list(logs.crash_states(events.count("journal")))),
                 rng.choice(list(stages.crash_states(events.count("staged")))),
                 timeline,
@@ -334,7 +244,7 @@ async def test_full_disk_ends_only_the_part() -> None:
         return None
 
     staged = RecordingFiles(fail=fail)
-    async with _broker(MemoryStore(), RecordingFiles(), staged) as broker:
+    async with recorded_broker(MemoryStore(), RecordingFiles(), staged) as broker:
         await broker.topics.create(TopicName.parse(A), TopicPolicy())
         kept = await stage_part(broker, 0, "kept", [(A, _batch(1))])
         part = PartMaker(broker, 0, "refused")
@@ -360,7 +270,7 @@ async def test_commit_interrupted_by_a_full_disk_is_finished_later() -> None:
             return OSError(errno.ENOSPC, "No space left on device")
         return None
 
-    async with _broker(
+    async with recorded_broker(
         MemoryStore(), RecordingFiles(fail=fail), RecordingFiles()
     ) as broker:
         await broker.topics.create(TopicName.parse(A), TopicPolicy())
@@ -407,7 +317,7 @@ async def _abandon(timeline: Timeline) -> tuple[RecordingFiles, RecordingFiles, 
     staged = RecordingFiles(fail=timeline.recorder("staged"))
     store = RecordingStore(timeline)
     named = {}
-    async with _broker(store, journal, staged) as broker:
+    async with recorded_broker(store, journal, staged) as broker:
         await broker.topics.create(TopicName.parse(A), TopicPolicy())
         written = TopicPolicy(durability=Durability.WRITTEN)
         await broker.topics.create(TopicName.parse(B), written)
@@ -458,7 +368,7 @@ async def _decided(broker) -> dict[str, int | None]:
 async def _check_gone(store, journal, staged, named) -> None:
     """Recover without the coordinators; then the time of what is left passes."""
     disks = RecordingFiles(journal), RecordingFiles(staged)
-    async with _broker(store, *disks) as broker:
+    async with recorded_broker(store, *disks) as broker:
         await quiet(broker)
         decided = await _decided(broker)
         await _check_published(broker, decided)
@@ -511,12 +421,12 @@ async def test_commits_of_coordinators_that_are_gone_are_complete_or_leave_nothi
     outcomes = set()
     for at in range(begin, timeline.now + 1):
         rng, events = Random(at), timeline.events[:at]
-        store = _store_at(timeline, at)
+        store = store_at(timeline, at)
         journals = list(journal.crash_states(events.count("journal")))
         parts = list(staged.crash_states(events.count("staged")))
         for _ in range(STATES_MAX):
             log, stage = rng.choice(journals), rng.choice(parts)
-            key = _identity(log, stage, store)
+            key = identity_of(log, stage, store)
             if key in seen:
                 continue
             seen.add(key)
@@ -526,15 +436,15 @@ async def test_commits_of_coordinators_that_are_gone_are_complete_or_leave_nothi
             stages = RecordingFiles(stage, fail=again.recorder("staged"))
             copied = RecordingStore(again)
             copied.copy_from(store)
-            again.stores.append((0, _copy_of(store)))
-            async with _broker(copied, logs, stages) as broker:
+            again.stores.append((0, copy_of(store)))
+            async with recorded_broker(copied, logs, stages) as broker:
                 await quiet(broker)
                 outcomes.add(tuple((await _decided(broker)).values()))
                 await _expire(broker)
             second = rng.randrange(again.now + 1)
             events_again = again.events[:second]
             await _check_gone(
-                _copy_of(_store_at(again, second)),
+                copy_of(store_at(again, second)),
                 rng.choice(list(logs.crash_states(events_again.count("journal")))),
                 rng.choice(list(stages.crash_states(events_again.count("staged")))),
                 named,

@@ -6,7 +6,7 @@ import signal
 import threading
 import typing
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 import pyarrow as pa
 import pytest
@@ -433,3 +433,23 @@ def test_a_message_acknowledges_itself(client):
     assert client.describe_subscription(TOPIC, "s").cursor == 3
     with pytest.raises(pydanube.Closed):
         third.ack()
+
+
+def test_a_transaction_publishes_and_acknowledges_together(client):
+    with client.producer(TOPIC) as producer:
+        producer.send_batch(["0", "1", "2"])
+    client.create_topic("/default/results")
+    with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
+        batch = consumer.receive_batch(max_messages=2, timeout_s=60)
+        with client.transaction("copy") as transaction:
+            transaction.send_batch("/default/results", batch.payloads[:1])
+            transaction.send("/default/results", batch.payloads[1])
+            transaction.ack(batch)
+        [third] = consumer.receive_batch(timeout_s=60)
+        with suppress(ZeroDivisionError), client.transaction("copy") as transaction:
+            transaction.send("/default/results", third.payload)
+            transaction.ack(third)
+            1 / 0  # noqa: B018
+    assert client.describe_subscription(TOPIC, "s").cursor == 2
+    results = [m.payload for found in client.read("/default/results") for m in found]
+    assert results == [b"0", b"1"]

@@ -46,6 +46,7 @@ from pydanube.model.descriptions import RANGES_SHOWN_MAX, SubscriptionDescriptio
 from pydanube.model.errors import (
     BrokerError,
     CorruptSegment,
+    MessageNotHeld,
     ObjectsUnavailable,
     OffsetDropped,
     Unavailable,
@@ -280,6 +281,39 @@ class ReliableSubscription(Subscription):
 
     def _save_cursor(self) -> None:
         self._cursors.mark(self._log.topic_id, self.name, self._machine.cursor)
+
+    # Transactions.
+
+    def check_held(self, consumer_id: int, ranges: Sequence[Range]) -> Consumer:
+        """
+        Return the consumer with this id if it has all of these messages.
+
+        Raises:
+            MessageNotHeld: It has left, or does not have all of them.
+        """
+        for consumer in self._consumers.values():
+            if consumer.id == consumer_id and self._machine.has_in_flight(
+                consumer.key, ranges
+            ):
+                return consumer
+        raise MessageNotHeld(
+            f"{self.log_name} has taken back messages that the transaction "
+            "acknowledges: their ack timeout has passed, the consumer has reconnected, "
+            "or they are acknowledged already; process them in another transaction if "
+            "they are delivered again"
+        )
+
+    def hold_messages(self, consumer: Consumer, ranges: Sequence[Range]) -> None:
+        """Deliver messages that *consumer* has to nobody while a commit is decided."""
+        self._machine.hold(consumer.key, ranges)
+
+    def commit(self, ranges: Sequence[Range]) -> None:
+        """Acknowledge messages, because a commit with them was decided."""
+        self._carry_out(self._machine.on_commit(ranges, self._clock()))
+
+    def refuse_commit(self, ranges: Sequence[Range]) -> None:
+        """Deliver messages again that a commit held."""
+        self._carry_out(self._machine.on_commit_refused(ranges, self._clock()))
 
     def save_cursor_now(self, done: Callable[[BrokerError | None], None]) -> None:
         """

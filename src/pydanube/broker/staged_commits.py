@@ -14,6 +14,9 @@ ones.  Then the record is marked as done, and after that the files are removed.
     verify → register → record: decided → append … → sync → record: done → remove files
              a crash here:    nothing     append the missing batches       remove files
 
+A commit of a transaction also acknowledges messages: it holds them before the decision,
+and marks them as acknowledged after the last append; see ``transaction_acks``.
+
 A commit that fails after its decision, for example because the disk is full, is tried
 again.
 """
@@ -33,6 +36,7 @@ from pydanube.broker.producer_registrations import ProducerRegistration
 from pydanube.broker.staged_parts import Part, is_staged_producer, producer_of
 from pydanube.broker.topic import ReliableTopic
 from pydanube.broker.topics import Topics
+from pydanube.broker.transaction_acks import CommitAcks, TransactionAcknowledger
 from pydanube.metadata import keys
 from pydanube.metadata.records import QueryRecord, StagedTopicRecord, StagingDecision
 from pydanube.metadata.store import ABSENT, MetadataStore, Stored
@@ -45,6 +49,7 @@ from pydanube.model.errors import (
 )
 from pydanube.model.ids import TopicId
 from pydanube.model.names import TopicName
+from pydanube.model.staging import TransactionAcks
 from pydanube.storage.staging import PartReader, StagedFiles
 from pydanube.storage.storage import Storage
 from pydanube.wire.batches import BatchFrame, decode, restamp_producer
@@ -79,6 +84,8 @@ class Commit:
         default_factory=dict
     )
     """By topic id."""
+    acks: Sequence[CommitAcks] = ()
+    """The messages that it acknowledges."""
     byte_count: int = 0
     """The size of its parts on disk."""
 
@@ -119,6 +126,11 @@ class Queries:
         # The time makes ids unique even if the query was forgotten.
         return max(self._wall_clock_us(), self.of(query).commit_id + 1)
 
+    def new_version(self, query: str) -> int:
+        """Return a version that is higher than all that *query* has committed."""
+        decided = self.decided_version(query)
+        return max(self._wall_clock_us(), 0 if decided is None else decided + 1)
+
     def decision_of(self, query: str) -> StagingDecision | None:
         """Return the decision of *query* that is not carried out yet."""
         return self.of(query).decision
@@ -143,11 +155,11 @@ class Queries:
 
     async def decide(self, query: str, decision: StagingDecision) -> None:
         """
-        Store a decision; one without parts counts as carried out.
+        Store a decision; one without parts and acks counts as carried out.
 
         Durability: On return it is on disk.
         """
-        if not decision.parts:
+        if is_empty(decision):
             await self.mark_done(query, decision)
             return
         record = msgspec.structs.replace(self.of(query), decision=decision)
@@ -224,6 +236,7 @@ class Committer:
         storage: Storage,
         files: StagedFiles,
         queries: Queries,
+        acknowledger: TransactionAcknowledger,
     ) -> None:
         self.dropped_count = 0
         """The number of messages whose topic was deleted after the decision."""
@@ -231,16 +244,25 @@ class Committer:
         self._storage = storage
         self._files = files
         self._queries = queries
+        self._acknowledger = acknowledger
 
-    async def prepare(self, query: str, version: int, parts: Sequence[Part]) -> Commit:
+    async def prepare(
+        self,
+        query: str,
+        version: int,
+        parts: Sequence[Part],
+        acks: Sequence[TransactionAcks],
+    ) -> Commit:
         """
-        Return a commit to decide, and register its producer in the topics.
+        Return a commit to decide; it has a producer in the topics, and holds messages.
 
         Raises:
             CorruptStage: A part is damaged.
             TopicNotFound: A topic was deleted since messages were staged for it.
             ProducerBusy, QuotaExceeded: The producer cannot be registered.
+            MessageNotHeld, SubscriptionNotFound: A message cannot be acknowledged.
         """
+        ack_records = await self._acknowledger.find(acks)
         counts: dict[int, tuple[str, int]] = {}
         for part in parts:
             content = await self._files.verify(part.number)
@@ -259,12 +281,18 @@ class Committer:
                     StagedTopicRecord(topic_id=topic_id, name=name, message_count=count)
                     for topic_id, (name, count) in counts.items()
                 ),
+                acks=tuple(ack_records),
             ),
             byte_count=sum(part.byte_count for part in parts),
         )
         try:
             for record in commit.decision.topics:
                 await self._enter(commit, query, record)
+            commit.acks = self._acknowledger.hold(
+                ack_records,
+                [each.consumer_id for each in acks],
+                self._queries.pending().values(),
+            )
         except BaseException:
             commit.leave()
             raise
@@ -289,8 +317,12 @@ class Committer:
                     self._storage.save(ProducerDeleted(topic_id, name))
 
     async def resume(self, query: str, decision: StagingDecision) -> Commit:
-        """Return a commit that was decided before, and register its producer."""
-        commit = Commit(decision)
+        """
+        Return a commit that was decided before, and register its producer.
+
+        Its messages are acknowledged in memory, so that nobody receives them.
+        """
+        commit = Commit(decision, acks=await self._acknowledger.resume(decision))
         for record in decision.topics:
             topic = await self._find_topic(record)
             if topic is not None:
@@ -332,6 +364,9 @@ class Committer:
         finally:
             await appends.wait()
         appends.check()
+        # The cursors follow the batches in the journal: if that outlives the parts on
+        # the disk, no message is acknowledged whose results are missing.
+        await self._acknowledger.acknowledge(commit.acks)
         await self._storage.journal.sync()
         await self._queries.mark_done(query, decision)
         for record in decision.topics:
@@ -456,6 +491,11 @@ class _Appends:
     async def wait(self) -> None:
         """Wait until no batch is being appended."""
         await self._all_ended.wait()
+
+
+def is_empty(decision: StagingDecision) -> bool:
+    """Return whether a decision publishes and acknowledges nothing."""
+    return not decision.parts and not decision.acks
 
 
 def count_of(decision: StagingDecision) -> int:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from pydanube.broker.staged_commits import (
@@ -19,16 +20,20 @@ from pydanube.broker.staged_commits import (
     Queries,
     check_complete,
     count_of,
+    is_empty,
 )
 from pydanube.broker.staged_parts import Part, Stage, StagedParts, StagePort
 from pydanube.broker.topic_schemas import TopicSchemas
 from pydanube.broker.topics import Topics
+from pydanube.broker.transaction_acks import CommitAcks, TransactionAcknowledger
+from pydanube.broker.transactions import Transactions
 from pydanube.metadata.store import MetadataStore
 from pydanube.model.errors import (
     BrokerError,
     InvalidRequest,
     StagedPartNotFound,
     StagingClosed,
+    TransactionFenced,
 )
 from pydanube.model.names import TopicName
 from pydanube.model.schemas import SchemaReference
@@ -37,10 +42,15 @@ from pydanube.model.staging import (
     StagedCommit,
     StagedPart,
     StagingDescription,
+    TransactionAcks,
 )
 from pydanube.storage.config import StagingConfig
 from pydanube.storage.files import Files
-from pydanube.storage.staging import StagedFiles, open_staged_files
+from pydanube.storage.staging import (
+    RecoveredPart,
+    StagedFiles,
+    open_staged_files,
+)
 from pydanube.storage.storage import Storage
 from pydanube.wire.batches import INT64_MAX
 
@@ -66,6 +76,7 @@ class Staging:
         files: StagedFiles,
         parts: StagedParts,
         queries: Queries,
+        acknowledger: TransactionAcknowledger,
         config: StagingConfig,
         is_available: bool,
     ) -> None:
@@ -79,16 +90,18 @@ class Staging:
         self._queries = queries
         self._config = config
         self._is_available = is_available
-        self.committer = Committer(topics, storage, files, queries)
+        self.committer = Committer(topics, storage, files, queries, acknowledger)
+        self._transactions = Transactions(config.queries_max)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._commits: dict[str, Commit] = {}
         """Commits that are decided and not carried out yet, by query."""
-        self._unconfirmed: dict[str, Sequence[Part]] = {}
-        """The parts of commits that failed while they were decided, by query."""
+        self._unconfirmed: dict[str, _Unconfirmed] = {}
+        """Commits that failed while they were decided, by query."""
         self._logged: dict[str, str] = {}
         """The last logged error, by query, so that each is logged once."""
         # Parts are on the disk, which a journal may outlive.
         self._loses_parts = storage.journal.outlives_disk
+        self._found: list[RecoveredPart] | None = None
         self._recovered = asyncio.Event()
         self._retry = asyncio.Event()
 
@@ -158,13 +171,39 @@ class Staging:
 
     # Versions.
 
+    async def begin_transaction(self, query: str) -> int:
+        """
+        Begin a transaction; return its version, which is higher than earlier ones.
+
+        Ordering: When this returns, no earlier transaction of the query can be
+            committed any more.
+
+        Raises:
+            MetadataUnavailable: Whether an earlier commit was decided is unknown.
+        """
+        self._check_available()
+        await self._recovered.wait()
+        async with self._lock(query):
+            await self._confirm(query)
+            version = self._transactions.begin(query, self._queries.new_version(query))
+        for part in self.parts.of_query(query):
+            part.fail(TransactionFenced(f"a newer transaction of {query} has begun"))
+        return version
+
     async def commit(
-        self, query: str, version: int, named: Sequence[StagedPart]
+        self,
+        query: str,
+        version: int,
+        named: Sequence[StagedPart],
+        *,
+        is_transaction: bool = False,
+        acks: Sequence[TransactionAcks] = (),
     ) -> StagedCommit:
         """
         Publish the parts *named*, in this order, and drop the version's other parts.
 
-        Does nothing if this or a later version is committed.
+        Does nothing if this or a later version is committed.  A transaction also
+        acknowledges the messages *acks*; it is refused if a later one has begun.
 
         Durability: On return every message is on disk in its topic.  A decided commit
             is always carried out, also after a crash.
@@ -175,7 +214,8 @@ class Staging:
 
         Raises:
             StagedPartNotFound, CorruptStage, TopicNotFound, ProducerBusy,
-            QuotaExceeded: The version cannot be committed; nothing happened.
+            QuotaExceeded, TransactionFenced, MessageNotHeld, SubscriptionNotFound:
+                The version cannot be committed; nothing happened.
             DiskFull, JournalFailed, MetadataUnavailable, Draining: The commit may be
                 decided.  Then the broker tries again; call this method again for the
                 result.
@@ -190,10 +230,15 @@ class Staging:
         async with self._lock(query):
             await self._finish(query)
             record = self._queries.of(query)
-            if record.version is not None and version <= record.version:
-                count = record.message_count if version == record.version else 0
-                return StagedCommit(message_count=count, is_repeat=True)
-            commit = await self._decide(query, version, named)
+            if version == record.version:
+                return StagedCommit(message_count=record.message_count, is_repeat=True)
+            if is_transaction:
+                self._transactions.check(query, version)
+            elif acks:
+                raise InvalidRequest("only a transaction can acknowledge messages")
+            if record.version is not None and version < record.version:
+                return StagedCommit(message_count=0, is_repeat=True)
+            commit = await self._decide(query, version, named, acks)
             await self._finish(query)
         return StagedCommit(message_count=count_of(commit.decision), is_repeat=False)
 
@@ -227,6 +272,9 @@ class Staging:
     async def begin(self) -> None:
         """Load decided commits, before other producers can publish."""
         await self._queries.load()
+        if self._loses_parts:
+            self._found = await self.files.recover()
+            await self._abandon_lost({f.content.header.number for f in self._found})
         for query, decision in self._queries.pending().items():
             self._retry.set()
             try:
@@ -234,7 +282,7 @@ class Staging:
                 self._commits[query] = await self.committer.resume(query, decision)
             except BrokerError as error:
                 log.warning("a commit of %s cannot continue yet: %s", query, error)
-                self._unconfirmed[query] = ()
+                self._unconfirmed[query] = _Unconfirmed()
 
     async def run(self) -> None:
         """Carry out decided commits and remove old data, until cancelled."""
@@ -256,9 +304,9 @@ class Staging:
                         await self._retry.wait()
 
     async def _recover(self) -> None:
-        recovered = await self.files.recover()
-        if self._loses_parts:
-            await self._abandon_lost({f.content.header.number for f in recovered})
+        recovered, self._found = self._found, None
+        if recovered is None:
+            recovered = await self.files.recover()
         for found in recovered:
             key, number = found.content.header.key, found.content.header.number
             decision = self._queries.decision_of(key.query)
@@ -294,10 +342,6 @@ class Staging:
                 count_of(decision),
             )
             await self._queries.abandon(query)
-            commit = self._commits.pop(query, None)
-            if commit is not None:
-                commit.leave()
-            self._unconfirmed.pop(query, None)
 
     async def _try_to_finish(self, query: str) -> None:
         try:
@@ -342,11 +386,12 @@ class Staging:
     def _check_available(self) -> None:
         if not self._is_available:
             raise InvalidRequest(
-                "brokers of a cluster do not stage batches yet; publish them, and have "
-                "consumers drop duplicates"
+                "brokers of a cluster do not stage batches or commit transactions yet; "
+                "publish the messages, and have consumers drop duplicates"
             )
 
     def _check_not_committed(self, query: str, version: int) -> None:
+        self._transactions.check_not_fenced(query, version)
         decided = self._queries.decided_version(query)
         if decided is not None and version <= decided:
             raise StagingClosed(
@@ -355,7 +400,11 @@ class Staging:
             )
 
     async def _decide(
-        self, query: str, version: int, named: Sequence[StagedPart]
+        self,
+        query: str,
+        version: int,
+        named: Sequence[StagedPart],
+        acks: Sequence[TransactionAcks],
     ) -> Commit:
         parts = [self._find(query, version, each) for each in named]
         if len(set(parts)) < len(parts):
@@ -365,15 +414,15 @@ class Staging:
         for part in parts:
             self.parts.take(part)
         try:
-            commit = await self.committer.prepare(query, version, parts)
+            commit = await self.committer.prepare(query, version, parts, acks)
         except BaseException:
-            self._give_back(parts)
+            self._give_back(_Unconfirmed(parts))
             raise
         try:
             await self._queries.decide(query, commit.decision)
         except BaseException:
             commit.leave()
-            self._unconfirmed[query] = parts
+            self._unconfirmed[query] = _Unconfirmed(parts, commit.acks)
             self._retry.set()
             raise
         self._on_decided(query, commit)
@@ -381,7 +430,7 @@ class Staging:
 
     def _on_decided(self, query: str, commit: Commit) -> None:
         decision = commit.decision
-        if decision.parts:
+        if not is_empty(decision):
             self._commits[query] = commit
         for part in self.parts.of_query(query):
             if part.key.version <= decision.version:
@@ -420,21 +469,31 @@ class Staging:
 
     async def _confirm(self, query: str) -> None:
         """Read from the store whether a commit that failed was decided."""
-        parts = self._unconfirmed.get(query)
-        if parts is None:
+        unconfirmed = self._unconfirmed.get(query)
+        if unconfirmed is None:
             return
         decision = await self._queries.reload(query)
         if decision is None:
-            self._give_back(parts)
+            self._give_back(unconfirmed)
         else:
             commit = await self.committer.resume(query, decision)
-            commit.byte_count = sum(part.byte_count for part in parts)
+            commit.byte_count = sum(part.byte_count for part in unconfirmed.parts)
             self._on_decided(query, commit)
         del self._unconfirmed[query]
 
-    def _give_back(self, parts: Sequence[Part]) -> None:
-        for part in parts:
+    def _give_back(self, refused: _Unconfirmed) -> None:
+        for part in refused.parts:
             self.parts.give_back(part)
+        for acks in refused.acks:
+            acks.give_back()
+
+
+@dataclass(frozen=True, slots=True)
+class _Unconfirmed:
+    """A commit that may be decided."""
+
+    parts: Sequence[Part] = ()
+    acks: Sequence[CommitAcks] = ()
 
 
 @asynccontextmanager
@@ -476,6 +535,7 @@ async def open_staging(
             files=staged_files,
             parts=parts,
             queries=Queries(store, wall_clock_us),
+            acknowledger=TransactionAcknowledger(topics, store),
             config=config,
             is_available=is_available,
         )

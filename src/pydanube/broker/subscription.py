@@ -9,7 +9,7 @@ subscriptions deliver messages differently: see ``reliable_subscription`` and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import count, islice
 from typing import Protocol
 
@@ -54,6 +54,9 @@ class ConsumerPort(Protocol):
         """Tell the consumer that the subscription has detached it."""
 
 
+_ids = count(1)
+
+
 @dataclass(slots=True, eq=False)
 class Consumer:
     """A consumer of a subscription; compared by identity."""
@@ -62,6 +65,8 @@ class Consumer:
     """Its number in the dispatch machine."""
     name: str
     port: ConsumerPort
+    id: int = field(default_factory=_ids.__next__)
+    """Different for all consumers of this process, also of the same name."""
 
 
 class Subscription:

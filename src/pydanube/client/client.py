@@ -48,6 +48,7 @@ from pydanube.client.subscriptions import SubscriptionRequests
 from pydanube.client.telemetry import Telemetry
 from pydanube.client.topic_selection import TopicSelection
 from pydanube.client.topics import check_partitions
+from pydanube.client.transactions import TransactionRequests
 from pydanube.client.typed_producer import TypedProducer, open_typed_producer
 from pydanube.client.urls import dial_of, parse_url, split_url
 from pydanube.client.workers import (
@@ -170,6 +171,7 @@ class Client(
     SubscriptionRequests,
     BackupRequests,
     ClusterRequests,
+    TransactionRequests,
 ):
     """
     A client of a broker or a cluster; made by ``connect``.

@@ -25,6 +25,7 @@ from pydanube.client.messages import (
     Message,
     MessageBatch,
     ReceivedBatch,
+    Receiver,
     Source,
     T_co,
 )
@@ -178,6 +179,8 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
         self._is_seeking = False
         # The source of new messages; None after the consumer has failed.
         self._source: Source | None = Source(topic, options.subscription, self)
+        # This consumer as the broker knows it until the connection breaks.
+        self._receiver: Receiver | None = None
         # Batches that arrived, and the one that is being handed out.
         self._batches: deque[ReceivedBatch] = deque()
         self._batch: ReceivedBatch | None = None
@@ -327,6 +330,21 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
         self._check_worker_revision("release messages")
         self._send_ranges(ranges, pb.Release)
 
+    def return_received(
+        self, receiver: Receiver, ranges: Iterable[Range], failure: str | None
+    ) -> None:
+        """
+        Reject messages because of *failure*, or release them if it is None.
+
+        Does nothing if the connection that brought them has broken.
+        """
+        if receiver is not self._receiver:
+            return
+        if failure is None:
+            self._release_ranges(ranges)
+        else:
+            self._nack_ranges(ranges, 0.0, failure)
+
     def _send_ranges(self, ranges: Iterable[Range], kind: Callable[..., Any]) -> None:
         if self._connection is None or self._is_closing:
             return
@@ -389,6 +407,7 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
             batch = ReceivedBatch(frame.batch, self.topic, frame.attempt, self._source)
             self.arrivals += 1
             batch.arrival = self.arrivals
+            batch.receiver = self._receiver
             if not self._awaiting_schema and self._decoding.attach_decoder(batch):
                 self._batches.append(batch)
                 self._on_arrival()
@@ -463,6 +482,7 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
         )
 
     def _on_opened(self, connection: BrokerConnection, answer: Any) -> None:
+        self._receiver = Receiver(answer.consumer_id, self)
         # Acknowledgements go before credit, so that the broker does not deliver
         # these messages again.
         if self._acks.has_unconfirmed:
@@ -478,6 +498,7 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
             # A topic of the same name that is created later has other messages.
             self._source.is_over = True
         self._source = None
+        self._receiver = None
         self._connection = None
         self._drop_batches()
         if self._ack_timer is not None:

@@ -9,7 +9,14 @@ offset, and a reference to its batch for all the rest.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Awaitable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from datetime import datetime
 from functools import cache, cached_property
 from itertools import chain, groupby, repeat
@@ -137,11 +144,28 @@ def _column(column: Column) -> cached_property[list[Any] | None]:
     return cached_property(values)
 
 
+class ReceivingConsumer(Protocol):
+    """The consumer of one topic or partition, as transactions use it."""
+
+    def return_received(
+        self, receiver: Receiver, ranges: Iterable[Range], failure: str | None
+    ) -> None: ...
+
+
+class Receiver(NamedTuple):
+    """A consumer of one topic or partition, between two connections to the broker."""
+
+    consumer_id: int
+    consumer: ReceivingConsumer
+
+
 class ReceivedBatch:
     """The messages of one frame, decoded when they are first read."""
 
     arrival = 0
     """The number of the delivery, which rises for each consumer."""
+    receiver: Receiver | None = None
+    """The consumer that received it, as the broker knows it."""
 
     def __init__(
         self,

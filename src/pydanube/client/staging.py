@@ -47,6 +47,7 @@ from pydanube.model.staging import (
     StagedCommit,
     StagedPart,
     StagingDescription,
+    TransactionAcks,
 )
 from pydanube.wire.batches import INT64_MAX, BatchFrame, BatchHeader, Codec, encode
 from pydanube.wire.native.connection import ReceivedFrame
@@ -124,11 +125,25 @@ class Staging:
                 many as it may.  Nothing is published.
             DiskFull, Unavailable: Repeat; the version may be committed already.
         """
-        request = pb.CommitStaged(
+        return await self._commit(self._commit_request(parts))
+
+    async def commit_transaction(
+        self, parts: Sequence[StagedPart], acks: Sequence[TransactionAcks]
+    ) -> StagedCommit:
+        """Commit as ``commit`` does, and acknowledge messages; for ``Transaction``."""
+        request = self._commit_request(parts)
+        request.is_transaction = True
+        request.acks.extend(to_wire(pb.TransactionAcks, each) for each in acks)
+        return await self._commit(request)
+
+    def _commit_request(self, parts: Sequence[StagedPart]) -> pb.CommitStaged:
+        return pb.CommitStaged(
             query=self.query,
             version=self.version,
             parts=[to_wire(pb.StagedPart, part) for part in parts if part.batch_count],
         )
+
+    async def _commit(self, request: pb.CommitStaged) -> StagedCommit:
         retry_s = max(COMMIT_RETRY_S, self._client.retry_s)
         answer = await retry(partial(self._client.send_request, request), retry_s)
         return from_wire(StagedCommit, answer)

@@ -15,7 +15,7 @@ from the cursor up to ``next_offset`` are *tracked*; each one is in one of these
 - Delayed: its delivery window has not begun.  It holds back no other message.
 - Ready: it can be delivered as soon as a consumer has credit.
 - In flight: a consumer has it.  Each delivery increases its attempt by one.  The
-  consumer may extend the deadline by which it must acknowledge the message.
+  consumer may extend the deadline for its ack.  A commit may hold the message.
 - Waiting for redelivery: it failed, and its redelivery delay has not passed.
 - Blocked, parked: it failed more often than the failure policy allows; see deferred.py.
 - Done: acknowledged, dropped, or parked and on disk.  Only a seek makes it undone.
@@ -47,6 +47,8 @@ from pydanube.dispatch.flow import Credit
 from pydanube.dispatch.key_shared.in_flight import InFlightSelections
 from pydanube.dispatch.key_shared.ready import ReadySelections
 from pydanube.dispatch.message_spans import (
+    COMMIT,
+    NOBODY,
     Batch,
     BatchKeys,
     DeliveryWindow,
@@ -282,6 +284,7 @@ class SubscriptionMachine(ABC):
             released = self.in_flight.withdraw(base, end, consumer)
             for span in released:
                 self._on_returned(span)
+                span.consumer = NOBODY
                 span.attempt += 1
             self._put_back(released, now, effects)
         return self._complete(effects, now)
@@ -306,6 +309,35 @@ class SubscriptionMachine(ABC):
             for base, end in ranges:
                 self.in_flight.extend(base, end, consumer, now + timeout_s)
         return self._complete([], now)
+
+    def has_in_flight(self, consumer: int, ranges: Iterable[Range]) -> bool:
+        """Return whether *consumer* has all of these messages."""
+        count_of = self.in_flight.count_of
+        return all(count_of(base, end, consumer) == end - base for base, end in ranges)
+
+    def hold(self, consumer: int, ranges: Iterable[Range]) -> None:
+        """
+        Let a commit hold messages that *consumer* has.
+
+        Nobody else gets them, and they have no deadline, until ``on_commit`` or
+        ``on_commit_refused``.
+        """
+        for base, end in ranges:
+            self.in_flight.transfer(base, end, consumer, COMMIT)
+            self._reduce_unacked(consumer, end - base)
+
+    def on_commit(self, ranges: Sequence[Range], now: float) -> list[Effect]:
+        """Mark these messages as done, in any state, also if they are not tracked."""
+        self._needs_slow_path = True
+        count = self._mark_all(ranges, None)
+        for base, end in ranges:
+            count += self.cursor.mark(max(base, self.next_offset), end)
+            self.next_offset = self.cursor.skip_done(self.next_offset)
+        return self._complete([], now, has_cursor_moved=count > 0)
+
+    def on_commit_refused(self, ranges: Iterable[Range], now: float) -> list[Effect]:
+        """Make messages ready again that a commit held."""
+        return self.on_release(COMMIT, ranges, now)
 
     def on_time(self, now: float) -> list[Effect]:
         """Process deadlines up to *now*."""

@@ -18,6 +18,8 @@ from pydanube.dispatch.offset_index import STALE_MAX, OffsetIndex
 from pydanube.model.ranges import Range, RangeSet
 
 NOBODY = -1
+COMMIT = -2
+"""Holds the messages that a commit of a transaction is acknowledging."""
 EXTENDED_SPANS_MAX = 100_000
 """With this many spans, a span is extended as a whole rather than divided."""
 
@@ -169,11 +171,12 @@ class MessageSpans(OffsetIndex[MessageSpan]):
         """
         Remove and return the open messages of ``base … end``.
 
-        With *consumer*, only those that this consumer has.
+        With *consumer*, only those that this consumer has; without, all except those
+        that a commit holds.
         """
         taken = []
         for span in self.overlapping(base, end):
-            if consumer is not None and span.consumer != consumer:
+            if not is_of(span.consumer, consumer):
                 continue
             if base <= span.base and span.end <= end:
                 self.remove(span)
@@ -191,6 +194,21 @@ class MessageSpans(OffsetIndex[MessageSpan]):
                 else:
                     self.add(part)
         return taken
+
+    def count_of(self, base: int, end: int, consumer: int) -> int:
+        """Return how many open messages of ``base … end`` *consumer* has."""
+        return sum(
+            self._cursor.open_count(max(base, span.base), min(end, span.end))
+            for span in self.overlapping(base, end)
+            if span.consumer == consumer
+        )
+
+    def transfer(self, base: int, end: int, consumer: int, to: int) -> None:
+        """Give the messages of ``base … end`` of *consumer* to *to*, for any time."""
+        for part in self.withdraw(base, end, consumer):
+            part.consumer = to
+            part.time = None
+            self.add(part)
 
     def extend(self, base: int, end: int, consumer: int, time: float) -> None:
         """
@@ -238,9 +256,13 @@ class MessageSpans(OffsetIndex[MessageSpan]):
         return None
 
     def limit_times(self, latest: float | None) -> None:
-        """Move later deadlines to *latest*; None removes all deadlines."""
+        """
+        Move later deadlines to *latest*; None removes all deadlines.
+
+        Messages that a commit holds have none.
+        """
         for span in self:
-            if latest is None:
+            if latest is None or span.consumer == COMMIT:
                 span.time = None
             elif span.time is None or span.time > latest:
                 span.time = latest
@@ -329,3 +351,8 @@ class Expiries:
 
     def _is_open(self, base: int, end: int) -> bool:
         return self._cursor.first_open(base, end) is not None
+
+
+def is_of(holder: int, consumer: int | None) -> bool:
+    """Return whether *holder* is *consumer*; None: anybody but a commit."""
+    return holder != COMMIT if consumer is None else holder == consumer

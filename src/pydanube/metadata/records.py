@@ -185,6 +185,18 @@ class StagedTopicRecord(msgspec.Struct, frozen=True, kw_only=True):
     message_count: int
 
 
+class CommittedAcksRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages of a subscription that a commit acknowledges."""
+
+    topic_id: int
+    name: str
+    """The name of the topic."""
+    subscription: str
+    created_at: int
+    """When the subscription was created; a later one of the same name is another."""
+    ranges: tuple[tuple[int, int], ...]
+
+
 class StagingDecision(msgspec.Struct, frozen=True, kw_only=True):
     """A committed version, with all data to complete it after a crash."""
 
@@ -194,6 +206,7 @@ class StagingDecision(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[tuple[int, str], ...]
     """The file number and id of each part, in order."""
     topics: tuple[StagedTopicRecord, ...]
+    acks: tuple[CommittedAcksRecord, ...] = ()
 
 
 class QueryRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -154,6 +154,14 @@ class ProducerFenced(Conflict):
     """A newer producer has replaced this one."""
 
 
+class TransactionFenced(Conflict):
+    """A newer transaction of the same name has begun, or the broker has restarted."""
+
+
+class MessageNotHeld(Conflict):
+    """A transaction acknowledges a message that its consumer no longer has."""
+
+
 class StagingClosed(Conflict):
     """The part or version accepts no more data: it was finished or dropped."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pydanube.model.ranges import Range
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartKey:
@@ -27,6 +29,18 @@ class StagedPart:
     message_count: int
     byte_count: int
     """The bytes that it takes on the broker's disk."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionAcks:
+    """Messages of one consumer that a transaction acknowledges."""
+
+    topic: str
+    subscription: str
+    consumer_id: int
+    """The consumer that has the messages; see ``ConsumerOpened``."""
+    ranges: tuple[Range, ...]
+    """In order, without overlaps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

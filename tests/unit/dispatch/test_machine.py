@@ -420,3 +420,88 @@ def test_acks_from_before_a_broker_restart_prevent_redelivery():
     machine.on_credit(1, 10, 1000, 0.0)
     delivered = machine.on_available(0, 10, 100, 0.0)
     assert [(each.base, each.end) for each in delivered] == [(5, 7), (8, 9)]
+
+
+# Messages that a commit holds.
+
+
+@pytest.fixture(params=SubscriptionType, ids=lambda kind: kind.value)
+def held(request):
+    """Return a machine in which Anna has 0 … 10, and a commit holds 2 … 4 and 6."""
+    policy = FailurePolicy(ack_timeout_s=5.0)
+    machine = MACHINES[request.param](Cursor(0), failure_policy=policy)
+    machine.on_consumer_joined(ANNA, 0.0)
+    machine.on_credit(ANNA, PLENTY, PLENTY, 0.0)
+    machine.on_available(0, 10, 100, 0.0, keys=BatchKeys([b"a", b"b"], [0, 1] * 5))
+    assert machine.has_in_flight(ANNA, HELD)
+    machine.hold(ANNA, HELD)
+    return machine
+
+
+HELD = [(2, 4), (6, 7)]
+OTHERS = {0, 1, 4, 5, 7, 8, 9}
+
+
+def delivered(effects):
+    """Return the delivered offsets, with the attempt."""
+    return {
+        (offset, each.attempt)
+        for each in effects
+        if isinstance(each, Deliver)
+        for base, end in each.ranges or ((each.base, each.end),)
+        for offset in range(base, end)
+    }
+
+
+def test_held_messages_are_of_no_consumer(held):
+    assert not held.has_in_flight(ANNA, [(2, 3)])
+    assert not held.has_in_flight(ANNA, [(0, 3)])
+    assert held.has_in_flight(ANNA, [(0, 2), (7, 10)])
+    assert (held.in_flight.count, held.consumers[ANNA].unacked) == (10, 7)
+
+
+def test_held_messages_are_not_delivered_again(held):
+    assert held.on_nack([(2, 4)], 0.0, delay_s=0.0) == []
+    assert held.on_release(ANNA, [(2, 4)], 0.0) == []
+    held.set_failure_policy(FailurePolicy(ack_timeout_s=1.0), 0.0)
+    assert delivered(held.on_time(100.0)) <= {(offset, 2) for offset in OTHERS}
+    held.on_time(200.0)
+    held.on_consumer_left(ANNA, 200.0)
+    held.on_consumer_joined(2, 200.0)
+    again = delivered(held.on_credit(2, PLENTY, PLENTY, 300.0))
+    assert {offset for offset, _ in again} & {2, 3, 6} == set()
+    assert held.in_flight.count >= 3
+
+
+def test_commit_makes_held_messages_done(held):
+    assert SaveCursor() in held.on_commit(HELD, 0.0)
+    assert list(held.cursor.done) == HELD
+    assert held.in_flight.count == 7
+    assert held.on_commit(HELD, 0.0) == []
+    held.on_ack([(0, 10)], 0.0)
+    assert held.cursor.offset == 10
+    assert held.consumers[ANNA].unacked == 0
+
+
+def test_refused_commit_makes_its_messages_ready_again(held):
+    again = delivered(held.on_commit_refused(HELD, 0.0))
+    assert again == {(2, 2), (3, 2), (6, 2)}
+    assert held.has_in_flight(ANNA, [(0, 10)])
+    assert held.consumers[ANNA].unacked == 10
+    # They time out as all others do.
+    held.on_ack([(0, 2), (4, 6), (7, 10)], 0.0)
+    held.on_time(100.0)
+    assert not held.has_in_flight(ANNA, [(2, 3)])
+
+
+def test_commit_makes_messages_done_that_are_not_tracked(held):
+    held.on_commit([(5, 12), (15, 20)], 0.0)
+    assert list(held.cursor.done) == [(5, 12), (15, 20)]
+    assert held.next_offset == 12
+    keys = BatchKeys([b"a"], [0] * 15)
+    assert delivered(held.on_available(10, 25, 100, 0.0, keys=keys)) == {
+        (offset, 1) for offset in (12, 13, 14, 20, 21, 22, 23, 24)
+    }
+    held.on_ack([(0, 25)], 0.0)
+    assert held.cursor.offset == 25
+    assert held.in_flight.count == 0

@@ -56,6 +56,7 @@ CODES = """
     invalid_request
     invalid_schema
     journal_failed
+    message_not_held
     message_too_large
     metadata_unavailable
     namespace_in_use
@@ -89,6 +90,7 @@ CODES = """
     topic_fenced
     topic_held
     topic_not_found
+    transaction_fenced
     transaction_too_large
     unauthenticated
     unavailable

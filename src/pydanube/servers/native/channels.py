@@ -91,6 +91,7 @@ async def _open_consumer(
         start_of(m),
         ack_timeout_s=seconds_from_wire("ack timeout", m.ack_timeout_s),
     )
+    consumer_id = 0
     if not link.is_lost:
         name = parse_client_name("consumer", m.name)
         consumer = ConsumerChannel(link, channel, topic, subscription)
@@ -103,8 +104,11 @@ async def _open_consumer(
         except BrokerError:
             del link.channels[channel]
             raise
+        consumer_id = consumer.consumer.id
     return pb.ConsumerOpened(
-        reliable=topic.policy.is_reliable, cursor=subscription.cursor_offset
+        reliable=topic.policy.is_reliable,
+        cursor=subscription.cursor_offset,
+        consumer_id=consumer_id,
     )
 
 

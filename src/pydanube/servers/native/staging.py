@@ -13,12 +13,17 @@ from pydanube.broker.broker import Broker
 from pydanube.broker.staged_parts import Stage
 from pydanube.model.errors import BrokerError
 from pydanube.model.names import parse_client_name
-from pydanube.model.staging import PartKey, StagedPart
+from pydanube.model.staging import PartKey, StagedPart, TransactionAcks
 from pydanube.servers.native.link import Channel, ClientLink
 from pydanube.servers.native.requests import REQUESTS
 from pydanube.wire.native.connection import ReceivedFrame
 from pydanube.wire.native.kinds import Kind
-from pydanube.wire.native.messages import from_wire, to_wire
+from pydanube.wire.native.messages import (
+    RANGES_MAX,
+    from_wire,
+    ranges_from_wire,
+    to_wire,
+)
 from pydanube.wire.pb import stream_pb2 as pb
 
 
@@ -106,8 +111,28 @@ async def _commit(broker: Broker, m: pb.CommitStaged) -> pb.StagedCommitted:
     parts = [from_wire(StagedPart, each, byte_count=0) for each in m.parts]
     for part in parts:
         _check_part(part)
-    commit = await broker.staging.commit(query, m.version, parts)
+    acks = [
+        TransactionAcks(
+            topic=each.topic,
+            subscription=each.subscription,
+            consumer_id=each.consumer_id,
+            ranges=tuple(ranges_from_wire(each.ranges, RANGES_MAX)),
+        )
+        for each in m.acks
+    ]
+    commit = await broker.staging.commit(
+        query, m.version, parts, is_transaction=m.is_transaction, acks=acks
+    )
     return to_wire(pb.StagedCommitted, commit)
+
+
+@REQUESTS.handler(pb.BeginTransaction)
+async def _begin_transaction(
+    broker: Broker, m: pb.BeginTransaction
+) -> pb.TransactionBegun:
+    query = parse_client_name("query", m.query)
+    version = await broker.staging.begin_transaction(query)
+    return pb.TransactionBegun(version=version)
 
 
 @REQUESTS.handler(pb.DropStaged)

@@ -35,13 +35,15 @@ from pydanube.wire.native.frames import (
 from pydanube.wire.native.kinds import Kind, Side
 
 PROTOCOL_VERSION = 1
-REVISION = 6
+REVISION = 7
 """The revision of this version that we know; see docs/format/stream.md."""
 CREDIT_REVISION = 4
 """The first revision in which credit counts bytes before compression, and batches have
 at most ``BATCH_MESSAGES_MAX`` messages."""
 WORKER_REVISION = 6
 """The first revision in which clients may send EXTEND and RELEASE."""
+TRANSACTION_REVISION = 7
+"""The first revision in which clients may send BEGIN_TRANSACTION."""
 CORRELATION_MAX = 0xFFFF_FFFF
 CHANNEL_MAX = 0xFFFF
 DELIVERY_PREFIX_BYTES = 8

@@ -216,6 +216,10 @@ class Kind(IntEnum):
         155, pb.DescribeStaging, WRITE, pb.StagingDescription, REPEAT
     )
     STAGING_DESCRIPTION = _frame(156, pb.StagingDescription, BROKER)
+    BEGIN_TRANSACTION = _op(
+        157, pb.BeginTransaction, WRITE, pb.TransactionBegun, REPEAT
+    )
+    TRANSACTION_BEGUN = _frame(158, pb.TransactionBegun, BROKER)
 
     DESCRIBE_STORAGE = _op(160, pb.DescribeStorage, READ, pb.StorageDescription, REPEAT)
     STORAGE_DESCRIPTION = _frame(161, pb.StorageDescription, BROKER)

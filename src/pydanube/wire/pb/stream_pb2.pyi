@@ -874,12 +874,14 @@ class OpenConsumer(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., name: _Optional[str] = ..., type: _Optional[_Union[SubscriptionType, str]] = ..., start: _Optional[_Union[Start, str]] = ..., ack_timeout_s: _Optional[float] = ..., position: _Optional[_Union[Position, _Mapping]] = ..., key_filters: _Optional[_Iterable[str]] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class ConsumerOpened(_message.Message):
-    __slots__ = ("reliable", "cursor")
+    __slots__ = ("reliable", "cursor", "consumer_id")
     RELIABLE_FIELD_NUMBER: _ClassVar[int]
     CURSOR_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
     reliable: bool
     cursor: int
-    def __init__(self, reliable: bool = ..., cursor: _Optional[int] = ...) -> None: ...
+    consumer_id: int
+    def __init__(self, reliable: bool = ..., cursor: _Optional[int] = ..., consumer_id: _Optional[int] = ...) -> None: ...
 
 class ConsumerState(_message.Message):
     __slots__ = ("is_active",)
@@ -1294,14 +1296,42 @@ class StagedPart(_message.Message):
     def __init__(self, name: _Optional[str] = ..., part_id: _Optional[str] = ..., batch_count: _Optional[int] = ..., message_count: _Optional[int] = ...) -> None: ...
 
 class CommitStaged(_message.Message):
-    __slots__ = ("query", "version", "parts")
+    __slots__ = ("query", "version", "parts", "is_transaction", "acks")
     QUERY_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
+    IS_TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    ACKS_FIELD_NUMBER: _ClassVar[int]
     query: str
     version: int
     parts: _containers.RepeatedCompositeFieldContainer[StagedPart]
-    def __init__(self, query: _Optional[str] = ..., version: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[StagedPart, _Mapping]]] = ...) -> None: ...
+    is_transaction: bool
+    acks: _containers.RepeatedCompositeFieldContainer[TransactionAcks]
+    def __init__(self, query: _Optional[str] = ..., version: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[StagedPart, _Mapping]]] = ..., is_transaction: bool = ..., acks: _Optional[_Iterable[_Union[TransactionAcks, _Mapping]]] = ...) -> None: ...
+
+class TransactionAcks(_message.Message):
+    __slots__ = ("topic", "subscription", "consumer_id", "ranges")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    subscription: str
+    consumer_id: int
+    ranges: OffsetRanges
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., consumer_id: _Optional[int] = ..., ranges: _Optional[_Union[OffsetRanges, _Mapping]] = ...) -> None: ...
+
+class BeginTransaction(_message.Message):
+    __slots__ = ("query",)
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    query: str
+    def __init__(self, query: _Optional[str] = ...) -> None: ...
+
+class TransactionBegun(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
 
 class StagedCommitted(_message.Message):
     __slots__ = ("message_count", "is_repeat")

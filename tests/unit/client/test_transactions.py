@@ -1,0 +1,323 @@
+"""A transaction publishes and acknowledges, all or nothing."""
+
+import asyncio
+from contextlib import suppress
+from itertools import chain
+
+import pytest
+
+import pydanube
+from pydanube.client.transactions import ACK_RANGES_MAX, GATHERED_BYTES_MAX
+from support.running import TOPIC, nothing_comes, published, received
+
+RESULTS = "/default/results"
+SUBSCRIPTION = {"subscription": "s", "start": "earliest"}
+
+
+@pytest.fixture
+async def topics(client):
+    await published(client, b"1", b"2", b"3", b"4")
+    await client.create_topic(RESULTS)
+
+
+async def payloads(client, topic=RESULTS):
+    return [m.payload async for found in client.read(topic) for m in found]
+
+
+async def cursor(client, topic=TOPIC):
+    return (await client.describe_subscription(topic, "s")).cursor
+
+
+async def receive(consumer, count):
+    return [await consumer.receive(timeout_s=60) for _ in range(count)]
+
+
+async def copy(client, messages, name="copy"):
+    """Publish the results of *messages*, and acknowledge them."""
+    async with client.transaction(name) as transaction:
+        for message in messages:
+            await transaction.send(RESULTS, b"result " + message.payload)
+            await transaction.ack(message)
+
+
+async def fail(client, batch):
+    """Return a transaction that was aborted."""
+    with suppress(ZeroDivisionError):
+        async with client.transaction("copy") as transaction:
+            await transaction.send_batch(RESULTS, batch.payloads)
+            await transaction.ack(batch)
+            1 / 0  # noqa: B018
+    return transaction
+
+
+@pytest.mark.usefixtures("topics")
+async def test_results_and_acknowledgements_are_visible_together(client):
+    async with client.consumer(TOPIC, **SUBSCRIPTION) as consumer:
+        messages = await receive(consumer, 3)
+        async with client.transaction("copy") as transaction:
+            for message in messages:
+                await transaction.send(RESULTS, message.payload, key="k")
+                await transaction.ack(message)
+            assert await payloads(client) == []
+            assert await cursor(client) == 0
+        assert await payloads(client) == [b"1", b"2", b"3"]
+        assert await cursor(client) == 3
+    async with client.consumer(TOPIC, **SUBSCRIPTION) as consumer:
+        assert await received(consumer, 1) == [b"4"]
+    counters = client.counters()
+    assert (counters.acked, counters.published) == (3, 4 + 3)
+
+
+@pytest.mark.usefixtures("topics")
+async def test_messages_have_keys_attributes_and_delivery_windows(client):
+    async with client.transaction("copy") as transaction:
+        await transaction.send(RESULTS, "text", key="k", attributes={"a": "b"})
+        await transaction.send(RESULTS, b"later", deliver_after_s=1000)
+        await transaction.send_batch(RESULTS, ["x", "y"], ttl_s=1000)
+    found = [m async for batch in client.read(RESULTS) for m in batch]
+    assert [m.payload for m in found] == [b"text", b"later", b"x", b"y"]
+    assert (found[0].key, found[0].attributes) == ("k", {"a": "b"})
+    assert found[1].deliver_at is not None
+    assert found[2].expires_at is not None
+
+
+@pytest.mark.usefixtures("topics")
+async def test_body_that_raises_publishes_nothing_and_rejects_the_messages(client):
+    async with client.consumer(TOPIC, **SUBSCRIPTION) as consumer:
+        batch = await consumer.receive_batch(max_messages=2, timeout_s=60)
+        transaction = await fail(client, batch)
+        with pytest.raises(pydanube.Closed, match="open another one"):
+            await transaction.send(RESULTS, b"too late")
+        again = await receive(consumer, 4)
+        assert {(m.payload, m.attempt) for m in again} == {
+            *((b"1", 2), (b"2", 2)),
+            *((b"3", 1), (b"4", 1)),
+        }
+        assert client.counters().nacked == 2
+        await copy(client, again)
+    assert sorted(await payloads(client)) == [b"result %d" % n for n in (1, 2, 3, 4)]
+
+
+@pytest.mark.usefixtures("topics")
+async def test_cancelled_body_gives_the_messages_back(client):
+    async with client.consumer(TOPIC, **SUBSCRIPTION) as consumer:
+        [message] = await receive(consumer, 1)
+        acked = asyncio.Event()
+
+        async def work():
+            async with client.transaction("copy") as transaction:
+                await transaction.ack(message)
+                acked.set()
+                await asyncio.Event().wait()
+
+        async with asyncio.TaskGroup() as tasks:
+            working = tasks.create_task(work())
+            await acked.wait()
+            working.cancel()
+        assert client.counters().nacked == 0
+        again = await receive(consumer, 4)
+        assert (b"1", 2) in {(m.payload, m.attempt) for m in again}
+
+
+@pytest.mark.usefixtures("topics")
+async def test_message_that_timed_out_makes_the_commit_fail(broker, client):
+    async with (
+        client.consumer(
+            TOPIC, **SUBSCRIPTION, type="shared", ack_timeout_s=10
+        ) as first,
+        broker.connect() as other_client,
+    ):
+        messages = await receive(first, 4)
+        async with other_client.consumer(
+            TOPIC, **SUBSCRIPTION, type="shared"
+        ) as second:
+            broker.advance(11)
+            again = await receive(second, 1)
+            with pytest.raises(pydanube.MessageNotHeld, match="ack timeout"):
+                await copy(client, [m for m in messages if m.offset == again[0].offset])
+            assert await payloads(client) == []
+            await copy(other_client, again, "other")
+    assert await payloads(client) == [b"result " + again[0].payload]
+
+
+@pytest.mark.usefixtures("topics")
+async def test_message_is_not_acknowledged_by_two_transactions(client):
+    async with client.consumer(TOPIC, **SUBSCRIPTION) as consumer:
+        messages = await receive(consumer, 2)
+        await copy(client, messages[:1])
+        with pytest.raises(pydanube.MessageNotHeld, match="acknowledged already"):
+            await copy(client, messages)
+        assert await payloads(client) == [b"result 1"]
+        again = await receive(consumer, 3)
+        assert [m.payload for m in again if m.attempt > 1] == [b"2"]
+
+
+@pytest.mark.usefixtures("topics")
+async def test_consumer_that_was_opened_again_has_other_messages(client):
+    async with client.consumer(TOPIC, **SUBSCRIPTION, name="c") as consumer:
+        messages = await receive(consumer, 1)
+    async with client.consumer(TOPIC, **SUBSCRIPTION, name="c") as consumer:
+        again = await receive(consumer, 1)
+        with pytest.raises(pydanube.MessageNotHeld):
+            await copy(client, messages)
+        await copy(client, again)
+    assert await payloads(client) == [b"result 1"]
+
+
+@pytest.mark.usefixtures("topics")
+async def test_subscription_that_was_created_again_has_other_messages(client):
+    async with client.consumer(TOPIC, **SUBSCRIPTION) as consumer:
+        messages = await receive(consumer, 1)
+        await client.delete_subscription(TOPIC, "s", force=True)
+        with pytest.raises(pydanube.SubscriptionNotFound, match="was deleted"):
+            await copy(client, messages)
+        await client.create_subscription(TOPIC, "s", start="earliest")
+        with pytest.raises(pydanube.MessageNotHeld):
+            await copy(client, messages)
+    assert await payloads(client) == []
+    assert await cursor(client) == 0
+
+
+@pytest.mark.usefixtures("topics")
+async def test_newer_transaction_of_the_same_name_fences_the_older(client):
+    older = client.transaction("copy")
+    transaction = await older.__aenter__()
+    await transaction.send(RESULTS, b"older")
+    for name in ("copy", "other"):
+        async with client.transaction(name) as newer:
+            await newer.send(RESULTS, name.encode())
+    with pytest.raises(pydanube.TransactionFenced, match="a name of its own"):
+        await older.__aexit__(None, None, None)
+    assert await payloads(client) == [b"copy", b"other"]
+    facts = await client.staging("transaction:copy", 0).describe()
+    assert facts.part_count == 0
+
+
+@pytest.mark.usefixtures("topics")
+async def test_refused_commit_leaves_no_part(client):
+    async with client.consumer(TOPIC, **SUBSCRIPTION) as consumer:
+        messages = await receive(consumer, 1)
+        await consumer.ack(messages)
+        await consumer.flush()
+        with pytest.raises(pydanube.MessageNotHeld):
+            await copy(client, messages)
+    facts = await client.staging("transaction:copy", 0).describe()
+    assert (facts.part_count, facts.committed_version) == (0, None)
+
+
+@pytest.mark.usefixtures("topics")
+async def test_transaction_may_only_acknowledge_or_do_nothing(client):
+    async with client.consumer(TOPIC, **SUBSCRIPTION) as consumer:
+        messages = await receive(consumer, 4)
+        async with client.transaction("copy") as transaction:
+            await transaction.ack(messages[1:])
+            await transaction.ack(messages[1:])
+        assert await cursor(client) == 0
+        async with client.transaction("copy") as transaction:
+            pass
+        async with client.transaction("copy") as transaction:
+            await transaction.ack(messages[0])
+        assert await cursor(client) == 4
+
+
+async def test_transaction_spans_partitions_and_subscriptions(client):
+    await client.create_topic(TOPIC, partitions=3)
+    await client.create_topic(RESULTS, partitions=2)
+    await published(client, *(b"%d" % n for n in range(30)))
+    await published(client, b"x", topic="/default/more")
+    async with (
+        client.consumer(TOPIC, **SUBSCRIPTION) as consumer,
+        client.consumer("/default/more", **SUBSCRIPTION) as more,
+    ):
+        messages = await receive(consumer, 30)
+        async with client.transaction("copy") as transaction:
+            for message in messages:
+                await transaction.send(RESULTS, message.payload, key=message.payload)
+            await transaction.ack(messages)
+            await transaction.ack(await more.receive_batch(timeout_s=60))
+    assert await cursor(client, "/default/more") == 1
+    for partition in await client.partitions(TOPIC):
+        facts = await client.describe_subscription(partition, "s")
+        assert facts.backlog == 0
+    found = [await payloads(client, each) for each in await client.partitions(RESULTS)]
+    assert all(found)
+    assert sorted(chain(*found)) == sorted(m.payload for m in messages)
+
+
+@pytest.mark.usefixtures("topics")
+async def test_many_messages_are_sent_before_the_commit(client):
+    payload = bytes(GATHERED_BYTES_MAX // 3)
+    async with client.transaction("copy") as transaction:
+        for _ in range(5):
+            await transaction.send(RESULTS, payload)
+        facts = await client.staging("transaction:copy", 0).describe()
+        assert facts.part_count == 1
+    assert await payloads(client) == [payload] * 5
+
+
+@pytest.mark.usefixtures("topics")
+async def test_what_cannot_be_acknowledged_is_refused_at_once(client):
+    async with client.consumer(TOPIC, **SUBSCRIPTION) as consumer:
+        [message] = await receive(consumer, 1)
+        [read] = [m async for batch in client.read(TOPIC) for m in batch][:1]
+        async with client.transaction("copy") as transaction:
+            for each in (message.id, read):
+                with pytest.raises(pydanube.InvalidRequest, match="no consumer has"):
+                    await transaction.ack(each)
+            await consumer.seek("earliest")
+            with pytest.raises(pydanube.InvalidRequest, match="before a seek"):
+                await transaction.ack(message)
+
+
+async def test_ranges_of_a_transaction_are_bounded(client):
+    await published(client, *[b""] * (2 * ACK_RANGES_MAX + 2))
+    async with client.consumer(
+        TOPIC, **SUBSCRIPTION, prefetch_messages=2 * ACK_RANGES_MAX + 2
+    ) as consumer:
+        messages = []
+        while len(messages) < 2 * ACK_RANGES_MAX + 2:
+            messages += await consumer.receive_batch(timeout_s=60)
+        async with client.transaction("copy") as transaction:
+            await transaction.ack(messages[: 2 * ACK_RANGES_MAX : 2])
+            with pytest.raises(pydanube.InvalidRequest, match="smaller transactions"):
+                await transaction.ack(messages[-1])
+        facts = await client.describe_subscription(TOPIC, "s")
+        assert facts.backlog == ACK_RANGES_MAX + 2
+
+
+@pytest.mark.usefixtures("topics")
+async def test_commit_is_repeated_when_its_answer_is_lost(broker, client):
+    async with client.consumer(TOPIC, **SUBSCRIPTION) as consumer:
+        messages = await receive(consumer, 2)
+        committed = broker.server.broker.staging.commit
+
+        async def lose_answer(*arguments, **options):
+            result = await committed(*arguments, **options)
+            if not result.is_repeat:
+                raise pydanube.MetadataUnavailable("the answer is lost")
+            return result
+
+        broker.server.broker.staging.commit = lose_answer
+        await copy(client, messages)
+        assert await payloads(client) == [b"result 1", b"result 2"]
+        assert await cursor(client) == 2
+
+
+async def test_unknown_topic_aborts_the_transaction(client):
+    with pytest.raises(pydanube.TopicNotFound):
+        async with client.transaction("copy") as transaction:
+            await transaction.send("/default/nowhere", b"x")
+
+
+async def test_names_are_checked(client):
+    with pytest.raises(pydanube.InvalidName, match="transaction"):
+        client.transaction("a/b")
+
+
+@pytest.mark.usefixtures("topics")
+async def test_messages_of_a_held_commit_come_to_nobody(client):
+    async with client.consumer(TOPIC, **SUBSCRIPTION, type="shared") as consumer:
+        messages = await receive(consumer, 4)
+        await copy(client, messages)
+    async with client.consumer(TOPIC, **SUBSCRIPTION, type="shared") as consumer:
+        assert await nothing_comes(consumer)
