@@ -22,6 +22,7 @@ PAGES = [
     "docs/guide/coming-from.md",
     "docs/guide/produce.md",
     "docs/guide/consume.md",
+    "docs/guide/exactly-once.md",
     "docs/guide/read.md",
     "docs/guide/partitions.md",
     "docs/guide/several-topics.md",
