@@ -48,7 +48,8 @@ SECTIONS = {
         *("FailurePolicy", "PoisonPolicy", "Backoff", "DeadLetters", "DeadLetter"),
     ],
     "Policies": [
-        *("NamespacePolicy", "Retention", "DispatchLimits", "SubscriptionSettings"),
+        *("NamespacePolicy", "Retention", "Deduplication"),
+        *("DispatchLimits", "SubscriptionSettings"),
     ],
     "Staging": [
         *("Transaction", "Staging", "PartWriter", "StagedPart", "StagedCommit"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 # Every error is public.
 from pydanube.model.errors import *  # noqa: F403
 from pydanube.model.policy import Backoff as Backoff
+from pydanube.model.policy import Deduplication as Deduplication
 from pydanube.model.policy import DispatchLimits as DispatchLimits
 from pydanube.model.policy import FailurePolicy as FailurePolicy
 from pydanube.model.policy import NamespacePolicy as NamespacePolicy

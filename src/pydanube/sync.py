@@ -570,6 +570,7 @@ class Client(Facade):
     find_offsets = blocking(aio.Client.find_offsets)
     set_topic_limits = blocking(aio.Client.set_topic_limits)
     set_on_corruption = blocking(aio.Client.set_on_corruption)
+    set_deduplication = blocking(aio.Client.set_deduplication)
     set_sealing = blocking(aio.Client.set_sealing)
     set_retention = blocking(aio.Client.set_retention)
     plan_retention = blocking(aio.Client.plan_retention)

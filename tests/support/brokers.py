@@ -56,6 +56,8 @@ class BrokerWorld:
         self._config = StorageConfig(**{"seal_interval_s": 3600.0, **storage})
         self.staged = MemoryFiles()
         self.new_journal = open_journal
+        self.now_us = A_NOW_US
+        """The time in microseconds since 1970."""
 
     @asynccontextmanager
     async def broker(self, **options):
@@ -72,7 +74,7 @@ class BrokerWorld:
                 self.store,
                 storage,
                 new_broker_id=lambda: "b-1",
-                wall_clock_us=lambda: A_NOW_US,
+                wall_clock_us=lambda: self.now_us,
                 staging_files=self.staged,
                 **options,
             ) as broker,

@@ -149,6 +149,7 @@ class Broker:
             lock=lock,
             counts=self.counts,
             clock=loop.time,
+            wall_clock_us=wall_clock_us,
             shards=shards,
         )
         self.shard_serving: ShardServing | None = None

@@ -418,7 +418,7 @@ def _ranges_of(messages: Iterable[DeadLetter]) -> list[Range]:
 
 
 def _set_result(
-    stored: asyncio.Future[BrokerError | None], _: int, error: BrokerError | None
+    stored: asyncio.Future[BrokerError | None], _: object, error: BrokerError | None
 ) -> None:
     if not stored.done():
         stored.set_result(error)

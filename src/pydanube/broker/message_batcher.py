@@ -216,9 +216,13 @@ def _find_malformed(message: SingleMessage) -> InvalidRequest | None:
 
 
 def _notify(
-    callbacks: list[OnPublished], base_offset: int, error: BrokerError | None
+    callbacks: list[OnPublished],
+    offsets: int | Sequence[int],
+    error: BrokerError | None,
 ) -> None:
-    for offset, done in enumerate(callbacks, base_offset):
+    if isinstance(offsets, int):
+        offsets = range(offsets, offsets + len(callbacks))
+    for offset, done in zip(offsets, callbacks, strict=True):
         # A failing callback must not stop the others.
         try:
             done(offset, error)

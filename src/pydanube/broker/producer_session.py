@@ -9,7 +9,7 @@ journal has the state on which they rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pydanube.broker.producer_registrations import ProducerRegistration
@@ -18,8 +18,12 @@ from pydanube.model.ids import Epoch, ProducerId
 from pydanube.storage.state import ProducerState
 from pydanube.wire.batches import BatchHeader
 
-OnPublished = Callable[[int, "BrokerError | None"], None]
-"""Called with the base offset when a batch is stored, or with the error."""
+OnPublished = Callable[["int | Sequence[int]", "BrokerError | None"], None]
+"""
+Called with the base offset when a batch is stored, or with the error.
+
+If the batch has duplicates, it is called with the offset of each message.
+"""
 
 
 @dataclass(slots=True)

@@ -152,6 +152,8 @@ class Producers:
         topic = await self._find_topic(name, policy, takes_any_kind=takes_any_kind)
         if schema is not None:
             await self._schemas.bind_first(topic, schema)
+        if isinstance(topic, ReliableTopic):
+            await topic.open_window()
         return topic, await self._register(topic, request)
 
     async def _find_topic(

@@ -146,7 +146,7 @@ class Stage:
         self._content.written = header.base_sequence + header.count
         self._tell_written()
 
-    def _on_refused(self, _: int, error: BrokerError | None) -> None:
+    def _on_refused(self, _: object, error: BrokerError | None) -> None:
         assert error is not None
         self._part.fail(error)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -9,6 +10,16 @@ from functools import partial
 from itertools import islice
 
 from pydanube.broker.counts import Counts
+from pydanube.broker.deduplication import (
+    DeduplicationWindow,
+    Ids,
+    check_ids,
+    ids_of,
+    offsets_of,
+    select,
+    times_of,
+)
+from pydanube.broker.deduplication_reading import read_window
 from pydanube.broker.direct_subscription import DirectSubscription
 from pydanube.broker.limits import check_header, check_quota, verify
 from pydanube.broker.producer_registrations import ProducerRegistrations
@@ -24,8 +35,11 @@ from pydanube.model.descriptions import TopicDescription
 from pydanube.model.errors import (
     BrokerError,
     InvalidRequest,
+    OutOfSequence,
     SubscriptionNotFound,
+    Unavailable,
 )
+from pydanube.model.ids import Sequence as SequenceNumber
 from pydanube.model.ids import TopicId
 from pydanube.model.names import SubscriptionName, TopicName
 from pydanube.model.policy import (
@@ -374,13 +388,18 @@ class ReliableTopic(Topic):
         clock: Callable[[], float],
         *,
         topic_log: TopicLog,
+        wall_clock_us: Callable[[], int],
     ) -> None:
         super().__init__(name, topic_id, policy, counts, clock)
         self.log = topic_log
         self.starting: dict[SubscriptionName, int] = {}
         """The cursors of subscriptions that are being created."""
-        # Repeated batches: their end and base offsets, until these are committed.
-        self._repeated: deque[tuple[int, int, OnPublished]] = deque()
+        # Repeated batches: the offset up to which the log must be committed before they
+        # are acknowledged, and their offsets.
+        self._repeated: deque[tuple[int, int | Sequence[int], OnPublished]] = deque()
+        self._wall_clock_us = wall_clock_us
+        self._window: DeduplicationWindow | None = None
+        self._window_lock = asyncio.Lock()
         self._unwatch = topic_log.watch(self._answer_repeated)
 
     def close(self, reason: BrokerError) -> None:
@@ -390,6 +409,11 @@ class ReliableTopic(Topic):
     def store(
         self, session: ProducerSession, frame: BatchFrame, done: OnPublished
     ) -> None:
+        if self.policy.deduplication is not None:
+            ids = ids_of(frame)
+            if ids is not None:
+                self._store_identified(session, frame, ids, done)
+                return
         known = session.admit(frame.header)
         if known is not None:
             self._repeated.append((known + frame.count, known, done))
@@ -409,22 +433,106 @@ class ReliableTopic(Topic):
         session.record(base_sequence, base_offset, count)
         self.count_published(count)
 
+    def _store_identified(
+        self, session: ProducerSession, frame: BatchFrame, ids: Ids, done: OnPublished
+    ) -> None:
+        """Store the messages of a batch whose ids are not in the window."""
+        header, window = frame.header, self._window
+        if window is None:
+            raise Unavailable(f"{self.name} has begun to deduplicate; open it again")
+        check_ids(ids)
+        next_sequence = max(session.next_sequence, header.base_sequence + frame.count)
+        known: int | None = None
+        try:
+            known = session.admit(header)
+        except OutOfSequence:
+            # If the batch was sent before, the session may not know it as a whole,
+            # because it had duplicates: the window has its ids.
+            if header.base_sequence > session.next_sequence:
+                raise
+        if known is not None:
+            self._repeated.append((known + frame.count, known, done))
+            self._answer_repeated()
+            return
+        now = self._wall_clock_us()
+        offsets, new = window.place(ids, self.log.next_offset, now)
+        if not new:
+            # A receipt also acknowledges all earlier batches of the producer.
+            session.next_sequence = SequenceNumber(next_sequence)
+            self._repeated.append((self.log.next_offset, offsets, done))
+            self._answer_repeated()
+            return
+        stored = frame if len(new) == frame.count else select(frame, new)
+        count, byte_count = stored.count, stored.byte_count
+        answer = offsets if stored is not frame else offsets[0]
+
+        def committed(error: BrokerError | None) -> None:
+            if error is None:
+                self.counts.publish(count, byte_count)
+            else:
+                window.remove_from(base_offset)
+                self._end_sessions(session, error)
+            done(answer, error)
+
+        base_offset = self.log.append_nowait(stored, committed)
+        new_ids = [ids[index] for index in new]
+        window.add(new_ids, times_of(stored), offsets_of(stored), now)
+        session.record(stored.header.base_sequence, base_offset, count)
+        session.next_sequence = SequenceNumber(next_sequence)
+        self.count_published(count)
+
+    async def open_window(self) -> None:
+        """
+        Make sure that the topic knows the ids of its last messages, if it deduplicates.
+
+        Messages of a segment that is corrupt do not count.
+
+        Raises:
+            ObjectsUnavailable: The remote store, which alone has some of them, does not
+                answer.
+        """
+        async with self._window_lock:
+            while self._window is None and self.policy.deduplication is not None:
+                limits = self.policy.deduplication
+                window = await read_window(self.log, limits, self._wall_clock_us())
+                if self.policy.deduplication == limits:
+                    self._window = window
+
     def append(self, frame: BatchFrame, done: OnPublished) -> None:
         count, byte_count = frame.count, frame.byte_count
 
         def committed(error: BrokerError | None) -> None:
             if error is None:
                 self.counts.publish(count, byte_count)
+            else:
+                self._fail_repeated(error)
             done(base_offset, error)
 
         base_offset = self.log.append_nowait(frame, committed)
         self.count_published(count)
 
     def configure(self, policy: TopicPolicy, namespace_retention: Retention) -> None:
+        before = self.policy.deduplication
         super().configure(policy, namespace_retention)
         self.log.configure(policy, self.retention)
+        if policy.deduplication != before:
+            self._change_window(has_begun=before is None)
         for subscription in self.subscriptions.values():
             subscription.on_policy_changed()
+
+    def _change_window(self, *, has_begun: bool) -> None:
+        limits = self.policy.deduplication
+        if self._window is not None and limits is not None:
+            self._window.limits = limits
+            return
+        self._window = None
+        if not has_begun and limits is not None:
+            return
+        # Producers learn it when they open again, and the window is read then.
+        reason = Unavailable(f"{self.name} has begun or ended to deduplicate")
+        for session in tuple(self.sessions.values()):
+            if session.registration is not None:
+                self.registrations.fence(session.registration, reason)
 
     async def locate(self, position: Position) -> int:
         """
@@ -509,8 +617,8 @@ class ReliableTopic(Topic):
 
     def _answer_repeated(self) -> None:
         while self._repeated and self._repeated[0][0] <= self.log.end_offset:
-            _, base_offset, done = self._repeated.popleft()
-            done(base_offset, None)
+            _, offsets, done = self._repeated.popleft()
+            done(offsets, None)
 
     def _end_sessions(self, session: ProducerSession, error: BrokerError) -> None:
         # The journal lacks the batches that this session, and a later one of the same
@@ -521,9 +629,13 @@ class ReliableTopic(Topic):
         current = self.sessions.pop(session.name, None)
         if current is not None and current.registration is not None:
             self.registrations.fence(current.registration, error)
+        self._fail_repeated(error)
+
+    def _fail_repeated(self, error: BrokerError) -> None:
+        # They may repeat a batch that is not stored.
         repeated, self._repeated = self._repeated, deque()
-        for _, base_offset, done in repeated:
-            done(base_offset, error)
+        for _, offsets, done in repeated:
+            done(offsets, error)
 
 
 class DirectTopic(Topic):

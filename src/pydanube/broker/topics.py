@@ -81,6 +81,7 @@ class Topics:
         lock: asyncio.Lock,
         counts: Counts,
         clock: Callable[[], float],
+        wall_clock_us: Callable[[], int],
         shards: Shards | None = None,
     ) -> None:
         """*shards* are given in a cluster."""
@@ -99,6 +100,7 @@ class Topics:
         self._subscriptions = subscriptions
         self._counts = counts
         self._clock = clock
+        self._wall_clock_us = wall_clock_us
         self._shards = shards
 
     # Creating.
@@ -275,9 +277,9 @@ class Topics:
         Change these settings of a topic's policy; the others keep their values.
 
         Those are the settings that may change: ``retention``, ``on_corruption``,
-        ``seal_bytes`` and ``seal_age_s``.  The base name of partitions stands for all
-        of them, also for later ones.  Of concurrent changes of a setting, the last one
-        wins.
+        ``seal_bytes``, ``seal_age_s`` and ``deduplication``.  The base name of
+        partitions stands for all of them, also for later ones.  Of concurrent changes
+        of a setting, the last one wins.
 
         Durability: On return the change is on disk.
 
@@ -537,7 +539,9 @@ class Topics:
                 )
             await self._holds.load(topic_log)
             topic = ReliableTopic(
-                name, topic_id, policy, self._counts, self._clock, topic_log=topic_log
+                *(name, topic_id, policy, self._counts, self._clock),
+                topic_log=topic_log,
+                wall_clock_us=self._wall_clock_us,
             )
             await self._subscriptions.load(topic)
             self._restore_producers(topic)

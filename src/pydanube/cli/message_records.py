@@ -57,6 +57,8 @@ class Record:
     value: Any = ABSENT
     """The value that a schema encodes, if the record has one."""
     key: bytes | None = None
+    id: str | None = None
+    """The id for topics that deduplicate."""
     attributes: dict[str, str] = field(default_factory=dict)
     publish_time: int | None = None
     """Microseconds since 1970, UTC, as the other times."""
@@ -73,18 +75,19 @@ class RefusedRecord(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldOptions:
-    """The fields of a record's value that become its key and attributes."""
+    """The fields of a record's value that become its key, id and attributes."""
 
     key: Path | None = None
+    id: Path | None = None
     attributes: Mapping[str, Path] = field(default_factory=dict)
     """The path of each attribute, by name."""
 
     def __bool__(self) -> bool:
-        return self.key is not None or bool(self.attributes)
+        return bool(self.key or self.id or self.attributes)
 
     def apply(self, record: Record) -> None:
         """
-        Set the key and the attributes of *record* from its value.
+        Set the key, the id and the attributes of *record* from its value.
 
         Raises:
             RefusedRecord: The value does not have the fields, or they are no text or
@@ -97,6 +100,8 @@ class FieldOptions:
             value = _decode_json(record.line, record.payload)
         if self.key is not None:
             record.key = _text_at(record.line, value, self.key).encode()
+        if self.id is not None:
+            record.id = _text_at(record.line, value, self.id)
         for name, path in self.attributes.items():
             record.attributes[name] = _text_at(record.line, value, path)
 

@@ -14,7 +14,12 @@ from typing import Any
 from pydanube.cli.quantities import format_duration, parse_bytes, parse_duration
 from pydanube.model.descriptions import TopicDescription
 from pydanube.model.errors import InvalidRequest
-from pydanube.model.policy import CorruptionPolicy, NamespacePolicy, TopicPolicy
+from pydanube.model.policy import (
+    CorruptionPolicy,
+    Deduplication,
+    NamespacePolicy,
+    TopicPolicy,
+)
 from pydanube.model.schemas import SchemaPolicy, TopicSchema
 from pydanube.model.suggestions import did_you_mean
 
@@ -64,6 +69,11 @@ def document_of(settings: TopicSettings) -> Document:
             "on_corruption": policy.on_corruption.value,
             "retention": INHERIT if kept is None else _shown(RETENTION, kept),
             "sealing": _shown(SEALING, policy),
+            "deduplication": (
+                NONE
+                if policy.deduplication is None
+                else _shown(DEDUPLICATION, policy.deduplication)
+            ),
         }
     document["limits"] = INHERIT if limits is None else _shown(LIMITS, limits)
     document["schema"] = NONE if schema is None else _shown(SCHEMA, schema)
@@ -93,6 +103,12 @@ def with_document(topic: TopicDescription, document: object) -> TopicSettings:
         policy = replace(policy, retention=value)
     if "sealing" in given:
         policy = _group("sealing", SEALING, policy, given["sealing"], None)
+    if "deduplication" in given:
+        window = policy.deduplication or Deduplication()
+        value = _group(
+            "deduplication", DEDUPLICATION, window, given["deduplication"], NONE
+        )
+        policy = replace(policy, deduplication=value)
     policy.check()
     settings = replace(settings, policy=policy)
     if "limits" in given:
@@ -321,6 +337,11 @@ SEALING = {
         "seal_age_s",
         *_or("default", format_duration, lambda given: parse_duration(str(given))),
     ),
+}
+
+DEDUPLICATION = {
+    "age": Setting("age_s", format_duration, lambda given: parse_duration(str(given))),
+    "messages": Setting("messages_max", _itself, _parse_number),
 }
 
 LIMITS = {

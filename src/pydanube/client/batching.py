@@ -40,6 +40,7 @@ class SendOptions(DeliveryOptions, total=False):
 
     key: str | bytes | None
     attributes: Mapping[str, str] | None
+    id: str | None
 
 
 def parse_delivery(now: int, options: DeliveryOptions) -> DeliveryWindow | None:

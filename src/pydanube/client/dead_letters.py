@@ -9,7 +9,7 @@ subscription ``dead-letters`` of that topic; the message stays in the topic.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby, islice
@@ -31,6 +31,7 @@ from pydanube.model.dead_letters import (
     ORIGINAL_TOPIC,
     REASON,
 )
+from pydanube.model.deduplication import DEDUPLICATION_ID
 from pydanube.model.errors import (
     AlreadyExists,
     InvalidRequest,
@@ -163,7 +164,7 @@ class DeadLetters:
 
         They keep their key, payload, schema and attributes, including those about
         their failures, so that the next dead letter has the whole history.  They lose
-        their delivery windows.
+        their delivery windows, and their ids for deduplication.
 
         Ordering: Dead letters of one topic are published in their order.
 
@@ -228,7 +229,7 @@ class DeadLetters:
                 batch = batch_of(
                     [each.payload for each in messages],
                     keys=[each.key_bytes for each in messages],
-                    attributes=[each.attributes for each in messages],
+                    attributes=[_without_id(each.attributes) for each in messages],
                 )
                 shipped += await producer._send_batches([batch], schema=schema)
             await wait_for_offsets(shipped)
@@ -245,6 +246,13 @@ class DeadLetters:
                     topic, HANDLED_SUBSCRIPTION, type="shared", start="earliest"
                 )
             await self._client.mark_done(topic, HANDLED_SUBSCRIPTION, ids)
+
+
+def _without_id(attributes: Mapping[str, str]) -> dict[str, str]:
+    # The topic would drop the message as a duplicate of its first publication.
+    return {
+        name: value for name, value in attributes.items() if name != DEDUPLICATION_ID
+    }
 
 
 def _chunks(dead_letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:

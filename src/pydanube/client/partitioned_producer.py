@@ -21,6 +21,7 @@ from pydanube.client.batching import (
     to_bytes,
 )
 from pydanube.client.channel import PartitionChannels
+from pydanube.client.deduplication import with_ids
 from pydanube.client.messages import (
     MessageId,
     MessageIds,
@@ -47,8 +48,9 @@ class PartitionedProducer(PartitionChannels[Producer]):
     """
     A producer of a partitioned topic; made by ``Client.producer``.
 
-    A message with a key goes to the partition of the key; the others go to the
-    partitions round robin, a batch each.
+    A message with a key goes to the partition of the key, one that has only an id to
+    the partition of the id; the others go to the partitions round robin, a batch each.
+    Each partition deduplicates its own messages.
 
     Ordering: Messages of one partition get their offsets in the order in which
         they were sent; between partitions there is no order.
@@ -79,7 +81,7 @@ class PartitionedProducer(PartitionChannels[Producer]):
 
         Args, Durability, Cancellation, Raises: As ``Producer.send``.
         """
-        producer = self._producer_for(options.get("key"))
+        producer = self._producer_for(options)
         return await producer.send(payload, **options)
 
     def send_nowait(
@@ -90,11 +92,15 @@ class PartitionedProducer(PartitionChannels[Producer]):
 
         Args, Raises: As ``Producer.send_nowait``.
         """
-        producer = self._producer_for(options.get("key"))
+        producer = self._producer_for(options)
         return producer.send_nowait(payload, **options)
 
     async def send_batch(
-        self, messages: BatchData, **delivery: Unpack[DeliveryOptions]
+        self,
+        messages: BatchData,
+        *,
+        ids: Sequence[str] | None = None,
+        **delivery: Unpack[DeliveryOptions],
     ) -> MessageIds:
         """
         Publish many messages and return their ids, in their order.
@@ -106,10 +112,14 @@ class PartitionedProducer(PartitionChannels[Producer]):
         """
         now = self._client.wall_clock_ns() // 1000
         batches = batches_of(messages, parse_delivery(now, delivery))
+        if ids is not None:
+            self._producers[0]._check_ids(ids)
+            batches = with_ids(batches, ids)
         routed: list[tuple[int, pa.Array, list[SentPiece]]] = []
         base = 0
         for batch in batches:
-            for number, indexes, piece in self._router.split(batch):
+            given = None if ids is None else ids[base : base + batch.num_rows]
+            for number, indexes, piece in self._router.split(batch, given):
                 shipped = await self._producers[number]._send_batches([piece])
                 routed.append((number, pc.add(indexes, base), shipped))
             base += batch.num_rows
@@ -175,7 +185,11 @@ class PartitionedProducer(PartitionChannels[Producer]):
             count = sum(producer.unacknowledged for producer in self._producers)
             raise close_timeout_error(count, self.topic, self._client) from error
 
-    def _producer_for(self, key: str | bytes | None) -> Producer:
+    def _producer_for(self, options: SendOptions) -> Producer:
+        key = options.get("key")
+        if key is None:
+            # Messages with the same id must meet in one partition.
+            key = options.get("id")
         if key is None:
             if not self._current._is_gathering:
                 self._current = self._producers[self._router.advance()]

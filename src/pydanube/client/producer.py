@@ -32,6 +32,7 @@ from pydanube.client.batching import (
 )
 from pydanube.client.channel import KeptChannel
 from pydanube.client.connection import BrokerConnection, retrieve
+from pydanube.client.deduplication import with_ids
 from pydanube.client.messages import MessageId, MessageIds
 from pydanube.client.options import ProducerOptions
 from pydanube.client.requester import Backoff, Requester
@@ -43,6 +44,7 @@ from pydanube.client.send_queue import (
     SendQueue,
 )
 from pydanube.model.arrow import pa
+from pydanube.model.deduplication import DEDUPLICATION_ID, check_id
 from pydanube.model.errors import (
     BrokerError,
     Closed,
@@ -68,8 +70,10 @@ MESSAGE_OVERHEAD_BYTES = 16
 
 BatchData: TypeAlias = "Sequence[bytes | str] | pa.RecordBatch | pa.Table"
 """The messages of ``send_batch``."""
-SentPiece: TypeAlias = "tuple[int, asyncio.Future[int]]"
-"""The number of messages in a batch that was sent, and its first offset."""
+Placement: TypeAlias = "int | Sequence[int]"
+"""The first offset of a batch; or that of each message, if the batch has duplicates."""
+SentPiece: TypeAlias = "tuple[int, asyncio.Future[Placement]]"
+"""The number of messages in a batch that was sent, and their offsets."""
 
 
 class Producer(KeptChannel):
@@ -94,8 +98,9 @@ class Producer(KeptChannel):
         self._wall_clock_ns = client.wall_clock_ns
         self._counters = client.live_counters
         self._is_reliable = True
+        self._deduplicates = False
         schema = options.schema
-        self._queue: SendQueue[asyncio.Future[int]] = SendQueue(
+        self._queue: SendQueue[asyncio.Future[Placement]] = SendQueue(
             options.name,
             options.codec,
             (0, 0) if schema is None else (schema.schema_id, schema.version),
@@ -124,6 +129,7 @@ class Producer(KeptChannel):
         *,
         key: str | bytes | None = None,
         attributes: Mapping[str, str] | None = None,
+        id: str | None = None,  # noqa: A002  # It is what users call it.
         **delivery: Unpack[DeliveryOptions],
     ) -> MessageId:
         """
@@ -133,6 +139,9 @@ class Producer(KeptChannel):
             payload: The content; text is sent as UTF-8.
             key: Messages of one key go to one partition, in their order.
             attributes: Names and values of your own.
+            id: A text that identifies the message, for topics that deduplicate: if a
+                message with this id is stored already, this one is not stored, and
+                the result is the id of the stored message.
             delivery: The delivery window.  ``deliver_after_s``: consumers get the
                 message this much later, on reliable topics; ``deliver_at``: at this
                 time, a datetime or seconds since 1970; ``ttl_s``: the message expires
@@ -144,6 +153,7 @@ class Producer(KeptChannel):
         Cancellation: The message may or may not be published.
 
         Raises:
+            InvalidRequest: The topic does not deduplicate, and *id* is given.
             MessageTooLarge: The broker accepts no message of this size.
             ProducerFenced: Another producer of this name was opened.
             TimedOut: No broker has acknowledged it for two minutes.
@@ -151,7 +161,7 @@ class Producer(KeptChannel):
         if self._waiter_count or not self._capacity.is_set():
             await self._wait_in_turn()
         queue = self._queue
-        is_plain = key is None and attributes is None and not delivery
+        is_plain = key is None and attributes is None and id is None and not delivery
         if is_plain and queue.is_idle and self._codec is Codec.NONE:
             # Without gathering, which costs time.
             self._raise_if_failed()
@@ -161,7 +171,9 @@ class Producer(KeptChannel):
             if byte_count > queue.alone_bytes:
                 self._check_size(byte_count)
             return MessageId(self.topic, await self._send_small([payload]))
-        pending = self.send_nowait(payload, key=key, attributes=attributes, **delivery)
+        pending = self.send_nowait(
+            payload, key=key, attributes=attributes, id=id, **delivery
+        )
         if not queue.inflight and not queue.waiting:
             # Nothing is in flight: send this now.  Messages that follow in this turn of
             # the loop gather in the next batch.
@@ -174,6 +186,7 @@ class Producer(KeptChannel):
         *,
         key: str | bytes | None = None,
         attributes: Mapping[str, str] | None = None,
+        id: str | None = None,  # noqa: A002  # It is what users call it.
         **delivery: Unpack[DeliveryOptions],
     ) -> Pending:
         """
@@ -191,7 +204,12 @@ class Producer(KeptChannel):
             payload = to_bytes("payload", payload)
         byte_count = len(payload) + MESSAGE_OVERHEAD_BYTES
         extras = None
-        if key is not None or attributes is not None or delivery:
+        has_id = False
+        if key is not None or attributes is not None or id is not None or delivery:
+            if id is not None:
+                self._check_ids((id,))
+                attributes = {**(attributes or {}), DEDUPLICATION_ID: id}
+            has_id = attributes is not None and DEDUPLICATION_ID in attributes
             extras = (
                 None if key is None else to_bytes("key", key),
                 attributes,
@@ -203,8 +221,12 @@ class Producer(KeptChannel):
             self._check_size(byte_count)
             self._close_open()
         batch = queue.open
+        if batch is not None and batch.has_ids is not has_id:
+            self._close_open()
+            batch = queue.open
         if batch is None:
             batch = self._open_batch()
+            batch.has_ids = has_id
         payloads = batch.payloads
         index = len(payloads)
         if extras is not None or batch.extras is not None:
@@ -217,7 +239,11 @@ class Producer(KeptChannel):
         return Pending((batch, index))
 
     async def send_batch(
-        self, messages: BatchData, **delivery: Unpack[DeliveryOptions]
+        self,
+        messages: BatchData,
+        *,
+        ids: Sequence[str] | None = None,
+        **delivery: Unpack[DeliveryOptions],
     ) -> MessageIds:
         """
         Publish many messages and return their ids, in their order.
@@ -226,17 +252,22 @@ class Producer(KeptChannel):
             messages: Payloads; or Arrow data with the column ``payload`` and
                 optionally ``key``, ``attributes``, ``publish_time``, ``deliver_at``
                 and ``expires_at``.
+            ids: The id of each message, for topics that deduplicate; see ``send``.
             delivery: As for ``send``, for all of them.
 
         Durability, Cancellation, Raises: As ``send``, for all of them; the
             messages may be sent, and on an error be stored, in several batches.
         """
-        if not delivery and self._is_small(messages):
+        if not delivery and ids is None and self._is_small(messages):
             self._close_open()
             if self._queue.can_send:
                 base = await self._send_small(messages)
                 return MessageIds(self.topic, range(base, base + len(messages)))
-        sent = await self._send_batches(batches_of(messages, self._window_of(delivery)))
+        batches = batches_of(messages, self._window_of(delivery))
+        if ids is not None:
+            self._check_ids(ids)
+            batches = with_ids(batches, ids)
+        sent = await self._send_batches(batches)
         return MessageIds(self.topic, await wait_for_offsets(sent))
 
     async def _send_batches(
@@ -313,8 +344,15 @@ class Producer(KeptChannel):
                 f"the broker sent a receipt of {len(sequences)} sequences and "
                 f"{len(offsets)} offsets"
             )
+        deduplicated = None
+        if message.deduplicated:
+            deduplicated = {
+                each.base_sequence: list(each.offsets) for each in message.deduplicated
+            }
         for sequence, offset in zip(sequences, offsets, strict=True):
-            self._counters.published += self._queue.acknowledge(sequence, offset)
+            self._counters.published += self._queue.acknowledge(
+                sequence, offset, deduplicated
+            )
             self._has_receipt = True
         self._queue.send_waiting()
         self._update_events()
@@ -376,6 +414,7 @@ class Producer(KeptChannel):
 
     def _on_opened(self, connection: BrokerConnection, answer: Any) -> None:
         self._is_reliable = answer.reliable
+        self._deduplicates = answer.deduplicates
         if self._access is not ProducerAccess.SHARED:
             # If another producer takes the exclusive access while the connection is
             # lost, this one must fail: neither wait silently nor fence the other.
@@ -448,7 +487,7 @@ class Producer(KeptChannel):
 
     # Batches.
 
-    def _open_batch(self) -> OpenBatch[asyncio.Future[int]]:
+    def _open_batch(self) -> OpenBatch[asyncio.Future[Placement]]:
         self._raise_if_failed()
         queue = self._queue
         if not queue.has_capacity:
@@ -461,7 +500,7 @@ class Producer(KeptChannel):
         self._loop.call_soon(self._end_turn, batch)
         return batch
 
-    def _end_turn(self, batch: OpenBatch[asyncio.Future[int]]) -> None:
+    def _end_turn(self, batch: OpenBatch[asyncio.Future[Placement]]) -> None:
         if self._queue.open is batch and not self._queue.inflight:
             self._close_open()
 
@@ -484,29 +523,33 @@ class Producer(KeptChannel):
 
     async def _send_small(self, payloads: Sequence[bytes]) -> int:
         """Send a small batch at once, and return its first offset."""
-        future: asyncio.Future[int] = self._loop.create_future()
+        future: asyncio.Future[Placement] = self._loop.create_future()
         now = self._wall_clock_ns() // 1000
         batch = self._queue.send_small(payloads, now, future)
         try:
-            return await future
+            base = await future
         except asyncio.CancelledError:
             # The batch is still in flight, and flush() waits for it.
             batch.completion = self._loop.create_future()
             batch.completion.add_done_callback(retrieve)
             raise
+        assert isinstance(base, int)  # The messages have no ids.
+        return base
 
     def _send_piece(
         self, batch: pa.RecordBatch, schema: tuple[int, int] | None
-    ) -> asyncio.Future[int]:
+    ) -> asyncio.Future[Placement]:
         self._raise_if_failed()
-        future: asyncio.Future[int] = self._loop.create_future()
+        future: asyncio.Future[Placement] = self._loop.create_future()
         future.add_done_callback(retrieve)
         times = times_of(batch, self._wall_clock_ns() // 1000)
         self._queue.send_arrow(batch, times, future, schema)
         return future
 
     def _note_error(
-        self, batch: OpenBatch[asyncio.Future[int]], future: asyncio.Future[int]
+        self,
+        batch: OpenBatch[asyncio.Future[Placement]],
+        future: asyncio.Future[Placement],
     ) -> None:
         error = future.exception()
         if isinstance(error, BrokerError) and not batch.is_awaited:
@@ -544,6 +587,16 @@ class Producer(KeptChannel):
                 f"most {self._queue.batch_bytes_max} bytes"
             )
 
+    def _check_ids(self, ids: Sequence[str]) -> None:
+        if not self._deduplicates:
+            raise InvalidRequest(
+                f"{self.topic} does not deduplicate, so its messages have no ids: "
+                f"'danube topics configure {self.topic} --set deduplication.age=10m' "
+                "or client.set_deduplication changes that"
+            )
+        for each in ids:
+            check_id(each)
+
     def _window_of(self, options: DeliveryOptions) -> DeliveryWindow | None:
         if not options:
             return None
@@ -559,7 +612,7 @@ class Producer(KeptChannel):
             )
 
 
-class Pending(tuple[OpenBatch["asyncio.Future[int]"], int]):
+class Pending(tuple[OpenBatch["asyncio.Future[Placement]"], int]):
     """A message that is not acknowledged yet; await it for its MessageId."""
 
     # One is made for every message, of its batch and its index there, and nothing is
@@ -573,7 +626,10 @@ class Pending(tuple[OpenBatch["asyncio.Future[int]"], int]):
         if not future.done():
             # Cancelling one waiter must not cancel the batch.
             yield from asyncio.shield(future).__await__()
-        return MessageId(batch.topic, future.result() + index)
+        found = future.result()
+        return MessageId(
+            batch.topic, found + index if isinstance(found, int) else found[index]
+        )
 
     def done(self) -> bool:
         """Return whether the message is acknowledged or has failed."""
@@ -586,13 +642,17 @@ async def wait_for_offsets(sent: Sequence[SentPiece]) -> Sequence[int]:
 
     They are a range if there is no gap.
     """
-    runs = []
+    runs: list[Sequence[int]] = []
     for count, future in sent:
         # Cancelling the waiter must not cancel the batch.
-        base = await asyncio.shield(future)
-        runs.append(range(base, base + count))
-    if runs and runs[-1].stop - runs[0].start == sum(map(len, runs)):
-        return range(runs[0].start, runs[-1].stop)
+        found = await asyncio.shield(future)
+        runs.append(range(found, found + count) if isinstance(found, int) else found)
+    if (
+        runs
+        and runs[-1][-1] + 1 - runs[0][0] == sum(map(len, runs))
+        and all(isinstance(run, range) for run in runs)
+    ):
+        return range(runs[0][0], runs[-1][-1] + 1)
     return [offset for run in runs for offset in run]
 
 

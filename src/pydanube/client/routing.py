@@ -8,7 +8,7 @@ round robin: those that gather in one batch stay together, so that batches stay 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from pydanube.model.arrow import pa, pc
@@ -49,21 +49,29 @@ class Router:
         return fnv1a_64(key) % self.partitions
 
     def split(
-        self, batch: pa.RecordBatch
+        self, batch: pa.RecordBatch, ids: Sequence[str] | None = None
     ) -> Iterator[tuple[int, pa.Array, pa.RecordBatch]]:
         """
         Yield the messages of *batch* by partition, with their indexes in *batch*.
 
+        Messages without a key are routed by their ids, if these are given.
+
         Ordering: Messages of one partition keep their order.
         """
-        if "key" not in batch.schema.names:
+        if ids is not None:
+            keys = pa.array(ids).cast(pa.binary())
+            if "key" in batch.schema.names:
+                keys = pc.coalesce(batch.column("key"), keys)
+        elif "key" in batch.schema.names:
+            keys = batch.column("key")
+        else:
             for base in range(0, batch.num_rows, KEYLESS_RUN_MESSAGES):
                 piece = batch.slice(base, KEYLESS_RUN_MESSAGES)
                 indexes = pa.array(range(base, base + piece.num_rows), pa.uint64())
                 yield self.current, indexes, piece
                 self.advance()
             return
-        numbers = self._numbers(batch.column("key"))
+        numbers = self._numbers(keys)
         for number in pc.unique(numbers).to_pylist():
             indexes = pc.indices_nonzero(pc.equal(numbers, number))
             yield number, indexes, batch.take(indexes)

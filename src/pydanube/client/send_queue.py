@@ -45,7 +45,11 @@ NO_EXTRAS: Extras = (None, None, None)
 
 
 class Completion(Protocol):
-    """The recipient of a batch's first offset or error, such as ``asyncio.Future``."""
+    """
+    The recipient of a batch's first offset or error, such as ``asyncio.Future``.
+
+    If the batch has duplicates, it gets the offset of each message.
+    """
 
     def done(self) -> bool: ...
     def set_result(self, result: Any, /) -> None: ...
@@ -67,6 +71,8 @@ class OpenBatch(Generic[C]):
     extras: list[Extras] | None = None
     """The other columns of each message; None: all have payloads only."""
     byte_count: int = 0
+    has_ids: bool = False
+    """Whether its messages have ids; either all have one, or none."""
     is_awaited: bool = False
     """Whether a caller awaits one of its messages, and gets its error."""
 
@@ -331,9 +337,17 @@ class SendQueue(Generic[C]):
         self.full_bytes = min(BATCH_BYTES, batch_bytes_max // 2)
         self.alone_bytes = batch_bytes_max // 4
 
-    def acknowledge(self, sequence: int, offset: int) -> int:
+    def acknowledge(
+        self,
+        sequence: int,
+        offset: int,
+        deduplicated: Mapping[int, Sequence[int]] | None = None,
+    ) -> int:
         """
         Complete the batches up to *sequence*, the first message at *offset*.
+
+        *deduplicated* has the offset of each message of the batches with duplicates, by
+        their base sequence.
 
         Returns the number of their messages.
         """
@@ -345,7 +359,12 @@ class SendQueue(Generic[C]):
             count += header.count
             completion = self._pop_inflight()
             if not completion.done():
-                completion.set_result(offset + header.base_sequence - sequence)
+                base = header.base_sequence
+                completion.set_result(
+                    deduplicated[base]
+                    if deduplicated and base in deduplicated
+                    else offset + base - sequence
+                )
         return count
 
     def fail_first(self, reason: BrokerError) -> None:

@@ -23,6 +23,7 @@ from pydanube.model.names import parse_namespace
 from pydanube.model.policy import (
     KEEP_ALL,
     CorruptionPolicy,
+    Deduplication,
     DispatchMode,
     Durability,
     NamespacePolicy,
@@ -54,6 +55,8 @@ class TopicRequests(Requester):
         retention_acknowledged: bool = False,
         ttl_s: float | None = None,
         on_corruption: CorruptionPolicyName = "stop",
+        deduplication_age_s: float | None = None,
+        deduplication_messages_max: int = 100_000,
         exist_ok: bool = False,
     ) -> None:
         """
@@ -75,6 +78,11 @@ class TopicRequests(Requester):
             ttl_s: Deliver no older messages; None: deliver all.
             on_corruption: What subscriptions do if a segment cannot be read:
                 ``"stop"`` with an error, or ``"skip"`` its messages.
+            deduplication_age_s: Do not store a message whose id is that of a message
+                published this many seconds ago or later; None: refuse messages with
+                ids.  See ``set_deduplication``.
+            deduplication_messages_max: Compare ids with those of this number of the
+                topic's last messages, with or without ids.
             exist_ok: Accept a topic that exists with the same settings; those that
                 can be changed later are not compared, and do not change.
 
@@ -97,7 +105,13 @@ class TopicRequests(Requester):
             on_corruption=parse_choice(
                 "on_corruption", on_corruption, CorruptionPolicy
             ),
+            deduplication=None
+            if deduplication_age_s is None
+            else Deduplication(
+                age_s=deduplication_age_s, messages_max=deduplication_messages_max
+            ),
         )
+        policy.check()
         await self.create_topics(topic, policy, partitions, exist_ok=exist_ok)
 
     async def create_topics(
@@ -340,6 +354,32 @@ class TopicRequests(Requester):
         """
         policy = parse_choice("on_corruption", on_corruption, CorruptionPolicy)
         message = pb.SetOnCorruption(on_corruption=enum_to_wire(policy))
+        await self.request_topic(topic, message)
+
+    async def set_deduplication(
+        self, topic: str, deduplication: Deduplication | None
+    ) -> None:
+        """
+        Set in which window *topic* recognises the ids of messages.
+
+        The topic does not store a message whose id is in the window, and acknowledges
+        it with the offset of the stored one.  The topic keeps the messages of the
+        window whatever its retention says.  None ends deduplication: then producers
+        refuse messages with ids.  Open producers connect again to learn the change.
+
+        In a partitioned topic, each partition recognises the ids of its own messages.
+
+        Durability: On return the change is on disk and in effect.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+            InvalidRequest: The topic is not reliable, or a limit is out of range.
+        """
+        if deduplication is not None:
+            deduplication.check()
+        message = pb.SetDeduplication(
+            deduplication=to_wire(pb.Deduplication, deduplication)
+        )
         await self.request_topic(topic, message)
 
     # Partitions.

@@ -15,7 +15,13 @@ from typing import TypeGuard, Unpack
 from pydanube.client.batching import DeliveryOptions
 from pydanube.client.messages import MessageId
 from pydanube.client.options import ProducerOptions
-from pydanube.client.producer import BatchData, Pending, Producer, SentPiece
+from pydanube.client.producer import (
+    BatchData,
+    Pending,
+    Placement,
+    Producer,
+    SentPiece,
+)
 from pydanube.client.requester import Requester
 from pydanube.client.telemetry import Injected, SendSpan, Telemetry
 from pydanube.model.arrow import envelope, pa
@@ -44,12 +50,13 @@ class TracedProducer(Producer):
         *,
         key: str | bytes | None = None,
         attributes: Mapping[str, str] | None = None,
+        id: str | None = None,  # noqa: A002  # It is what users call it.
         **delivery: Unpack[DeliveryOptions],
     ) -> MessageId:
         span = self._telemetry.begin_send(self.topic, 1, attributes)
         try:
             found = await super().send(
-                payload, key=key, attributes=span.attributes, **delivery
+                payload, key=key, attributes=span.attributes, id=id, **delivery
             )
         except BaseException as error:
             span.end(error)
@@ -63,17 +70,18 @@ class TracedProducer(Producer):
         *,
         key: str | bytes | None = None,
         attributes: Mapping[str, str] | None = None,
+        id: str | None = None,  # noqa: A002  # It is what users call it.
         **delivery: Unpack[DeliveryOptions],
     ) -> Pending:
         if type(attributes) is Injected:
             # It is of send(), which has begun the span.
             return super().send_nowait(
-                payload, key=key, attributes=attributes, **delivery
+                payload, key=key, attributes=attributes, id=id, **delivery
             )
         span = self._telemetry.begin_send(self.topic, 1, attributes)
         try:
             pending = super().send_nowait(
-                payload, key=key, attributes=span.attributes, **delivery
+                payload, key=key, attributes=span.attributes, id=id, **delivery
             )
         except BaseException as error:
             span.end(error)
@@ -109,7 +117,7 @@ class TracedProducer(Producer):
         return False
 
 
-def _end(span: SendSpan, future: asyncio.Future[int]) -> None:
+def _end(span: SendSpan, future: asyncio.Future[Placement]) -> None:
     span.end(None if future.cancelled() else future.exception())
 
 

@@ -89,6 +89,7 @@ class TypedProducer(Generic[T]):
         *,
         keys: Sequence[str | bytes | None] | None = None,
         attributes: Sequence[Mapping[str, str] | None] | None = None,
+        ids: Sequence[str] | None = None,
         **delivery: Unpack[DeliveryOptions],
     ) -> MessageIds:
         """
@@ -98,6 +99,7 @@ class TypedProducer(Generic[T]):
             values: The values to publish.
             keys: The key of each value, if any.
             attributes: The attributes of each value, if any.
+            ids: The id of each message, as for ``Producer.send_batch``.
             delivery: As for ``send``, for all of them.
 
         Durability, Cancellation: As ``Producer.send_batch``.
@@ -113,25 +115,31 @@ class TypedProducer(Generic[T]):
             if given is not None and len(given) != len(payloads):
                 raise InvalidRequest(f"{len(given)} {what} for {len(payloads)} values")
         if not payloads or (keys is None and attributes is None):
-            return await self._producer.send_batch(payloads, **delivery)
+            return await self._producer.send_batch(payloads, ids=ids, **delivery)
         encoded = None
         if keys is not None:
             encoded = [None if key is None else to_bytes("key", key) for key in keys]
         for each in attributes or ():
             check_attributes(each or {})
         return await self._producer.send_batch(
-            batch_of(payloads, keys=encoded, attributes=attributes), **delivery
+            batch_of(payloads, keys=encoded, attributes=attributes),
+            ids=ids,
+            **delivery,
         )
 
     async def send_encoded(
-        self, messages: BatchData, **delivery: Unpack[DeliveryOptions]
+        self,
+        messages: BatchData,
+        *,
+        ids: Sequence[str] | None = None,
+        **delivery: Unpack[DeliveryOptions],
     ) -> MessageIds:
         """
         Publish payloads that are already encoded by the schema, without checks.
 
         Args, Durability, Cancellation, Raises: As ``Producer.send_batch``.
         """
-        return await self._producer.send_batch(messages, **delivery)
+        return await self._producer.send_batch(messages, ids=ids, **delivery)
 
     async def flush(self) -> None:
         """

@@ -204,6 +204,47 @@ SEAL_AGE_S_MIN = 1.0
 SEAL_AGE_S_MAX = 30 * 86_400.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deduplication:
+    """
+    The window in which a topic drops messages whose ids it has stored already.
+
+    An id counts as known if one of the topic's last *messages_max* messages has it, and
+    that message was published at most *age_s* ago.
+    """
+
+    age_s: float = 600.0
+    messages_max: int = 100_000
+    """With or without an id.  A broker needs about 300 bytes of memory for each id."""
+
+    @property
+    def age_us(self) -> float:
+        """The age in microseconds."""
+        return self.age_s * 1_000_000
+
+    def check(self) -> None:
+        """
+        Raise if a limit is out of range.
+
+        Raises:
+            InvalidRequest: It is.
+        """
+        if not 0 < self.age_s <= DEDUPLICATION_AGE_S_MAX:
+            raise InvalidRequest(
+                f"the age of deduplication is {self.age_s} s; it must be more than 0 "
+                f"and at most {DEDUPLICATION_AGE_S_MAX:.0f} s"
+            )
+        if not 0 < self.messages_max <= DEDUPLICATION_MESSAGES_MAX:
+            raise InvalidRequest(
+                f"deduplication of the last {self.messages_max} messages; it must be "
+                f"1 to {DEDUPLICATION_MESSAGES_MAX}"
+            )
+
+
+DEDUPLICATION_AGE_S_MAX = 7 * 86_400.0
+DEDUPLICATION_MESSAGES_MAX = 1_000_000
+
+
 class CorruptionPolicy(Enum):
     """The behaviour of subscriptions if a segment of the topic cannot be read."""
 
@@ -237,6 +278,9 @@ class TopicPolicy:
     seal_age_s: float | None = field(default=None, compare=False)
     """The age at which messages are sealed; None: that of the broker's settings.
     It may change later."""
+    deduplication: Deduplication | None = field(default=None, compare=False)
+    """The window of known ids; None: messages with ids are refused.  It may change
+    later."""
 
     @property
     def is_reliable(self) -> bool:
@@ -256,6 +300,12 @@ class TopicPolicy:
         """
         if self.retention is not None:
             self.retention.check()
+        if self.deduplication is not None:
+            self.deduplication.check()
+            if not self.is_reliable:
+                raise InvalidRequest(
+                    "a non-reliable topic stores no messages, so it cannot deduplicate"
+                )
         size, age_s = self.seal_bytes, self.seal_age_s
         if size is not None and not SEAL_BYTES_MIN <= size <= SEAL_BYTES_MAX:
             raise InvalidRequest(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pydanube.model.policy import Retention
+from pydanube.model.policy import Deduplication, Retention
 from pydanube.model.segments import SegmentEntry
 
 _US_PER_S = 1_000_000
@@ -18,6 +18,7 @@ def plan_drops(
     now: int,
     cursors: Iterable[int] = (),
     is_held: bool = False,
+    deduplication: Deduplication | None = None,
 ) -> tuple[SegmentEntry, ...]:
     """
     Return the oldest of a topic's *segments* that *retention* does not keep.
@@ -31,6 +32,9 @@ def plan_drops(
       count and are never dropped.
     - *cursors* are the offsets below which each subscription has acknowledged
       everything.  Without subscriptions, nothing counts as acknowledged.
+
+    A topic with *deduplication* keeps the messages of its window, whatever *retention*
+    says, because a broker that restarts reads their ids.
 
     The newest segment always stays: if the journal is lost, only this segment tells
     the offset at which the topic continues.  If *is_held*, all segments stay.
@@ -53,6 +57,12 @@ def plan_drops(
         )
         is_done = segment.end <= acknowledged
         if not is_old and not is_too_much and not is_done:
+            break
+        if (
+            deduplication is not None
+            and segment.end > segments[-1].end - deduplication.messages_max
+            and segment.last_publish_time >= now - deduplication.age_us
+        ):
             break
         count += 1
     return tuple(segments[:count])

@@ -543,6 +543,7 @@ class Sealer:
             now=self._wall_clock(),
             cursors=topic_log.find_cursors(),
             is_held=bool(topic_log.holds),
+            deduplication=topic_log.policy.deduplication,
         )
 
     async def apply_retention(self, topic_log: TopicLog) -> tuple[SegmentEntry, ...]:

@@ -17,6 +17,7 @@ from pydanube.cli.topic_settings import (
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import (
     CorruptionPolicy,
+    Deduplication,
     DispatchMode,
     NamespacePolicy,
     Retention,
@@ -54,6 +55,7 @@ def test_settings_of_the_namespace_and_the_broker_are_words():
         "on_corruption": "stop",
         "retention": "inherit",
         "sealing": {"size": "default", "age": "default"},
+        "deduplication": "none",
         "limits": "inherit",
         "schema": "none",
     }
@@ -122,6 +124,17 @@ def test_single_values_can_be_removed():
     assert new.policy.retention == Retention(age_s=604800.0)
     assert (new.policy.seal_bytes, new.policy.seal_age_s) == (None, 90.5)
     assert new.schema.version_min is None
+
+
+def test_deduplication_begins_with_the_defaults_and_may_end():
+    begun = changed(TOPIC, "deduplication.age=5m")
+    assert begun.policy.deduplication == Deduplication(age_s=300.0)
+    has_it = replace(TOPIC, policy=begun.policy)
+    wider = changed(has_it, "deduplication.messages=200000")
+    assert wider.policy.deduplication == Deduplication(
+        age_s=300.0, messages_max=200_000
+    )
+    assert changed(has_it, "deduplication=none").policy.deduplication is None
 
 
 @pytest.mark.parametrize(

@@ -162,3 +162,15 @@ async def test_letters_can_be_consumed_like_any_messages(client):
     async with client.consumer(DEAD, subscription="alarm", start="earliest") as c:
         assert await received(c, 2) == [b"1", b"2"]
     assert len(await letters_of(client)) == 2
+
+
+async def test_replayed_message_is_no_duplicate_of_its_first_publication(client):
+    await client.create_topic(TOPIC, deduplication_age_s=600)
+    await client.create_topic(DEAD)
+    await client.set_failure_policy(TOPIC, "s", POLICY)
+    async with client.consumer(TOPIC, subscription="s") as consumer:
+        async with client.producer(TOPIC) as producer:
+            await producer.send(b"x", id="a")
+        await fail_again(client, consumer, 1)
+        await client.dead_letters(TOPIC, "s").replay(await letters_of(client))
+        assert await received(consumer, 1) == [b"x"]

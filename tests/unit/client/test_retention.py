@@ -127,3 +127,12 @@ async def test_sealing_is_set_and_cleared(client):
     await client.set_sealing(TOPIC)
     policy = (await client.describe_topic(f"{TOPIC}-part-0")).policy
     assert (policy.seal_bytes, policy.seal_age_s) == (None, None)
+
+
+async def test_retention_keeps_the_messages_of_the_deduplication_window(broker, client):
+    await client.create_topic(TOPIC, deduplication_age_s=600)
+    await client.set_retention(TOPIC, SMALL)
+    await grown(broker, client)
+    assert [each.segment_count for each in await client.plan_retention(TOPIC)] == [0]
+    await client.set_deduplication(TOPIC, None)
+    assert [each.segment_count for each in await client.plan_retention(TOPIC)] == [2]

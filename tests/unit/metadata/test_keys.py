@@ -19,6 +19,7 @@ from pydanube.model.errors import Corrupt, InvalidName
 from pydanube.model.ids import TopicId
 from pydanube.model.names import NamespaceName, SubscriptionName, TopicName
 from pydanube.model.policy import (
+    Deduplication,
     DispatchLimits,
     DispatchMode,
     Durability,
@@ -117,6 +118,12 @@ def test_segments_are_ordered_by_their_base(bases: list[int]) -> None:
         ),
         seal_bytes=st.none() | st.integers(0, 2**30),
         seal_age_s=st.none() | st.floats(0, 1e9),
+        deduplication=st.none()
+        | st.builds(
+            Deduplication,
+            age_s=st.floats(0, 1e9),
+            messages_max=st.integers(0, 2**30),
+        ),
     )
 )
 def test_topic_record_round_trips(policy: TopicPolicy) -> None:
@@ -134,7 +141,7 @@ def test_record_is_readable_json() -> None:
     assert key.encode(record) == (
         b'{"topic_id":1,"policy":{"dispatch":"reliable","durability":"durable",'
         b'"retention":null,"ttl_s":null,"on_corruption":"stop",'
-        b'"seal_bytes":null,"seal_age_s":null},"created_at":2,'
+        b'"seal_bytes":null,"seal_age_s":null,"deduplication":null},"created_at":2,'
         b'"limits":null,"schema":null,"shard":null}'
     )
 

@@ -1,4 +1,4 @@
-from pydanube.model.policy import Retention
+from pydanube.model.policy import Deduplication, Retention
 from pydanube.model.segments import SegmentEntry
 from pydanube.storage.retention import plan_drops
 
@@ -22,7 +22,15 @@ def segments(count):
     ]
 
 
-def dropped(count, now=0, tail_bytes=0, cursors=(), is_held=False, **retention):
+def dropped(
+    count,
+    now=0,
+    tail_bytes=0,
+    cursors=(),
+    is_held=False,
+    deduplication=None,
+    **retention,
+):
     drops = plan_drops(
         segments(count),
         Retention(**retention),
@@ -30,6 +38,7 @@ def dropped(count, now=0, tail_bytes=0, cursors=(), is_held=False, **retention):
         now=now,
         cursors=cursors,
         is_held=is_held,
+        deduplication=deduplication,
     )
     assert [drop.base for drop in drops] == [10 * at for at in range(len(drops))]
     return len(drops)
@@ -84,3 +93,14 @@ def test_held_topic_keeps_everything():
     every = {"age_s": 1, "bytes_max": 1, "drops_acknowledged": True}
     assert dropped(5, now=10**18, cursors=[50], **every) == 4
     assert dropped(5, now=10**18, cursors=[50], is_held=True, **every) == 0
+
+
+def test_messages_of_the_deduplication_window_are_kept():
+    now = 5 * HOUR_US
+    for window, count in (
+        (Deduplication(age_s=2 * 3600), 2),
+        (Deduplication(age_s=2 * 3600 - 1), 3),
+        (Deduplication(age_s=9 * 3600, messages_max=20), 3),
+        (Deduplication(age_s=9 * 3600, messages_max=21), 2),
+    ):
+        assert dropped(5, now=now, bytes_max=1, deduplication=window) == count

@@ -101,6 +101,7 @@ def produce(
     whole_file: bool = False,
     input_format: Input = Input.RAW,
     key_field: str | None = None,
+    id_field: str | None = None,
     attribute_field: list[str] | None = None,
     count: Annotated[int, typer.Option(min=1)] = 1,
     key: str | None = None,
@@ -139,6 +140,8 @@ def produce(
             object of texts. The first malformed record ends the command.
         key_field (FIELD): Take the key of each message from this field of its value, a
             JSON object or a row of CSV; inner fields as in user.id or items[0].id.
+        id_field (FIELD): Take the id of each message from this field of its value. A
+            topic that deduplicates does not store a message whose id it knows.
         attribute_field (FIELD): Add this field of the value to the attributes of each
             message, under the same name; may be repeated.
         count (-n COUNT): How often to publish the messages of -m.
@@ -190,6 +193,7 @@ def produce(
     messages_per_s = optional(parse_rate, rate)
     fields = FieldOptions(
         key=optional(parse_path, key_field),
+        id=optional(parse_path, id_field),
         attributes={each: parse_path(each) for each in attribute_field or ()},
     )
     if input_format is not Input.RAW and (message is not None or whole_file):
@@ -388,10 +392,11 @@ async def _publish(
             has_delay=common.delivery.get("deliver_after_s") is not None,
             has_ttl=common.delivery.get("ttl_s") is not None,
         )
+        given = [each.id for each in records if each.id is not None] or None
         if isinstance(producer, TypedProducer):
-            ids = await producer.send_encoded(batch, **common.delivery)
+            ids = await producer.send_encoded(batch, ids=given, **common.delivery)
         else:
-            ids = await producer.send_batch(batch, **common.delivery)
+            ids = await producer.send_batch(batch, ids=given, **common.delivery)
         published.add([each.payload for each in records], ids)
         return
     payloads = cast("Sequence[bytes]", messages)

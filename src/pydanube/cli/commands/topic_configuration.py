@@ -54,12 +54,13 @@ def configure(
     Change settings of a topic, and show the old and the new values.
 
     The settings are on_corruption, retention.age, retention.size,
-    retention.acknowledged, sealing.size, sealing.age, the names of limits as in
-    limits.max_publish_rate, and schema.subject, schema.policy, schema.validate_payload,
-    schema.version and schema.min_version. retention=inherit and limits=inherit let
-    those of the namespace apply, and schema=none removes the binding; a topic that gets
-    a retention or limits of its own begins with those of its namespace. Settings that
-    are not named do not change. For a partitioned topic, the changes apply to each
+    retention.acknowledged, sealing.size, sealing.age, deduplication.age,
+    deduplication.messages, the names of limits as in limits.max_publish_rate, and
+    schema.subject, schema.policy, schema.validate_payload, schema.version and
+    schema.min_version. retention=inherit and limits=inherit let those of the namespace
+    apply, deduplication=none ends it, and schema=none removes the binding; a topic that
+    gets a retention or limits of its own begins with those of its namespace. Settings
+    that are not named do not change. For a partitioned topic, the changes apply to each
     partition.
 
     Args:
@@ -192,6 +193,9 @@ def _apply(
             topic, seal_bytes=policy.seal_bytes, seal_age_s=policy.seal_age_s
         )
         yield "sealing"
+    if "deduplication" in groups:
+        client.set_deduplication(topic, policy.deduplication)
+        yield "deduplication"
     if "retention" in groups:
         client.set_retention(topic, policy.retention)
         yield "retention"

@@ -32,6 +32,7 @@ from pydanube.cli.output import (
 from pydanube.cli.parameters import command_group
 from pydanube.cli.quantities import (
     format_bytes,
+    format_count,
     format_duration,
     format_offset_range,
     format_offsets,
@@ -43,7 +44,12 @@ from pydanube.cli.schema_bindings import describe_binding
 from pydanube.model.descriptions import Segment, TopicDescription
 from pydanube.model.errors import InvalidRequest, TopicNotFound
 from pydanube.model.names import TopicName
-from pydanube.model.policy import CorruptionPolicy, Durability, TopicPolicy
+from pydanube.model.policy import (
+    CorruptionPolicy,
+    Deduplication,
+    Durability,
+    TopicPolicy,
+)
 from pydanube.sync import Client
 
 app = command_group(
@@ -74,14 +80,16 @@ def create(
     retention_acknowledged: bool = False,
     ttl: str | None = None,
     on_corruption: CorruptionPolicy = CorruptionPolicy.STOP,
+    deduplication_age: str | None = None,
     partitions: Annotated[int | None, typer.Option(min=1)] = None,
     if_not_exists: bool = False,
 ) -> Result:
     """
     Create a topic.
 
-    Producers also create topics, with default settings. Retention and the reaction to
-    unreadable segments can be changed later; the other settings are permanent.
+    Producers also create topics, with default settings. Retention, deduplication and
+    the reaction to unreadable segments can be changed later; the other settings are
+    permanent.
 
     Args:
         reliable (--reliable/--non-reliable): A reliable topic stores messages on disk,
@@ -100,12 +108,16 @@ def create(
         ttl (DURATION): Messages expire after this time, such as 10m; by default never.
         on_corruption (stop|skip): The reaction of subscriptions to a segment that
             cannot be read: stop with an error, or skip its messages.
+        deduplication_age (DURATION): Store no message whose id is that of a message
+            published this long ago or later, such as 10m; by default messages have no
+            ids.
         partitions (COUNT): Create a partitioned topic with this number of partitions.
         if_not_exists: Succeed if the topic exists with the same permanent settings.
     """
     age_s = optional(parse_duration, retention_age)
     bytes_max = optional(parse_bytes, retention_bytes)
     ttl_s = optional(parse_duration, ttl)
+    deduplication_age_s = optional(parse_duration, deduplication_age)
     with connect() as client:
         client.create_topic(
             topic,
@@ -117,6 +129,7 @@ def create(
             retention_acknowledged=retention_acknowledged,
             ttl_s=ttl_s,
             on_corruption=on_corruption.value,
+            deduplication_age_s=deduplication_age_s,
             exist_ok=if_not_exists,
         )
         described = _describe(client, topic)
@@ -590,6 +603,13 @@ def _sealing(policy: TopicPolicy) -> str:
     return " or ".join(given) or "as the broker's settings say"
 
 
+def _deduplication(window: Deduplication | None) -> str:
+    if window is None:
+        return "none"
+    age, count = format_duration(window.age_s), format_count(window.messages_max)
+    return f"ids of the last {age}, in the last {count} messages"
+
+
 def _ttl(topic: TopicDescription) -> str:
     ttl_s = topic.policy.ttl_s
     return "no limit" if ttl_s is None else format_duration(ttl_s)
@@ -629,6 +649,7 @@ FIELDS: Columns = {
     "Ack means": lambda topic: ACK_MEANS[topic.policy.durability],
     "Retention": _retention,
     "Sealed": lambda topic: _sealing(topic.policy),
+    "Deduplication": lambda topic: _deduplication(topic.policy.deduplication),
     "Time to live": _ttl,
     "On corruption": "policy.on_corruption",
     "Messages": "message_count",

@@ -234,7 +234,7 @@ class Producers:
             await self._broker.topics.wait_for_room()
         done: asyncio.Future[None] = self._loop.create_future()
 
-        def published(_: int, error: BrokerError | None) -> None:
+        def published(_: object, error: BrokerError | None) -> None:
             complete_future(done, error)
 
         self._gather(producer, producer.registration, request, published)
@@ -312,7 +312,7 @@ def _refusal(error: BrokerError) -> StatusError:
 
 
 def _answer(
-    on_answer: OnAnswer, request_id: int, offset: int, error: BrokerError | None
+    on_answer: OnAnswer, request_id: int, _: object, error: BrokerError | None
 ) -> None:
     on_answer(
         pb.MessageResponse(request_id=request_id) if error is None else _refusal(error)

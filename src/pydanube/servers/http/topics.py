@@ -9,6 +9,7 @@ from pydanube.model.descriptions import RetentionDrops, TopicDescription
 from pydanube.model.names import TopicName, parse_namespace
 from pydanube.model.policy import (
     CorruptionPolicy,
+    Deduplication,
     NamespacePolicy,
     Retention,
     TopicPolicy,
@@ -184,6 +185,19 @@ async def plan_retention(call: Call[None]) -> RetentionDrops:
 async def apply_retention(call: Call[None]) -> RetentionDrops:
     """Drop what the retention of a topic or partition does not keep, now."""
     return await call.broker.topics.apply_retention(await call.single_topic())
+
+
+@TOPICS.add("PUT", f"{TOPIC}/deduplication", Kind.SET_DEDUPLICATION, body=Deduplication)
+async def set_deduplication(call: Call[Deduplication]) -> Deduplication:
+    """Set in which window a topic recognises the ids of messages."""
+    await call.broker.topics.change_policy(call.topic, deduplication=call.body)
+    return call.body
+
+
+@TOPICS.add("DELETE", f"{TOPIC}/deduplication", Kind.SET_DEDUPLICATION, status=204)
+async def end_deduplication(call: Call[None]) -> None:
+    """End the deduplication of a topic."""
+    await call.broker.topics.change_policy(call.topic, deduplication=None)
 
 
 @TOPICS.add("PUT", f"{TOPIC}/sealing", Kind.SET_SEALING, body=Sealing)

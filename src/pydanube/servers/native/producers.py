@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from functools import partial
 
 from pydanube.broker.producer_session import ProducerSession
@@ -32,7 +33,7 @@ class ProducerChannel(Channel):
     """One producer of one connection."""
 
     __slots__ = (
-        *("_held", "_offsets", "_sequences"),
+        *("_deduplicated", "_held", "_offsets", "_sequences"),
         *("is_anonymous", "is_open", "session", "topic"),
     )
 
@@ -53,6 +54,7 @@ class ProducerChannel(Channel):
         # The receipts for the next frame.
         self._sequences: list[int] = []
         self._offsets: list[int] = []
+        self._deduplicated: list[pb.Deduplicated] = []
         self._held: deque[BatchFrame] = deque()
 
     def on_frame(self, frame: ReceivedFrame) -> None:
@@ -81,8 +83,12 @@ class ProducerChannel(Channel):
         """Send the receipts of stored batches in one frame."""
         if not self.is_open or not self._sequences:
             return
-        receipt = pb.Receipt(base_sequence=self._sequences, base_offset=self._offsets)
-        self._sequences, self._offsets = [], []
+        receipt = pb.Receipt(
+            base_sequence=self._sequences,
+            base_offset=self._offsets,
+            deduplicated=self._deduplicated,
+        )
+        self._sequences, self._offsets, self._deduplicated = [], [], []
         self._link.send_on(self._number, Kind.RECEIPT, receipt)
 
     def finish(self) -> None:
@@ -153,7 +159,10 @@ class ProducerChannel(Channel):
             await self._link.server.verify(self.topic, batch)
 
     def _on_published(
-        self, base_sequence: int, base_offset: int, error: BrokerError | None
+        self,
+        base_sequence: int,
+        offsets: int | Sequence[int],
+        error: BrokerError | None,
     ) -> None:
         if not self.is_open:
             return
@@ -165,4 +174,10 @@ class ProducerChannel(Channel):
             # All batches of one commit are acknowledged in one frame.
             self._link.loop.call_soon(self.send_receipts)
         self._sequences.append(base_sequence)
-        self._offsets.append(base_offset)
+        if isinstance(offsets, int):
+            self._offsets.append(offsets)
+        else:
+            self._offsets.append(offsets[0])
+            self._deduplicated.append(
+                pb.Deduplicated(base_sequence=base_sequence, offsets=offsets)
+            )

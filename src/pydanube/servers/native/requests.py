@@ -30,6 +30,7 @@ from pydanube.model.names import (
 )
 from pydanube.model.policy import (
     CorruptionPolicy,
+    Deduplication,
     DispatchLimits,
     FailurePolicy,
     NamespacePolicy,
@@ -186,6 +187,14 @@ async def _set_sealing(broker: Broker, m: pb.SetSealing) -> None:
         seal_bytes=m.seal_bytes or None,
         seal_age_s=seconds_from_wire("seal age", m.seal_age_s),
     )
+
+
+@REQUESTS.handler(pb.SetDeduplication)
+async def _set_deduplication(broker: Broker, m: pb.SetDeduplication) -> None:
+    window = None
+    if m.HasField("deduplication"):
+        window = from_wire(Deduplication, m.deduplication)
+    await broker.topics.change_policy(TopicName.parse(m.topic), deduplication=window)
 
 
 @REQUESTS.handler(pb.ApplyRetention)

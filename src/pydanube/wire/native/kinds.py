@@ -237,6 +237,8 @@ class Kind(IntEnum):
     CLUSTER_DESCRIPTION = _frame(201, pb.ClusterDescription, BROKER)
     SET_BROKER_MODE = _op(202, pb.SetBrokerMode, ADMIN, pb.Ok, REPEAT)
 
+    SET_DEDUPLICATION = _op(208, pb.SetDeduplication, ADMIN, pb.Ok, REPEAT)
+
 
 KIND_OF: dict[type[Message], Kind] = {
     kind.body: kind for kind in Kind if kind.body is not None

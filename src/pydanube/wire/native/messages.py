@@ -45,6 +45,7 @@ from pydanube.model.policy import (
     AtTime,
     Backoff,
     CorruptionPolicy,
+    Deduplication,
     DispatchMode,
     Durability,
     PoisonPolicy,
@@ -258,6 +259,7 @@ def _policy_fields(policy: TopicPolicy) -> dict[str, Any]:
         "retention": to_wire(pb.Retention, policy.retention),
         "seal_bytes": policy.seal_bytes or 0,
         "seal_age_s": policy.seal_age_s or 0,
+        "deduplication": to_wire(pb.Deduplication, policy.deduplication),
     }
 
 
@@ -274,6 +276,11 @@ def _fields_of_policy(message: pb.TopicPolicy) -> dict[str, Any]:
         "on_corruption": enum_from_wire(CorruptionPolicy, message.on_corruption),
         "seal_bytes": message.seal_bytes or None,
         "seal_age_s": seconds_from_wire("seal age", message.seal_age_s),
+        "deduplication": (
+            from_wire(Deduplication, message.deduplication)
+            if message.HasField("deduplication")
+            else None
+        ),
     }
 
 

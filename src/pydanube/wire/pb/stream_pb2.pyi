@@ -147,7 +147,7 @@ class Location(_message.Message):
     def __init__(self, url: _Optional[str] = ...) -> None: ...
 
 class TopicPolicy(_message.Message):
-    __slots__ = ("reliable", "written_is_enough", "retention_age_s", "retention_bytes_max", "ttl_s", "on_corruption", "retention", "seal_bytes", "seal_age_s")
+    __slots__ = ("reliable", "written_is_enough", "retention_age_s", "retention_bytes_max", "ttl_s", "on_corruption", "retention", "seal_bytes", "seal_age_s", "deduplication")
     RELIABLE_FIELD_NUMBER: _ClassVar[int]
     WRITTEN_IS_ENOUGH_FIELD_NUMBER: _ClassVar[int]
     RETENTION_AGE_S_FIELD_NUMBER: _ClassVar[int]
@@ -157,6 +157,7 @@ class TopicPolicy(_message.Message):
     RETENTION_FIELD_NUMBER: _ClassVar[int]
     SEAL_BYTES_FIELD_NUMBER: _ClassVar[int]
     SEAL_AGE_S_FIELD_NUMBER: _ClassVar[int]
+    DEDUPLICATION_FIELD_NUMBER: _ClassVar[int]
     reliable: bool
     written_is_enough: bool
     retention_age_s: float
@@ -166,7 +167,16 @@ class TopicPolicy(_message.Message):
     retention: Retention
     seal_bytes: int
     seal_age_s: float
-    def __init__(self, reliable: bool = ..., written_is_enough: bool = ..., retention_age_s: _Optional[float] = ..., retention_bytes_max: _Optional[int] = ..., ttl_s: _Optional[float] = ..., on_corruption: _Optional[_Union[CorruptionPolicy, str]] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ..., seal_bytes: _Optional[int] = ..., seal_age_s: _Optional[float] = ...) -> None: ...
+    deduplication: Deduplication
+    def __init__(self, reliable: bool = ..., written_is_enough: bool = ..., retention_age_s: _Optional[float] = ..., retention_bytes_max: _Optional[int] = ..., ttl_s: _Optional[float] = ..., on_corruption: _Optional[_Union[CorruptionPolicy, str]] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ..., seal_bytes: _Optional[int] = ..., seal_age_s: _Optional[float] = ..., deduplication: _Optional[_Union[Deduplication, _Mapping]] = ...) -> None: ...
+
+class Deduplication(_message.Message):
+    __slots__ = ("age_s", "messages_max")
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_MAX_FIELD_NUMBER: _ClassVar[int]
+    age_s: float
+    messages_max: int
+    def __init__(self, age_s: _Optional[float] = ..., messages_max: _Optional[int] = ...) -> None: ...
 
 class Retention(_message.Message):
     __slots__ = ("age_s", "bytes_max", "drops_acknowledged")
@@ -323,6 +333,14 @@ class SetSealing(_message.Message):
     seal_bytes: int
     seal_age_s: float
     def __init__(self, topic: _Optional[str] = ..., seal_bytes: _Optional[int] = ..., seal_age_s: _Optional[float] = ...) -> None: ...
+
+class SetDeduplication(_message.Message):
+    __slots__ = ("topic", "deduplication")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    DEDUPLICATION_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    deduplication: Deduplication
+    def __init__(self, topic: _Optional[str] = ..., deduplication: _Optional[_Union[Deduplication, _Mapping]] = ...) -> None: ...
 
 class ApplyRetention(_message.Message):
     __slots__ = ("topic", "is_dry_run", "namespace_retention", "retention", "inherits")
@@ -812,7 +830,7 @@ class OpenProducer(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., name: _Optional[str] = ..., policy: _Optional[_Union[TopicPolicy, _Mapping]] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., is_anonymous: bool = ..., takes_any_kind: bool = ..., access: _Optional[_Union[ProducerAccess, str]] = ..., schema: _Optional[_Union[SchemaReference, _Mapping]] = ...) -> None: ...
 
 class ProducerOpened(_message.Message):
-    __slots__ = ("producer_id", "producer_epoch", "next_sequence", "reliable", "batch_bytes_max", "schema_id", "schema_version")
+    __slots__ = ("producer_id", "producer_epoch", "next_sequence", "reliable", "batch_bytes_max", "schema_id", "schema_version", "deduplicates")
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     NEXT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -820,6 +838,7 @@ class ProducerOpened(_message.Message):
     BATCH_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
+    DEDUPLICATES_FIELD_NUMBER: _ClassVar[int]
     producer_id: int
     producer_epoch: int
     next_sequence: int
@@ -827,19 +846,30 @@ class ProducerOpened(_message.Message):
     batch_bytes_max: int
     schema_id: int
     schema_version: int
-    def __init__(self, producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., next_sequence: _Optional[int] = ..., reliable: bool = ..., batch_bytes_max: _Optional[int] = ..., schema_id: _Optional[int] = ..., schema_version: _Optional[int] = ...) -> None: ...
+    deduplicates: bool
+    def __init__(self, producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., next_sequence: _Optional[int] = ..., reliable: bool = ..., batch_bytes_max: _Optional[int] = ..., schema_id: _Optional[int] = ..., schema_version: _Optional[int] = ..., deduplicates: bool = ...) -> None: ...
 
 class CloseProducer(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class Receipt(_message.Message):
-    __slots__ = ("base_sequence", "base_offset")
+    __slots__ = ("base_sequence", "base_offset", "deduplicated")
     BASE_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    DEDUPLICATED_FIELD_NUMBER: _ClassVar[int]
     base_sequence: _containers.RepeatedScalarFieldContainer[int]
     base_offset: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, base_sequence: _Optional[_Iterable[int]] = ..., base_offset: _Optional[_Iterable[int]] = ...) -> None: ...
+    deduplicated: _containers.RepeatedCompositeFieldContainer[Deduplicated]
+    def __init__(self, base_sequence: _Optional[_Iterable[int]] = ..., base_offset: _Optional[_Iterable[int]] = ..., deduplicated: _Optional[_Iterable[_Union[Deduplicated, _Mapping]]] = ...) -> None: ...
+
+class Deduplicated(_message.Message):
+    __slots__ = ("base_sequence", "offsets")
+    BASE_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    base_sequence: int
+    offsets: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, base_sequence: _Optional[int] = ..., offsets: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Position(_message.Message):
     __slots__ = ("offset", "start", "publish_time")

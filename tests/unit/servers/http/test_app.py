@@ -83,6 +83,7 @@ async def test_topic_is_created_with_its_policy_and_limits(api):
         "on_corruption": "skip",
         "seal_bytes": 2**20,
         "seal_age_s": 60,
+        "deduplication": {"age_s": 600, "messages_max": 1000},
     }
     created = await api.post(
         "/topics",
@@ -185,6 +186,20 @@ async def test_sealing_of_a_topic_is_set(api):
     assert (policy["seal_bytes"], policy["seal_age_s"]) == (2**20, None)
     refused = await api.put(path, {"seal_bytes": 1}, 400)
     assert "65536 to 1073741824 bytes" in refused["message"]
+
+
+async def test_deduplication_of_a_topic_is_set_and_ended(api):
+    await api.post("/topics", {"name": "/default/a"})
+    path = "/topics/default/a/deduplication"
+    window = {"age_s": 60.0, "messages_max": 100_000}
+    assert await api.put(path, {"age_s": 60}) == window
+    described = await api.get("/topics/default/a")
+    assert described["policy"]["deduplication"] == window
+    refused = await api.put(path, {"age_s": 0}, 400)
+    assert "must be more than 0" in refused["message"]
+    await api.delete(path)
+    described = await api.get("/topics/default/a")
+    assert described["policy"]["deduplication"] is None
 
 
 async def test_on_corruption_is_set_and_described(api):

@@ -18,6 +18,7 @@ from pydanube.model.policy import (
     AtTime,
     Backoff,
     CorruptionPolicy,
+    Deduplication,
     DispatchLimits,
     DispatchMode,
     Durability,
@@ -109,6 +110,8 @@ topic_policies = st.builds(
     on_corruption=st.sampled_from(CorruptionPolicy),
     seal_bytes=st.none() | st.integers(1, 2**40),
     seal_age_s=st.none() | seconds,
+    deduplication=st.none()
+    | st.builds(Deduplication, age_s=seconds, messages_max=st.integers(1, 2**63)),
 )
 subscriptions = st.builds(
     SubscriptionDescription,

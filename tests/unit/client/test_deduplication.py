@@ -1,0 +1,136 @@
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pytest
+
+import pydanube
+from pydanube.model.deduplication import DEDUPLICATION_ID
+from support.running import TOPIC
+
+
+@dataclass
+class Order:
+    """A value."""
+
+    number: int
+
+
+async def payloads_of(client, topic=TOPIC):
+    return [p async for batch in client.read(topic) for p in batch.payloads]
+
+
+@pytest.fixture
+async def topic(client):
+    """Create a topic that deduplicates."""
+    await client.create_topic(TOPIC, deduplication_age_s=600)
+    return TOPIC
+
+
+async def test_message_with_a_known_id_is_not_stored_again(client, topic):
+    async with client.producer(topic) as producer:
+        first = await producer.send(b"paid", id="order-17", key="k")
+        again = await producer.send(b"paid", id="order-17", key="k")
+        other = await producer.send(b"paid", id="order-18", key="k")
+    async with client.producer(topic) as producer:
+        assert await producer.send(b"paid", id="order-18") == other
+    assert first == again == (topic, 0)
+    messages = [each async for batch in client.read(topic) for each in batch]
+    assert [each.attributes for each in messages] == [
+        {DEDUPLICATION_ID: "order-17"},
+        {DEDUPLICATION_ID: "order-18"},
+    ]
+
+
+async def test_messages_sent_without_waiting_may_have_ids(client, topic):
+    async with client.producer(topic) as producer:
+        ids = ["a", "b", None, "a", "c", "b", None]
+        pending = [producer.send_nowait(str(n), id=id_) for n, id_ in enumerate(ids)]
+        found = [(await each).offset for each in pending]
+    assert found == [0, 1, 2, 0, 3, 1, 4]
+    assert await payloads_of(client) == [b"0", b"1", b"2", b"4", b"6"]
+
+
+async def test_batch_returns_the_id_of_each_message(client, topic):
+    async with client.producer(topic) as producer:
+        await producer.send_batch([b"a", b"b"], ids=["a", "b"])
+        table = pa.table({"payload": ["x", "b", "y"], "key": ["1", "2", "3"]})
+        found = await producer.send_batch(table, ids=["x", "b", "y"])
+        assert list(found.offsets) == [2, 1, 3]
+        same = await producer.send_batch([b"a", b"b"], ids=["a", "b"])
+        assert list(same.offsets) == [0, 1]
+        with pytest.raises(pydanube.InvalidRequest, match="1 ids for 2 messages"):
+            await producer.send_batch([b"a", b"b"], ids=["a"])
+    assert await payloads_of(client) == [b"a", b"b", b"x", b"y"]
+
+
+async def test_ids_keep_the_attributes_of_messages(client, topic):
+    attributes = pa.array([[("a", "1")], None], pa.map_(pa.string(), pa.string()))
+    table = pa.table({"payload": ["x", "y"], "attributes": attributes})
+    async with client.producer(topic) as producer:
+        await producer.send_batch(table, ids=["x", "y"])
+    [batch] = [batch async for batch in client.read(topic)]
+    assert [m.attributes for m in batch] == [
+        {"a": "1", DEDUPLICATION_ID: "x"},
+        {DEDUPLICATION_ID: "y"},
+    ]
+
+
+async def test_compressed_batches_are_deduplicated(client, topic):
+    async with client.producer(topic, compression="zstd") as producer:
+        await producer.send_batch([b"a", b"b"], ids=["a", "b"])
+        found = await producer.send_batch([b"b", b"c"], ids=["b", "c"])
+    assert list(found.offsets) == [1, 2]
+    assert await payloads_of(client) == [b"a", b"b", b"c"]
+
+
+async def test_topic_that_does_not_deduplicate_refuses_ids(client):
+    async with client.producer(TOPIC) as producer:
+        with pytest.raises(pydanube.InvalidRequest, match="--set deduplication"):
+            await producer.send(b"x", id="a")
+        with pytest.raises(pydanube.InvalidRequest, match="does not deduplicate"):
+            await producer.send_batch([b"x"], ids=["a"])
+        await client.set_deduplication(TOPIC, pydanube.Deduplication())
+        # It learns that when it has connected again.
+        await producer.send(b"y")
+        assert (await producer.send(b"x", id="a")).offset == 1
+        assert (await producer.send(b"x", id="a")).offset == 1
+    await client.set_deduplication(TOPIC, None)
+    assert (await client.describe_topic(TOPIC)).policy.deduplication is None
+
+
+@pytest.mark.parametrize("id_", ["", "x" * 257, 17])
+async def test_malformed_ids_are_refused(client, topic, id_):
+    async with client.producer(topic) as producer:
+        with pytest.raises(pydanube.InvalidRequest, match="the id of a message"):
+            await producer.send(b"x", id=id_)
+
+
+async def test_non_reliable_topic_cannot_deduplicate(client):
+    with pytest.raises(pydanube.InvalidRequest, match="cannot deduplicate"):
+        await client.create_topic(TOPIC, reliable=False, deduplication_age_s=600)
+
+
+async def test_same_ids_meet_in_one_partition(client):
+    await client.create_topic(TOPIC, partitions=4, deduplication_age_s=600)
+    ids = [f"order-{n}" for n in range(20)]
+    async with client.producer(TOPIC) as producer:
+        first = await producer.send_batch([b"x"] * 20, ids=ids)
+        again = [await producer.send(b"x", id=each) for each in ids]
+        keyed = pa.table({"payload": ["x"] * 20, "key": ["k", None] * 10})
+        await producer.send_batch(keyed, ids=ids)
+        producer.send_nowait(b"x", id="order-0", key="k")
+    assert list(first) == again
+    assert len({each.topic for each in again}) > 1
+    # Messages with the key go to its partition, whatever their id.
+    described = [
+        await client.describe_topic(each) for each in await client.partitions(TOPIC)
+    ]
+    assert 20 < sum(each.message_count for each in described) <= 30
+
+
+async def test_values_may_have_ids(client, topic):
+    async with client.producer(topic, schema=Order) as producer:
+        await producer.send(Order(1), id="a")
+        await producer.send_nowait(Order(1), id="a")
+        await producer.send_batch([Order(1), Order(2)], ids=["a", "b"])
+    assert len(await payloads_of(client)) == 2
