@@ -19,6 +19,13 @@ from typing import Protocol
 
 from pydanube.client.messages import Message, MessageId
 
+WAITING_S = 0.1
+"""A worker lets as many messages wait as it processes in this time."""
+WAITING_MAX = 1000
+"""The most messages that wait because a worker is fast."""
+MEASURE_S = 0.02
+"""How long a worker counts messages to learn how fast it is."""
+
 
 class DeliverySource(Protocol):
     """The consumer of one topic or partition, as ``WorkItem`` uses it."""
@@ -82,6 +89,33 @@ class Recovery:
         )
 
 
+class WaitingLimit:
+    """
+    How many messages a worker lets wait: those that it processes in ``WAITING_S``.
+
+    A fast worker does not wait for the broker after each message, and a slow one leaves
+    messages to other workers.  *now* is in seconds, of any clock that does not go back.
+    """
+
+    def __init__(self, messages_min: int, now: float) -> None:
+        self.messages = messages_min
+        """The limit; at least *messages_min*."""
+        self._messages_min = messages_min
+        self._since = now
+        self._processed = 0
+
+    def on_processed(self, count: int, now: float) -> bool:
+        """Count processed messages; return whether the limit was measured again."""
+        self._processed += count
+        elapsed_s = now - self._since
+        if elapsed_s < MEASURE_S:
+            return False
+        wanted = int(self._processed / elapsed_s * WAITING_S)
+        self.messages = max(self._messages_min, min(wanted, WAITING_MAX))
+        self._since, self._processed = now, 0
+        return True
+
+
 class WorkQueue:
     """
     Decides which messages are processed together, and when.
@@ -101,9 +135,10 @@ class WorkQueue:
         waiting_max: int,
         is_ordered: bool = False,
     ) -> None:
+        self.waiting_max = waiting_max
+        """The most messages that wait."""
         self._concurrency = concurrency
         self._batch_max = batch_max
-        self._waiting_max = waiting_max
         # The waiting messages of every lane that has messages, waiting or running.
         self._lanes: dict[Hashable, list[WorkItem]] = {}
         # The lanes that have waiting messages and no running ones.
@@ -117,7 +152,12 @@ class WorkQueue:
     def room(self) -> int:
         """The number of messages that may be added now."""
         running = sum(len(work.items) for work in self._running)
-        return max(0, self._waiting_max - (len(self._held) - running))
+        return max(0, self.waiting_max - (len(self._held) - running))
+
+    @property
+    def has_room(self) -> bool:
+        """Whether at least half of the messages that may wait may be added now."""
+        return self.room * 2 >= self.waiting_max
 
     @property
     def is_running(self) -> bool:

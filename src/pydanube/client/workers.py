@@ -32,7 +32,13 @@ from pydanube.client.messages import Message, MessageBatch
 from pydanube.client.requester import check_seconds
 from pydanube.client.schema import Schema
 from pydanube.client.telemetry import Telemetry
-from pydanube.client.work_queue import Recovery, Work, WorkItem, WorkQueue
+from pydanube.client.work_queue import (
+    Recovery,
+    WaitingLimit,
+    Work,
+    WorkItem,
+    WorkQueue,
+)
 from pydanube.model.arguments import check
 from pydanube.model.errors import BrokerError, Closed, InvalidRequest
 from pydanube.model.policy import FailurePolicy, SubscriptionSettings
@@ -43,7 +49,7 @@ log = logging.getLogger(__name__)
 STOP_TIMEOUT_S = 30.0
 CONCURRENCY_MAX = 10_000
 WAITING_PER_CALL = 2
-"""A worker holds this many messages that wait, for each that its calls can have."""
+"""A worker holds at least this many messages that wait, for each of its calls."""
 WAITING_PER_CALL_IN_LANES = 16
 """The same if messages wait for others with the same key."""
 EXTENSIONS_PER_TIMEOUT = 3
@@ -101,7 +107,7 @@ class Worker:
 
     @property
     def waiting_max(self) -> int:
-        """The most messages that wait for a call."""
+        """The most messages that wait for a call of a slow worker."""
         factor = WAITING_PER_CALL_IN_LANES if self.is_ordered else WAITING_PER_CALL
         return factor * self.concurrency * self.batch_max
 
@@ -265,8 +271,10 @@ class RunningWorker:
             waiting_max=worker.waiting_max,
             is_ordered=worker.is_ordered,
         )
+        self._clock = asyncio.get_running_loop().time
+        self._limit = WaitingLimit(worker.waiting_max, self._clock())
         self._is_stopping = False
-        # Set whenever a call ends.
+        # Set when a call ends, if there is room for more messages, or while stopping.
         self._call_ended = asyncio.Event()
         name = worker.handler.name
         self._receiving = tasks.run(self._receive(), f"{name} receives")
@@ -300,7 +308,7 @@ class RunningWorker:
         queue = self._queue
         try:
             while True:
-                if not queue.room:
+                if not queue.has_room:
                     self._call_ended.clear()
                     await self._call_ended.wait()
                     continue
@@ -378,8 +386,20 @@ class RunningWorker:
                 self._tasks.run(self._recover(source, mine), "recovery")
         else:
             self._queue.finish(work)
-        self._call_ended.set()
+        if self._limit.on_processed(len(work.items), self._clock()):
+            self._apply_limit()
         self._start_calls()
+        if self._queue.has_room or self._is_stopping:
+            self._call_ended.set()
+
+    def _apply_limit(self) -> None:
+        """Let as many messages wait, here and on their way, as the limit says."""
+        self._queue.waiting_max = self._limit.messages
+        consumers = list(self._consumer._consumers)
+        for each in consumers:
+            _, bytes_max = each.credit.maximum
+            share = max(1, self._limit.messages // len(consumers))
+            each.credit.change_max(share, bytes_max)
 
     def _tracing(self, messages: Sequence[Message]) -> AbstractContextManager[object]:
         telemetry = self._client.telemetry

@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pydanube.client.messages import MessageId
-from pydanube.client.work_queue import WorkItem, WorkQueue
+from pydanube.client.work_queue import (
+    WAITING_MAX,
+    WaitingLimit,
+    WorkItem,
+    WorkQueue,
+)
 
 
 @pytest.fixture
@@ -185,3 +190,26 @@ def test_each_message_runs_once_and_in_the_order_of_its_lane(
             queue.finish(work)
     assert not queue.is_running
     assert not list(queue)
+
+
+def test_fast_worker_lets_many_messages_wait_and_a_slow_one_few():
+    limit = WaitingLimit(2, 100.0)
+    assert limit.messages == 2
+    assert not limit.on_processed(30, 100.01)
+    assert limit.on_processed(30, 100.5)
+    # 120 messages in a second.
+    assert limit.messages == 12
+    assert limit.on_processed(10_000, 101.0)
+    assert limit.messages == WAITING_MAX
+    assert limit.on_processed(1, 102.0)
+    assert limit.messages == 2
+
+
+def test_queue_has_room_when_half_of_the_waiting_messages_are_taken(source):
+    queue = WorkQueue(concurrency=1, batch_max=1, waiting_max=4)
+    assert (queue.room, queue.has_room) == (4, True)
+    for offset in range(3):
+        queue.add(item(source, offset, offset))
+    assert (queue.room, queue.has_room) == (1, False)
+    queue.take()
+    assert (queue.room, queue.has_room) == (2, True)

@@ -370,3 +370,25 @@ async def takes_a_message(message: pydanube.Message): ...
 async def test_running_nothing_is_refused(client):
     with pytest.raises(pydanube.InvalidRequest, match="no workers"):
         await client.run_workers()
+
+
+async def test_broker_sends_a_fast_worker_many_messages_at_a_time(
+    client, orders, calls
+):
+    workers = pydanube.Workers()
+
+    @workers.worker(TOPIC, **OPTIONS)
+    async def work(message: bytes):
+        calls.add(message)
+
+    async with client.running_workers(workers) as running:
+        [worker] = running._running
+        credit = worker._consumer.credit
+        assert credit.maximum[0] == 2
+        sent = 0
+        while credit.maximum[0] == 2:
+            await published(client, *[b"x"] * 100)
+            sent += 100
+            await calls.first(sent)
+        await published(client, *[b"x"] * 100)
+        await calls.first(sent + 100)
