@@ -143,6 +143,7 @@ class Producer(Facade):
         *,
         key: str | bytes | None = None,
         attributes: Mapping[str, str] | None = None,
+        id: str | None = None,  # noqa: A002  # It is what users call it.
         **delivery: Unpack[DeliveryOptions],
     ) -> Pending:
         """
@@ -150,7 +151,9 @@ class Producer(Facade):
 
         Waits if too many messages are not acknowledged yet.
         """
-        return self._enqueue(payload, key=key, attributes=attributes, **delivery)
+        return self._enqueue(
+            payload, key=key, attributes=attributes, id=id, **delivery
+        )
 
     def wait_for(self, pending: Pending) -> MessageId:
         """Wait for the id of *pending*'s message."""

@@ -84,6 +84,16 @@ def test_mistakes_of_send_nowait_are_raised_by_result(client):
         assert producer.send_nowait("x").result().offset == 0
 
 
+def test_all_send_methods_take_ids(client):
+    client.create_topic(TOPIC, deduplication_age_s=60)
+    with client.producer(TOPIC) as producer:
+        first = producer.send("0", id="a")
+        pending = producer.send_nowait("0", id="a", attributes={"n": "1"})
+        assert pending.result() == first
+        assert list(producer.send_batch(["0", "1"], ids=["a", "b"]).offsets) == [0, 1]
+    client.set_deduplication(TOPIC, None)
+
+
 def test_order_is_kept_between_send_methods(client):
     with client.producer(TOPIC) as producer:
         producer.send_nowait("0")

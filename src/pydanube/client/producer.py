@@ -210,14 +210,15 @@ class Producer(KeptChannel):
         if key is not None or attributes is not None or id is not None or delivery:
             if id is not None:
                 self._check_ids((id,))
+                check_attributes(attributes or {})
                 attributes = {**(attributes or {}), DEDUPLICATION_ID: id}
-            has_id = attributes is not None and DEDUPLICATION_ID in attributes
             extras = (
                 None if key is None else to_bytes("key", key),
                 attributes,
                 self._window_of(delivery),
             )
             byte_count += _byte_count_of(*extras)
+            has_id = attributes is not None and DEDUPLICATION_ID in attributes
         queue = self._queue
         if byte_count > queue.alone_bytes:
             self._check_size(byte_count)
