@@ -11,11 +11,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _BEGIN = datetime(2020, 1, 1, tzinfo=UTC)
+_END = _BEGIN + timedelta(days=36_500)
+AN_END_IN_THE_PAST = datetime(2021, 1, 1, tzinfo=UTC)
 
 
-def write_certificates(directory):
+def write_certificates(directory, *, end=_END):
     """
     Write the certificates and keys of an authority, a server and a client.
+
+    Those of the server and the client are valid until *end*.
 
     Returns: The files of each, a certificate and a key, by name.
     """
@@ -30,7 +34,7 @@ def write_certificates(directory):
     for name in ("server", "client"):
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = (
-            _builder(_name_of(name), ca_name, key)
+            _builder(_name_of(name), ca_name, key, end)
             .add_extension(
                 x509.SubjectAlternativeName(
                     [
@@ -57,7 +61,7 @@ def _name_of(text):
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
-def _builder(subject, issuer, key):
+def _builder(subject, issuer, key, end=_END):
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -65,7 +69,7 @@ def _builder(subject, issuer, key):
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(_BEGIN)
-        .not_valid_after(_BEGIN + timedelta(days=36_500))
+        .not_valid_after(end)
     )
 
 
