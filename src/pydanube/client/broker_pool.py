@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable, Mapping
 
 from pydanube.client.connection import BrokerConnection, Dial
+from pydanube.client.tls import ClientTls
 from pydanube.client.urls import dial_of, parse_url
 from pydanube.model.errors import (
     BrokerError,
@@ -16,6 +17,7 @@ from pydanube.model.errors import (
     ConnectionLost,
     ProtocolViolation,
     TimedOut,
+    Unauthenticated,
     Unavailable,
 )
 
@@ -41,12 +43,14 @@ class BrokerPool:
         token: str,
         connect_timeout_s: float,
         *,
+        tls: ClientTls | None = None,
         shown: Callable[[object], str],
     ) -> None:
         """
         *dials* has the brokers that the user named, by URL, and how to reach them.
 
-        *shown* removes credentials from texts for the log.
+        *tls* is for all brokers, also those that other brokers name.  *shown* removes
+        credentials from texts for the log.
         """
         self.is_closed = False
         self.on_connected: Callable[[BrokerConnection, bool], None] | None = None
@@ -57,6 +61,7 @@ class BrokerPool:
         """True if the last broker that answered is one of a cluster."""
         self.connect_timeout_s = connect_timeout_s
         self._token = token
+        self._tls = tls
         self._shown = shown
         # Those that the user named come first.
         self._named = tuple(dials)
@@ -75,7 +80,7 @@ class BrokerPool:
         link = self._links.get(url)
         if link is None:
             self._forget_one()
-            link = self._links[url] = _Link(self, url, dial_of(url))
+            link = self._links[url] = _Link(self, url, dial_of(url, self._tls))
         return await link.get()
 
     async def any_connection(self) -> BrokerConnection:
@@ -192,6 +197,8 @@ class BrokerPool:
                 connection = await dial(BrokerConnection)
         except (OSError, TimeoutError) as error:
             raise _connect_error(url, error) from error
+        except (ProtocolViolation, Unauthenticated) as error:
+            raise type(error)(f"{url}: {error}") from error
         connection.url = url
         try:
             await connection.handshake(
@@ -199,8 +206,9 @@ class BrokerPool:
             )
         except TimedOut as error:
             raise ConnectionLost(f"no broker answers at {url}") from error
-        except ProtocolViolation as error:
-            raise ProtocolViolation(f"{url}: {error}") from error
+        except (ProtocolViolation, Unauthenticated) as error:
+            connection.close()
+            raise type(error)(f"{url}: {error}") from error
         except BaseException:
             connection.close()
             raise

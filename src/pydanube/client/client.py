@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cached_property
+from pathlib import Path
 from time import time_ns
 from typing import Any, TypeVar, Unpack, overload
 
@@ -46,11 +47,12 @@ from pydanube.client.staging import Staging
 from pydanube.client.storage import StorageRequests
 from pydanube.client.subscriptions import SubscriptionRequests
 from pydanube.client.telemetry import Telemetry
+from pydanube.client.tls import TlsOptions
 from pydanube.client.topic_selection import TopicSelection
 from pydanube.client.topics import check_partitions
 from pydanube.client.transactions import TransactionRequests
 from pydanube.client.typed_producer import TypedProducer, open_typed_producer
-from pydanube.client.urls import dial_of, parse_url, split_url
+from pydanube.client.urls import dial_of, parse_url, split_url, tls_of
 from pydanube.client.workers import (
     STOP_TIMEOUT_S,
     F,
@@ -90,6 +92,10 @@ def connect(
     url: str | None = None,
     *,
     token: str = "",
+    ca_file: str | Path | None = None,
+    certificate_file: str | Path | None = None,
+    key_file: str | Path | None = None,
+    server_name: str | None = None,
     wait_s: float = 0.0,
     connect_timeout_s: float = CONNECT_TIMEOUT_S,
     close_timeout_s: float = CLOSE_TIMEOUT_S,
@@ -112,7 +118,17 @@ def connect(
             ``danube://host[:port],host[:port]``, of which one has to answer.  None:
             the environment variable ``DANUBE_URL``; if it is not set,
             ``danube://127.0.0.1:6651``.
+            With ``danubes`` instead of ``danube``, the client uses TLS.  The next four
+            arguments are options of TLS, which may also be in the URL, as in
+            ``danubes://host?ca_file=ca.pem``.
         token: The client's access token.
+        ca_file: The file with the certificates of the authorities to trust, in PEM
+            format.  None: those that the operating system trusts.
+        certificate_file: The file with the certificate of this client, if the broker
+            asks for one.
+        key_file: The file with the key of that certificate.
+        server_name: The name in the certificate of the broker, if it is not the host
+            of the URL.
         wait_s: How long the client tries again while no broker answers, for example
             because the broker is being started at the same time; 0: it tries once.
         connect_timeout_s: How long one attempt to connect may take.
@@ -128,8 +144,12 @@ def connect(
 
     Raises:
         ConnectionLost: No broker answers at *url*, also after *wait_s*.
-        ProtocolViolation: The server at *url* speaks another protocol.
-        InvalidRequest: *url* is not of the form ``danube://host[:port]``.
+        ProtocolViolation: The server at *url* speaks another protocol, speaks TLS and
+            *url* does not, or the reverse.
+        Unauthenticated: The client does not trust the broker's certificate, or the
+            broker not that of the client.
+        InvalidRequest: *url* is not of the form ``danube://host[:port]``, or a file
+            cannot be used.
     """
     is_given = url is not None
     if url is None:
@@ -139,7 +159,15 @@ def connect(
     call = f"pydanube.connect({shown!r})" if is_given else "pydanube.connect()"
     check_seconds("wait_s", wait_s)
     check_seconds("retry_s", retry_s)
-    dial, other_dials = dial_of(first), {each: dial_of(each) for each in others}
+    tls_options = TlsOptions(
+        ca_file=_path_text(ca_file),
+        certificate_file=_path_text(certificate_file),
+        key_file=_path_text(key_file),
+        server_name=server_name,
+    )
+    tls = tls_of(url, tls_options)
+    dial = dial_of(first, tls)
+    other_dials = {each: dial_of(each, tls) for each in others}
     redirect = find_redirect(parse_url(first))
 
     @asynccontextmanager
@@ -148,6 +176,7 @@ def connect(
             dial,
             url=first,
             others=other_dials,
+            tls=tls,
             token=token,
             connect_timeout_s=connect_timeout_s,
             close_timeout_s=close_timeout_s,
@@ -161,6 +190,10 @@ def connect(
             yield client
 
     return AsyncScope(connected(), call, "client")
+
+
+def _path_text(path: str | Path | None) -> str | None:
+    return None if path is None else str(path)
 
 
 @checks_arguments

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from google.protobuf.message import Message
 
 from pydanube.aio.write_buffer import WriteBuffer
+from pydanube.client.tls import explain
 from pydanube.model.errors import (
     BrokerError,
     ConnectionLost,
@@ -127,7 +128,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_closed.set()
-        self._fail(ConnectionLost(f"the broker closed the connection ({exc or 'end'})"))
+        reason = explain(exc) if exc is not None else None
+        if not isinstance(reason, BrokerError):
+            reason = ConnectionLost(
+                f"the broker closed the connection ({reason or 'end'})"
+            )
+        self._fail(reason)
 
     # Requests.
 

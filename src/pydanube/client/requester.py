@@ -28,6 +28,7 @@ from pydanube.client.connection import BrokerConnection, Dial
 from pydanube.client.counters import ClientCounters
 from pydanube.client.owners import TopicOwners, owned_topic_of
 from pydanube.client.telemetry import Telemetry
+from pydanube.client.tls import ClientTls
 from pydanube.model.errors import (
     BrokerError,
     ConnectionLost,
@@ -67,6 +68,7 @@ class Requester:
         *,
         url: str,
         others: Mapping[str, Dial] | None = None,
+        tls: ClientTls | None = None,
         token: str = "",
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         close_timeout_s: float = CLOSE_TIMEOUT_S,
@@ -80,6 +82,7 @@ class Requester:
         *dial* connects to the broker at *url*.
 
         *others* has other brokers of its cluster by URL, and how to connect to them.
+        *tls* is for connections to further ones.
         """
         check_seconds("close_timeout_s", close_timeout_s)
         check_seconds("retry_s", retry_s)
@@ -102,7 +105,9 @@ class Requester:
         self._mask = partial(_masked, [token, *passwords])
         self._on_connected = on_connected
         self._on_disconnected = on_disconnected
-        self._pool = BrokerPool(dials, token, connect_timeout_s, shown=self._mask)
+        self._pool = BrokerPool(
+            dials, token, connect_timeout_s, tls=tls, shown=self._mask
+        )
         self.owners = TopicOwners()
         """The brokers that serve topics of a cluster, as far as they are known."""
         # Closing something has timed out since the last connection was opened.

@@ -1,0 +1,226 @@
+"""TLS to brokers: its options, and what its failures mean for users."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from urllib.parse import parse_qsl, urlencode
+
+from pydanube.aio.file_reloading import FromFiles
+from pydanube.aio.tls_connection import NotTlsError
+from pydanube.model.errors import (
+    BrokerError,
+    ConnectionLost,
+    InvalidRequest,
+    ProtocolViolation,
+    Unauthenticated,
+)
+from pydanube.model.suggestions import did_you_mean
+
+SCHEME = "danubes"
+"""The scheme of the URLs of brokers with TLS."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsOptions:
+    """The options of TLS; None: not given."""
+
+    ca_file: str | None = None
+    """A PEM file with the certificates of the authorities to trust."""
+    certificate_file: str | None = None
+    """A PEM file with the certificate of the client."""
+    key_file: str | None = None
+    """A PEM file with the key of that certificate."""
+    server_name: str | None = None
+    """The name in the broker's certificate, if it is not the host of the URL."""
+
+    @classmethod
+    def parse(cls, query: str) -> TlsOptions:
+        """
+        Return the options in the query of a URL, such as ``ca_file=ca.pem``.
+
+        Raises:
+            InvalidRequest: An option is unknown, empty or given twice.
+        """
+        try:
+            pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True)
+        except ValueError:
+            raise InvalidRequest(
+                f"{query!r} in the URL is not of the form ca_file=ca.pem&server_name=b"
+            ) from None
+        given: dict[str, str] = {}
+        for name, value in pairs:
+            if name not in OPTIONS:
+                raise InvalidRequest(
+                    f"the URL has the unknown option {name!r}; known are "
+                    f"{', '.join(OPTIONS)}{did_you_mean(name, OPTIONS)}"
+                )
+            if name in given or not value:
+                raise InvalidRequest(
+                    f"the URL needs one value for {name}, as in {name}=VALUE"
+                )
+            given[name] = value
+        return cls(**given)
+
+    def overridden_by(self, other: TlsOptions) -> TlsOptions:
+        """Return these options, with those of *other* that are given."""
+        return replace(self, **other.given())
+
+    def given(self) -> dict[str, str]:
+        """Return the options that are given."""
+        return {
+            name: value for name, value in asdict(self).items() if value is not None
+        }
+
+
+OPTIONS = tuple(each.name for each in fields(TlsOptions))
+
+
+def with_tls_options(url: str, options: TlsOptions) -> str:
+    """
+    Return *url* with *options* in its query, where they override others.
+
+    Raises:
+        InvalidRequest: The query of *url* is malformed.
+    """
+    if not options.given():
+        return url
+    address, query = split_query(url)
+    known = TlsOptions.parse(query) if query else TlsOptions()
+    found = known.overridden_by(options).given()
+    return f"{address}?{urlencode(found, safe='/:')}"
+
+
+def split_query(url: str) -> tuple[str, str]:
+    """Return *url* without its query, and the query."""
+    # A password may contain any character.
+    user, at, rest = url.rpartition("@")
+    address, _, query = rest.partition("?")
+    return f"{user}{at}{address}", query
+
+
+class ClientTls:
+    """What the connections of a client need for TLS."""
+
+    def __init__(self, options: TlsOptions) -> None:
+        """
+        Read the files that *options* name.
+
+        Raises:
+            InvalidRequest: A file is missing or damaged, or an option is missing.
+        """
+        if bool(options.certificate_file) != bool(options.key_file):
+            raise InvalidRequest(
+                "certificate_file and key_file: give both or neither; the key belongs "
+                "to the certificate"
+            )
+        self.server_name = options.server_name
+        names = (options.ca_file, options.certificate_file, options.key_file)
+        self._context = FromFiles(
+            lambda: _load(options), [each or "" for each in names], "TLS certificates"
+        )
+
+    def context(self) -> ssl.SSLContext:
+        """Return the context for a new connection; changed files are read again."""
+        return self._context.get()
+
+
+def _load(options: TlsOptions) -> ssl.SSLContext:
+    for setting in ("ca_file", "certificate_file", "key_file"):
+        _check_readable(setting, getattr(options, setting))
+    try:
+        context = ssl.create_default_context(cafile=options.ca_file)
+    except ssl.SSLError as error:
+        raise InvalidRequest(
+            f"ca_file: expected certificates in PEM format, got {options.ca_file} "
+            f"({error.reason or error})"
+        ) from error
+    if options.certificate_file is not None:
+        try:
+            context.load_cert_chain(
+                options.certificate_file, options.key_file, password=_refuse_password
+            )
+        except ssl.SSLError as error:
+            raise InvalidRequest(
+                "certificate_file, key_file: expected a certificate and its key in PEM "
+                f"format, got {options.certificate_file} and {options.key_file} "
+                f"({error.reason or error})"
+            ) from error
+    return context
+
+
+def _check_readable(setting: str, name: str | None) -> None:
+    if name is None:
+        return
+    try:
+        with Path(name).open("rb"):
+            pass
+    except OSError as error:
+        raise InvalidRequest(
+            f"{setting}: the file {name} cannot be read: {error.strerror or error}"
+        ) from error
+
+
+def _refuse_password() -> str:
+    raise InvalidRequest(
+        "key_file: the key is encrypted with a password; write it to a file without one"
+    )
+
+
+def explain(failure: Exception) -> Exception:
+    """
+    Return what *failure* of a handshake or a connection means for the user.
+
+    Failures that do not come from TLS are returned as they are.
+    """
+    if isinstance(failure, NotTlsError):
+        return ProtocolViolation(
+            "the server does not speak TLS on this port: use a URL that begins with "
+            "danube://, or turn TLS on in the settings of the broker (tls)"
+        )
+    if isinstance(failure, ssl.SSLCertVerificationError):
+        return Unauthenticated(_distrust(failure))
+    if isinstance(failure, ssl.SSLError):
+        return _of_alert(failure.reason or str(failure))
+    return failure
+
+
+# The last is for a certificate with the name of the authority and another key.
+_REFUSALS = ("CERTIFICATE", "UNKNOWN_CA", "DECRYPT_ERROR")
+
+
+def _distrust(failure: ssl.SSLCertVerificationError) -> str:
+    """Return why the client refuses the certificate of the broker."""
+    why = failure.verify_message
+    # The codes are the X509_V_ERR constants of OpenSSL.
+    match failure.verify_code:
+        case 10:
+            return "the broker's certificate has expired: renew it"
+        case 62 | 64:
+            return (
+                f"the broker's certificate is for another name ({why}): connect to "
+                "a name in the certificate, or set server_name to one"
+            )
+        case 7 | 18 | 19 | 20 | 21:
+            return (
+                f"the broker's certificate is not trusted ({why}): set ca_file to the "
+                "certificate of the authority that issued it"
+            )
+        case _:
+            return f"the broker's certificate is not valid: {why}"
+
+
+def _of_alert(reason: str) -> BrokerError:
+    """Return the error for the *reason* of OpenSSL, such as an alert of the broker."""
+    if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason:
+        return Unauthenticated(
+            "the broker requires a client certificate: set certificate_file and "
+            f"key_file ({reason})"
+        )
+    if "ALERT" in reason and any(each in reason for each in _REFUSALS):
+        return Unauthenticated(
+            "the broker refuses the certificate of this client: it needs one that has "
+            f"not expired, of an authority in tls.client_ca_file ({reason})"
+        )
+    return ConnectionLost(f"TLS has failed: {reason}")

@@ -1,0 +1,106 @@
+"""TLS options in URLs, and the files that they name."""
+
+from __future__ import annotations
+
+import ssl
+
+import pytest
+
+from pydanube.client.tls import (
+    ClientTls,
+    TlsOptions,
+    explain,
+    split_query,
+    with_tls_options,
+)
+from pydanube.client.urls import split_url, tls_of
+from pydanube.model.errors import ConnectionLost, InvalidRequest, Unauthenticated
+from support.certificates import write_certificates
+
+
+def test_options_in_the_query_of_a_url_are_read():
+    options = TlsOptions.parse("ca_file=/etc/ca%20file.pem&server_name=broker")
+    assert options == TlsOptions(ca_file="/etc/ca file.pem", server_name="broker")
+
+
+@pytest.mark.parametrize(
+    ("query", "error"),
+    [
+        ("ca_fil=a", "unknown option 'ca_fil'.*did you mean 'ca_file'"),
+        ("ca_file=", "one value for ca_file"),
+        ("ca_file=a&ca_file=b", "one value for ca_file"),
+        ("ca_file", "is not of the form"),
+    ],
+)
+def test_malformed_queries_are_refused(query, error):
+    with pytest.raises(InvalidRequest, match=error):
+        TlsOptions.parse(query)
+
+
+def test_options_are_added_to_a_url_and_override_those_in_it():
+    url = with_tls_options(
+        "danubes://a,b:6652?ca_file=old&server_name=broker",
+        TlsOptions(ca_file="/new/ca.pem"),
+    )
+    assert url == "danubes://a,b:6652?ca_file=/new/ca.pem&server_name=broker"
+    assert with_tls_options("danube://a", TlsOptions()) == "danube://a"
+
+
+def test_several_brokers_share_the_query():
+    url = "danubes://a,b:6652?ca_file=ca.pem"
+    assert split_url(url) == ["danubes://a", "danubes://b:6652"]
+    assert split_query("danubes://u:p?w@a?ca_file=b") == (
+        "danubes://u:p?w@a",
+        "ca_file=b",
+    )
+
+
+def test_brokers_with_and_without_tls_are_refused():
+    with pytest.raises(InvalidRequest, match="mixes danube:// and danubes://"):
+        split_url("danubes://a,danube://b")
+
+
+def test_options_of_tls_need_a_url_with_tls():
+    with pytest.raises(InvalidRequest, match="ca_file is an option of TLS"):
+        tls_of("danube://a", TlsOptions(ca_file="a"))
+    assert tls_of("danube://a", TlsOptions()) is None
+
+
+def test_certificate_and_key_belong_together():
+    with pytest.raises(InvalidRequest, match="give both or neither"):
+        ClientTls(TlsOptions(certificate_file="a"))
+
+
+def test_files_that_cannot_be_used_are_refused_with_their_option(tmp_path):
+    missing = str(tmp_path / "missing.pem")
+    with pytest.raises(InvalidRequest, match=r"ca_file: the file .* cannot be read"):
+        ClientTls(TlsOptions(ca_file=missing))
+    damaged = tmp_path / "damaged.pem"
+    damaged.write_text("damaged")
+    with pytest.raises(InvalidRequest, match="ca_file: expected certificates in PEM"):
+        ClientTls(TlsOptions(ca_file=str(damaged)))
+
+
+def test_client_trusts_only_its_authorities_and_checks_names(tmp_path):
+    files = write_certificates(tmp_path)
+    context = ClientTls(TlsOptions(ca_file=str(files["ca"][0]))).context()
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.check_hostname
+    assert len(context.get_ca_certs()) == 1
+
+
+def failure_of(reason):
+    failure = ssl.SSLError(1, reason)
+    failure.reason = reason
+    return failure
+
+
+def test_alerts_of_the_broker_are_explained():
+    missing = explain(failure_of("TLSV13_ALERT_CERTIFICATE_REQUIRED"))
+    assert isinstance(missing, Unauthenticated)
+    assert "set certificate_file and key_file" in str(missing)
+    unknown = explain(failure_of("TLSV1_ALERT_UNKNOWN_CA"))
+    assert isinstance(unknown, Unauthenticated)
+    assert "refuses the certificate of this client" in str(unknown)
+    other = explain(failure_of("DECRYPTION_FAILED_OR_BAD_RECORD_MAC"))
+    assert isinstance(other, ConnectionLost)
