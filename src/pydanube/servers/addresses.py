@@ -26,14 +26,19 @@ class Addresses:
 
 
 def addresses_of(
-    host: str, port: int, *, advertised_url: str, connect_url: str
+    host: str,
+    port: int,
+    *,
+    advertised_url: str,
+    connect_url: str,
+    scheme: str = "http",
 ) -> Addresses:
     """Return the addresses of a broker that listens on *host* and *port*."""
-    broker_url = advertised_url or url_of(host, port)
+    broker_url = advertised_url or url_of(host, port, scheme)
     return Addresses(broker_url=broker_url, connect_url=connect_url or broker_url)
 
 
-def url_of(host: str, port: int) -> str:
+def url_of(host: str, port: int, scheme: str = "http") -> str:
     """
     Return the URL of a broker that listens on *host* and *port*.
 
@@ -41,7 +46,7 @@ def url_of(host: str, port: int) -> str:
     """
     if host in ALL_ADDRESSES:
         host = socket.gethostname()
-    return f"http://{in_url(host)}:{port}"
+    return f"{scheme}://{in_url(host)}:{port}"
 
 
 def http_hosts_of(listens: ListenConfig) -> list[str]:

@@ -79,7 +79,7 @@ Port = Annotated[int, Meta(ge=0, le=65_535)]
 # Some clients of Danube need addresses with a scheme and a port.
 _URL = re.compile(r"https?://([^\s/:\[\]]+|\[[0-9a-fA-F:.]+\]):[0-9]+")
 
-_STREAM_URL = re.compile(r"danube://([^\s/:\[\]]+|\[[0-9a-fA-F:.]+\]):[0-9]+")
+_STREAM_URL = re.compile(r"danubes?://([^\s/:\[\]]+|\[[0-9a-fA-F:.]+\]):[0-9]+")
 
 
 class ListenConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,6 +143,60 @@ class ListenConfig(msgspec.Struct, frozen=True, kw_only=True):
                 f"receive_bytes_max: expected at least frame_bytes_max, which is "
                 f"{self.frame_bytes_max}, got {self.receive_bytes_max}"
             )
+
+
+class TlsConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    Encryption of all connections to the broker with TLS 1.2 or 1.3.
+
+    The broker reads the files again when they change.
+    """
+
+    certificate_file: str = ""
+    """The file with the certificate of the broker and its intermediate certificates, in
+    PEM format. With it, all ports accept only TLS; without it, none does."""
+    key_file: str = ""
+    """The file with the private key of that certificate, in PEM format and without a
+    password."""
+    client_ca_file: str = ""
+    """The file with the certificates of the authorities that issue the certificates of
+    clients, in PEM format."""
+    client_certificates: Literal["none", "optional", "required"] = "none"
+    """Whether clients present certificates: `none` asks for no certificate; `optional`
+    verifies those that clients present; `required` refuses clients without one."""
+
+    def __post_init__(self) -> None:
+        for given, missing in (
+            ("certificate_file", "key_file"),
+            ("key_file", "certificate_file"),
+            ("client_ca_file", "certificate_file"),
+        ):
+            if getattr(self, given) and not getattr(self, missing):
+                raise InvalidConfig(
+                    f"{missing}: expected a file, because {given} is "
+                    f"{getattr(self, given)!r}, got nothing"
+                )
+        if (self.client_certificates != "none") != bool(self.client_ca_file):
+            raise InvalidConfig(
+                "client_ca_file: expected a file if client_certificates is optional or "
+                f"required, and otherwise nothing, got {self.client_ca_file!r} with "
+                f"client_certificates {self.client_certificates}"
+            )
+
+    @property
+    def is_enabled(self) -> bool:
+        """True if the ports of the broker accept only TLS."""
+        return bool(self.certificate_file)
+
+    @property
+    def http_scheme(self) -> str:
+        """The scheme of URLs of HTTP and gRPC."""
+        return "https" if self.is_enabled else "http"
+
+    @property
+    def stream_scheme(self) -> str:
+        """The scheme of URLs of the native protocol."""
+        return "danubes" if self.is_enabled else "danube"
 
 
 class MetadataConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -241,6 +295,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The directory for all data of the broker. It is created if it does not exist, and
     used by one broker at a time."""
     listen: ListenConfig = ListenConfig()
+    tls: TlsConfig = TlsConfig()
     metadata: MetadataConfig = MetadataConfig()
     topics: TopicsConfig = TopicsConfig()
     subscriptions: SubscriptionsConfig = SubscriptionsConfig()

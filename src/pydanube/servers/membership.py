@@ -6,7 +6,6 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from urllib.parse import urlsplit
 
 from pydanube.aio.tasks import task_scope
 from pydanube.broker.broker import Broker
@@ -77,11 +76,14 @@ async def check_is_cluster(store: MetadataStore) -> None:
 def session_record_of(config: BrokerConfig, *, started_at: int) -> SessionRecord:
     """Return the description of a broker for the others."""
     listens, cluster = config.listen, config.cluster
-    http_url = url_of(listens.host, listens.stream_port)
-    stream_url = cluster.advertised_url or f"danube://{urlsplit(http_url).netloc}"
+    stream_url = cluster.advertised_url or url_of(
+        *(listens.host, listens.stream_port, config.tls.stream_scheme)
+    )
     addresses = {STREAM: stream_url}
     if listens.advertised_url or listens.grpc_port:
-        grpc_url = listens.advertised_url or url_of(listens.host, listens.grpc_port)
+        grpc_url = listens.advertised_url or url_of(
+            *(listens.host, listens.grpc_port, config.tls.http_scheme)
+        )
         addresses[GRPC] = grpc_url
         if listens.connect_url:
             addresses[GRPC_CONNECT] = listens.connect_url

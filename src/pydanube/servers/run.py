@@ -66,6 +66,7 @@ from pydanube.servers.membership import (
 from pydanube.servers.metadata import open_metadata, watching_session
 from pydanube.servers.native.connection import listen
 from pydanube.servers.native.server import open_native_server
+from pydanube.servers.tls import ServerTls, open_tls
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.files import DirectoryFiles
 from pydanube.storage.reserve import Reserve, ReserveFile
@@ -134,11 +135,13 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
         refuse_lost_metadata(directory)
         reserve = Reserve(ReserveFile(directory.reserve), config.storage.reserve_bytes)
         reserve.open()
+        tls, scheme = open_tls(config.tls), config.tls.http_scheme
         async with (
             open_http(
                 *(host, listens.http_port, state),
                 hosts=http_hosts_of(listens),
                 counts=counts["http"],
+                tls=tls,
             ) as http_port,
             open_metadata(
                 config.metadata,
@@ -164,8 +167,8 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 snapshots=metadata.file,
             ) as broker,
             open_native_server(broker, config.listen) as server,
-            listen(server, host, config.listen.stream_port) as stream_port,
-            _open_grpc(broker, config, http_port, counts) as (
+            listen(server, host, config.listen.stream_port, tls) as stream_port,
+            _open_grpc(broker, config, http_port, counts, tls) as (
                 grpc_port,
                 admin_port,
                 services,
@@ -181,10 +184,10 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
             try:
                 yield RunningBroker(
                     directory=directory,
-                    stream_url=f"danube://{in_url(host)}:{stream_port}",
-                    grpc_url=f"http://{in_url(host)}:{grpc_port}",
-                    admin_url=f"http://{in_url(host)}:{admin_port}",
-                    http_url=f"http://{in_url(host)}:{http_port}",
+                    stream_url=f"{config.tls.stream_scheme}://{in_url(host)}:{stream_port}",
+                    grpc_url=f"{scheme}://{in_url(host)}:{grpc_port}",
+                    admin_url=f"{scheme}://{in_url(host)}:{admin_port}",
+                    http_url=f"{scheme}://{in_url(host)}:{http_port}",
                     session=metadata.session if session is None else session.lease,
                 )
             finally:
@@ -307,6 +310,7 @@ async def _open_grpc(
     config: BrokerConfig,
     http_port: int,
     counts: Mapping[str, ConnectionCounts],
+    tls: ServerTls | None,
 ) -> AsyncIterator[tuple[int, int, Sequence[Service]]]:
     """Open both gRPC servers; yields their ports and services."""
     listens = config.listen
@@ -319,6 +323,8 @@ async def _open_grpc(
             window_messages_max=config.subscriptions.grpc_window_messages_max,
             advertised_url=listens.advertised_url,
             connect_url=listens.connect_url,
+            scheme=config.tls.http_scheme,
+            tls=tls,
             counts=counts["grpc"],
             receive_bytes_max=listens.receive_bytes_max,
         ) as danube,
@@ -326,6 +332,7 @@ async def _open_grpc(
             *(listens.host, listens.admin_port),
             name="administrators",
             flag="--admin-port",
+            tls=tls,
             counts=counts["admin"],
             receive_bytes_max=listens.receive_bytes_max,
         ) as admin,
@@ -334,7 +341,7 @@ async def _open_grpc(
         admins = admin_services(
             broker,
             broker_url=danube.addresses.broker_url,
-            admin_url=url_of(listens.host, admin.port),
+            admin_url=url_of(listens.host, admin.port, config.tls.http_scheme),
             metrics_address=f"{in_url(listens.host)}:{http_port}",
         )
         services = [*admins, schema_registry(broker)]

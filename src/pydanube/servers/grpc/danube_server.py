@@ -46,6 +46,7 @@ async def open_danube_server(
     window_messages_max: int,
     advertised_url: str = "",
     connect_url: str = "",
+    scheme: str = "http",
     refusal_pause_s: float = REFUSAL_PAUSE_S,
     **limits: Any,
 ) -> AsyncIterator[DanubeServer]:
@@ -61,7 +62,11 @@ async def open_danube_server(
         host, port, name="clients of Danube", flag="--grpc-port", **limits
     ) as listener:
         addresses = addresses_of(
-            host, listener.port, advertised_url=advertised_url, connect_url=connect_url
+            host,
+            listener.port,
+            advertised_url=advertised_url,
+            connect_url=connect_url,
+            scheme=scheme,
         )
         clock = asyncio.get_running_loop().time
         producers = Producers(broker, clock, wall_clock_us)

@@ -12,6 +12,9 @@ from pydanube.servers.addresses import binding
 from pydanube.servers.grpc.connection import GrpcServer
 from pydanube.servers.grpc.services import Service
 from pydanube.servers.grpc.standard import standard_services
+from pydanube.servers.tls import PLAIN_REFUSED, ServerTls, over_tls
+from pydanube.wire.grpc.http2 import Http2Connection
+from pydanube.wire.grpc.http2_frames import ErrorCode
 
 STOP_S = 1.0
 """The time that running calls have to end when the broker stops."""
@@ -53,7 +56,13 @@ class Listener:
 
 @asynccontextmanager
 async def open_listener(
-    host: str, port: int, *, name: str, flag: str, **limits: Any
+    host: str,
+    port: int,
+    *,
+    name: str,
+    flag: str,
+    tls: ServerTls | None = None,
+    **limits: Any,
 ) -> AsyncIterator[Listener]:
     """
     Bind a port for the body (0: any free port); see ``GrpcServer`` for *limits*.
@@ -65,12 +74,19 @@ async def open_listener(
     """
     loop = asyncio.get_running_loop()
     listener = Listener(limits)
+    refusing = Http2Connection()
+    refusing.go_away(ErrorCode.INADEQUATE_SECURITY, PLAIN_REFUSED)
+    factory = over_tls(
+        lambda: listener.server.new_connection(),  # noqa: PLW0108  # Not made yet.
+        tls,
+        protocol="h2",
+        # Without the settings, with which a connection begins: clients then wait before
+        # they try again.
+        plain_answer=refusing.take_output()[-1],
+    )
     with binding(host, port, name, flag):
         listener.listening = await loop.create_server(
-            lambda: listener.server.new_connection(),  # noqa: PLW0108  # Not made yet.
-            *(host, port),
-            backlog=1024,
-            start_serving=False,
+            factory, host, port, backlog=1024, start_serving=False
         )
     try:
         yield listener

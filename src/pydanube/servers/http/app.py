@@ -139,7 +139,9 @@ def make_app(state: BrokerState, hosts: Iterable[str] = ()) -> Starlette:
 
     async def index(request: Request) -> Response:
         host = request.url.hostname or "localhost"
-        return PlainTextResponse(INDEX + _addresses(host, state.ports))
+        return PlainTextResponse(
+            INDEX + _addresses(request.url.scheme, host, state.ports)
+        )
 
     async def openapi(_: Request) -> Response:
         return json_response(openapi_document(ENDPOINTS))
@@ -163,14 +165,15 @@ def make_app(state: BrokerState, hosts: Iterable[str] = ()) -> Starlette:
     )
 
 
-def _addresses(host: str, ports: Ports | None) -> str:
+def _addresses(scheme: str, host: str, ports: Ports | None) -> str:
     """Return the end of the index page: the other addresses of the broker."""
     if ports is None:
         return "The broker is starting.\n"
     host = in_url(host)
+    stream_scheme = "danubes" if scheme == "https" else "danube"
     return (
         "Clients connect to other ports:\n\n"
-        f"danube://{host}:{ports.stream}  The native protocol.\n"
-        f"http://{host}:{ports.grpc}  The gRPC API of the original Danube.\n"
-        f"http://{host}:{ports.admin}  The gRPC API of its administration tools.\n"
+        f"{stream_scheme}://{host}:{ports.stream}  The native protocol.\n"
+        f"{scheme}://{host}:{ports.grpc}  The gRPC API of the original Danube.\n"
+        f"{scheme}://{host}:{ports.admin}  The gRPC API of its administration tools.\n"
     )

@@ -37,16 +37,15 @@ class SameOriginMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
-        error = self._refusal(scope["method"], scope["headers"])
+        error = self._refusal(scope)
         if error is None:
             await self._app(scope, receive, send)
         else:
             await error_response(error)(scope, receive, send)
 
-    def _refusal(
-        self, method: str, headers: Iterable[tuple[bytes, bytes]]
-    ) -> BrokerError | None:
+    def _refusal(self, scope: Scope) -> BrokerError | None:
         """Return the error for a request that is refused, or None."""
+        method, headers = scope["method"], scope["headers"]
         fields: dict[bytes, str] = {}
         for name, value in headers:
             if name in (b"host", b"origin") and name in fields:
@@ -63,7 +62,10 @@ class SameOriginMiddleware:
                 "listen.http_hosts"
             )
         origin = fields.get(b"origin")
-        if origin is not None and origin.lower() != f"http://{host}".lower():
+        if (
+            origin is not None
+            and origin.lower() != f"{scope['scheme']}://{host}".lower()
+        ):
             return PermissionDenied(
                 f"the Origin header is {origin[:_SHOWN_MAX]!r}: requests from web "
                 "pages of other sites are not allowed"

@@ -10,6 +10,7 @@ from functools import partial
 
 import uvicorn
 
+from pydanube.model.errors import InvalidRequest
 from pydanube.servers.addresses import binding
 from pydanube.servers.connections import ConnectionCounts
 from pydanube.servers.http.app import BrokerState, make_app
@@ -18,6 +19,8 @@ from pydanube.servers.http.connection import (
     KEEP_ALIVE_S,
     HttpConnection,
 )
+from pydanube.servers.http.responses import error_body
+from pydanube.servers.tls import PLAIN_REFUSED, ServerTls, over_tls
 
 SHUTDOWN_S = 1
 """The time that running requests have to end when the broker stops."""
@@ -31,12 +34,13 @@ async def open_http(
     *,
     hosts: Iterable[str] = (),
     counts: ConnectionCounts | None = None,
+    tls: ServerTls | None = None,
 ) -> AsyncIterator[int]:
     """
     Serve health, metrics and the JSON API; yields the port (0: any free port).
 
     The host of a request must be an address, a name without a dot or one of *hosts*.
-    *counts* counts connections and limits their number.
+    *counts* counts connections and limits their number.  With *tls*, it is HTTPS.
 
     Requests are served during the whole body, so ``/readyz`` can report that the broker
     is starting or draining.  The server does not handle signals.
@@ -48,11 +52,17 @@ async def open_http(
     with binding(host, port, "HTTP", "--http-port"):
         listener = socket.create_server((host, port), family=family)
     counted = counts or ConnectionCounts(listener="http")
+    factory = over_tls(
+        partial(HttpConnection, counted),
+        tls,
+        protocol="http/1.1",
+        plain_answer=_plain_answer(),
+    )
     server = _Server(
         uvicorn.Config(
             make_app(state, hosts),
             loop="none",
-            http=partial(HttpConnection, counted),  # type: ignore[arg-type]
+            http=factory,  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
             # The broker configures logging.
@@ -76,6 +86,16 @@ async def open_http(
                 server.should_exit = True
                 # The server must end by itself to close its connections.
                 await asyncio.wait([serving])
+
+
+def _plain_answer() -> bytes:
+    """Return the answer to requests without TLS."""
+    body = error_body(InvalidRequest(PLAIN_REFUSED))
+    head = (
+        "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    )
+    return head.encode() + body
 
 
 class _Server(uvicorn.Server):

@@ -35,8 +35,15 @@ from pydanube.servers.native.consumers import ConsumerChannel
 from pydanube.servers.native.link import ClientLink
 from pydanube.servers.native.requests import REQUESTS
 from pydanube.servers.native.server import NativeServer
-from pydanube.wire.native.connection import PROTOCOL_VERSION, REVISION, ReceivedFrame
-from pydanube.wire.native.kinds import OPERATIONS, Kind
+from pydanube.servers.tls import PLAIN_REFUSED, ServerTls, over_tls
+from pydanube.wire.native.connection import (
+    PROTOCOL_VERSION,
+    REVISION,
+    ReceivedFrame,
+    StreamConnection,
+)
+from pydanube.wire.native.kinds import OPERATIONS, Kind, Side
+from pydanube.wire.native.messages import error_to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 from pydanube.wire.turn_budget import BYTES_PER_UNIT, TurnBudget
 
@@ -467,7 +474,9 @@ def _enable_keepalive(connection: socket.socket, timeout_s: float) -> None:
 
 
 @asynccontextmanager
-async def listen(server: NativeServer, host: str, port: int) -> AsyncIterator[int]:
+async def listen(
+    server: NativeServer, host: str, port: int, tls: ServerTls | None = None
+) -> AsyncIterator[int]:
     """
     Accept connections on *host* and *port* (0: any free port); yields the port.
 
@@ -475,10 +484,14 @@ async def listen(server: NativeServer, host: str, port: int) -> AsyncIterator[in
         InvalidConfig: The address is not available.
     """
     loop = asyncio.get_running_loop()
+    refusal = error_to_wire(ProtocolViolation(PLAIN_REFUSED))
+    factory = over_tls(
+        partial(NativeConnection, server),
+        tls,
+        plain_answer=StreamConnection(Side.BROKER).send(Kind.ERROR, refusal),
+    )
     with binding(host, port, "the native protocol", "--stream-port"):
-        listener = await loop.create_server(
-            partial(NativeConnection, server), host, port, backlog=1024
-        )
+        listener = await loop.create_server(factory, host, port, backlog=1024)
     try:
         yield listener.sockets[0].getsockname()[1]
     finally:

@@ -49,6 +49,7 @@ class ErrorCode(IntEnum):
     CANCEL = 8
     COMPRESSION_ERROR = 9
     ENHANCE_YOUR_CALM = 11
+    INADEQUATE_SECURITY = 12
 
 
 class Setting(IntEnum):
