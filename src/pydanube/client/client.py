@@ -47,7 +47,6 @@ from pydanube.client.staging import Staging
 from pydanube.client.storage import StorageRequests
 from pydanube.client.subscriptions import SubscriptionRequests
 from pydanube.client.telemetry import Telemetry
-from pydanube.client.tls import TlsOptions
 from pydanube.client.topic_selection import TopicSelection
 from pydanube.client.topics import check_partitions
 from pydanube.client.transactions import TransactionRequests
@@ -76,6 +75,7 @@ from pydanube.model.policy import (
 )
 from pydanube.model.positions import PositionLike, parse_choice, to_position
 from pydanube.model.redaction import without_password
+from pydanube.model.tls_options import TlsOptions
 
 DEFAULT_URL = "danube://127.0.0.1:6651"
 URL_VARIABLE = "DANUBE_URL"

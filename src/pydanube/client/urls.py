@@ -10,9 +10,10 @@ from urllib.parse import urlsplit
 from pydanube.aio.tls_connection import TlsConnection
 from pydanube.client.connection import BrokerConnection, Dial, retrieve
 from pydanube.client.redirects import find_redirect
-from pydanube.client.tls import SCHEME, ClientTls, TlsOptions, explain, split_query
+from pydanube.client.tls import ClientTls, explain
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.redaction import without_password
+from pydanube.model.tls_options import SCHEME, TlsOptions, split_query
 
 DEFAULT_PORT = 6651
 HANDSHAKE_TIMEOUT_S = 60.0

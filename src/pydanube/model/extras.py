@@ -8,7 +8,9 @@ from importlib.util import find_spec
 EXTRAS = {
     "schemas": ("fastavro", "grpc_tools", "jsonschema_rs", "msgspec"),
     "cli": ("rich", "typer", "yaml"),
-    "broker": ("prometheus_client", "starlette", "structlog", "uvicorn"),
+    "broker": (
+        *("cryptography", "prometheus_client", "starlette", "structlog", "uvicorn"),
+    ),
     "objects": ("opendal",),
     "redis": ("redis",),
     "etcd": ("grpc",),

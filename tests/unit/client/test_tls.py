@@ -1,4 +1,4 @@
-"""TLS options in URLs, and the files that they name."""
+"""TLS to brokers: URLs that ask for it, files, and what failures mean."""
 
 from __future__ import annotations
 
@@ -6,53 +6,16 @@ import ssl
 
 import pytest
 
-from pydanube.client.tls import (
-    ClientTls,
-    TlsOptions,
-    explain,
-    split_query,
-    with_tls_options,
-)
+from pydanube.client.tls import ClientTls, explain
 from pydanube.client.urls import split_url, tls_of
 from pydanube.model.errors import ConnectionLost, InvalidRequest, Unauthenticated
+from pydanube.model.tls_options import TlsOptions
 from support.certificates import write_certificates
-
-
-def test_options_in_the_query_of_a_url_are_read():
-    options = TlsOptions.parse("ca_file=/etc/ca%20file.pem&server_name=broker")
-    assert options == TlsOptions(ca_file="/etc/ca file.pem", server_name="broker")
-
-
-@pytest.mark.parametrize(
-    ("query", "error"),
-    [
-        ("ca_fil=a", "unknown option 'ca_fil'.*did you mean 'ca_file'"),
-        ("ca_file=", "one value for ca_file"),
-        ("ca_file=a&ca_file=b", "one value for ca_file"),
-        ("ca_file", "is not of the form"),
-    ],
-)
-def test_malformed_queries_are_refused(query, error):
-    with pytest.raises(InvalidRequest, match=error):
-        TlsOptions.parse(query)
-
-
-def test_options_are_added_to_a_url_and_override_those_in_it():
-    url = with_tls_options(
-        "danubes://a,b:6652?ca_file=old&server_name=broker",
-        TlsOptions(ca_file="/new/ca.pem"),
-    )
-    assert url == "danubes://a,b:6652?ca_file=/new/ca.pem&server_name=broker"
-    assert with_tls_options("danube://a", TlsOptions()) == "danube://a"
 
 
 def test_several_brokers_share_the_query():
     url = "danubes://a,b:6652?ca_file=ca.pem"
     assert split_url(url) == ["danubes://a", "danubes://b:6652"]
-    assert split_query("danubes://u:p?w@a?ca_file=b") == (
-        "danubes://u:p?w@a",
-        "ca_file=b",
-    )
 
 
 def test_brokers_with_and_without_tls_are_refused():

@@ -1,0 +1,90 @@
+"""The options of TLS, in the URLs of brokers and elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, replace
+from urllib.parse import parse_qsl, urlencode
+
+from pydanube.model.errors import InvalidRequest
+from pydanube.model.suggestions import did_you_mean
+
+SCHEME = "danubes"
+"""The scheme of the URLs of brokers with TLS."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsOptions:
+    """The options of TLS; None: not given."""
+
+    ca_file: str | None = None
+    """A PEM file with the certificates of the authorities to trust."""
+    certificate_file: str | None = None
+    """A PEM file with the certificate of the client."""
+    key_file: str | None = None
+    """A PEM file with the key of that certificate."""
+    server_name: str | None = None
+    """The name in the broker's certificate, if it is not the host of the URL."""
+
+    @classmethod
+    def parse(cls, query: str) -> TlsOptions:
+        """
+        Return the options in the query of a URL, such as ``ca_file=ca.pem``.
+
+        Raises:
+            InvalidRequest: An option is unknown, empty or given twice.
+        """
+        try:
+            pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True)
+        except ValueError:
+            raise InvalidRequest(
+                f"{query!r} in the URL is not of the form ca_file=ca.pem&server_name=b"
+            ) from None
+        given: dict[str, str] = {}
+        for name, value in pairs:
+            if name not in OPTIONS:
+                raise InvalidRequest(
+                    f"the URL has the unknown option {name!r}; known are "
+                    f"{', '.join(OPTIONS)}{did_you_mean(name, OPTIONS)}"
+                )
+            if name in given or not value:
+                raise InvalidRequest(
+                    f"the URL needs one value for {name}, as in {name}=VALUE"
+                )
+            given[name] = value
+        return cls(**given)
+
+    def overridden_by(self, other: TlsOptions) -> TlsOptions:
+        """Return these options, with those of *other* that are given."""
+        return replace(self, **other.given())
+
+    def given(self) -> dict[str, str]:
+        """Return the options that are given."""
+        return {
+            name: value for name, value in asdict(self).items() if value is not None
+        }
+
+
+OPTIONS = tuple(each.name for each in fields(TlsOptions))
+
+
+def with_tls_options(url: str, options: TlsOptions) -> str:
+    """
+    Return *url* with *options* in its query, where they override others.
+
+    Raises:
+        InvalidRequest: The query of *url* is malformed.
+    """
+    if not options.given():
+        return url
+    address, query = split_query(url)
+    known = TlsOptions.parse(query) if query else TlsOptions()
+    found = known.overridden_by(options).given()
+    return f"{address}?{urlencode(found, safe='/:')}"
+
+
+def split_query(url: str) -> tuple[str, str]:
+    """Return *url* without its query, and the query."""
+    # A password may contain any character.
+    user, at, rest = url.rpartition("@")
+    address, _, query = rest.partition("?")
+    return f"{user}{at}{address}", query
