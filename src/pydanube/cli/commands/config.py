@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -31,6 +32,7 @@ from pydanube.cli.output import (
 from pydanube.cli.parameters import command_group
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.redaction import without_password
+from pydanube.model.tls_options import TlsOptions, with_tls_options
 
 app = command_group(
     "Manage contexts, the named addresses of brokers.",
@@ -93,6 +95,7 @@ def show(
 @command(
     app,
     "danube config set prod --url danube://broker.example:6651",
+    "danube config set secure --url danubes://broker.example:6651 --ca-file ca.pem",
     "danube config set local --url danube://127.0.0.1:6651 --use",
     "danube config set prod --output-format json",
     name="set",
@@ -101,6 +104,10 @@ def set_(
     name: Name,
     *,
     url: str | None = None,
+    ca_file: Path | None = None,
+    certificate_file: Path | None = None,
+    key_file: Path | None = None,
+    server_name: str | None = None,
     stored_format: OutputFormat | None = None,
     use: bool = False,
 ) -> None:
@@ -109,21 +116,38 @@ def set_(
 
     Args:
         url (URL): The address of the broker, as danube://HOST:PORT; a new context needs
-            it.
+            it. With TLS, it is danubes://HOST:PORT.
+        ca_file (FILE): For a broker with TLS: the certificates of the authorities to
+            trust, in PEM format; by default those of the operating system.
+        certificate_file (FILE): The certificate of the client, if the broker asks for
+            one.
+        key_file (FILE): The key of that certificate.
+        server_name (NAME): The name in the certificate of the broker, if it is not the
+            host of the address.
         stored_format (--output-format table|json): The output format of commands that
             have the option --format, if it is not given.
         use: Make it the current context.
     """
     # Other commands of this group need no client.
-    from pydanube.client.urls import split_url  # noqa: PLC0415
+    from pydanube.client.urls import split_url, tls_of  # noqa: PLC0415
 
     path = contexts_path(os.environ)
     contexts = load_contexts(path)
     known = contexts.by_name.get(name)
-    if url is not None:
-        split_url(url)
-    elif known is None:
+    tls = TlsOptions(
+        ca_file=_absolute(ca_file),
+        certificate_file=_absolute(certificate_file),
+        key_file=_absolute(key_file),
+        server_name=server_name,
+    )
+    if url is None and known is None:
         raise InvalidRequest(f"there is no context {name!r}; add it with --url URL")
+    if url is None and known is not None and tls.given():
+        url = known.url
+    if url is not None:
+        url = with_tls_options(url, tls)
+        split_url(url)
+        tls_of(url, TlsOptions())
     elif stored_format is None and not use:
         raise InvalidRequest("nothing to change; use --url, --output-format or --use")
     given: dict[str, str] = {} if url is None else {"url": url}
@@ -137,6 +161,11 @@ def set_(
     print_line(f"The context {name} is {'added' if known is None else 'changed'}.")
     if contexts.current != name:
         print_line(f"'danube config use {name}' makes it the current context.")
+
+
+def _absolute(path: Path | None) -> str | None:
+    """Return *path* for commands in any directory."""
+    return None if path is None else str(path.absolute())
 
 
 @command(app, "danube config use prod")

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from support.certificates import write_certificates
 from support.commands import danube
 
 CONTEXT, VARIABLE, OPTION = (f"danube://127.0.0.1:{port}" for port in (1, 2, 3))
@@ -189,3 +190,19 @@ def test_names_of_contexts_are_completed(run, tmp_path):
     assert completed(run, "danube config show t") == ["test"]
     (tmp_path / "danube" / "contexts.toml").write_text("current")
     assert completed(run, "danube config use ") == []
+
+
+def test_files_of_tls_are_stored_with_the_address(run, tmp_path):
+    ca_file = write_certificates(tmp_path)["ca"][0]
+    url = "danubes://127.0.0.1:1"
+    done = run("config", "set", "prod", "--url", url, "--ca-file", str(ca_file))
+    assert done.returncode == 0, done.stderr
+    run("config", "set", "prod", "--server-name", "broker.example")
+    (listed,) = json.loads(run("config", "list", "--format", "json").stdout)
+    assert listed["url"] == f"{url}?ca_file={ca_file}&server_name=broker.example"
+
+
+def test_files_of_tls_need_an_address_with_tls(run, tmp_path):
+    ca_file = write_certificates(tmp_path)["ca"][0]
+    done = run("config", "set", "prod", "--url", CONTEXT, "--ca-file", str(ca_file))
+    assert "ca_file is an option of TLS: use a URL that begins with" in done.stderr
