@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from pydanube.model.errors import InvalidConfig
+from pydanube.model.errors import InvalidConfig, InvalidRequest
 from pydanube.model.names import TopicName, parse_subscription
+from pydanube.model.tls_options import TlsOptions, with_tls_options
 from pydanube.reader.bounds import (
     EARLIEST,
     LATEST,
@@ -37,11 +38,33 @@ URL = Option(
     instead_of=("kafka.bootstrap.servers", "bootstrap.servers"),
 )
 
+TLS = (
+    Option(
+        "tls.caFile",
+        "",
+        "For a URL that begins with `danubes://`: the PEM file with the certificates "
+        "of the authorities to trust; by default those of the operating system. All "
+        "files of TLS have the same path on the driver and on every executor.",
+    ),
+    Option(
+        "tls.certificateFile",
+        "",
+        "The PEM file with the certificate of this client, if the broker asks for one.",
+    ),
+    Option("tls.keyFile", "", "The PEM file with the key of that certificate."),
+    Option(
+        "tls.serverName",
+        "",
+        "The name in the certificate of the broker, if it is not the host of the URL.",
+    ),
+)
+
 FROM_EARLIEST = Bound(option="startingOffsets", value=EARLIEST)
 TO_LATEST = Bound(option="endingOffsets", value=LATEST)
 
 OPTIONS = (
     URL,
+    *TLS,
     Option(
         "subscribe",
         "",
@@ -331,6 +354,26 @@ class ReadOptions:
         return self.partitions is None or number in self.partitions
 
 
+def parse_broker_url(given: ParsedOptions) -> str:
+    """
+    Return the URL of the broker, with the options of TLS in its query.
+
+    Raises:
+        InvalidConfig: The query of the URL is malformed.
+    """
+    url = given.text("url", URL_DEFAULT)
+    options = TlsOptions(
+        ca_file=given.text("tls.caFile") or None,
+        certificate_file=given.text("tls.certificateFile") or None,
+        key_file=given.text("tls.keyFile") or None,
+        server_name=given.text("tls.serverName") or None,
+    )
+    try:
+        return with_tls_options(url, options)
+    except InvalidRequest as error:
+        raise InvalidConfig(f"url: {error}") from error
+
+
 def parse_read_options(options: Mapping[str, str], mode: Mode | None) -> ReadOptions:
     """
     Parse *options*, whose names are in any case.
@@ -356,7 +399,7 @@ def parse_read_options(options: Mapping[str, str], mode: Mode | None) -> ReadOpt
         raise InvalidConfig("maxTriggerDelay: only with minOffsetsPerTrigger")
     interval_ms = given.count("fetchOffset.retryIntervalMs", 500, smallest=0)
     return ReadOptions(
-        url=given.text("url", URL_DEFAULT),
+        url=parse_broker_url(given),
         topics=topics,
         pattern=pattern,
         assigned=assigned,

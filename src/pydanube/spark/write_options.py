@@ -14,12 +14,13 @@ from enum import Enum
 from pydanube.model.errors import InvalidConfig
 from pydanube.model.names import TopicName, parse_client_name
 from pydanube.reader.option_parsing import Option
-from pydanube.reader.read_options import URL, URL_DEFAULT
+from pydanube.reader.read_options import TLS, URL, URL_DEFAULT, parse_broker_url
 from pydanube.spark.sink import BatchIdentity
 from pydanube.spark.sink_options import APP_ID, BATCH_ID, parse_sink_options
 
 OPTIONS = (
     URL,
+    *TLS,
     Option(
         "topic",
         "the column `topic`",
@@ -98,7 +99,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
     if encode is Encode.PAYLOAD and "schemaVersion" in given:
         raise InvalidConfig("schemaVersion: not with encode=payload")
     return WriteOptions(
-        url=given.text("url", URL_DEFAULT),
+        url=parse_broker_url(given),
         topic=str(TopicName.parse(topic)) if topic else None,
         delivery=Delivery(
             given.choice("mode", [each.value for each in Delivery], "exactly-once")
