@@ -60,13 +60,13 @@ class BrokerProcess:
         assert self._process is not None
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            if found := re.search(r"danube://127\.0\.0\.1:(\d+)", line):
+            if found := re.search(r"danubes?://127\.0\.0\.1:(\d+)", line):
                 self.stream_port = int(found[1])
-            if found := re.search(r"grpc +http://127\.0\.0\.1:(\d+)", line):
+            if found := re.search(r"grpc +https?://127\.0\.0\.1:(\d+)", line):
                 self.grpc_port = int(found[1])
-            if found := re.search(r"admin +http://127\.0\.0\.1:(\d+)", line):
+            if found := re.search(r"admin +https?://127\.0\.0\.1:(\d+)", line):
                 self.admin_port = int(found[1])
-            if found := re.search(r"http +(http://127\.0\.0\.1:\d+)", line):
+            if found := re.search(r"http +(https?://127\.0\.0\.1:\d+)", line):
                 self.http_url = found[1]
                 # This is the last line with an address.
                 return
