@@ -17,10 +17,12 @@ from typing import Any
 
 from pydanube.aio.write_buffer import Buffer
 
-RECEIVE_BUFFER_BYTES = 64 * 1024
+RECEIVE_BUFFER_BYTES = 128 * 1024
 """The most encrypted bytes that are received at a time."""
 ENCRYPTED_BYTES_AT_ONCE = 64 * 1024
 """The most bytes that are encrypted at a time, which bounds the memory of OpenSSL."""
+RECORD_BYTES = 16 * 1024
+"""The most bytes of a record of TLS."""
 
 _CONTENT_TYPES = range(20, 24)
 _VERSION_MAJOR = 3
@@ -154,27 +156,31 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
 
     def write(self, data: Buffer) -> None:
         """See asyncio.WriteTransport."""
-        if self._is_closing:
-            return
-        parts = []
-        rest = memoryview(data)
-        try:
-            while rest:
-                self._tls.write(rest[:ENCRYPTED_BYTES_AT_ONCE])
-                rest = rest[ENCRYPTED_BYTES_AT_ONCE:]
-                parts.append(self._outgoing.read())
-        except ssl.SSLError as error:
-            self._fail(error)
-            return
-        if len(parts) == 1:
-            self._transport.write(parts[0])
-        elif parts:
-            self._transport.writelines(parts)
+        self.writelines([data])
 
     def writelines(self, list_of_data: Iterable[Buffer]) -> None:
         """See asyncio.WriteTransport."""
+        if self._is_closing:
+            return
+        encrypted: list[bytes] = []
         # Each call of OpenSSL makes a record of its own, so small parts are joined.
-        self.write(b"".join(list_of_data))
+        small: list[Buffer] = []
+        try:
+            for part in list_of_data:
+                if len(part) < RECORD_BYTES:
+                    small.append(part)
+                    continue
+                self._encrypt(b"".join(small), encrypted)
+                small.clear()
+                self._encrypt(part, encrypted)
+            self._encrypt(b"".join(small), encrypted)
+        except ssl.SSLError as error:
+            self._fail(error)
+            return
+        if len(encrypted) == 1:
+            self._transport.write(encrypted[0])
+        elif encrypted:
+            self._transport.writelines(encrypted)
 
     def close(self) -> None:
         """See asyncio.BaseTransport."""
@@ -242,6 +248,14 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         """See asyncio.BaseTransport."""
         protocol: asyncio.BaseProtocol = self._protocol
         return protocol
+
+    def _encrypt(self, data: Buffer, encrypted: list[bytes]) -> None:
+        """Append the records of *data*, if it is not empty, to *encrypted*."""
+        rest = memoryview(data)
+        while rest:
+            self._tls.write(rest[:ENCRYPTED_BYTES_AT_ONCE])
+            rest = rest[ENCRYPTED_BYTES_AT_ONCE:]
+            encrypted.append(self._outgoing.read())
 
     # The handshake.
 
