@@ -118,17 +118,12 @@ def connect(
             ``danube://host[:port],host[:port]``, of which one has to answer.  None:
             the environment variable ``DANUBE_URL``; if it is not set,
             ``danube://127.0.0.1:6651``.
-            With ``danubes`` instead of ``danube``, the client uses TLS.  The next four
-            arguments are options of TLS, which may also be in the URL, as in
+            ``danubes://`` is with TLS, whose options may also be in the URL, as in
             ``danubes://host?ca_file=ca.pem``.
         token: The client's access token.
-        ca_file: The file with the certificates of the authorities to trust, in PEM
-            format.  None: those that the operating system trusts.
-        certificate_file: The file with the certificate of this client, if the broker
-            asks for one.
-        key_file: The file with the key of that certificate.
-        server_name: The name in the certificate of the broker, if it is not the host
-            of the URL.
+        ca_file: The PEM file of the authorities to trust; None: the system's.
+        certificate_file: The client's own certificate, with its *key_file*.
+        server_name: The name in the broker's certificate, if not the URL's host.
         wait_s: How long the client tries again while no broker answers, for example
             because the broker is being started at the same time; 0: it tries once.
         connect_timeout_s: How long one attempt to connect may take.
@@ -144,12 +139,10 @@ def connect(
 
     Raises:
         ConnectionLost: No broker answers at *url*, also after *wait_s*.
-        ProtocolViolation: The server at *url* speaks another protocol, speaks TLS and
-            *url* does not, or the reverse.
-        Unauthenticated: The client does not trust the broker's certificate, or the
-            broker not that of the client.
-        InvalidRequest: *url* is not of the form ``danube://host[:port]``, or a file
-            cannot be used.
+        ProtocolViolation: The server at *url* speaks another protocol, or only one of
+            the two sides uses TLS.
+        Unauthenticated: One side does not trust the certificate of the other.
+        InvalidRequest: *url* is not of this form, or a file cannot be used.
     """
     is_given = url is not None
     if url is None:
@@ -159,15 +152,9 @@ def connect(
     call = f"pydanube.connect({shown!r})" if is_given else "pydanube.connect()"
     check_seconds("wait_s", wait_s)
     check_seconds("retry_s", retry_s)
-    tls_options = TlsOptions(
-        ca_file=_path_text(ca_file),
-        certificate_file=_path_text(certificate_file),
-        key_file=_path_text(key_file),
-        server_name=server_name,
-    )
-    tls = tls_of(url, tls_options)
-    dial = dial_of(first, tls)
-    other_dials = {each: dial_of(each, tls) for each in others}
+    options = TlsOptions.of(ca_file, certificate_file, key_file, server_name)
+    tls = tls_of(url, options)
+    dial, *other_dials = (dial_of(each, tls) for each in (first, *others))
     redirect = find_redirect(parse_url(first))
 
     @asynccontextmanager
@@ -175,7 +162,7 @@ def connect(
         client = Client(
             dial,
             url=first,
-            others=other_dials,
+            others=dict(zip(others, other_dials, strict=True)),
             tls=tls,
             token=token,
             connect_timeout_s=connect_timeout_s,
@@ -190,10 +177,6 @@ def connect(
             yield client
 
     return AsyncScope(connected(), call, "client")
-
-
-def _path_text(path: str | Path | None) -> str | None:
-    return None if path is None else str(path)
 
 
 @checks_arguments

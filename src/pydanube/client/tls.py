@@ -18,7 +18,7 @@ from pydanube.model.tls_options import TlsOptions
 
 
 class ClientTls:
-    """What the connections of a client need for TLS."""
+    """A client's certificates for TLS, and the name that it expects of brokers."""
 
     def __init__(self, options: TlsOptions) -> None:
         """

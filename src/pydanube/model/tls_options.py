@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from urllib.parse import parse_qsl, urlencode
 
 from pydanube.model.errors import InvalidRequest
@@ -24,6 +25,24 @@ class TlsOptions:
     """A PEM file with the key of that certificate."""
     server_name: str | None = None
     """The name in the broker's certificate, if it is not the host of the URL."""
+
+    @classmethod
+    def of(
+        cls,
+        ca_file: str | Path | None,
+        certificate_file: str | Path | None,
+        key_file: str | Path | None,
+        server_name: str | None,
+    ) -> TlsOptions:
+        """Return the options with the text of these paths."""
+        paths = (ca_file, certificate_file, key_file)
+        ca, certificate, key = (None if path is None else str(path) for path in paths)
+        return cls(
+            ca_file=ca,
+            certificate_file=certificate,
+            key_file=key,
+            server_name=server_name,
+        )
 
     @classmethod
     def parse(cls, query: str) -> TlsOptions:

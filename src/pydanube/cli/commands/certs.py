@@ -41,9 +41,9 @@ def init(
     """
     Create an authority, and certificates for a broker and for a client.
 
-    They are for development and tests: whoever can read the key of the authority,
-    ca-key.pem, can pretend to be any broker or client. The certificates of the broker
-    and the client are valid for a year.
+    They are for development and tests: anybody who can read the key of the
+    authority, ca-key.pem, can pretend to be any broker or client. The certificates of
+    the broker and the client are valid for a year.
 
     Args:
         directory (DIRECTORY): Where to write the files; created if it does not exist.
