@@ -15,6 +15,7 @@ from pydanube.reader.catalog import Catalog
 from pydanube.reader.decoding import Decoding
 from pydanube.reader.scan_reader import read_scan
 from pydanube.reader.scans import Scan
+from pydanube.reader.segment_access import SegmentAccess
 from pydanube.tables.data_files import DataFile, FileWriter, TableLocation
 from pydanube.tables.export.table_columns import TableColumns
 
@@ -26,6 +27,7 @@ class ExportJob:
     scan: Scan
     catalog: Catalog
     fail_on_data_loss: bool
+    access: SegmentAccess
     columns: TableColumns
     decoding: Decoding | None
     location: TableLocation
@@ -71,6 +73,7 @@ def export(job: ExportJob) -> ExportResult:
             job.catalog,
             fail_on_data_loss=job.fail_on_data_loss,
             decoding=job.decoding,
+            access=job.access,
         ):
             message_count += batch.num_rows
             byte_count += batch.nbytes

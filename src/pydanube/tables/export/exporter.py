@@ -26,6 +26,7 @@ from pydanube.reader.decoding_planner import DecodingPlanner
 from pydanube.reader.query_positions import Head, Position
 from pydanube.reader.read_options import OnUndecodable, ReadOptions, ValueOptions
 from pydanube.reader.scans import TopicRange
+from pydanube.reader.segment_access import SegmentAccess
 from pydanube.spark.jobs import Runner, raise_first
 from pydanube.tables.data_files import DataFile, TableLocation
 from pydanube.tables.export import rounds
@@ -119,6 +120,7 @@ class TopicExporter:
         self._read = read
         self._table = table
         self._catalog = catalog or Catalog(read)
+        self._access = SegmentAccess(read.read_through)
 
     def export_round(self) -> ExportReport:
         """
@@ -335,6 +337,7 @@ class Exporter(TopicExporter):
                 scan=scan,
                 catalog=self._catalog,
                 fail_on_data_loss=self._read.fail_on_data_loss,
+                access=self._access,
                 columns=plan.columns,
                 decoding=plan.decoding,
                 location=rows.location,

@@ -2,6 +2,7 @@
 
 import tempfile
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,32 @@ def topics(tmp_path):
 @pytest.fixture
 def table(tmp_path):
     return table_in(tmp_path, "delta")
+
+
+def test_one_warning_says_that_an_export_reads_through_the_broker(
+    topics, table, caplog
+):
+    class ElsewhereTopics(TopicDirectory):
+        """Topics whose segments are in a directory that this machine lacks."""
+
+        def layout(self, topic, base, end):
+            head, found = super().layout(topic, base, end)
+            segments = tuple(
+                replace(each, url="file:///elsewhere/segment")
+                for each in found.segments
+            )
+            return head, replace(found, segments=segments)
+
+    for _ in range(3):
+        topics.publish(TOPIC, 40)
+        topics.seal(TOPIC)
+    report = exporter(ElsewhereTopics(topics.path), table).export_round()
+    assert report.file_count > 1
+    assert offsets(table) == list(range(120))
+    warnings = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert [each.getMessage()[:37] for each in warnings] == [
+        "segments are read through the broker,"
+    ]
 
 
 def offsets(table):
