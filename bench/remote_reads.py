@@ -263,8 +263,8 @@ def read_directly(url: str) -> float:
     given = {"url": url, "subscribe": HISTORY, "readThrough": "never"}
     options = parse_read_options(given, Mode.BATCH)
     catalog = Catalog(options)
-    head, _ = catalog.layout(HISTORY, 0, 1)
-    _, found = catalog.layout(HISTORY, 0, head.end)
+    head, _ = catalog.layouts({HISTORY: (0, 1)})[HISTORY]
+    _, found = catalog.layouts({HISTORY: (0, head.end)})[HISTORY]
     scans = plan_scans([found], scan_bytes_max=SCAN_BYTES_MAX)
 
     def count(scan: Scan) -> int:

@@ -239,6 +239,7 @@ async def fetch(client: pydanube.Client) -> None:
     async for _ in client.read(TOPIC):
         pass
     await client.find_offsets(TOPIC, [0, 1_000_000])
+    await client.list_offsets([TOPIC, f"{TOPIC}-none"])
 
 
 async def administrate(client: pydanube.Client) -> None:

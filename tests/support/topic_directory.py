@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,12 @@ import pyarrow.parquet as pq
 
 from pydanube.model.descriptions import Segment
 from pydanube.model.envelope import ATTRIBUTES_TYPE, TIME_TYPE
-from pydanube.model.errors import OffsetDropped, TopicNotFound
+from pydanube.model.errors import (
+    BrokerError,
+    InvalidRequest,
+    OffsetDropped,
+    TopicNotFound,
+)
 from pydanube.model.schemas import (
     Compatibility,
     SchemaType,
@@ -20,11 +26,12 @@ from pydanube.model.schemas import (
     SubjectDescription,
 )
 from pydanube.reader.bounds import split_name
+from pydanube.reader.catalog import Layout
 from pydanube.reader.query_positions import Head
 from pydanube.reader.scans import TopicRange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 FIRST_TIME_US = 1_700_000_000_000_000
 """The publish time of the first message of every topic."""
@@ -173,6 +180,20 @@ class TopicDirectory:
         sealed = self._sealed(state)
         return Head(state["id"], state["base"], state["end"], sealed)
 
+    def heads(
+        self, topics: Iterable[str], *, skips_non_reliable: bool = False
+    ) -> dict[str, Head]:
+        heads = {}
+        for topic in topics:
+            try:
+                heads[topic] = self.head(topic)
+            except TopicNotFound:
+                continue
+            except InvalidRequest:
+                if not skips_non_reliable:
+                    raise
+        return heads
+
     def partitions(self, topic: str) -> list[str]:
         return [name for name in self.topics() if topic in (name, split_name(name)[0])]
 
@@ -189,6 +210,13 @@ class TopicDirectory:
             if each[0] < end and each[1] > base
         )
         return self.head(topic), TopicRange(topic, state["id"], base, end, files)
+
+    def layouts(self, ranges: dict[str, tuple[int, int]]) -> dict[str, Layout]:
+        layouts = {}
+        for topic, (base, end) in ranges.items():
+            with suppress(TopicNotFound):
+                layouts[topic] = Layout(*self.layout(topic, base, end))
+        return layouts
 
     def read(self, topic: str, base: int, end: int) -> Iterator[pa.RecordBatch]:
         head = self.head(topic)
@@ -212,6 +240,17 @@ class TopicDirectory:
 
     def report_progress(self, topic: str, subscription: str, offset: int) -> None:
         self.progress[topic, subscription] = offset
+
+    def report_positions(
+        self, subscription: str, offsets: dict[str, int]
+    ) -> dict[str, BrokerError]:
+        errors: dict[str, BrokerError] = {}
+        for topic, offset in offsets.items():
+            try:
+                self.report_progress(topic, subscription, offset)
+            except BrokerError as error:
+                errors[topic] = error
+        return errors
 
     def subject_of(self, topic: str) -> str | None:
         self._load(topic)

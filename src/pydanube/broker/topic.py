@@ -31,7 +31,7 @@ from pydanube.broker.schema_validation import (
 )
 from pydanube.broker.subscription import Subscription
 from pydanube.dispatch.token_bucket import TokenBucket
-from pydanube.model.descriptions import TopicDescription
+from pydanube.model.descriptions import TopicDescription, TopicOffsets
 from pydanube.model.errors import (
     BrokerError,
     InvalidRequest,
@@ -311,6 +311,17 @@ class Topic:
     def segments(self) -> tuple[SegmentEntry, ...]:
         """The segments of the topic."""
         return ()
+
+    def offsets(self) -> TopicOffsets:
+        """Return the offsets of the topic."""
+        return TopicOffsets(
+            topic_id=self.topic_id,
+            base_offset=self.end_offset,
+            end_offset=self.end_offset,
+            sealed_offset=self.end_offset,
+            tail_bytes=0,
+            is_reliable=False,
+        )
 
     def describe(self, first: int = 0, limit: int | None = None) -> TopicDescription:
         """
@@ -599,6 +610,16 @@ class ReliableTopic(Topic):
     @property
     def segments(self) -> tuple[SegmentEntry, ...]:
         return self.log.segments
+
+    def offsets(self) -> TopicOffsets:
+        return TopicOffsets(
+            topic_id=self.topic_id,
+            base_offset=self.log.base_offset,
+            end_offset=self.end_offset,
+            sealed_offset=self.log.sealed_offset,
+            tail_bytes=self.log.tail.byte_count,
+            is_reliable=True,
+        )
 
     def describe(self, first: int = 0, limit: int | None = None) -> TopicDescription:
         topic_log, description = self.log, super().describe(first, limit)

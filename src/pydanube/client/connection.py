@@ -15,6 +15,7 @@ from pydanube.model.errors import (
     BrokerError,
     ConnectionLost,
     CorruptBatch,
+    InvalidRequest,
     ProtocolViolation,
     QuotaExceeded,
     TimedOut,
@@ -170,6 +171,20 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._set_idle_timeout(self.welcome.idle_timeout_s)
         if self._lost is None:
             self._schedule_check()
+
+    def check_revision(self, revision: int, to: str) -> None:
+        """
+        Raise if the broker does not know *revision* of the protocol, which *to* needs.
+
+        Raises:
+            InvalidRequest: It does not.
+        """
+        if self.welcome.revision < revision:
+            raise InvalidRequest(
+                f"the broker is too old to {to}: it knows revision "
+                f"{self.welcome.revision} of the protocol, and this needs {revision}; "
+                "update the broker"
+            )
 
     def request(
         self,

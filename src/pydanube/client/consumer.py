@@ -355,14 +355,8 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
             self._connection.send(kind(ranges=some), self._channel)
 
     def _check_worker_revision(self, to: str) -> None:
-        if self._connection is None:
-            return
-        revision = self._connection.welcome.revision
-        if revision < WORKER_REVISION:
-            raise InvalidRequest(
-                f"the broker is too old to {to}: it knows revision {revision} of the "
-                f"protocol, and this needs {WORKER_REVISION}; update the broker"
-            )
+        if self._connection is not None:
+            self._connection.check_revision(WORKER_REVISION, to)
 
     def _check_origin(self, topic: str, batch: ReceivedBatch | None) -> None:
         """Raise unless this consumer received the messages of *topic* in *batch*."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from pydanube.aio.tasks import gather
 from pydanube.client.offsets import AckTarget, parts_of
 from pydanube.client.topics import TopicRequests
 from pydanube.model.arguments import checks_arguments
 from pydanube.model.choices import SubscriptionTypeName
 from pydanube.model.descriptions import SubscriptionDescription
-from pydanube.model.errors import InvalidRequest
+from pydanube.model.errors import BrokerError, InvalidRequest
 from pydanube.model.names import TopicName, parse_subscription
 from pydanube.model.policy import (
     DispatchLimits,
@@ -93,6 +95,29 @@ class SubscriptionRequests(TopicRequests):
         Its position only rises.
         """
         await self._request_one(topic, subscription, pb.ReportProgress(offset=offset))
+
+    async def report_positions(
+        self, subscription: str, offsets: Mapping[str, int]
+    ) -> dict[str, BrokerError]:
+        """
+        Report the progress in several topics as ``report_progress`` does, concurrently.
+
+        Returns: The errors of those topics whose progress was not reported.
+        """
+
+        async def report(topic: str, offset: int) -> BrokerError | None:
+            try:
+                await self.report_progress(topic, subscription, offset)
+            except BrokerError as error:
+                return error
+            return None
+
+        errors = await gather(report(*each) for each in offsets.items())
+        return {
+            topic: error
+            for topic, error in zip(offsets, errors, strict=True)
+            if error is not None
+        }
 
     # Settings.
 

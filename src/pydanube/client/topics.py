@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
-from pydanube.client.requester import Requester
+from pydanube.aio.tasks import gather
+from pydanube.client.connection import BrokerConnection
+from pydanube.client.requester import Requester, retry
 from pydanube.model.arguments import checks_arguments
 from pydanube.model.choices import CorruptionPolicyName, DurabilityName
-from pydanube.model.descriptions import Segments, TopicDescription
+from pydanube.model.descriptions import Segments, TopicDescription, TopicOffsets
 from pydanube.model.errors import (
     InvalidRequest,
     NotFound,
@@ -19,7 +23,7 @@ from pydanube.model.errors import (
     TopicHeld,
     TopicNotFound,
 )
-from pydanube.model.names import parse_namespace
+from pydanube.model.names import TopicName, parse_namespace
 from pydanube.model.policy import (
     KEEP_ALL,
     CorruptionPolicy,
@@ -32,6 +36,7 @@ from pydanube.model.policy import (
 )
 from pydanube.model.positions import parse_choice, to_microseconds
 from pydanube.wire.batches import TIME_MAX, TIME_MIN
+from pydanube.wire.native.connection import OFFSETS_REVISION
 from pydanube.wire.native.messages import enum_to_wire, from_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
@@ -209,6 +214,40 @@ class TopicRequests(Requester):
                 return page
             described, first = page, first + PAGE
 
+    async def list_offsets(self, topics: Iterable[str]) -> dict[str, TopicOffsets]:
+        """
+        Return the offsets of topics and partitions, with few requests.
+
+        Those that do not exist are left out, and so are names of partitioned topics.
+
+        Raises:
+            InvalidRequest: The broker is older than this operation.
+        """
+        names = [str(TopicName.parse(topic)) for topic in topics]
+        return await retry(partial(self._list_offsets, names), self.retry_s)
+
+    async def _list_offsets(self, names: list[str]) -> dict[str, TopicOffsets]:
+        connection = await self.connection()
+        by_broker: dict[BrokerConnection, list[str]] = {}
+        if connection.welcome.is_clustered:
+            for name in names:
+                by_broker.setdefault(await self.connection(name), []).append(name)
+        else:
+            by_broker[connection] = names
+        pages = await gather(
+            _list_page(connection, some[first : first + PAGE])
+            for connection, some in by_broker.items()
+            for first in range(0, len(some), PAGE)
+        )
+        found = {name: offsets for page in pages for name, offsets in page.items()}
+        for name in names:
+            if name not in found:
+                # It does not exist, or another broker of the cluster serves it now.
+                self.owners.forget(name)
+                with suppress(TopicNotFound):
+                    found[name] = _offsets_of(await self.describe_topic(name))
+        return {name: found[name] for name in names if name in found}
+
     async def segments(self, topic: str, base: int = 0, end: int = 0) -> Segments:
         """
         Return the segments with the messages ``base … end`` (0: all) of *topic*.
@@ -224,6 +263,27 @@ class TopicRequests(Requester):
         options = dict(answer.store_options)
         segments = [replace(each, store_options=options) for each in found.segments]
         return replace(found, segments=tuple(segments))
+
+    async def list_segments(
+        self, ranges: Mapping[str, tuple[int, int]]
+    ) -> dict[str, Segments]:
+        """
+        Return the segments with messages of a range of offsets, for several topics.
+
+        The requests are concurrent.  Topics that do not exist are left out.
+        """
+
+        async def segments(topic: str, base: int, end: int) -> Segments | None:
+            with suppress(TopicNotFound):
+                return await self.segments(topic, base, end)
+            return None
+
+        found = await gather(segments(topic, *each) for topic, each in ranges.items())
+        return {
+            topic: each
+            for topic, each in zip(ranges, found, strict=True)
+            if each is not None
+        }
 
     async def replace_segments(
         self,
@@ -441,6 +501,35 @@ class TopicRequests(Requester):
                 f"for example {names[0]}"
             )
         return names[0]
+
+
+async def _list_page(
+    connection: BrokerConnection, names: list[str]
+) -> dict[str, TopicOffsets]:
+    connection.check_revision(OFFSETS_REVISION, "list the offsets of several topics")
+    answer = await connection.request(pb.ListOffsets(topics=names))
+    return {
+        each.topic: TopicOffsets(
+            topic_id=each.topic_id,
+            base_offset=each.base_offset,
+            end_offset=each.end_offset,
+            sealed_offset=each.sealed_offset,
+            tail_bytes=each.tail_bytes,
+            is_reliable=each.is_reliable,
+        )
+        for each in answer.topics
+    }
+
+
+def _offsets_of(facts: TopicDescription) -> TopicOffsets:
+    return TopicOffsets(
+        topic_id=facts.topic_id,
+        base_offset=facts.base_offset,
+        end_offset=facts.end_offset,
+        sealed_offset=facts.sealed_offset,
+        tail_bytes=facts.tail_bytes,
+        is_reliable=facts.policy.is_reliable,
+    )
 
 
 def check_partitions(partitions: int | None) -> None:

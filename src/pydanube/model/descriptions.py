@@ -122,6 +122,19 @@ class TopicDescription:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopicOffsets:
+    """The offsets of a topic at one moment; half-open, as in its description."""
+
+    topic_id: int
+    base_offset: int
+    end_offset: int
+    sealed_offset: int
+    """Older messages are in segments, the rest in the broker's memory."""
+    tail_bytes: int
+    is_reliable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
     """An external reader's claim that keeps the segments of a topic as they are."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NewType
 
 from pydanube.model.errors import InvalidName
@@ -54,6 +55,7 @@ class TopicName:
     topic: str
 
     @classmethod
+    @lru_cache(maxsize=4096)
     def parse(cls, text: str) -> TopicName:
         """
         Return the topic that *text* names.

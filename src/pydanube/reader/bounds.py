@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from pydanube.model.errors import InvalidConfig, InvalidRequest
@@ -93,6 +93,7 @@ class Bound:
         )
 
 
+@lru_cache(maxsize=4096)
 def split_name(topic: str) -> tuple[str, int]:
     """
     Split *topic* into the name of its partitioned topic and its partition number.

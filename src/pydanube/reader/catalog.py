@@ -7,12 +7,13 @@ from __future__ import annotations
 import atexit
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import pyarrow as pa
 
+from pydanube.model.descriptions import TopicOffsets
 from pydanube.model.errors import BrokerError, InvalidRequest, Remedy
 from pydanube.model.positions import to_datetime
 from pydanube.model.schemas import SchemaVersion, SubjectDescription
@@ -59,6 +60,24 @@ def process_client(url: str, *, retry_s: float | None = None) -> Client:
     return _connections[key]
 
 
+class Layout(NamedTuple):
+    """A topic's head, and the segments with messages of a range."""
+
+    head: Head
+    range: TopicRange
+
+
+def _head_of(found: TopicOffsets) -> Head:
+    tail = found.end_offset - found.sealed_offset
+    return Head(
+        found.topic_id,
+        found.base_offset,
+        found.end_offset,
+        found.sealed_offset,
+        max(1, found.tail_bytes // tail) if tail else TAIL_MESSAGE_BYTES,
+    )
+
+
 class Catalog:
     """
     The topics and schemas of the broker that options name, requested by the client.
@@ -94,28 +113,26 @@ class Catalog:
         """
         return self._request(lambda client: client.partitions(topic))
 
-    def head(self, topic: str) -> Head:
+    def heads(
+        self, topics: Iterable[str], *, skips_non_reliable: bool = False
+    ) -> dict[str, Head]:
         """
-        Return which messages the topic has at the moment.
+        Return which messages those of *topics* that exist have at the moment.
 
         Raises:
-            TopicNotFound: The topic does not exist.
-            InvalidRequest: The topic is non-reliable.
+            InvalidRequest: A topic is non-reliable, and is not to be skipped.
         """
-        found = self._request(lambda client: client.describe_topic(topic))
-        if not found.policy.is_reliable:
+        names = dict.fromkeys(topics)
+        found = self._request(lambda client: client.list_offsets(names))
+        non_reliable = [name for name, each in found.items() if not each.is_reliable]
+        if non_reliable and not skips_non_reliable:
             raise InvalidRequest(
-                f"{topic} is non-reliable: its messages are not stored, so Spark "
-                "cannot read them; read a reliable topic"
+                f"{non_reliable[0]} is non-reliable: its messages are not stored, so "
+                "Spark cannot read them; read a reliable topic"
             )
-        tail = found.end_offset - found.sealed_offset
-        return Head(
-            found.topic_id,
-            found.base_offset,
-            found.end_offset,
-            found.sealed_offset,
-            max(1, found.tail_bytes // tail) if tail else TAIL_MESSAGE_BYTES,
-        )
+        return {
+            name: _head_of(each) for name, each in found.items() if each.is_reliable
+        }
 
     def offset_at_time(self, topic: str, time_us: int) -> int | None:
         """
@@ -128,13 +145,22 @@ class Catalog:
         [found] = self._request(lambda client: client.find_offsets(topic, [time]))
         return found
 
-    def layout(self, topic: str, base: int, end: int) -> tuple[Head, TopicRange]:
-        """Return the topic's head and the segments with messages of ``base … end``."""
-        found = self._request(lambda client: client.segments(topic, base, end))
-        head = Head(
-            found.topic_id, found.base_offset, found.end_offset, found.sealed_offset
-        )
-        return head, TopicRange(topic, found.topic_id, base, end, found.segments)
+    def layouts(self, ranges: Mapping[str, tuple[int, int]]) -> dict[str, Layout]:
+        """
+        Return the layouts of *ranges*, ``base … end`` by topic.
+
+        Topics that do not exist are left out.
+        """
+        found = self._request(lambda client: client.list_segments(ranges))
+        return {
+            topic: Layout(
+                Head(
+                    each.topic_id, each.base_offset, each.end_offset, each.sealed_offset
+                ),
+                TopicRange(topic, each.topic_id, *ranges[topic], each.segments),
+            )
+            for topic, each in found.items()
+        }
 
     def read(self, topic: str, base: int, end: int) -> Iterator[pa.RecordBatch]:
         """
@@ -157,10 +183,16 @@ class Catalog:
             else:
                 return
 
-    def report_progress(self, topic: str, subscription: str, offset: int) -> None:
-        """Report that *subscription* has processed all messages before *offset*."""
-        self._request(
-            lambda client: client.report_progress(topic, subscription, offset)
+    def report_positions(
+        self, subscription: str, offsets: Mapping[str, int]
+    ) -> dict[str, BrokerError]:
+        """
+        Report that *subscription* has processed all messages before *offsets*.
+
+        Returns: The errors of those topics whose progress was not reported.
+        """
+        return self._request(
+            lambda client: client.report_positions(subscription, offsets)
         )
 
     def subject_of(self, topic: str) -> str | None:

@@ -354,8 +354,9 @@ class _ScanReader:
         Raises:
             CorruptSegment: One is.
         """
-        _, found = self._catalog.layout(scan.topic, scan.base, scan.end)
-        gappy = [each for each in found.segments if each.has_gaps]
+        layouts = self._catalog.layouts({scan.topic: (scan.base, scan.end)})
+        segments = [part for each in layouts.values() for part in each.range.segments]
+        gappy = [each for each in segments if each.has_gaps]
         for offset in offsets.to_pylist():
             while position < offset:
                 over = [each.end for each in gappy if each.base <= position < each.end]

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
+from typing import NamedTuple
 
-from pydanube.model.errors import InvalidRequest, TopicNotFound
+from pydanube.model.errors import TopicNotFound
 from pydanube.reader import filters
 from pydanube.reader.bounds import split_name
-from pydanube.reader.catalog import Catalog
+from pydanube.reader.catalog import Catalog, Layout
 from pydanube.reader.filters import Condition
 from pydanube.reader.query_positions import (
     Head,
@@ -33,25 +33,30 @@ Heads = dict[str, Head]
 """By the names of topics and partitions, sorted."""
 
 
-def find_heads(options: ReadOptions, catalog: Catalog) -> Heads:
-    """Return the heads of the existing topics that *options* select."""
+def find_names(options: ReadOptions, catalog: Catalog) -> list[str]:
+    """Return the topics and partitions that *options* select, sorted."""
     if options.pattern is not None:
         names = catalog.topics()
     else:
         named = options.topics or options.assigned
         names = [part for name in named for part in catalog.partitions(name)]
-    heads = {}
-    for name in sorted(set(filter(options.selects, names))):
-        try:
-            heads[name] = catalog.head(name)
-        except TopicNotFound:
-            # The topic was deleted; require_heads raises if it is needed.
-            continue
-        except InvalidRequest:
-            # A pattern selects only the topics that can be read.
-            if options.pattern is None:
-                raise
-    return heads
+    return sorted(set(filter(options.selects, names)))
+
+
+def find_heads(
+    options: ReadOptions, catalog: Catalog, names: Sequence[str] | None = None
+) -> Heads:
+    """
+    Return the heads of the topics that *options* select and that exist.
+
+    *names* are the topics, if ``find_names`` has found them before.
+    """
+    if names is None:
+        names = find_names(options, catalog)
+    # A pattern selects only the topics that can be read.
+    skips = options.pattern is not None
+    heads = catalog.heads(names, skips_non_reliable=skips)
+    return {name: heads[name] for name in names if name in heads}
 
 
 def require_heads(options: ReadOptions, catalog: Catalog) -> Heads:
@@ -102,13 +107,14 @@ def find_ranges(
     Return the segments of ``start … end`` for every topic in *end*.
 
     Topics and offsets that cannot meet *conditions* are left out.  The estimated size
-    of tail messages is taken from *heads*.
+    of tail messages is taken from *heads*.  The broker is asked only for topics of
+    which more than the tail is read.
 
     Raises:
         OffsetDropped: Messages are gone, and failOnDataLoss is set.
         TopicNotFound: A topic is deleted, and failOnDataLoss is set.
     """
-    ranges = {}
+    wanted = {}
     for topic, stop in end.items():
         if not filters.may_match_topic(conditions, topic):
             continue
@@ -117,16 +123,30 @@ def find_ranges(
         is_new = begin is None or begin.topic_id != stop.topic_id
         base = 0 if begin is None or is_new else begin.offset
         base, until = filters.clip(conditions, base, stop.offset)
-        if base >= until:
-            continue
-        wanted = Position(stop.topic_id, until)
-        found = find_range(
-            catalog,
+        if base < until:
+            wanted[topic] = _Wanted(base, Position(stop.topic_id, until), is_new)
+    layouts = {
+        topic: Layout(
+            heads[topic],
+            TopicRange(topic, each.stop.topic_id, each.base, each.stop.offset),
+        )
+        for topic, each in wanted.items()
+        if _is_in_tail(each, heads.get(topic))
+    }
+    unknown = {
+        topic: (each.base, each.stop.offset)
+        for topic, each in wanted.items()
+        if topic not in layouts
+    }
+    if unknown:
+        layouts |= catalog.layouts(unknown)
+    ranges = {}
+    for topic, each in wanted.items():
+        found = _readable(
             topic,
-            base,
-            wanted,
+            each,
+            layouts.get(topic),
             fail_on_data_loss=options.fail_on_data_loss,
-            is_new=is_new,
         )
         if found is None:
             continue
@@ -134,6 +154,26 @@ def find_ranges(
             found = replace(found, message_bytes=heads[topic].message_bytes)
         ranges[topic] = found
     return ranges
+
+
+class _Wanted(NamedTuple):
+    """The messages ``base … stop`` of a topic."""
+
+    base: int
+    stop: Position
+    is_new: bool = False
+    """Messages dropped before the query found the topic are no loss."""
+
+
+def _is_in_tail(wanted: _Wanted, head: Head | None) -> bool:
+    """Return whether no segment had any of the messages when *head* was requested."""
+    return (
+        head is not None
+        and head.sealed is not None
+        and head.topic_id == wanted.stop.topic_id
+        and head.sealed <= wanted.base
+        and wanted.stop.offset <= head.end
+    )
 
 
 def find_range(
@@ -153,12 +193,18 @@ def find_range(
     Raises:
         OffsetDropped, TopicNotFound: As for ``find_ranges``.
     """
-    head: Head | None = None
-    found: TopicRange | None = None
-    with suppress(TopicNotFound):
-        head, found = catalog.layout(topic, base, stop.offset)
+    layout = catalog.layouts({topic: (base, stop.offset)}).get(topic)
+    wanted = _Wanted(base, stop, is_new)
+    return _readable(topic, wanted, layout, fail_on_data_loss=fail_on_data_loss)
+
+
+def _readable(
+    topic: str, wanted: _Wanted, layout: Layout | None, *, fail_on_data_loss: bool
+) -> TopicRange | None:
+    """Return what is left of the *wanted* messages of *topic*; None: nothing."""
+    base, stop, is_new = wanted
+    head = None if layout is None else layout.head
     if is_new and head is not None:
-        # Messages dropped before the query found the topic are no loss.
         base = max(base, head.base)
     begin = Position(stop.topic_id, base)
     loss = find_loss(topic, begin, head, stop.offset) or find_loss(topic, stop, head)
@@ -166,9 +212,9 @@ def find_range(
         if fail_on_data_loss:
             raise_losses([loss])
         log.warning("skipping lost messages: %s", loss)
-    if head is None or found is None or head.topic_id != stop.topic_id:
+    if layout is None or head is None or head.topic_id != stop.topic_id:
         return None
     base, end = max(base, head.base), min(stop.offset, head.end)
     if base >= end:
         return None
-    return replace(found, topic_id=stop.topic_id, base=base, end=end)
+    return replace(layout.range, topic_id=stop.topic_id, base=base, end=end)

@@ -8,6 +8,7 @@ and ``reader.scans`` decides what to read.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -36,12 +37,18 @@ from pydanube.spark.topic_reader import TopicReader
 log = logging.getLogger(__name__)
 
 IDLE_WAIT_S = 0.05
+"""How long a stream that has nothing to read waits before it asks the broker again."""
+LONG_IDLE_WAIT_S = 0.1
+"""The same wait, if there was nothing to read when Spark asked the last time."""
+IDLE_WAITS_MAX = 3
 """
-How long a stream that has nothing to read waits before it asks the broker again.
+How often a stream waits before it tells Spark that there is nothing to read.
 
-Without new messages Spark asks for the latest offsets about 80 times a second; with
-this wait the query asks the broker 40 times a second.
+Each answer to Spark costs as much as several requests to the broker.  A query that is
+stopped ends only after the answer.
 """
+NAMES_AGE_MAX_S = 1.0
+"""How long a stream reads the same topics before it looks for new ones."""
 
 
 class StreamReader(TopicReader, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -68,6 +75,11 @@ class StreamReader(TopicReader, DataSourceStreamReader, SupportsTriggerAvailable
         self._clock = clock
         self._heads: Heads = {}
         """The latest known heads of the topics."""
+        self._idle_at: Positions | None = None
+        """A position after which the latest known heads have no messages."""
+        self._names: list[str] = []
+        """The selected topics, as of at most NAMES_AGE_MAX_S ago."""
+        self._names_expire_at = -math.inf
         self._target: Heads | None = None
         """Where Trigger.AvailableNow ends, if that is the trigger."""
         self._thresholds = BatchThresholds(
@@ -104,6 +116,7 @@ class StreamReader(TopicReader, DataSourceStreamReader, SupportsTriggerAvailable
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Store where the topics end now; the query ends when it has read so far."""
+        self._names_expire_at = -math.inf
         self._target = topics.readable_heads(self._options, self._find_heads())
 
     def latestOffset(  # noqa: N802
@@ -121,9 +134,12 @@ class StreamReader(TopicReader, DataSourceStreamReader, SupportsTriggerAvailable
         # and it calls this once more before Trigger.AvailableNow ends.  So, unlike
         # commit(), this call also reports the last batch.
         self._report(begin)
+        was_idle = begin == self._idle_at
         end = self._advance(begin, limit)
-        if end == begin and self._target is None:
-            self._wait(IDLE_WAIT_S)
+        for _ in range(IDLE_WAITS_MAX):
+            if end != begin or self._target is not None:
+                break
+            self._wait(LONG_IDLE_WAIT_S if was_idle else IDLE_WAIT_S)
             end = self._advance(begin, limit)
         reader_schema = recorded = query_positions.reader_schema_in(start)
         # Equal positions must be equal text, or Spark runs an empty batch: a new
@@ -164,12 +180,21 @@ class StreamReader(TopicReader, DataSourceStreamReader, SupportsTriggerAvailable
         self._report(query_positions.from_json(end))
 
     def _find_heads(self) -> Heads:
-        self._heads = topics.find_heads(self._options, self._catalog)
-        return self._heads
+        now = self._clock()
+        if now >= self._names_expire_at:
+            self._names = topics.find_names(self._options, self._catalog)
+            self._names_expire_at = now + NAMES_AGE_MAX_S
+        heads = topics.find_heads(self._options, self._catalog, self._names)
+        if heads != self._heads:
+            self._idle_at = None
+        self._heads = heads
+        return heads
 
     def _advance(self, at: Positions, limit: ReadLimit) -> Positions:
         """Return the end of a micro-batch that begins *at*; *at* if none is due."""
         heads = self._find_heads()
+        if at == self._idle_at:
+            return at
         target = self._target
         if target is None:
             target = topics.readable_heads(self._options, heads)
@@ -188,6 +213,7 @@ class StreamReader(TopicReader, DataSourceStreamReader, SupportsTriggerAvailable
         begin = query_positions.skip_losses(begin, lost)
         end = query_positions.advance(begin, target)
         waiting = batch_limits.count_between(begin, end)
+        self._idle_at = None if waiting or begin != at else at
         # These triggers end when nothing is left; messages that wait would be skipped.
         is_last = self._target is not None or isinstance(limit, ReadAllAvailable)
         now = self._clock()
@@ -218,14 +244,18 @@ class StreamReader(TopicReader, DataSourceStreamReader, SupportsTriggerAvailable
         """Report progress to the broker; only its tools use it, so it may fail."""
         if self._options.subscription is None:
             return
-        for topic, position in done.items():
-            if self._reported.get(topic) == position.offset:
-                continue
-            try:
-                self._catalog.report_progress(
-                    topic, self._options.subscription, position.offset
-                )
-            except BrokerError as error:
-                log.warning("%s: progress was not reported: %s", topic, error)
-                continue
-            self._reported[topic] = position.offset
+        changed = {
+            topic: position.offset
+            for topic, position in done.items()
+            if self._reported.get(topic) != position.offset
+        }
+        if not changed:
+            return
+        try:
+            errors = self._catalog.report_positions(self._options.subscription, changed)
+        except BrokerError as error:
+            errors = dict.fromkeys(changed, error)
+        for topic, reason in errors.items():
+            log.warning("%s: progress was not reported: %s", topic, reason)
+            del changed[topic]
+        self._reported |= changed

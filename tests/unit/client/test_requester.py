@@ -117,6 +117,20 @@ async def test_partitions_of_different_owners_are_deleted_together(cluster):
             await client.delete_topic(TOPIC)
 
 
+async def test_offsets_are_listed_by_the_owners_also_after_a_move(cluster):
+    async with pydanube.connect("danube://a,b") as client:
+        await client.create_topic(TOPIC, partitions=PARTITIONS)
+        names = await client.partitions(TOPIC)
+        async with client.producer(TOPIC) as producer:
+            for number in range(60):
+                await producer.send(b"m", key=b"%d" % number)
+        before = await client.list_offsets(names)
+        assert list(before) == names
+        assert sum(each.end_offset for each in before.values()) == 60
+        await cluster.drain("a")
+        assert await client.list_offsets(names) == before
+
+
 async def test_producer_and_consumer_follow_a_drained_broker(cluster):
     async with pydanube.connect(BOTH) as client:
         await disturbed(client, cluster, lambda: cluster.drain(cluster.owner_of(SHARD)))

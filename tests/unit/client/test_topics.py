@@ -117,6 +117,44 @@ async def test_find_offsets_returns_the_first_message_published_then_or_later(cl
     assert await client.find_offsets(TOPIC, []) == []
 
 
+async def test_offsets_of_many_topics_are_listed_with_few_requests():
+    broker, names = ScriptedBroker(), [f"/default/t{n}" for n in range(1200)]
+    asked = []
+
+    def list_offsets(message):
+        asked.append(len(message.topics))
+        some = [pb.TopicOffsets(topic=each, end_offset=7) for each in message.topics]
+        return Kind.OFFSETS_LISTED, pb.OffsetsListed(topics=some)
+
+    broker.answers[Kind.LIST_OFFSETS] = list_offsets
+    async with broker.connect() as client:
+        found = await client.list_offsets(names)
+    assert list(found) == names
+    assert {each.end_offset for each in found.values()} == {7}
+    assert asked == [1000, 200]
+
+
+async def test_listed_offsets_are_those_of_the_description(client):
+    await client.create_topic(TOPIC, partitions=2)
+    await published(client, b"0", b"1", topic=PARTS[1])
+    await client.create_topic("/default/direct", reliable=False)
+    names = [*PARTS, TOPIC, "/default/none", "/default/direct"]
+    found = await client.list_offsets(names)
+    assert list(found) == [*PARTS[:2], "/default/direct"]
+    for name, offsets in found.items():
+        facts = await client.describe_topic(name)
+        assert offsets.is_reliable == facts.policy.is_reliable
+        for field in ("topic_id", "base_offset", "end_offset", "tail_bytes"):
+            assert getattr(offsets, field) == getattr(facts, field)
+    assert found[PARTS[1]].end_offset == 2
+
+
+async def test_segments_of_topics_that_do_not_exist_are_left_out(client):
+    await published(client, b"0")
+    found = await client.list_segments({TOPIC: (0, 0), "/default/none": (0, 0)})
+    assert found == {TOPIC: await client.segments(TOPIC)}
+
+
 async def test_find_offsets_needs_a_reliable_topic(client):
     await client.create_topic(TOPIC, reliable=False)
     with pytest.raises(InvalidRequest):

@@ -4,8 +4,10 @@ import pickle
 
 import pytest
 
-from pydanube.model.errors import ConnectionLost, TopicNotFound
+from pydanube.model.descriptions import TopicOffsets
+from pydanube.model.errors import ConnectionLost, InvalidRequest, TopicNotFound
 from pydanube.reader.catalog import Catalog
+from pydanube.reader.query_positions import Head
 from pydanube.reader.read_options import ReadOptions
 from support.topic_directory import messages
 
@@ -29,7 +31,24 @@ class BreakingClient:
         self._break()
         return ["/default/b", "/default/a"]
 
-    def describe_topic(self, topic):
+    def list_offsets(self, topics):
+        return {
+            topic: TopicOffsets(
+                topic_id=1,
+                base_offset=0,
+                end_offset=10,
+                sealed_offset=5,
+                tail_bytes=100,
+                is_reliable=topic != "/default/direct",
+            )
+            for topic in topics
+        }
+
+    @property
+    def schemas(self):
+        return self
+
+    def topic_schema(self, topic):
         self.asked.append(topic)
         raise TopicNotFound(topic)
 
@@ -73,8 +92,18 @@ def test_refused_request_is_not_retried():
     client = BreakingClient(breaks=0)
     found, waits = catalog(client)
     with pytest.raises(TopicNotFound):
-        found.head("/default/a")
+        found.subject_of("/default/a")
     assert (client.asked, waits) == (["/default/a"], [])
+
+
+def test_non_reliable_topics_are_refused_or_skipped():
+    found, _ = catalog(BreakingClient(breaks=0))
+    names = ["/default/a", "/default/direct"]
+    with pytest.raises(InvalidRequest, match="/default/direct is non-reliable"):
+        found.heads(names)
+    assert found.heads(names, skips_non_reliable=True) == {
+        "/default/a": Head(1, 0, 10, 5, 20)
+    }
 
 
 def test_failed_read_continues_after_its_last_batch():

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import (
 from pydanube.model.errors import InvalidConfig, OffsetDropped, TopicNotFound
 from pydanube.reader.read_options import Mode, parse_read_options
 from pydanube.reader.scan_reader import SCHEMA
-from pydanube.spark.stream import StreamReader
+from pydanube.spark.stream import NAMES_AGE_MAX_S, StreamReader
 from support.topic_directory import FIRST_TIME_US, TopicDirectory
 
 A, B = "/default/a", "/default/b"
@@ -101,6 +101,71 @@ def test_stream_without_new_messages_asks_again_after_a_wait(topics):
     stream.while_waiting = lambda: topics.publish(A, 1)
     assert stream.batch() == expected("a", 40, 41)
     assert len(stream.waits) == 1
+
+
+class CountingTopics(TopicDirectory):
+    """Topics that count the requests of a stream."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.requests = Counter()
+
+    def partitions(self, topic):
+        self.requests["names"] += 1
+        return super().partitions(topic)
+
+    def heads(self, names, **options):
+        self.requests["heads"] += 1
+        return super().heads(names, **options)
+
+    def layouts(self, ranges):
+        self.requests["layouts"] += 1
+        return super().layouts(ranges)
+
+    def report_positions(self, subscription, offsets):
+        self.requests["reports"] += 1
+        return super().report_positions(subscription, offsets)
+
+
+def test_micro_batch_of_many_topics_needs_few_requests(tmp_path):
+    topics = CountingTopics(tmp_path)
+    names = [f"/default/t{number:02}" for number in range(64)]
+    for number, name in enumerate(names):
+        topics.create(name, number)
+    stream = Stream(topics, subscribe=",".join(names), subscription="g")
+    assert stream.batch() is None
+    for name in names:
+        topics.publish(name, 1)
+    topics.requests.clear()
+    assert len(stream.batch()) == 64
+    # The names are known, no segment is needed, and reports wait for the next batch.
+    assert topics.requests == {"heads": 1}
+    for name in names:
+        topics.publish(name, 1)
+        topics.seal(name)
+    assert len(stream.batch()) == 64
+    assert topics.requests == {"heads": 2, "layouts": 1, "reports": 1}
+    topics.requests.clear()
+    assert stream.batch() is None
+    assert topics.requests["reports"] == 1
+
+
+def test_idle_stream_looks_for_new_topics_once_a_second(tmp_path):
+    topics = CountingTopics(tmp_path)
+    topics.create(A)
+    stream = Stream(topics, subscribe=A, startingOffsets="latest")
+
+    def pass_time():
+        stream.now += stream.waits[-1]
+
+    stream.while_waiting = pass_time
+    assert stream.batch() is None
+    topics.requests.clear()
+    begin = stream.now
+    while stream.now < begin + 10:
+        assert stream.batch() is None
+    assert topics.requests["heads"] > 100
+    assert topics.requests["names"] <= 10
 
 
 def test_row_limit_is_divided_among_topics(topics):
@@ -238,6 +303,7 @@ def test_a_new_partition_is_read_from_its_first_message(parted):
     parted.create(PARTS[2], 12)
     parted.publish(PARTS[2], 4)
     parted.publish(PARTS[0], 1)
+    stream.now += NAMES_AGE_MAX_S
     assert partitions_of(stream) == {0: 1, 2: 4}
 
 

@@ -18,7 +18,7 @@ from pydanube.broker.broker import Broker
 from pydanube.broker.named_stores import open_named_store
 from pydanube.cluster.overview import STREAM
 from pydanube.model.clusters import BrokerMode
-from pydanube.model.errors import InvalidRequest
+from pydanube.model.errors import InvalidRequest, NotOwner, TopicNotFound
 from pydanube.model.ids import TopicId
 from pydanube.model.names import (
     SubscriptionName,
@@ -57,6 +57,8 @@ from pydanube.wire.pb import stream_pb2 as pb
 
 HOLD_REASON_LENGTH_MAX = 1000
 MODE_REASON_LENGTH_MAX = 1000
+LISTED_TOPICS_MAX = 1000
+"""The maximum number of topics whose offsets one request lists."""
 PAGE_MAX = 5000
 """The maximum number of names or descriptions in one answer, to fit into a frame."""
 VERSIONS_BYTES_MAX = 1024 * 1024
@@ -374,6 +376,32 @@ async def _find_offsets(broker: Broker, m: pb.FindOffsets) -> pb.OffsetsFound:
     topic = await broker.topics.get_reliable(TopicName.parse(m.topic))
     offsets, base, end = await topic.find_offsets(m.publish_time)
     return pb.OffsetsFound(offset=offsets, base_offset=base, end_offset=end)
+
+
+@REQUESTS.handler(pb.ListOffsets)
+async def _list_offsets(broker: Broker, m: pb.ListOffsets) -> pb.OffsetsListed:
+    if len(m.topics) > LISTED_TOPICS_MAX:
+        raise InvalidRequest(
+            f"{len(m.topics)} topics: a request can list {LISTED_TOPICS_MAX}"
+        )
+    answer = pb.OffsetsListed()
+    for name in m.topics:
+        try:
+            topic = await broker.topics.get(TopicName.parse(name))
+        except (TopicNotFound, NotOwner):
+            continue
+        found = topic.offsets()
+        # Queries request this often, so it is converted without ``to_wire``.
+        answer.topics.add(
+            topic=name,
+            topic_id=found.topic_id,
+            base_offset=found.base_offset,
+            end_offset=found.end_offset,
+            sealed_offset=found.sealed_offset,
+            tail_bytes=found.tail_bytes,
+            is_reliable=found.is_reliable,
+        )
+    return answer
 
 
 @REQUESTS.handler(pb.ListSegments)

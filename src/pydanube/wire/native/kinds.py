@@ -161,6 +161,8 @@ class Kind(IntEnum):
     MOVED = _frame(83, pb.Moved, BROKER, on_channel=True)
     FIND_OFFSETS = _op(84, pb.FindOffsets, READ, pb.OffsetsFound, REPEAT)
     OFFSETS_FOUND = _frame(85, pb.OffsetsFound, BROKER)
+    LIST_OFFSETS = _op(86, pb.ListOffsets, READ, pb.OffsetsListed, REPEAT)
+    OFFSETS_LISTED = _frame(87, pb.OffsetsListed, BROKER)
 
     CREATE_NAMESPACE = _op(96, pb.CreateNamespace, ADMIN)
     DELETE_NAMESPACE = _op(97, pb.DeleteNamespace, ADMIN)

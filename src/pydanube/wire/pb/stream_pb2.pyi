@@ -1233,6 +1233,36 @@ class OffsetsFound(_message.Message):
     end_offset: int
     def __init__(self, offset: _Optional[_Iterable[int]] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
 
+class ListOffsets(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class OffsetsListed(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[TopicOffsets]
+    def __init__(self, topics: _Optional[_Iterable[_Union[TopicOffsets, _Mapping]]] = ...) -> None: ...
+
+class TopicOffsets(_message.Message):
+    __slots__ = ("topic", "topic_id", "base_offset", "end_offset", "sealed_offset", "tail_bytes", "is_reliable")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SEALED_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TAIL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    IS_RELIABLE_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    topic_id: int
+    base_offset: int
+    end_offset: int
+    sealed_offset: int
+    tail_bytes: int
+    is_reliable: bool
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., sealed_offset: _Optional[int] = ..., tail_bytes: _Optional[int] = ..., is_reliable: bool = ...) -> None: ...
+
 class Moved(_message.Message):
     __slots__ = ("reason",)
     REASON_FIELD_NUMBER: _ClassVar[int]
