@@ -214,7 +214,7 @@ def test_restarted_stream_continues_and_writes_no_batch_twice(site, tmp_path):
 
 
 def test_at_least_once_repeats_messages_of_a_repeated_batch(site, tmp_path):
-    copy = Copy(site, tmp_path, mode="at-least-once")
+    copy = Copy(site, tmp_path, delivery="at-least-once")
     site.fill(copy.source, 0, 250)
     copy.run()
     copy.forget_the_last_commit()

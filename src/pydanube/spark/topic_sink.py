@@ -42,7 +42,7 @@ One failure would end a streaming query, and a broker may be restarting.
 """
 
 SEND_BYTES = 4 * 1024 * 1024
-"""How much of a topic is sent at once in the mode at-least-once."""
+"""How much of a topic is sent at once with delivery at-least-once."""
 
 
 patient_client = partial(process_client, retry_s=BROKER_RETRY_S)

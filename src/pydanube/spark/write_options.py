@@ -28,11 +28,12 @@ OPTIONS = (
         "partitions. The column `topic` is then ignored.",
     ),
     Option(
-        "mode",
+        "delivery",
         "exactly-once",
         "With `exactly-once` the tasks stage their messages, and a batch is published "
         "as a whole, once. With `at-least-once` the tasks publish immediately, which "
         "is faster, but messages of a task that failed are published twice.",
+        instead_of=("mode",),
     ),
     Option(
         "encode",
@@ -102,7 +103,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         url=parse_broker_url(given),
         topic=str(TopicName.parse(topic)) if topic else None,
         delivery=Delivery(
-            given.choice("mode", [each.value for each in Delivery], "exactly-once")
+            given.choice("delivery", [each.value for each in Delivery], "exactly-once")
         ),
         encode=encode,
         version=None if version == "latest" else given.count("schemaVersion", 1),

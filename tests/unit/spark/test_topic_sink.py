@@ -115,15 +115,15 @@ def test_a_task_that_fails_leaves_nothing_behind(client):
 
 
 def test_a_topic_that_does_not_exist_is_named(client):
-    for mode in ("exactly-once", "at-least-once"):
-        writer = sink(client, topic="/default/nowhere", mode=mode)
+    for delivery in ("exactly-once", "at-least-once"):
+        writer = sink(client, topic="/default/nowhere", delivery=delivery)
         with pytest.raises(TopicNotFound, match="/default/nowhere"):
             writer.write(piece(0), iter([batch(0, 1)]))
     assert client.topics() == [TOPIC]
 
 
 def test_at_least_once_publishes_immediately_in_order(client):
-    writer = sink(client, mode="at-least-once")
+    writer = sink(client, delivery="at-least-once")
     large = pa.record_batch({"payload": [bytes(SEND_BYTES)]})
     rows = [batch(0, 3), large, batch(3, 5)]
     assert writer.write(piece(0), iter(rows)) is None
@@ -132,11 +132,11 @@ def test_at_least_once_publishes_immediately_in_order(client):
     assert len(found[3]) == SEND_BYTES
 
 
-@pytest.mark.parametrize("mode", ["exactly-once", "at-least-once"])
-def test_messages_name_their_schema(client, mode):
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_messages_name_their_schema(client, delivery):
     client.schemas.register("orders", Schema.of(int))
     client.schemas.bind(TOPIC, "orders", policy="enforce")
-    writer = sink(client, mode=mode)
+    writer = sink(client, delivery=delivery)
     rows = pa.record_batch({"value": pa.array([4, 7])})
     part = writer.write(piece(0), iter([rows]))
     if part is not None:

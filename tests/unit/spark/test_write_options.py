@@ -25,7 +25,7 @@ def test_write_option_names_are_case_insensitive():
         {
             "danube.URL": "danube://host",
             "TOPIC": "/default/a",
-            "Mode": "AT-LEAST-ONCE",
+            "Delivery": "AT-LEAST-ONCE",
             "encode": "payload",
             "appid": "billing",
             "batchId": "7",
@@ -42,11 +42,12 @@ def test_write_option_names_are_case_insensitive():
     ("options", "said"),
     [
         ({"topc": "/default/a"}, "did you mean 'topic'"),
-        ({"mode": "exactly_once"}, "did you mean 'exactly-once'"),
+        ({"delivery": "exactly_once"}, "did you mean 'exactly-once'"),
         ({"schemaVersion": "0"}, "schemaVersion: must be a number from 1 up"),
         ({"schemaVersion": "1", "encode": "payload"}, "not with encode=payload"),
         ({"url": "danube://a", "danube.url": "danube://b"}, "given twice"),
         ({"batchId": "1"}, "set appId, too"),
+        ({"mode": "at-least-once"}, "unknown option 'mode'; use 'delivery'"),
     ],
 )
 def test_wrong_write_option_is_named(options, said):
