@@ -24,6 +24,7 @@ from pydanube.pipelines.modes import mode_problem, write_mode
 from pydanube.pipelines.progress import QueryProgress, QueryState, key_of, unseen
 from pydanube.pipelines.spark_errors import SPARK_ERRORS, error_message
 from pydanube.pipelines.spec import Mode, TriggerKind
+from pydanube.spark.sink_options import APP_ID
 
 
 class StreamQuery:
@@ -232,7 +233,7 @@ def batch_writer(
         more: dict[str, str] = {}
         if name in formats.OURS:
             more["batchId"] = str(batch_id)
-            if "appid" not in names:
+            if not any(map(APP_ID.has_name, names)):
                 more["appId"] = query_id(checkpoint)
         writer = batch.write.format(name).mode(write_mode(mode))
         writer.options(**given, **more).save()

@@ -13,13 +13,16 @@ APP_ID = Option(
     "appId",
     "the query's id",
     "The application that numbers the batches. A batch whose number was written before "
-    "under this name is skipped, so a query with a new checkpoint needs a new name.",
+    "under this name is skipped, so a query with a new checkpoint needs a new name. "
+    "`txnAppId`, as in Delta Lake, is another name for it.",
+    alias="txnappid",
 )
 BATCH_ID = Option(
     "batchId",
     "",
     "The number of the batch, for a batch write in `foreachBatch`; needs `appId`. "
-    "Streams number their batches themselves.",
+    "Streams number their batches themselves. `txnVersion` is another name for it.",
+    alias="txnversion",
 )
 
 

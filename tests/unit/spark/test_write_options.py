@@ -55,6 +55,11 @@ def test_wrong_write_option_is_named(options, said):
         parse_write_options(options)
 
 
+def test_batch_is_identified_as_in_delta_lake():
+    found = parse_write_options({"txnAppId": "billing", "txnVersion": "7"}).identity
+    assert (found.app, found.number) == ("billing", 7)
+
+
 @pytest.mark.parametrize("options", [{"topic": "orders"}, {"appId": "a/b"}])
 def test_malformed_topic_or_app_id_is_refused(options):
     with pytest.raises(InvalidName):
