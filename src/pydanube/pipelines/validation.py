@@ -15,16 +15,14 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from pydanube.model.errors import BrokerError, ConnectionLost
 from pydanube.model.suggestions import did_you_mean
 from pydanube.pipelines import formats
+from pydanube.pipelines.broker_checks import BrokerChecks
 from pydanube.pipelines.building import Builder, Query
 from pydanube.pipelines.loading import Pipeline
-from pydanube.pipelines.options import topic_options
-from pydanube.pipelines.problems import Problems, listed, option_path
+from pydanube.pipelines.problems import Problems, option_path
 from pydanube.pipelines.spark_errors import SPARK_ERRORS, error_message
-from pydanube.pipelines.spec import Mode, Source
-from pydanube.reader.catalog import process_client
+from pydanube.pipelines.spec import Mode
 from pydanube.spark.formats import check_sink
 
 
@@ -41,46 +39,12 @@ def validate(
     """
     problems = Problems(pipeline.document.line_of)
     with _quiet():
-        unusable = {
-            name
-            for name, source in pipeline.spec.sources.items()
-            if source.is_topic and not _topics_exist(name, source, pipeline, problems)
-        }
+        unusable = BrokerChecks(pipeline, problems).unusable_sources()
         queries = Builder(spark, pipeline, problems, starts).build(unusable)
         for query in queries:
             _check(spark, query, problems)
     problems.refuse(pipeline.file, pipeline.redact)
     return queries
-
-
-def _topics_exist(
-    name: str, source: Source, pipeline: Pipeline, problems: Problems
-) -> bool:
-    path = ("sources", name)
-    options = topic_options(source, pipeline.broker)
-    try:
-        client = process_client(options.url)
-        missing = [each for each in options.topics if not client.partitions(each)]
-        known = client.topics() if missing else []
-    except ConnectionLost as error:
-        problems.add(
-            (*path, "broker") if source.broker else path,
-            f"no broker answers at {options.url} ({error}); start it, or set another "
-            "one with 'broker' in the file or the variable DANUBE_URL",
-        )
-        return False
-    except BrokerError as error:
-        problems.add(path, f"the broker at {options.url} says: {error}")
-        return False
-    if missing:
-        word = next(iter(source.topic_fields), "options")
-        near = did_you_mean(missing[0], known) or "."
-        problems.add(
-            (*path, word),
-            f"there is no topic {listed(missing)} at {options.url}{near} "
-            f"'danube topics create {missing[0]}' creates it",
-        )
-    return not missing
 
 
 def _check(spark: SparkSession, query: Query, problems: Problems) -> None:

@@ -14,7 +14,11 @@ import typer
 from msgspec import structs, to_builtins
 
 from pydanube.cli import parameters
-from pydanube.cli.commands.pipeline_runs import run_pipeline, spark_for
+from pydanube.cli.commands.pipeline_runs import (
+    check_brokers_of,
+    run_pipeline,
+    spark_for,
+)
 from pydanube.cli.declaration import command
 from pydanube.cli.output import (
     Fields,
@@ -146,6 +150,7 @@ def validate(
         pipeline = load_pipeline(file, settings, master, remote)
         sinks: list[dict[str, str]] = []
         if spark:
+            check_brokers_of(pipeline)
             with spark_for(pipeline, pipeline.state.log_file) as session:
                 from pydanube.pipelines.validation import (  # noqa: PLC0415
                     validate as validate_with,

@@ -10,6 +10,7 @@ import typer
 
 from pydanube.cli.interruption import Interrupted
 from pydanube.cli.output import OutputFormat, print_note
+from pydanube.pipelines.problems import InvalidPipeline
 from pydanube.pipelines.progress import RunState
 from pydanube.pipelines.spec import option_text
 from pydanube.pipelines.state import StateDirectory
@@ -53,15 +54,16 @@ def run_pipeline(pipeline: Pipeline, output_format: OutputFormat) -> None:
         wait_for_leftover(state)
         first_status = new_status(pipeline)
         state.write_status(first_status)
-        display.say(f"{pipeline.name}: starting Spark")
-        with (
-            _recording_failure(state, first_status),
-            spark_for(pipeline, state.log_file) as session,
-            signals_to(stop_request),
-        ):
-            run = PipelineRun(session, pipeline, display, stop_request=stop_request)
-            last_state = run.execute()
-            ended_by = stop_request.number
+        with _recording_failure(state, first_status):
+            check_brokers_of(pipeline)
+            display.say(f"{pipeline.name}: starting Spark")
+            with (
+                spark_for(pipeline, state.log_file) as session,
+                signals_to(stop_request),
+            ):
+                run = PipelineRun(session, pipeline, display, stop_request=stop_request)
+                last_state = run.execute()
+                ended_by = stop_request.number
     if last_state is RunState.FAILED:
         found = state.read_status()
         print_note(f"error: {found.error if found else 'a query has failed'}")
@@ -72,17 +74,33 @@ def run_pipeline(pipeline: Pipeline, output_format: OutputFormat) -> None:
     display.say(f"{pipeline.name}: {last_state.value}")
 
 
+def check_brokers_of(pipeline: Pipeline) -> None:
+    """
+    Check the brokers of *pipeline* before Spark starts, which takes long.
+
+    Raises:
+        InvalidPipeline: A broker does not answer, or lacks a topic.
+    """
+    from pydanube.pipelines.broker_checks import check_brokers  # noqa: PLC0415
+
+    check_brokers(pipeline)
+
+
 @contextmanager
 def _recording_failure(
     state: StateDirectory, first_status: RunStatus
 ) -> Iterator[None]:
     """Record the failure of a run that ends before it has started."""
+    text = "it ended before it started"
     try:
         yield
+    except InvalidPipeline as invalid:
+        text = str(invalid)
+        raise
     finally:
         found = state.read_status() or first_status
         if not found.state.is_over:
-            found.state, found.error = RunState.FAILED, "it ended before it started"
+            found.state, found.error = RunState.FAILED, text
             state.write_status(found)
 
 

@@ -96,3 +96,17 @@ def test_stop_reports_a_run_that_does_not_end_in_time(file):
         assert state.is_stop_requested()
     assert done.exit_code == 9
     assert "still running" in done.stderr
+
+
+def test_brokers_are_asked_before_spark_starts(file):
+    file.write_text(
+        "name: p\nbroker: danube://127.0.0.1:1\nsources: {a: {topic: /default/a}}\n"
+        "sinks: {o: {input: a, format: noop}}\n"
+    )
+    state = StateDirectory(file.parent / ".danube/pipelines/p")
+    for command in ("validate", "run"):
+        done = run(command, file)
+        assert done.exit_code == 2
+        assert "no broker answers at danube://127.0.0.1:1" in done.stderr
+        assert not state.log_file.exists()
+    assert "no broker answers" in state.read_status().error

@@ -1,0 +1,118 @@
+"""The checks of a pipeline that need its brokers, but not Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from pydanube import sync
+from pydanube.model.errors import BrokerError, ConnectionLost
+from pydanube.model.suggestions import did_you_mean
+from pydanube.pipelines.loading import Pipeline
+from pydanube.pipelines.options import sink_options, topic_options
+from pydanube.pipelines.problems import Path, Problems, listed
+from pydanube.pipelines.spec import Sink, Source
+from pydanube.spark.write_options import parse_write_options
+
+Connect = Callable[[str], AbstractContextManager[Any]]
+"""Connects to the broker at a URL, such as ``sync.connect``."""
+
+
+def check_brokers(pipeline: Pipeline, connect: Connect = sync.connect) -> None:
+    """
+    Check that the brokers of *pipeline* answer, and have the topics of its sources.
+
+    On return all connections are closed.
+
+    Raises:
+        InvalidPipeline: They do not; the error has all problems.
+    """
+    problems = Problems(pipeline.document.line_of)
+    checks = BrokerChecks(pipeline, problems, connect)
+    checks.unusable_sources()
+    checks.check_sinks()
+    problems.refuse(pipeline.file, pipeline.redact)
+
+
+class BrokerChecks:
+    """The checks of one pipeline, which report its problems."""
+
+    def __init__(
+        self, pipeline: Pipeline, problems: Problems, connect: Connect = sync.connect
+    ) -> None:
+        self._pipeline = pipeline
+        self._problems = problems
+        self._connect = connect
+
+    def unusable_sources(self) -> set[str]:
+        """Return the sources whose topics cannot be read."""
+        sources = self._pipeline.spec.sources
+        return {
+            name
+            for name, source in sources.items()
+            if source.is_topic and not self._has_topics(name, source)
+        }
+
+    def check_sinks(self) -> None:
+        """Check that the brokers of sinks and of dead letters answer."""
+        pipeline = self._pipeline
+        for path, sink in _topic_sinks(pipeline):
+            options = sink_options(sink, pipeline.broker, pipeline.directory)
+            try:
+                url = parse_write_options(options).url
+            except BrokerError as error:
+                self._problems.add(path, str(error))
+            else:
+                self._find_missing(path, sink, url, ())
+
+    def _has_topics(self, name: str, source: Source) -> bool:
+        path = ("sources", name)
+        options = topic_options(source, self._pipeline.broker)
+        found = self._find_missing(path, source, options.url, options.topics)
+        if found is None:
+            return False
+        missing, known = found
+        if missing:
+            word = next(iter(source.topic_fields), "options")
+            near = did_you_mean(missing[0], known) or "."
+            self._problems.add(
+                (*path, word),
+                f"there is no topic {listed(missing)} at {options.url}{near} "
+                f"'danube topics create {missing[0]}' creates it",
+            )
+        return not missing
+
+    def _find_missing(
+        self, path: Path, part: Source | Sink, url: str, topics: Sequence[str]
+    ) -> tuple[list[str], list[str]] | None:
+        """
+        Return those of *topics* that the broker at *url* lacks, and all that it has.
+
+        If it does not answer, report the problem of *part* and return None.
+        """
+        try:
+            with self._connect(url) as client:
+                missing = [each for each in topics if not client.partitions(each)]
+                return missing, client.topics() if missing else []
+        except ConnectionLost as error:
+            self._problems.add(
+                (*path, "broker") if part.broker else path,
+                f"no broker answers at {url} ({error}); start it, or set another "
+                "one with 'broker' in the file or the variable DANUBE_URL",
+            )
+        except BrokerError as error:
+            self._problems.add(path, f"the broker at {url} says: {error}")
+        return None
+
+
+def _topic_sinks(pipeline: Pipeline) -> list[tuple[Path, Sink]]:
+    sinks: list[tuple[Path, Sink]] = [
+        (("sinks", name), sink) for name, sink in pipeline.spec.sinks.items()
+    ]
+    sinks += [
+        (("sources", name, "dead_letters"), source.dead_letters)
+        for name, source in pipeline.spec.sources.items()
+        if source.dead_letters is not None
+    ]
+    return [(path, sink) for path, sink in sinks if sink.format_name == "danube"]
