@@ -67,4 +67,4 @@ def spark(tmp_path_factory, python):
             os.environ[name] = value
 
 
-ENVIRONMENT = ("JAVA_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+ENVIRONMENT = ("JAVA_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME")
