@@ -26,6 +26,9 @@ from pydanube.pipelines.spark_errors import SPARK_ERRORS, error_message
 from pydanube.pipelines.spec import Mode, TriggerKind
 from pydanube.spark.sink_options import APP_ID
 
+_STARTING = ("Initializing", "Getting offsets")
+"""How the status of a query begins before its source has answered."""
+
 
 class StreamQuery:
     """A streaming query, with its retries."""
@@ -53,6 +56,14 @@ class StreamQuery:
             self._handle = self._start()
         except (BrokerError, *SPARK_ERRORS) as error:
             self._on_failure(error, None)
+
+    @property
+    def is_starting(self) -> bool:
+        """Return whether Spark still starts processes for the query."""
+        handle = self._handle
+        if handle is None or not handle.isActive:
+            return False
+        return str(handle.status["message"]).startswith(_STARTING)
 
     def poll(self, now: float) -> None:
         """Update the progress; restart the query if a retry is due."""
@@ -162,6 +173,10 @@ class TableWrite:
         self._error: BaseException | None = None
         self._observed = Observation(f"{query.name}-rows")
         self._thread = threading.Thread(target=self._write, name=query.name)
+
+    @property
+    def is_starting(self) -> bool:
+        return False
 
     def start(self) -> None:
         self.progress.state = QueryState.RUNNING

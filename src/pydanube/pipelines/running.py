@@ -12,7 +12,8 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -33,6 +34,8 @@ from pydanube.pipelines.state import StateDirectory, is_alive, process_start_tim
 from pydanube.pipelines.validation import validate
 
 POLL_INTERVAL_S = 0.25
+START_WAIT_MAX_S = 10.0
+"""How long a query waits at most for the one before it to start."""
 LEFTOVER_WAIT_S = 30.0
 """How long to wait for the Spark process of a killed run to end."""
 
@@ -56,6 +59,35 @@ class StopRequest:
         self.count += 1
 
 
+class StaggeredStart:
+    """
+    Starts the queries of a run one after another.
+
+    Each query starts Python processes, and Spark gives up if one takes more than ten
+    seconds.  On a busy machine those of many queries at the same time would.
+    """
+
+    def __init__(self, queries: Sequence[RunningQuery]) -> None:
+        self._waiting = deque(queries)
+        self._started: RunningQuery | None = None
+        self._next_at = 0.0
+
+    def poll(self, now: float) -> None:
+        """Start the next queries, unless the last one is still starting."""
+        while self._waiting:
+            last = self._started
+            if last is not None and last.is_starting and now < self._next_at:
+                return
+            self._started = self._waiting.popleft()
+            self._started.start()
+            self._next_at = now + START_WAIT_MAX_S
+
+    def cancel(self) -> None:
+        """Stop the queries that have not started."""
+        while self._waiting:
+            self._waiting.popleft().stop()
+
+
 class PipelineRun:
     """One run in an existing Spark session."""
 
@@ -76,6 +108,7 @@ class PipelineRun:
         self._stop_request = stop_request or StopRequest()
         self._wait = wait
         self._queries: list[RunningQuery] = []
+        self._start = StaggeredStart(())
         self._is_stopping = False
         self._status = new_status(pipeline)
         self._status.jvm = _jvm_of(spark)
@@ -102,6 +135,7 @@ class PipelineRun:
                 else TableWrite(query, self._pipeline)
                 for query in queries
             ]
+            self._start = StaggeredStart(self._queries)
             self._display.begin()
             try:
                 return self._watch()
@@ -117,11 +151,10 @@ class PipelineRun:
             raise
 
     def _watch(self) -> RunState:
-        for query in self._queries:
-            query.start()
         while True:
             now = time.monotonic()
             self._poll_stop_requests()
+            self._start.poll(now)
             for query in self._queries:
                 query.poll(now)
             states = [query.progress.state for query in self._queries]
@@ -145,6 +178,7 @@ class PipelineRun:
         if self._is_stopping:
             return
         self._is_stopping = True
+        self._start.cancel()
         if not all(query.progress.state.is_over for query in self._queries):
             self._display.say(f"{why}: finishing the running micro-batches")
         for query in self._queries:

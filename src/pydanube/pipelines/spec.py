@@ -156,7 +156,7 @@ class SparkSection(Section, frozen=True):
 class Retries(Section, frozen=True):
     """The retries of failed queries."""
 
-    count: int = 0
+    count: int = 3
     """The maximum number of retries in a row; a completed micro-batch resets it."""
     backoff: str = "1s"
     """The delay before the first retry; it doubles with each further one."""

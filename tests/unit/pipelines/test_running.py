@@ -12,6 +12,8 @@ from pydanube.pipelines.loading import load
 from pydanube.pipelines.progress import RunState
 from pydanube.pipelines.running import (
     LEFTOVER_WAIT_S,
+    START_WAIT_MAX_S,
+    StaggeredStart,
     StopRequest,
     new_status,
     signals_to,
@@ -83,3 +85,39 @@ def test_run_waits_for_spark_of_killed_run(state, status):
     state.write_status(status)
     with pytest.raises(Conflict, match=f"still running after {LEFTOVER_WAIT_S:.0f} s"):
         wait(state)
+
+
+class SlowQuery:
+    """A query that starts until it is told that it has."""
+
+    def __init__(self):
+        self.state = "waiting"
+
+    @property
+    def is_starting(self):
+        return self.state == "starting"
+
+    def start(self):
+        self.state = "starting"
+
+    def stop(self):
+        self.state = "stopped"
+
+
+def test_query_starts_when_the_one_before_has_started_or_takes_too_long():
+    queries = [SlowQuery() for _ in range(4)]
+    start = StaggeredStart(queries)
+
+    def states(now):
+        start.poll(now)
+        return [each.state for each in queries]
+
+    assert states(0.0) == ["starting", "waiting", "waiting", "waiting"]
+    assert states(1.0) == ["starting", "waiting", "waiting", "waiting"]
+    queries[0].state = "running"
+    assert states(2.0) == ["running", "starting", "waiting", "waiting"]
+    late = 2.0 + START_WAIT_MAX_S
+    assert states(late - 0.1) == ["running", "starting", "waiting", "waiting"]
+    assert states(late) == ["running", "starting", "starting", "waiting"]
+    start.cancel()
+    assert states(100.0) == ["running", "starting", "starting", "stopped"]
