@@ -14,6 +14,7 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from pydanube.cli.plain_values import convert_plainly
 from pydanube.cli.text_columns import GAP, lay_out, wrap
 
 WIDTH_MAX = 100
@@ -26,6 +27,12 @@ DESCRIPTION_INDENT = "      "
 class HelpfulCommand(TyperCommand):
     """A command with a help page of ours."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options and arguments."""
+        parameters = super().get_params(ctx)
+        convert_plainly(parameters)
+        return parameters
+
     def get_help(self, ctx: Any) -> str:
         """Return the help page."""
         return help_page(self, ctx.command_path, self.get_params(ctx), _width())
@@ -33,6 +40,12 @@ class HelpfulCommand(TyperCommand):
 
 class HelpfulGroup(TyperGroup):
     """A command with subcommands, with a help page of ours."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options and arguments."""
+        parameters = super().get_params(ctx)
+        convert_plainly(parameters)
+        return parameters
 
     def get_help(self, ctx: Any) -> str:
         """Return the help page."""

@@ -1,9 +1,9 @@
 """
-PyArrow, imported when it is first used.
+PyArrow and CRC-32C, imported when they are first used.
 
 Importing PyArrow takes a quarter of a second of processor time, and clients that only
-manage topics and subscriptions need no Arrow data.  Modules that such clients import
-have ``from pydanube.model.arrow import pa, pc``, and use neither at import time.
+manage topics and subscriptions need no batches of messages.  Modules that such clients
+import have ``from pydanube.model.arrow import pa, pc``, and use neither at import time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["envelope", "load", "pa", "pc"]
+__all__ = ["crc32c", "envelope", "load", "pa", "pc"]
 
 
 class LazyModule(ModuleType):
@@ -30,9 +30,11 @@ class LazyModule(ModuleType):
 
 
 if TYPE_CHECKING:
+    import crc32c
     import pyarrow as pa
     import pyarrow.compute as pc
 else:
+    crc32c = LazyModule("crc32c")
     pa = LazyModule("pyarrow")
     pc = LazyModule("pyarrow.compute")
 
@@ -41,11 +43,12 @@ envelope: Any = LazyModule("pydanube.model.envelope")
 
 def load() -> None:
     """
-    Import PyArrow now.
+    Import them now.
 
     Clients call this before they send or receive messages; otherwise the import would
     delay the first message.
     """
+    crc32c.crc32c  # noqa: B018
     pa.array  # noqa: B018
     pc.equal  # noqa: B018
     envelope.FIELDS  # noqa: B018

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import threading
 import weakref
-from multiprocessing import Pipe
 from typing import Any
 
 SECONDS_MAX = 10
@@ -83,6 +82,9 @@ class _Process:
     """A process that answers one request at a time."""
 
     def __init__(self) -> None:
+        # Most programs start no worker.
+        from multiprocessing import Pipe  # noqa: PLC0415
+
         self._parent = os.getpid()
         self._connection, theirs = Pipe()
         # The command is our own interpreter, without any input of the client.

@@ -16,9 +16,7 @@ from enum import IntEnum
 from functools import cache
 from itertools import chain, starmap
 
-from crc32c import crc32c
-
-from pydanube.model.arrow import envelope, pa, pc
+from pydanube.model.arrow import crc32c, envelope, pa, pc
 from pydanube.model.batch import Column, batch_of, columns_of, schema_of
 from pydanube.model.errors import CorruptBatch
 from pydanube.model.ranges import Range
@@ -175,7 +173,7 @@ class BatchFrame:
             CorruptBatch: The checksum does not match.
         """
         (expected,) = _CRC.unpack_from(self.buffer, _CRC_AT)
-        found = crc32c(memoryview(self.buffer)[_CHECKED_FROM:])
+        found = crc32c.crc32c(memoryview(self.buffer)[_CHECKED_FROM:])
         if found != expected:
             raise CorruptBatch(
                 f"the batch's checksum is {found:#010x}, its header says "
@@ -511,7 +509,7 @@ def _fill_in(
         0,
     )
     buffer[HEADER_BYTES:body_at] = name.ljust(body_at - HEADER_BYTES, b"\0")
-    _CRC.pack_into(buffer, _CRC_AT, crc32c(memoryview(buffer)[_CHECKED_FROM:]))
+    _CRC.pack_into(buffer, _CRC_AT, crc32c.crc32c(memoryview(buffer)[_CHECKED_FROM:]))
     return BatchFrame(header, buffer, body_at)
 
 
@@ -533,7 +531,7 @@ def restamp_producer(
     _PRODUCER.pack_into(
         buffer, _PRODUCER_AT, producer_epoch, producer_id, base_sequence
     )
-    _CRC.pack_into(buffer, _CRC_AT, crc32c(memoryview(buffer)[_CHECKED_FROM:]))
+    _CRC.pack_into(buffer, _CRC_AT, crc32c.crc32c(memoryview(buffer)[_CHECKED_FROM:]))
 
 
 def decode(buffer: Buffer) -> BatchFrame:

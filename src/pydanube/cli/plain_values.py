@@ -1,0 +1,59 @@
+"""
+The conversion of the values of options and arguments, without pydantic if possible.
+
+Typer converts every value with pydantic, even those that need no conversion.  The
+import of pydantic would be a quarter of the processor time of a short command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any, get_args, get_origin
+
+
+def convert_plainly(parameters: Iterable[Any]) -> None:
+    """Make *parameters* of a command leave to pydantic only what needs it."""
+    for each in parameters:
+        if hasattr(each, "get_runtime_param") and not isinstance(
+            each.get_runtime_param, _Conversion
+        ):
+            each.get_runtime_param = _Conversion(each)
+
+
+class _Conversion:
+    """The conversion of a parameter's values, in place of that of Typer."""
+
+    def __init__(self, parameter: Any) -> None:
+        self._kind = parameter.type_descriptor.annotation
+        self._has_parser = parameter.type_descriptor.parameter_info.parser is not None
+        self._find_adapter = parameter.get_runtime_param
+
+    def __call__(self) -> _Conversion:
+        return self
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """
+        Return the converted *value*.
+
+        Raises:
+            BadParameter: It is invalid.
+        """
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        plain = None if self._has_parser else plain_value(value, self._kind)
+        if plain is not None:
+            return plain
+        return self._find_adapter().coerce(value, param=param, ctx=ctx)
+
+
+def plain_value(value: Any, kind: Any) -> Any:
+    """Return *value* as a *kind*, or None if Typer must convert or refuse it."""
+    if get_origin(kind) is list and isinstance(value, (list, tuple)):
+        values = [plain_value(each, get_args(kind)[0]) for each in value]
+        return None if None in values else values
+    if not isinstance(kind, type):
+        return None
+    if issubclass(kind, Enum):
+        return next((each for each in kind if value in (each, each.value)), None)
+    return value if isinstance(value, kind) else None
