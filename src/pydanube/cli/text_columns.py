@@ -7,6 +7,7 @@ is broken only if even that does not make the table narrow enough.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 
@@ -17,6 +18,9 @@ GAP = "  "
 
 WIDTH_MIN = 4
 """No column is made narrower, even if the table is wider than the terminal."""
+
+# A unit stays on the line of its number.
+_SPACE = re.compile(r"(?<!\d) | (?!(?:[KMGT]i)?B(?: |$))")
 
 
 def lay_out(
@@ -56,7 +60,7 @@ def wrap(text: str, width: int) -> list[str]:
     if cell_len(text) <= width:
         return [text]
     lines = [""]
-    for word in text.split(" "):
+    for word in _SPACE.split(text):
         longer = f"{lines[-1]} {word}" if lines[-1] else word
         if cell_len(longer) <= width:
             lines[-1] = longer
@@ -96,4 +100,4 @@ def _padded(
 
 
 def _longest_word(text: str) -> int:
-    return max(map(cell_len, text.split(" ")))
+    return max(map(cell_len, _SPACE.split(text)))

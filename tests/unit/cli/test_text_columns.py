@@ -42,6 +42,13 @@ def test_only_the_widest_column_is_broken_inside_a_word():
     assert "".join(line.split("  ")[0].strip() for line in lines[1:]) == NAME
 
 
+def test_unit_stays_on_the_line_of_its_number():
+    lines = laid_out(30, ("Topic", "Size"), (NAME, "29.8 MiB"), (NAME, "832 B"))
+    assert all(len(line) <= 30 for line in lines)
+    assert sum("29.8 MiB" in line or "832 B" in line for line in lines) == 2
+    assert wrap("4 batches B", 4) == ["4", "batc", "hes", "B"]
+
+
 def test_without_a_width_nothing_is_wrapped():
     assert laid_out(None, ("a b " * 300, "c")) == ["a b " * 300 + GAP + "c"]
 
