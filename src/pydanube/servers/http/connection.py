@@ -21,6 +21,8 @@ from pydanube.servers.http.responses import error_body
 
 REQUEST_TIMEOUT_S = 30.0
 """A connection that completes no request in this time is closed."""
+METHOD_BYTES_MIN = 4
+"""A request begins with at least this many bytes of text: a method and a space."""
 KEEP_ALIVE_S = 5
 """A connection is closed when it is idle for this time after an answer."""
 HEAD_BYTES_MAX = 32 * 1024
@@ -53,6 +55,11 @@ class HttpConnection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
+        if self.conn.their_state is h11.IDLE and b"\0" in data[:METHOD_BYTES_MIN]:
+            # A frame of the native protocol: its client shall not wait in vain for an
+            # answer, because h11 gives none before the first line ends.
+            self.send_400_response("")
+            return
         if not self._received and len(data) <= PARSED_BYTES_PER_TURN:
             super().data_received(data)
             return

@@ -112,6 +112,14 @@ async def test_long_header_is_refused_in_json(world):
     assert world.counts.abusive_total == 1
 
 
+async def test_client_of_the_native_protocol_is_answered_at_once(world):
+    connection, transport = world.connect()
+    # The beginning of a HELLO frame, which has no end of a line.
+    connection.data_received(b"'\0\0\0\1\0\0\0\1\0\0\0\x08\1\x10\1")
+    assert transport.written.startswith(b"HTTP/1.1 400 ")
+    assert transport.is_closed
+
+
 async def test_garbage_after_an_answer_closes_the_connection(world):
     connection, transport = world.connect()
     connection.data_received(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
