@@ -274,7 +274,14 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
             and source is not None
             and messages._batch.source is source
         ):
-            self._ack_range(messages.offset, messages.offset + 1)
+            offset, acks = messages.offset, self._acks
+            if offset == acks.end and acks.base < offset and self._ack_timer:
+                # A faster way to do the same as _ack_range().
+                acks.end = offset + 1
+                if offset + 1 - acks.base == ACK_MESSAGES_MAX:
+                    self._send_acks()
+            else:
+                self._ack_range(offset, offset + 1)
         else:
             super()._ack_nowait(messages)
 

@@ -366,7 +366,10 @@ class Message(Generic[T_co]):
                 consumer has received it before a seek.
             BrokerError: The consumer is closed or has failed.
         """
-        self._consumer()._ack_nowait(self)
+        source = self._batch.source
+        # A faster way to do the same as _consumer().
+        consumer = self._consumer() if source is None else source.consumer
+        consumer._ack_nowait(self)
         return _DONE
 
     def nack(self, *, delay_s: float = 0.0, reason: str = "") -> Awaitable[None]:
