@@ -213,6 +213,7 @@ def produce(
         if is_parsed:
             source = parsed(lines, PARSERS[input_format](fields))
         published = Published(topic)
+        is_typed = sys.stdin.isatty() and reads_standard_input(message, file)
 
         async def work(interruption: Interruption) -> None:
             async with (
@@ -226,6 +227,8 @@ def produce(
                     published,
                     interruption,
                     rate=messages_per_s,
+                    # Progress would be between the lines that the user types.
+                    shows_progress=sys.stderr.isatty() and not is_typed,
                 )
 
         try:
@@ -344,6 +347,7 @@ async def publish(
     interruption: Interruption,
     *,
     rate: float | None,
+    shows_progress: bool,
 ) -> None:
     """
     Publish the messages of *source*, and count acknowledged ones in *published*.
@@ -357,9 +361,8 @@ async def publish(
         limiter = TokenBucket(rate, started)
         # Without this, the messages of the first second would be published at once.
         limiter.spend(limiter.capacity - 1)
-    is_shown = sys.stderr.isatty() and not sys.stdin.isatty()
     with (
-        progress_line("publishing", is_shown=is_shown) as show,
+        progress_line("publishing", is_shown=shows_progress) as show,
         interruption.shielded(CLOSE_TIMEOUT_S),
     ):
         async for payloads in _read_until_interrupted(source, limiter, interruption):
@@ -497,6 +500,11 @@ async def _read_until_interrupted(
         if limiter is not None:
             limiter.spend(len(payloads))
         yield payloads
+
+
+def reads_standard_input(messages: list[str] | None, file: Path | None) -> bool:
+    """Return whether the messages to publish come from standard input."""
+    return messages is None and file in {None, STANDARD_INPUT}
 
 
 def _source(

@@ -180,3 +180,10 @@ def test_messages_are_counted_by_partition(
 
 def test_summary_without_messages_has_no_offsets():
     assert str(Published("/default/a")) == "Published 0 messages to /default/a."
+
+
+def test_messages_of_the_command_line_are_not_from_standard_input():
+    assert cli.reads_standard_input(None, None)
+    assert cli.reads_standard_input(None, cli.STANDARD_INPUT)
+    assert not cli.reads_standard_input(["hello"], None)
+    assert not cli.reads_standard_input(None, cli.Path("messages.txt"))
