@@ -151,9 +151,7 @@ class Producer(Facade):
 
         Waits if too many messages are not acknowledged yet.
         """
-        return self._enqueue(
-            payload, key=key, attributes=attributes, id=id, **delivery
-        )
+        return self._enqueue(payload, key=key, attributes=attributes, id=id, **delivery)
 
     def wait_for(self, pending: Pending) -> MessageId:
         """Wait for the id of *pending*'s message."""

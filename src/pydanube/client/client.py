@@ -115,11 +115,9 @@ def connect(
 
     Args:
         url: The broker's address, or several of a cluster,
-            ``danube://host[:port],host[:port]``, of which one has to answer.  None:
-            the environment variable ``DANUBE_URL``; if it is not set,
-            ``danube://127.0.0.1:6651``.
-            ``danubes://`` is with TLS, whose options may also be in the URL, as in
-            ``danubes://host?ca_file=ca.pem``.
+            ``danube://host[:port],host[:port]``, of which one has to answer; by default
+            ``DANUBE_URL``, or ``danube://127.0.0.1:6651``.  ``danubes://`` is with TLS,
+            whose options may be in the URL, too: ``danubes://host?ca_file=ca.pem``.
         token: The client's access token.
         ca_file: The PEM file of the authorities to trust; None: the system's.
         certificate_file: The client's own certificate, with its *key_file*.
@@ -186,8 +184,8 @@ class Client(
     StorageRequests,
     SubscriptionRequests,
     BackupRequests,
-    ClusterRequests,
     TransactionRequests,
+    ClusterRequests,
 ):
     """
     A client of a broker or a cluster; made by ``connect``.

@@ -36,7 +36,10 @@ from pydanube.model.policy import (
 )
 from pydanube.model.positions import parse_choice, to_microseconds
 from pydanube.wire.batches import TIME_MAX, TIME_MIN
-from pydanube.wire.native.connection import OFFSETS_REVISION
+from pydanube.wire.native.connection import (
+    DEDUPLICATION_REVISION,
+    OFFSETS_REVISION,
+)
 from pydanube.wire.native.messages import enum_to_wire, from_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
@@ -437,6 +440,8 @@ class TopicRequests(Requester):
         """
         if deduplication is not None:
             deduplication.check()
+        connection = await self.connection()
+        connection.check_revision(DEDUPLICATION_REVISION, "deduplicate messages")
         message = pb.SetDeduplication(
             deduplication=to_wire(pb.Deduplication, deduplication)
         )

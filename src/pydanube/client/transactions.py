@@ -98,13 +98,8 @@ class TransactionRequests(TopicRequests):
 
     @asynccontextmanager
     async def _open_transaction(self, query: str) -> AsyncIterator[Transaction]:
-        revision = (await self.connection()).welcome.revision
-        if revision < TRANSACTION_REVISION:
-            raise InvalidRequest(
-                f"the broker is too old for transactions: it knows revision {revision} "
-                f"of the protocol, and this needs {TRANSACTION_REVISION}; update the "
-                "broker"
-            )
+        connection = await self.connection()
+        connection.check_revision(TRANSACTION_REVISION, "begin transactions")
         begun = await self.send_request(pb.BeginTransaction(query=query))
         transaction = Transaction(self, Staging(self, query, begun.version))
         try:

@@ -44,6 +44,8 @@ WORKER_REVISION = 6
 """The first revision in which clients may send EXTEND and RELEASE."""
 TRANSACTION_REVISION = 7
 """The first revision in which clients may send BEGIN_TRANSACTION."""
+DEDUPLICATION_REVISION = 7
+"""The first revision with SET_DEDUPLICATION."""
 OFFSETS_REVISION = 7
 """The first revision with LIST_OFFSETS."""
 CORRELATION_MAX = 0xFFFF_FFFF
