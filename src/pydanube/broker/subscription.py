@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from itertools import count, islice
+from secrets import randbits
 from typing import Protocol
 
 from pydanube.broker.counts import Counts
@@ -54,9 +56,6 @@ class ConsumerPort(Protocol):
         """Tell the consumer that the subscription has detached it."""
 
 
-_ids = count(1)
-
-
 @dataclass(slots=True, eq=False)
 class Consumer:
     """A consumer of a subscription; compared by identity."""
@@ -65,8 +64,8 @@ class Consumer:
     """Its number in the dispatch machine."""
     name: str
     port: ConsumerPort
-    id: int = field(default_factory=_ids.__next__)
-    """Different for all consumers of this process, also of the same name."""
+    id: int = field(default_factory=partial(randbits, 63))
+    """Different for all consumers, also of the same name; nobody can guess it."""
 
 
 class Subscription:
