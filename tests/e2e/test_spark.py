@@ -5,6 +5,7 @@ import os
 import time
 import uuid
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -125,6 +126,12 @@ class Query:
 def test_workers_use_the_python_of_the_settings(spark, python):
     assert spark.sparkContext.pythonExec == str(python)
     assert os.environ["PYSPARK_DRIVER_PYTHON"] == str(python)
+
+
+def test_workers_import_pyspark_from_files(spark):
+    # The archive of the real home would be compiled in every process.
+    home = Path(spark.sparkContext._jvm.System.getenv("SPARK_HOME"))
+    assert (home / "python" / "lib" / "pyspark.zip" / "pyspark").is_dir()
 
 
 def test_batch_reads_every_message_of_segments_and_tail_once(

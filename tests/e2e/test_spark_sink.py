@@ -71,13 +71,13 @@ def messages(rows):
     )
 
 
-MODES = ["exactly-once", "at-least-once"]
+DELIVERIES = ["exactly-once", "at-least-once"]
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_table_is_written_with_keys_and_attributes(site, mode):
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_a_table_is_written_with_keys_and_attributes(site, delivery):
     topic = site.topic()
-    site.write(messages(site.rows(2_000)), topic=topic, mode=mode)
+    site.write(messages(site.rows(2_000)), topic=topic, delivery=delivery)
     found = site.stored(topic)
     assert sorted(int(each.payload) for each in found) == list(range(2_000))
     for each in found[:50]:
@@ -86,23 +86,23 @@ def test_a_table_is_written_with_keys_and_attributes(site, mode):
         assert each.attributes == {"n": str(number)}
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_rows_go_to_the_topics_that_they_name(site, mode):
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_rows_go_to_the_topics_that_they_name(site, delivery):
     topics = [site.topic(name) for name in "abc"]
     place = (F.col("id") % 3 + 1).cast("int")
     rows = site.rows(300).select(
         F.element_at(F.array(*map(F.lit, topics)), place).alias("topic"),
         F.col("id").cast("string").alias("payload"),
     )
-    site.write(rows, mode=mode)
+    site.write(rows, delivery=delivery)
     for index, topic in enumerate(topics):
         assert sorted(site.numbers(topic)) == list(range(index, 300, 3))
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_keys_are_routed_to_partitions_as_by_clients(site, mode):
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_keys_are_routed_to_partitions_as_by_clients(site, delivery):
     topic = site.topic(partitions=3)
-    site.write(messages(site.rows(500)), topic=topic, mode=mode)
+    site.write(messages(site.rows(500)), topic=topic, delivery=delivery)
     total = 0
     for number, partition in enumerate(site.client.partitions(topic)):
         for message in site.stored(partition):
@@ -135,15 +135,17 @@ JSON = {
 }
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("delivery", DELIVERIES)
 @pytest.mark.parametrize(
     "schema", [Schema.avro(json.dumps(AVRO)), Schema.json_schema(json.dumps(JSON))]
 )
-def test_values_are_encoded_with_the_topics_schema_and_read_back(site, schema, mode):
+def test_values_are_encoded_with_the_topics_schema_and_read_back(
+    site, schema, delivery
+):
     topic = site.topic()
     site.bind(topic, schema, policy="enforce", validates_payload=True)
     value = "struct(id, IF(id % 2 = 0, concat('n', id), NULL) AS name) AS value"
-    site.write(site.rows(100).selectExpr(value), topic=topic, mode=mode)
+    site.write(site.rows(100).selectExpr(value), topic=topic, delivery=delivery)
     back = (
         site.spark.read.format("danube")
         .options(url=site.url, subscribe=topic, decode="true")

@@ -84,7 +84,7 @@ def write_table(
     measured = {}
     with _spark() as (spark, _), pydanube.sync.connect(url) as client:
         for mode in MODES:
-            options = {"url": url, "topic": topic, "mode": mode}
+            options = {"url": url, "topic": topic, "delivery": mode}
             _write(spark, WARM_UP_ROWS, message_bytes, options)
             end = client.describe_topic(topic).end_offset + messages
             began = time.perf_counter()
