@@ -7,6 +7,7 @@ even if the answers never arrived.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _SILENT = (Kind.HELLO, Kind.WELCOME, Kind.PING, Kind.PONG)
 """Frames whose content is not noted: it depends on the environment, or is empty."""
+_RANDOM = re.compile(r"(?<= consumer_id: )\d+")
 _FRAME_BYTES_MAX = 1 << 30
 
 
@@ -176,7 +178,7 @@ class LinkTap:
             message = body_type()
             message.ParseFromString(bytes(body))
             if frame.kind not in _SILENT:
-                text = " ".join(str(message).split())
+                text = _RANDOM.sub("…", " ".join(str(message).split()))
         else:
             data = memoryview(body)
             if frame.kind is Kind.DELIVERY:

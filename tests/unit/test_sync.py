@@ -359,7 +359,7 @@ INTERNAL = {
     *("aclose", "closing", "connection", "send_reply", "send_request"),
     *("request_at", "request_of", "request_topic", "shown"),
     *("create_topics", "existing_partitions", "find_partitions", "one_partition"),
-    "wait_for_capacity",
+    *("commit_transaction", "wait_for_capacity"),
     # Workers have an event loop, which calls their functions in threads.
     *("worker", "run_workers", "running_workers"),
 }

@@ -113,8 +113,8 @@ def test_a_generator_of_payloads_is_a_batch():
             {"headers": {}},
             (
                 "headers is not an option of a message: the options are "
-                "deliver_after_s, deliver_at, ttl_s, key, attributes; attributes={…} "
-                "holds names and values of your own"
+                "deliver_after_s, deliver_at, ttl_s, key, attributes, id; "
+                "attributes={…} holds names and values of your own"
             ),
         ),
     ],
