@@ -22,7 +22,6 @@ from pydanube.client.batching import (
 )
 from pydanube.client.channel import PartitionChannels
 from pydanube.client.deduplication import with_ids
-from pydanube.client.forgotten_await import name_in_warnings
 from pydanube.client.messages import (
     MessageId,
     MessageIds,
@@ -71,7 +70,6 @@ class PartitionedProducer(PartitionChannels[Producer]):
         self._producers = list(self._channels.values())
         self._router = Router(len(names))
         self._current = self._producers[0]
-        name_in_warnings(self, topic)
 
     # Sending.
 

@@ -33,7 +33,6 @@ from pydanube.client.batching import (
 from pydanube.client.channel import KeptChannel
 from pydanube.client.connection import BrokerConnection, retrieve
 from pydanube.client.deduplication import with_ids
-from pydanube.client.forgotten_await import name_in_warnings
 from pydanube.client.messages import MessageId, MessageIds
 from pydanube.client.options import ProducerOptions
 from pydanube.client.requester import Backoff, Requester
@@ -121,7 +120,6 @@ class Producer(KeptChannel):
         self._unreported: BrokerError | None = None
         # The timeout of closing; each receipt restarts it.
         self._closing: asyncio.Timeout | None = None
-        name_in_warnings(self, topic)
 
     # Sending.
 

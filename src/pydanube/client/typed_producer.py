@@ -21,7 +21,6 @@ from pydanube.client.batching import (
     check_attributes,
     to_bytes,
 )
-from pydanube.client.forgotten_await import name_in_warnings
 from pydanube.client.messages import MessageId, MessageIds
 from pydanube.client.options import ProducerOptions
 from pydanube.client.partitioned_producer import PartitionedProducer, open_producer
@@ -63,7 +62,6 @@ class TypedProducer(Generic[T]):
         """The version of the subject that values are written with."""
         self._producer = producer
         self._encode = encode
-        name_in_warnings(self, producer.topic)
 
     async def send(self, value: T, **options: Unpack[SendOptions]) -> MessageId:
         """
