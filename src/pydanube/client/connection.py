@@ -251,6 +251,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
                     )
         finally:
             answer.cancel()
+            # An error refers to this frame, which must not refer to the error.
+            del answer, ping
 
     def send(self, message: Message, channel: int) -> None:
         """Send a message without an answer; do nothing if the connection is lost."""

@@ -79,8 +79,11 @@ def check_brokers_of(pipeline: Pipeline) -> None:
     Check the brokers of *pipeline* before Spark starts, which takes long.
 
     Raises:
+        ModuleNotFoundError: Spark is not installed.
         InvalidPipeline: A broker does not answer, or lacks a topic.
     """
+    import pyspark  # noqa: F401, PLC0415
+
     from pydanube.pipelines.broker_checks import check_brokers  # noqa: PLC0415
 
     check_brokers(pipeline)
