@@ -40,6 +40,7 @@ SCALARS = {
     FieldDescriptor.TYPE_UINT32: st.sampled_from([0, 1, 2, 5, 2**31, 2**32 - 1]),
     FieldDescriptor.TYPE_SINT32: st.sampled_from([0, 1, -1, 2**31 - 1, -(2**31)]),
     FieldDescriptor.TYPE_UINT64: st.sampled_from([0, 1, 3, 2**63, 2**64 - 1]),
+    FieldDescriptor.TYPE_FIXED64: st.sampled_from([0, 1, 3, 2**63, 2**64 - 1]),
     FieldDescriptor.TYPE_INT64: st.sampled_from([0, 1, -1, 2**63 - 1, -(2**63)]),
     FieldDescriptor.TYPE_DOUBLE: st.sampled_from(
         [0.0, 0.001, 1.0, -1.0, 1e300, float("inf"), float("nan")]
