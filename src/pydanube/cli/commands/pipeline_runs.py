@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from pydanube.pipelines.progress import RunStatus
 
 EXIT_FAILED = 1
+BROKER_WAIT_S = 5.0
+"""How long a run waits for brokers, which may be restarting."""
 
 
 def run_pipeline(pipeline: Pipeline, output_format: OutputFormat) -> None:
@@ -55,7 +58,7 @@ def run_pipeline(pipeline: Pipeline, output_format: OutputFormat) -> None:
         first_status = new_status(pipeline)
         state.write_status(first_status)
         with _recording_failure(state, first_status):
-            check_brokers_of(pipeline)
+            check_brokers_of(pipeline, wait_s=BROKER_WAIT_S)
             display.say(f"{pipeline.name}: starting Spark")
             with (
                 spark_for(pipeline, state.log_file) as session,
@@ -74,9 +77,11 @@ def run_pipeline(pipeline: Pipeline, output_format: OutputFormat) -> None:
     display.say(f"{pipeline.name}: {last_state.value}")
 
 
-def check_brokers_of(pipeline: Pipeline) -> None:
+def check_brokers_of(pipeline: Pipeline, wait_s: float = 0.0) -> None:
     """
     Check the brokers of *pipeline* before Spark starts, which takes long.
+
+    A broker that does not answer is asked again for *wait_s*.
 
     Raises:
         ModuleNotFoundError: Spark is not installed.
@@ -84,9 +89,10 @@ def check_brokers_of(pipeline: Pipeline) -> None:
     """
     import pyspark  # noqa: F401, PLC0415
 
+    from pydanube import sync  # noqa: PLC0415
     from pydanube.pipelines.broker_checks import check_brokers  # noqa: PLC0415
 
-    check_brokers(pipeline)
+    check_brokers(pipeline, partial(sync.connect, wait_s=wait_s))
 
 
 @contextmanager
