@@ -49,6 +49,7 @@ def load() -> None:
     delay the first message.
     """
     crc32c.crc32c  # noqa: B018
-    pa.array  # noqa: B018
+    # The first array also imports pandas, if it is installed, which takes longer.
+    pa.array([b""])
     pc.equal  # noqa: B018
     envelope.FIELDS  # noqa: B018
