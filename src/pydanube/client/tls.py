@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ssl
-from pathlib import Path
 
+from pydanube.aio.certificates import check_readable, load_certificate
 from pydanube.aio.file_reloading import FromFiles
 from pydanube.aio.tls_connection import NotTlsError
 from pydanube.model.errors import (
@@ -44,8 +44,11 @@ class ClientTls:
 
 
 def _load(options: TlsOptions) -> ssl.SSLContext:
-    for setting in ("ca_file", "certificate_file", "key_file"):
-        _check_readable(setting, getattr(options, setting))
+    check_readable(
+        ca_file=options.ca_file,
+        certificate_file=options.certificate_file,
+        key_file=options.key_file,
+    )
     try:
         context = ssl.create_default_context(cafile=options.ca_file)
     except ssl.SSLError as error:
@@ -53,36 +56,9 @@ def _load(options: TlsOptions) -> ssl.SSLContext:
             f"ca_file: expected certificates in PEM format, got {options.ca_file} "
             f"({error.reason or error})"
         ) from error
-    if options.certificate_file is not None:
-        try:
-            context.load_cert_chain(
-                options.certificate_file, options.key_file, password=_refuse_password
-            )
-        except ssl.SSLError as error:
-            raise InvalidRequest(
-                "certificate_file, key_file: expected a certificate and its key in PEM "
-                f"format, got {options.certificate_file} and {options.key_file} "
-                f"({error.reason or error})"
-            ) from error
+    if options.certificate_file is not None and options.key_file is not None:
+        load_certificate(context, options.certificate_file, options.key_file)
     return context
-
-
-def _check_readable(setting: str, name: str | None) -> None:
-    if name is None:
-        return
-    try:
-        with Path(name).open("rb"):
-            pass
-    except OSError as error:
-        raise InvalidRequest(
-            f"{setting}: the file {name} cannot be read: {error.strerror or error}"
-        ) from error
-
-
-def _refuse_password() -> str:
-    raise InvalidRequest(
-        "key_file: the key is encrypted with a password; write it to a file without one"
-    )
 
 
 def explain(failure: Exception) -> Exception:

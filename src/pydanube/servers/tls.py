@@ -6,12 +6,12 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+from pydanube.aio.certificates import check_readable, load_certificate
 from pydanube.aio.file_reloading import FromFiles
 from pydanube.aio.tls_connection import TlsConnection
-from pydanube.model.errors import InvalidConfig
+from pydanube.model.errors import InvalidConfig, InvalidRequest
 from pydanube.servers.addresses import peer_text
 from pydanube.servers.config import TlsConfig
 
@@ -144,23 +144,15 @@ def _load(config: TlsConfig) -> ssl.SSLContext:
     # and the kernel would drop what it wrote.
     context.num_tickets = 0
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    for setting in ("certificate_file", "key_file", "client_ca_file"):
-        _check_readable(setting, getattr(config, setting))
     try:
-        context.load_cert_chain(
-            config.certificate_file, config.key_file, password=_refuse_password
+        check_readable(
+            certificate_file=config.certificate_file,
+            key_file=config.key_file,
+            client_ca_file=config.client_ca_file,
         )
-    except ssl.SSLError as error:
-        if error.reason == "KEY_VALUES_MISMATCH":
-            raise InvalidConfig(
-                f"tls.key_file: {config.key_file} is not the key of the certificate in "
-                f"{config.certificate_file}"
-            ) from error
-        raise InvalidConfig(
-            f"tls.certificate_file, tls.key_file: expected a certificate and its key "
-            f"in PEM format, got {config.certificate_file} and {config.key_file} "
-            f"({error.reason or error})"
-        ) from error
+        load_certificate(context, config.certificate_file, config.key_file)
+    except InvalidRequest as error:
+        raise InvalidConfig(f"tls.{error}") from error
     if config.client_ca_file:
         try:
             context.load_verify_locations(config.client_ca_file)
@@ -171,22 +163,3 @@ def _load(config: TlsConfig) -> ssl.SSLContext:
             ) from error
     context.verify_mode = _VERIFY_MODES[config.client_certificates]
     return context
-
-
-def _check_readable(setting: str, name: str) -> None:
-    if not name:
-        return
-    try:
-        with Path(name).open("rb"):
-            pass
-    except OSError as error:
-        raise InvalidConfig(
-            f"tls.{setting}: the file {name} cannot be read: {error.strerror or error}"
-        ) from error
-
-
-def _refuse_password() -> str:
-    raise InvalidConfig(
-        "tls.key_file: the key is encrypted with a password; write it to a file "
-        "without one, that only the broker can read"
-    )

@@ -42,6 +42,10 @@ def test_files_that_cannot_be_used_are_refused_with_their_option(tmp_path):
     damaged.write_text("damaged")
     with pytest.raises(InvalidRequest, match="ca_file: expected certificates in PEM"):
         ClientTls(TlsOptions(ca_file=str(damaged)))
+    files = write_certificates(tmp_path)
+    certificate_file, key_file = str(files["client"][0]), str(files["server"][1])
+    with pytest.raises(InvalidRequest, match="^key_file: .* is not the key of"):
+        ClientTls(TlsOptions(certificate_file=certificate_file, key_file=key_file))
 
 
 def test_client_trusts_only_its_authorities_and_checks_names(tmp_path):
