@@ -150,7 +150,7 @@ class StorageRequests(TopicRequests, ClusterRequests):
         if not left:
             return SegmentsVerified()
         if left[0].broker_id != name:
-            # That broker has stopped, or this is the first page.
+            # This is the first page, or the broker of the last page has stopped.
             request.after = ""
         page = from_wire(SegmentsVerified, await self.request_of(left[0].url, request))
         if page.after:

@@ -238,7 +238,7 @@ class TopicRequests(Requester):
         else:
             by_broker[connection] = names
         pages = await gather(
-            _list_page(connection, some[first : first + PAGE])
+            self._list_page(connection, some[first : first + PAGE])
             for connection, some in by_broker.items()
             for first in range(0, len(some), PAGE)
         )
@@ -250,6 +250,15 @@ class TopicRequests(Requester):
                 with suppress(TopicNotFound):
                     found[name] = _offsets_of(await self.describe_topic(name))
         return {name: found[name] for name in names if name in found}
+
+    async def _list_page(
+        self, connection: BrokerConnection, names: list[str]
+    ) -> dict[str, TopicOffsets]:
+        connection.check_revision(
+            OFFSETS_REVISION, "list the offsets of several topics"
+        )
+        answer = await self.request_at(connection, pb.ListOffsets(topics=names))
+        return {each.topic: from_wire(TopicOffsets, each) for each in answer.topics}
 
     async def segments(self, topic: str, base: int = 0, end: int = 0) -> Segments:
         """
@@ -506,24 +515,6 @@ class TopicRequests(Requester):
                 f"for example {names[0]}"
             )
         return names[0]
-
-
-async def _list_page(
-    connection: BrokerConnection, names: list[str]
-) -> dict[str, TopicOffsets]:
-    connection.check_revision(OFFSETS_REVISION, "list the offsets of several topics")
-    answer = await connection.request(pb.ListOffsets(topics=names))
-    return {
-        each.topic: TopicOffsets(
-            topic_id=each.topic_id,
-            base_offset=each.base_offset,
-            end_offset=each.end_offset,
-            sealed_offset=each.sealed_offset,
-            tail_bytes=each.tail_bytes,
-            is_reliable=each.is_reliable,
-        )
-        for each in answer.topics
-    }
 
 
 def _offsets_of(facts: TopicDescription) -> TopicOffsets:
