@@ -71,8 +71,9 @@ attack: set-up  ## Attack a broker for MINUTES=10: make attack ONLY=fuzz_native 
 lowest: set-up  ## Run the fast tests with the oldest dependencies that are allowed.
 	@$(PYTHON) tools/lowest.py
 
-docs: set-up  ## Write the generated pages of docs/reference again.
+docs: set-up  ## Write docs/reference and the dashboards of deploy/grafana again.
 	@$(PYTHON) tools/reference.py
+	@$(PYTHON) tools/dashboards.py
 	@$(PYTHON) tools/cli_reference.py
 	@$(PYTHON) tools/api_reference.py
 
