@@ -356,7 +356,7 @@ def _variable(name: str, query: str) -> dict[str, Any]:
 def _placed(panels: list[Panel]) -> list[dict[str, Any]]:
     """Return the panels in rows: first all statistics, then two graphs in each."""
     statistics = sum(panel.kind == "stat" for panel in panels)
-    placed = []
+    placed: list[dict[str, Any]] = []
     x = y = 0
     for number, panel in enumerate(panels, 1):
         width, height = (COLUMNS // 2, HEIGHT)
