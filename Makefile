@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak smoke check format bench sim sim-long attack lowest docs proto clean set-up
+.PHONY: help demo test soak smoke check lint style format bench sim sim-long attack lowest docs proto clean set-up
 
 PYTHON := .venv/bin/python
 DANUBE := $(PYTHON) -m pydanube
@@ -35,12 +35,17 @@ soak: set-up  ## Run the long tests: kill suites, clusters, many seeds of the si
 smoke: set-up  ## Run one or two of each kind of long test, as continuous integration does.
 	@$(PYTHON) -m pytest -m 'soak and smoke' $(ARGS)
 
-check: set-up  ## Run before a commit: format, lint, types, floors, fast tests.
+lint: style  ## Check format, lint, import contracts and types.
+	@$(PYTHON) -m mypy
+
+style: set-up
 	@$(PYTHON) -m ruff format --check --quiet . || \
 		{ echo "Some files are not formatted; 'make format' does it:"; \
 		  $(PYTHON) -m ruff format --check . ; exit 1; }
 	@$(PYTHON) -m ruff check --quiet .
 	@.venv/bin/lint-imports --no-logo
+
+check: style  ## Run before a commit: what lint does, and the fast tests.
 	@types=$$(mktemp); trap 'rm -f "$$types"' EXIT; \
 		$(PYTHON) -m mypy > "$$types" 2>&1 & \
 		$(PYTHON) -m pytest -q -n 2 --dist loadfile --hypothesis-profile quick \
