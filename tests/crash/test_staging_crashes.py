@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from dataclasses import dataclass, field
 from random import Random
 
 import pytest
@@ -28,14 +29,7 @@ from pydanube.storage.config import StagingConfig
 from support.memory_store import MemoryStore
 from support.recording_files import RecordingFiles
 from support.staging import A_QUERY, PartMaker, quiet, stage_part, stored
-from support.staging_timeline import (
-    RecordingStore,
-    Timeline,
-    copy_of,
-    identity_of,
-    recorded_broker,
-    store_at,
-)
+from support.staging_timeline import Timeline, recorded_broker, recovered_broker
 
 A, B = "/default/a", "/default/b"
 STATES_MAX = 12
@@ -70,40 +64,55 @@ EXPECTED = {
 }
 
 
-async def _script(timeline: Timeline) -> tuple[RecordingFiles, RecordingFiles]:
-    journal = RecordingFiles(fail=timeline.recorder("journal"))
-    staged = RecordingFiles(fail=timeline.recorder("staged"))
-    store = RecordingStore(timeline)
-    async with recorded_broker(store, journal, staged) as broker:
-        await broker.topics.create(TopicName.parse(A), TopicPolicy())
-        written = TopicPolicy(durability=Durability.WRITTEN)
-        await broker.topics.create(TopicName.parse(B), written)
-        await broker.storage.journal.sync()
+@dataclass
+class Answers:
+    """What the client of the first run got, and when."""
+
+    finished: dict[tuple[int, int], tuple[int, StagedPart]] = field(
+        default_factory=dict
+    )
+    """By version and number of the part: (number of events, what the client got)."""
+    committed: dict[int, int] = field(default_factory=dict)
+    """By version: the number of events when the client got the answer."""
+
+
+async def _run() -> tuple[Timeline, Answers]:
+    """Stage and commit all versions."""
+    timeline, answers = Timeline(), Answers()
+    async with timeline.broker() as broker:
+        await _create_topics(broker)
         for version, parts in enumerate(PARTS):
             named = []
             for number, batches in enumerate(parts):
                 part = await stage_part(broker, version, f"{number}-0", batches)
-                timeline.finished[version, number] = (timeline.now, part)
+                answers.finished[version, number] = (timeline.now, part)
                 named.append(part)
             # An attempt that no commit names.
             await PartMaker(broker, version, "lost").write(A, _batch(666))
             await broker.staging.commit(A_QUERY, version, named)
-            timeline.committed[version] = timeline.now
-    return journal, staged
+            answers.committed[version] = timeline.now
+    return timeline, answers
 
 
-async def _retry(broker, timeline: Timeline, at: int) -> None:
+async def _create_topics(broker) -> None:
+    await broker.topics.create(TopicName.parse(A), TopicPolicy())
+    written = TopicPolicy(durability=Durability.WRITTEN)
+    await broker.topics.create(TopicName.parse(B), written)
+    await broker.storage.journal.sync()
+
+
+async def _retry(broker, answers: Answers, at: int) -> None:
     """Act as a client that got the answers of the first *at* events."""
     staging = broker.staging
     for version, parts in enumerate(PARTS):
         facts = await staging.describe(A_QUERY)
         decided = facts.committed_version
-        if timeline.committed.get(version, at + 1) <= at:
+        if answers.committed.get(version, at + 1) <= at:
             assert decided is not None
             assert decided >= version
         named = []
         for number in range(len(parts)):
-            told_at, part = timeline.finished[version, number]
+            told_at, part = answers.finished[version, number]
             if told_at > at or (decided is not None and decided >= version):
                 part = None
             named.append(part)
@@ -139,23 +148,21 @@ async def _go_on(broker, version, number, batches) -> StagedPart:
     return await part.finish()
 
 
-async def _check(store, journal, staged, timeline, at) -> tuple:
-    """Recover, retry, and compare; return the disks."""
-    disks = RecordingFiles(journal), RecordingFiles(staged)
-    async with recorded_broker(copy_of(store), *disks) as broker:
+async def _check(state, answers: Answers, at: int) -> None:
+    """Recover, retry, and compare."""
+    async with recovered_broker(state) as (broker, staged):
         await quiet(broker)
         before = {topic: await stored(broker, topic) for topic in (A, B)}
         decided = (await broker.staging.describe(A_QUERY)).committed_version
         for topic, found in before.items():
             assert found == _of_versions(topic, decided)
-        await _retry(broker, timeline, at)
+        await _retry(broker, answers, at)
         for topic, expected in EXPECTED.items():
             assert await stored(broker, topic) == expected
         await asyncio.sleep(0)
         assert len(broker.staging.parts) == 0
         assert broker.staging.parts.byte_count == 0
-    assert not disks[1].contents
-    return disks
+    assert not staged.contents
 
 
 def _of_versions(topic: str, decided: int | None) -> list[bytes]:
@@ -170,67 +177,35 @@ def _of_versions(topic: str, decided: int | None) -> list[bytes]:
     ]
 
 
-def _moments(timeline: Timeline):
-    """Every moment since both topics exist, with the counts of operations."""
-    begin = min(told_at for told_at, _ in timeline.finished.values())
-    first_staged = timeline.events.index("staged")
-    for at in range(min(begin, first_staged), timeline.now + 1):
-        events = timeline.events[:at]
-        yield at, events.count("journal"), events.count("staged")
+def _begin(timeline: Timeline, answers: Answers) -> int:
+    """Return the first moment at which both topics exist."""
+    told = min(told_at for told_at, _ in answers.finished.values())
+    return min(told, timeline.events.index("staged"))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 async def test_crash_at_any_moment_publishes_each_version_once_or_not_yet() -> None:
-    timeline = Timeline()
-    journal, staged = await _script(timeline)
-    assert any(each.kind == "remove" for each in staged.operations)
-    seen = set()
-    for at, journal_count, staged_count in _moments(timeline):
-        rng = Random(at)
-        store = store_at(timeline, at)
-        journals = list(journal.crash_states(journal_count))
-        parts = list(staged.crash_states(staged_count))
-        # Combine each state of one disk with some state of the other.
-        pairs = [(each, rng.choice(parts)) for each in journals]
-        pairs += [(rng.choice(journals), each) for each in parts]
-        for log, stage in rng.sample(pairs, min(len(pairs), STATES_MAX)):
-            key = identity_of(log, stage, store)
-            if key in seen:
-                continue
-            seen.add(key)
-            await _check(store, log, stage, timeline, at)
-    assert len(seen) > 400
+    timeline, answers = await _run()
+    assert any(each.kind == "remove" for each in timeline.staged.operations)
+    begin, checked = _begin(timeline, answers), 0
+    for at, state in timeline.crash_states(begin, STATES_MAX):
+        await _check(state, answers, at)
+        checked += 1
+    assert checked > 400
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 async def test_commit_is_resumed_after_a_crash_during_its_resumption() -> None:
-    timeline = Timeline()
-    journal, staged = await _script(timeline)
+    timeline, answers = await _run()
     checked = 0
-    for at, journal_count, staged_count in _moments(timeline):
-        store = store_at(timeline, at)
+    for at in range(_begin(timeline, answers), timeline.now + 1):
         rng = Random(at)
-        log = rng.choice(list(journal.crash_states(journal_count)))
-        stage = rng.choice(list(staged.crash_states(staged_count)))
-        again = Timeline(finished=timeline.finished, committed=dict(timeline.committed))
-        logs = RecordingFiles(log, fail=again.recorder("journal"))
-        stages = RecordingFiles(stage, fail=again.recorder("staged"))
-        copied = RecordingStore(again)
-        copied.copy_from(store)
-        again.stores.append((0, copy_of(store)))
-        async with recorded_broker(copied, logs, stages) as broker:
-            await quiet(broker)
+        again = Timeline(timeline.crash_state(at, rng))
+        await again.recover()
         for second in range(0, again.now + 1, 2):
-            events = again.events[:second]
-            await _check(
-                store_at(again, second),
-                rng.choice(list(logs.crash_states(events.count("journal")))),
-                rng.choice(list(stages.crash_states(events.count("staged")))),
-                timeline,
-                at,
-            )
+            await _check(again.crash_state(second, rng), answers, at)
             checked += 1
     assert checked > 100
 
@@ -303,9 +278,9 @@ GONE = {
 """By query, the parts and their batches by version."""
 
 
-async def _abandon(timeline: Timeline) -> tuple[RecordingFiles, RecordingFiles, dict]:
+async def _abandon() -> tuple[Timeline, dict]:
     """Stage and commit as ``GONE`` says; then the time of what is left passes."""
-    is_full = False
+    timeline, named, is_full = Timeline(), {}, False
 
     def fail(operation):
         if is_full and operation.kind == "write":
@@ -313,15 +288,9 @@ async def _abandon(timeline: Timeline) -> tuple[RecordingFiles, RecordingFiles, 
         timeline.events.append("journal")
         return None
 
-    journal = RecordingFiles(fail=fail)
-    staged = RecordingFiles(fail=timeline.recorder("staged"))
-    store = RecordingStore(timeline)
-    named = {}
-    async with recorded_broker(store, journal, staged) as broker:
-        await broker.topics.create(TopicName.parse(A), TopicPolicy())
-        written = TopicPolicy(durability=Durability.WRITTEN)
-        await broker.topics.create(TopicName.parse(B), written)
-        await broker.storage.journal.sync()
+    timeline.journal.fail = fail
+    async with timeline.broker() as broker:
+        await _create_topics(broker)
         for query, versions in GONE.items():
             for version, parts in enumerate(versions):
                 named[query, version] = [
@@ -340,16 +309,16 @@ async def _abandon(timeline: Timeline) -> tuple[RecordingFiles, RecordingFiles, 
         with pytest.raises(DiskFull):
             await commit("q-full")
         is_full = False
-        store.loses_answer = True
+        timeline.store.loses_answer = True
         with pytest.raises(MetadataUnavailable):
             await commit("q-answer")
-        store.loses_request = True
+        timeline.store.loses_request = True
         with pytest.raises(MetadataUnavailable):
             await commit("q-request")
         await quiet(broker)
         await _expire(broker)
-    assert not staged.contents
-    return journal, staged, named
+    assert not timeline.staged.contents
+    return timeline, named
 
 
 async def _expire(broker) -> None:
@@ -365,17 +334,16 @@ async def _decided(broker) -> dict[str, int | None]:
     return {each.query: each.committed_version for each in described}
 
 
-async def _check_gone(store, journal, staged, named) -> None:
+async def _check_gone(state, named) -> None:
     """Recover without the coordinators; then the time of what is left passes."""
-    disks = RecordingFiles(journal), RecordingFiles(staged)
-    async with recorded_broker(store, *disks) as broker:
+    async with recovered_broker(state) as (broker, staged):
         await quiet(broker)
         decided = await _decided(broker)
         await _check_published(broker, decided)
         await _expire(broker)
         assert len(broker.staging.parts) == 0
         assert broker.staging.parts.byte_count == 0
-        assert not disks[1].contents
+        assert not staged.contents
         # A coordinator that comes back now is too late.
         for (query, version), parts in named.items():
             last = decided[query]
@@ -414,42 +382,19 @@ async def _check_published(broker, decided) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 async def test_commits_of_coordinators_that_are_gone_are_complete_or_leave_nothing():
-    timeline = Timeline()
-    journal, staged, named = await _abandon(timeline)
-    begin = timeline.events.index("staged")
-    seen = set()
-    outcomes = set()
-    for at in range(begin, timeline.now + 1):
-        rng, events = Random(at), timeline.events[:at]
-        store = store_at(timeline, at)
-        journals = list(journal.crash_states(events.count("journal")))
-        parts = list(staged.crash_states(events.count("staged")))
-        for _ in range(STATES_MAX):
-            log, stage = rng.choice(journals), rng.choice(parts)
-            key = identity_of(log, stage, store)
-            if key in seen:
-                continue
-            seen.add(key)
-            # The broker is killed again while it recovers and removes what is left.
-            again = Timeline()
-            logs = RecordingFiles(log, fail=again.recorder("journal"))
-            stages = RecordingFiles(stage, fail=again.recorder("staged"))
-            copied = RecordingStore(again)
-            copied.copy_from(store)
-            again.stores.append((0, copy_of(store)))
-            async with recorded_broker(copied, logs, stages) as broker:
-                await quiet(broker)
-                outcomes.add(tuple((await _decided(broker)).values()))
-                await _expire(broker)
-            second = rng.randrange(again.now + 1)
-            events_again = again.events[:second]
-            await _check_gone(
-                copy_of(store_at(again, second)),
-                rng.choice(list(logs.crash_states(events_again.count("journal")))),
-                rng.choice(list(stages.crash_states(events_again.count("staged")))),
-                named,
-            )
-    assert len(seen) > 100
+    timeline, named = await _abandon()
+    begin, checked, outcomes = timeline.events.index("staged"), 0, set()
+    for _, state in timeline.crash_states(begin, STATES_MAX):
+        # The broker is killed again while it recovers and removes what is left.
+        again = Timeline(state)
+        async with again.broker() as broker:
+            await quiet(broker)
+            outcomes.add(tuple((await _decided(broker)).values()))
+            await _expire(broker)
+        rng = Random(checked)
+        await _check_gone(again.crash_state(rng.randrange(again.now + 1), rng), named)
+        checked += 1
+    assert checked > 100
     assert {(None, None, None, None), (0, 0, 0, None)} <= outcomes
     # A version that nobody decided is never committed.
     assert all(found[0] in (None, 0) and found[3] is None for found in outcomes)

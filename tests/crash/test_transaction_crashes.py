@@ -19,16 +19,8 @@ from pydanube.model.ranges import RangeSet
 from pydanube.model.staging import TransactionAcks
 from support.brokers import A_TOPIC
 from support.readers import S, attach, publish, subscribe
-from support.recording_files import RecordingFiles
 from support.staging import quiet, stage_part, stored
-from support.staging_timeline import (
-    RecordingStore,
-    Timeline,
-    copy_of,
-    identity_of,
-    recorded_broker,
-    store_at,
-)
+from support.staging_timeline import Timeline, recovered_broker
 
 A, B = "/default/a", "/default/b"
 QUERY = "transaction:copy"
@@ -61,12 +53,10 @@ async def _commit(broker, reader, version, offsets):
     )
 
 
-async def _script(timeline: Timeline) -> tuple[RecordingFiles, RecordingFiles, list]:
-    """Run the program once; return the versions of its transactions, too."""
-    journal = RecordingFiles(fail=timeline.recorder("journal"))
-    staged = RecordingFiles(fail=timeline.recorder("staged"))
-    versions = []
-    async with recorded_broker(RecordingStore(timeline), journal, staged) as broker:
+async def _run() -> tuple[Timeline, list[int], list[int]]:
+    """Run the program once; return the versions and moments of its commits, too."""
+    timeline, versions, committed = Timeline(), [], []
+    async with timeline.broker() as broker:
         written = TopicPolicy(durability=Durability.WRITTEN)
         for name, policy in ((A, TopicPolicy()), (B, written)):
             await broker.topics.create(TopicName.parse(name), policy)
@@ -80,10 +70,10 @@ async def _script(timeline: Timeline) -> tuple[RecordingFiles, RecordingFiles, l
             version = await broker.staging.begin_transaction(QUERY)
             versions.append(version)
             await _commit(broker, reader, version, offsets)
-            timeline.committed[number] = timeline.now
+            committed.append(timeline.now)
             if number == 1:
                 subscription.ack([(ACKED, ACKED + 1)], 0)
-    return journal, staged, versions
+    return timeline, versions, committed
 
 
 def _done(subscription) -> set[int]:
@@ -99,14 +89,13 @@ async def _published(broker) -> set[int]:
     return {INPUTS.index(payload) for payload in found[0]}
 
 
-async def _check(store, journal, staged, told: int, versions) -> None:
+async def _check(state, told: int, versions) -> None:
     """
     Recover, and run the program again.
 
     The first run got the answers to its first *told* commits.
     """
-    disks = RecordingFiles(journal), RecordingFiles(staged)
-    async with recorded_broker(copy_of(store), *disks) as broker:
+    async with recovered_broker(state) as (broker, staged):
         await quiet(broker)
         subscription = await subscribe(broker)
         done, published = _done(subscription), await _published(broker)
@@ -132,67 +121,31 @@ async def _check(store, journal, staged, told: int, versions) -> None:
         assert subscription.cursor_offset == len(INPUTS)
         assert await _published(broker) >= set(range(len(INPUTS))) - {ACKED}
         assert len(broker.staging.parts) == 0
-    assert not disks[1].contents
-
-
-def _moments(timeline: Timeline):
-    """Every moment from the first transaction on, with the counts of operations."""
-    for at in range(timeline.events.index("staged"), timeline.now + 1):
-        events = timeline.events[:at]
-        told = sum(when <= at for when in timeline.committed.values())
-        yield at, events.count("journal"), events.count("staged"), told
+    assert not staged.contents
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 async def test_messages_are_acknowledged_exactly_if_their_results_are_published():
-    timeline = Timeline()
-    journal, staged, versions = await _script(timeline)
-    seen = set()
-    for at, journal_count, staged_count, told in _moments(timeline):
-        rng, store = Random(at), store_at(timeline, at)
-        journals = list(journal.crash_states(journal_count))
-        parts = list(staged.crash_states(staged_count))
-        pairs = [(each, rng.choice(parts)) for each in journals]
-        pairs += [(rng.choice(journals), each) for each in parts]
-        for log, stage in rng.sample(pairs, min(len(pairs), STATES_MAX)):
-            key = identity_of(log, stage, store)
-            if key not in seen:
-                seen.add(key)
-                await _check(store, log, stage, told, versions)
-    assert len(seen) > 150
+    timeline, versions, committed = await _run()
+    begin, checked = timeline.events.index("staged"), 0
+    for at, state in timeline.crash_states(begin, STATES_MAX):
+        await _check(state, sum(when <= at for when in committed), versions)
+        checked += 1
+    assert checked > 150
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 async def test_transaction_is_resumed_after_a_crash_during_its_resumption():
-    timeline = Timeline()
-    journal, staged, versions = await _script(timeline)
+    timeline, versions, committed = await _run()
     checked = 0
-    for at, journal_count, staged_count, told in _moments(timeline):
+    for at in range(timeline.events.index("staged"), timeline.now + 1):
         rng = Random(at)
-        again = Timeline()
-        logs = RecordingFiles(
-            rng.choice(list(journal.crash_states(journal_count))),
-            fail=again.recorder("journal"),
-        )
-        stages = RecordingFiles(
-            rng.choice(list(staged.crash_states(staged_count))),
-            fail=again.recorder("staged"),
-        )
-        store = RecordingStore(again)
-        store.copy_from(store_at(timeline, at))
-        again.stores.append((0, copy_of(store)))
-        async with recorded_broker(store, logs, stages) as broker:
-            await quiet(broker)
+        again = Timeline(timeline.crash_state(at, rng))
+        await again.recover()
+        told = sum(when <= at for when in committed)
         for second in range(0, again.now + 1, 2):
-            events = again.events[:second]
-            await _check(
-                store_at(again, second),
-                rng.choice(list(logs.crash_states(events.count("journal")))),
-                rng.choice(list(stages.crash_states(events.count("staged")))),
-                told,
-                versions,
-            )
+            await _check(again.crash_state(second, rng), told, versions)
             checked += 1
     assert checked > 50

@@ -15,6 +15,7 @@ from pydanube.model.retry import RetryPolicy
 from pydanube.objects.memory import MemoryObjects
 from pydanube.storage.config import JournalConfig, ObjectJournalConfig
 from pydanube.storage.object_journal import open_object_journal
+from support.brokers import BrokerWorld
 
 if TYPE_CHECKING:
     from random import Random
@@ -153,3 +154,16 @@ async def object_journal(objects, sessions, *, config=CONFIG, limits=LIMITS, **o
         objects, sessions, config, limits, **options
     ) as journal:
         yield journal
+
+
+def object_journal_world() -> BrokerWorld:
+    """Return a world whose journal and metadata survive the loss of its disk."""
+    world, objects, sessions = BrokerWorld(), MemoryObjects(), MemorySessions()
+
+    @asynccontextmanager
+    async def new_journal(_, config, **__):
+        async with object_journal(objects, sessions, config=config) as journal:
+            yield journal
+
+    world.new_journal = new_journal
+    return world

@@ -2,37 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from random import Random
 
 from pydanube.broker.broker import open_broker
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.model.errors import MetadataUnavailable
-from pydanube.model.staging import StagedPart
 from pydanube.objects.memory import MemoryObjects
 from pydanube.storage.config import JournalConfig, StorageConfig
 from pydanube.storage.storage_opening import open_storage
 from support.brokers import A_NOW_US
 from support.memory_store import MemoryStore
+from support.recording_files import Disk, RecordingFiles
+from support.staging import quiet
 
 CONFIG = StorageConfig(
     journal=JournalConfig(file_bytes_max=4096), seal_interval_s=3600.0
 )
 
 
-@dataclass
-class Timeline:
-    """The events of the disks and the store, in order."""
+@dataclass(frozen=True)
+class CrashState:
+    """What a crash has left on the disks and in the store."""
 
-    events: list[str] = field(default_factory=list)
-    stores: list[tuple[int, MemoryStore]] = field(default_factory=list)
-    """(number of events before it, the store from then on)"""
-    finished: dict[tuple[int, int], tuple[int, StagedPart]] = field(
-        default_factory=dict
-    )
-    """By version and number of the part: (number of events, what the client got)."""
-    committed: dict[int, int] = field(default_factory=dict)
-    """By version: the number of events when the client got the answer."""
+    journal: Disk
+    staged: Disk
+    store: MemoryStore
+
+    @property
+    def identity(self) -> tuple:
+        """What distinguishes this state from others that were checked."""
+        return (
+            hash(tuple(sorted(self.journal.items()))),
+            hash(tuple(sorted(self.staged.items()))),
+            self.store._revision,
+        )
+
+
+class Timeline:
+    """
+    The disks and the store of a broker, which record their events in order.
+
+    They begin empty, or as a crash has left them.
+    """
+
+    def __init__(self, left: CrashState | None = None) -> None:
+        self.events: list[str] = []
+        self.journal = RecordingFiles(
+            left.journal if left else None, self.recorder("journal")
+        )
+        self.staged = RecordingFiles(
+            left.staged if left else None, self.recorder("staged")
+        )
+        self.store = RecordingStore(self)
+        self._stores: list[tuple[int, MemoryStore]] = []
+        """(number of events before it, the store from then on)"""
+        if left:
+            self.store.copy_from(left.store)
+            self._stores.append((0, left.store))
 
     @property
     def now(self) -> int:
@@ -43,6 +72,55 @@ class Timeline:
             self.events.append(kind)
 
         return record
+
+    def store_changed(self) -> None:
+        self.events.append("store")
+        self._stores.append((self.now, copy_of(self.store)))
+
+    def broker(self):
+        """Run a broker, one at a time."""
+        return recorded_broker(self.store, self.journal, self.staged)
+
+    async def recover(self) -> None:
+        """Run a broker until it has carried out all decided commits."""
+        async with self.broker() as broker:
+            await quiet(broker)
+
+    def crash_states(
+        self, begin: int, states_max: int
+    ) -> Iterator[tuple[int, CrashState]]:
+        """
+        Yield (moment, state) for up to *states_max* states of each moment.
+
+        A state that is possible at several moments is yielded once.
+        """
+        seen = set()
+        for at in range(begin, self.now + 1):
+            rng = Random(at)
+            journals, parts = self._disks_at(at)
+            # Combine each state of one disk with some state of the other.
+            pairs = [(each, rng.choice(parts)) for each in journals]
+            pairs += [(rng.choice(journals), each) for each in parts]
+            for journal, staged in rng.sample(pairs, min(len(pairs), states_max)):
+                state = CrashState(journal, staged, self._store_at(at))
+                if state.identity not in seen:
+                    seen.add(state.identity)
+                    yield at, state
+
+    def crash_state(self, at: int, rng: Random) -> CrashState:
+        """Return one of the states that a crash may leave after *at* events."""
+        journals, parts = self._disks_at(at)
+        return CrashState(rng.choice(journals), rng.choice(parts), self._store_at(at))
+
+    def _disks_at(self, at: int) -> tuple[list[Disk], list[Disk]]:
+        events = self.events[:at]
+        return (
+            list(self.journal.crash_states(events.count("journal"))),
+            list(self.staged.crash_states(events.count("staged"))),
+        )
+
+    def _store_at(self, at: int) -> MemoryStore:
+        return [store for since, store in self._stores if since <= at][-1]
 
 
 class RecordingStore(MemoryStore):
@@ -59,8 +137,7 @@ class RecordingStore(MemoryStore):
             self.loses_request = False
             raise MetadataUnavailable("the request is lost")
         revision = super()._apply(operations)
-        self._timeline.events.append("store")
-        self._timeline.stores.append((self._timeline.now, copy_of(self)))
+        self._timeline.store_changed()
         if self.loses_answer:
             self.loses_answer = False
             raise MetadataUnavailable("the answer is lost")
@@ -71,6 +148,15 @@ def copy_of(store: MemoryStore) -> MemoryStore:
     copied = MemoryStore()
     copied.copy_from(store)
     return copied
+
+
+@asynccontextmanager
+async def recovered_broker(state: CrashState):
+    """Run a broker on what a crash has left; return it and the disk of staged files."""
+    staged = RecordingFiles(state.staged)
+    journal = RecordingFiles(state.journal)
+    async with recorded_broker(copy_of(state.store), journal, staged) as broker:
+        yield broker, staged
 
 
 @asynccontextmanager
@@ -92,17 +178,3 @@ async def recorded_broker(store, journal, staged):
         ) as broker,
     ):
         yield broker
-
-
-def store_at(timeline: Timeline, at: int) -> MemoryStore | None:
-    found = [store for since, store in timeline.stores if since <= at]
-    return found[-1] if found else None
-
-
-def identity_of(log: dict, stage: dict, store: MemoryStore | None) -> tuple:
-    """What distinguishes this state from others that were checked."""
-    return (
-        hash(tuple(sorted(log.items()))),
-        hash(tuple(sorted(stage.items()))),
-        store._revision,
-    )

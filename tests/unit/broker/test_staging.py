@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from contextlib import asynccontextmanager
 
 import pytest
 
@@ -23,7 +22,6 @@ from pydanube.model.errors import (
 )
 from pydanube.model.names import TopicName
 from pydanube.model.policy import NamespacePolicy, ProducerAccess
-from pydanube.objects.memory import MemoryObjects
 from pydanube.storage.config import StagingConfig
 from pydanube.storage.files import MemoryFiles
 from support.brokers import (
@@ -32,7 +30,7 @@ from support.brokers import (
     BrokerWorld,
 )
 from support.memory_store import MemoryStore
-from support.object_journals import MemorySessions, object_journal
+from support.object_journals import object_journal_world
 from support.recording_files import RecordingFiles
 from support.running import using
 from support.staging import A_QUERY, PartMaker, stage_part, stored
@@ -415,15 +413,7 @@ async def test_part_continues_after_a_restart(world):
 @pytest.fixture
 def lasting():
     """A world whose journal and metadata survive the loss of its disk."""
-    world, objects, sessions = BrokerWorld(), MemoryObjects(), MemorySessions()
-
-    @asynccontextmanager
-    async def new_journal(_, config, **__):
-        async with object_journal(objects, sessions, config=config) as journal:
-            yield journal
-
-    world.new_journal = new_journal
-    return world
+    return object_journal_world()
 
 
 async def test_commit_whose_parts_are_lost_with_the_disk_can_be_repeated(

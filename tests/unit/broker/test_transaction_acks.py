@@ -20,11 +20,10 @@ from pydanube.model.errors import (
 from pydanube.model.names import TopicName
 from pydanube.model.ranges import RangeSet
 from pydanube.model.staging import TransactionAcks
-from pydanube.objects.memory import MemoryObjects
 from pydanube.storage.files import MemoryFiles
 from support.brokers import A_TOPIC, NON_RELIABLE, RELIABLE, BrokerWorld
 from support.memory_store import MemoryStore
-from support.object_journals import MemorySessions, object_journal
+from support.object_journals import object_journal_world
 from support.readers import S, attach, publish, subscribe
 from support.staging import quiet, stage_part, stored
 
@@ -240,14 +239,7 @@ async def test_transaction_does_not_survive_a_restart(world):
 
 
 async def test_nothing_is_acknowledged_if_the_results_are_lost_with_the_disk():
-    world, objects, sessions = BrokerWorld(), MemoryObjects(), MemorySessions()
-
-    @asynccontextmanager
-    async def new_journal(_, config, **__):
-        async with object_journal(objects, sessions, config=config) as journal:
-            yield journal
-
-    world.new_journal = new_journal
+    world = object_journal_world()
     async with world.broker() as broker:
         await fail_to_carry_out(broker)
     world.staged = MemoryFiles()

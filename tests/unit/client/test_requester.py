@@ -20,12 +20,6 @@ PARTITIONS = 6
 BOTH = "danube://a,b"
 
 
-@pytest.fixture
-async def cluster():
-    async with ServedCluster().running("a", "b") as cluster:
-        yield cluster
-
-
 async def publish_until_told(producer, payloads, told):
     """Publish with awaits in between, and add what is acknowledged to *payloads*."""
     while not told.is_set():

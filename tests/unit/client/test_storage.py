@@ -9,16 +9,9 @@ from pydanube.model.names import TopicName
 from pydanube.testing import memory_broker
 from support.broker_clusters import SHARDS
 from support.running import TOPIC
-from support.served_clusters import ServedCluster
 
 PARTITIONS = 6
 BOTH = "danube://a,b"
-
-
-@pytest.fixture
-async def cluster():
-    async with ServedCluster().running("a", "b") as cluster:
-        yield cluster
 
 
 @pytest.fixture

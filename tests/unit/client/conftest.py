@@ -1,0 +1,12 @@
+"""A cluster of two brokers in this process."""
+
+import pytest
+
+from support.served_clusters import ServedCluster
+
+
+@pytest.fixture
+async def cluster():
+    """Run the brokers that ``danube://a`` and ``danube://b`` reach."""
+    async with ServedCluster().running("a", "b") as cluster:
+        yield cluster
