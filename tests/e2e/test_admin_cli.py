@@ -166,6 +166,10 @@ def test_failure_policy_can_be_set_before_the_subscription_exists(broker, topic)
         "is_paused": False,
     }
     assert "block the subscription" in said(broker, *policy)
+    planned = said(broker, *decide, "--redeliveries", "3", "--dry-run")
+    assert planned.startswith(f"billing of {topic} would change:\n")
+    assert planned.splitlines()[-1].split() == ["Redeliveries", "5", "3"]
+    assert told(broker, *policy)["failure_policy"] is None
     decided = told(
         broker,
         *(*decide, "--redeliveries", "3", "--ack-timeout", "2m", "--delay", "500ms"),
@@ -229,6 +233,8 @@ def test_subscription_seeks_and_skips(broker, topic):
         assert told(broker, *seek, place) == [
             {"topic": topic, "subscription": "billing", "cursor": cursor}
         ]
+    reset = ("subscriptions", "reset", *which, "--to")
+    assert said(broker, *reset, "0") == f"billing of {topic} continues at offset 0.\n"
     for place, position in (("2", 2), ("latest", 3), ("1h", 0)):
         [plan] = told(broker, *seek, place, "--dry-run")
         assert (plan["cursor"], plan["position"]) == (0, position)

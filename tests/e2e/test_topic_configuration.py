@@ -70,6 +70,15 @@ def test_schema_is_bound_and_removed(url, topic):
     assert described(url, topic)["schema"] is None
 
 
+def test_one_wrong_change_refuses_all(url, topic):
+    words = ["topics", "configure", topic, "--set", "schema.subject=nothing"]
+    before = described(url, topic)
+    done = danube(*words, "--set", "limits.max_publish_rate=9", url=url)
+    assert done.returncode == 3
+    assert "'nothing' not found" in done.stderr
+    assert described(url, topic) == before
+
+
 def test_partitions_change_together(url):
     create = ["topics", "create", "/default/parts", "--partitions", "2"]
     assert danube(*create, url=url).returncode == 0

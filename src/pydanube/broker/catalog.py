@@ -59,7 +59,7 @@ from pydanube.model.errors import (
 )
 from pydanube.model.ids import TopicId
 from pydanube.model.names import NamespaceName, TopicName
-from pydanube.model.policy import NamespacePolicy, TopicPolicy
+from pydanube.model.policy import TopicPolicy
 from pydanube.model.schemas import TopicSchema
 
 log = logging.getLogger(__name__)
@@ -67,6 +67,10 @@ log = logging.getLogger(__name__)
 
 REMOVAL_WAIT_S = 10.0
 """How long the deletion of a topic waits for the broker that serves the topic."""
+
+
+RECORD_SETTINGS = frozenset({"limits", "schema"})
+"""The settings of a topic that are not in its policy."""
 
 
 class Catalog:
@@ -328,88 +332,62 @@ class Catalog:
 
     # Configuring.
 
-    async def set_limits(
-        self, name: TopicName, limits: NamespacePolicy | None
-    ) -> list[TopicName]:
+    async def configure(
+        self, name: TopicName, **settings: Any
+    ) -> dict[TopicName, TopicRecord]:
         """
-        Set the limits of a topic or of all its partitions; see ``Topics.set_limits``.
+        Change settings of a topic or of all its partitions; see ``Topics.configure``.
 
-        Returns: The changed topics.
+        Returns: The new records of the changed topics.
         """
-        if limits is not None:
-            check_policy(limits)
+        if settings.get("limits") is not None:
+            check_policy(settings["limits"])
+        if settings.get("schema") is not None and not settings["schema"].subject:
+            raise InvalidRequest("to bind a topic to a schema, name the subject")
+        return await retry_on_conflict(partial(self._try_configure, name, settings))
 
-        def change(record: Any) -> Any:
-            return msgspec.structs.replace(record, limits=limits)
-
-        return await retry_on_conflict(partial(self._try_change, name, change))
-
-    async def change_policy(self, name: TopicName, **settings: Any) -> list[TopicName]:
-        """
-        Change these settings in the policy of a topic or of all its partitions.
-
-        Other settings keep their values, also those of single partitions.
-
-        Returns: The changed topics.
-        """
-
-        def change(record: Any) -> Any:
-            if not record.policy.is_reliable and "on_corruption" not in settings:
-                raise InvalidRequest(
-                    f"{name} is not reliable: its messages are not stored, so it has "
-                    "neither retention nor segments"
-                )
-            policy = replace(record.policy, **settings)
-            policy.check()
-            return msgspec.structs.replace(record, policy=policy)
-
-        return await retry_on_conflict(partial(self._try_change, name, change))
-
-    async def set_schema(
-        self, name: TopicName, schema: TopicSchema | None
-    ) -> list[TopicName]:
-        """
-        Bind a topic or all its partitions to a schema; see ``TopicSchemas.bind``.
-
-        Returns: The changed topics.
-        """
-        split = name.split_partition()
-        if split is not None and await self.find_partitioned(split[0]) is not None:
-            name = split[0]
-
-        def change(record: Any) -> Any:
-            return msgspec.structs.replace(record, schema=schema)
-
-        async def attempt() -> list[TopicName]:
-            conditions, operations = await self._conflict_on_subject(schema)
-            return await self._try_change(name, change, conditions, operations)
-
-        return await retry_on_conflict(attempt)
-
-    async def _try_change(
-        self,
-        name: TopicName,
-        change: Callable[[Any], Any],
-        other_conditions: Sequence[Comparison] = (),
-        other_operations: Sequence[Operation] = (),
-    ) -> list[TopicName]:
-        """Change the records of a topic or of all its partitions."""
-        names = await self.partitions_of(name)
-        conditions: list[Comparison] = [*other_conditions]
-        operations: list[Operation] = [*other_operations]
-        if not names:
-            raise TopicNotFound(f"Unable to find the topic: {name}")
-        changed: list[Key[Any]] = [keys.topic(each) for each in names]
-        if names != [name]:
-            changed.append(keys.partitioned_topic(name))
-        for key in changed:
+    async def _try_configure(
+        self, name: TopicName, settings: dict[str, Any]
+    ) -> dict[TopicName, TopicRecord]:
+        changes: dict[Key[Any], dict[str, Any]] = {}
+        schema = {each: settings[each] for each in settings.keys() & {"schema"}}
+        others = {each: settings[each] for each in settings.keys() - {"schema"}}
+        if others:
+            for key in await self._keys_of(name):
+                changes[key] = others
+        if schema:
+            for key in await self._keys_of(await self._whole(name)):
+                changes[key] = changes.get(key, {}) | schema
+        conditions, operations = await self._conflict_on_subject(schema.get("schema"))
+        records: dict[TopicName, TopicRecord] = {}
+        for key, some in changes.items():
             stored = await self._store.get(key)
             if stored is None:
                 raise RevisionConflict(f"{key} has been deleted concurrently")
+            record = _with_settings(name, stored.value, some)
             conditions.append(unchanged(key, stored))
-            operations.append(Put(key, change(stored.value)))
+            operations.append(Put(key, record))
+            if isinstance(record, TopicRecord):
+                records[_name_of(keys.TOPICS, key.path)] = record
         await self._store.transaction(conditions, operations)
-        return names
+        return records
+
+    async def _keys_of(self, name: TopicName) -> list[Key[Any]]:
+        """Return the keys of a topic, or of a partitioned topic and its partitions."""
+        names = await self.partitions_of(name)
+        if not names:
+            raise TopicNotFound(f"Unable to find the topic: {name}")
+        found: list[Key[Any]] = [keys.topic(each) for each in names]
+        if names != [name]:
+            found.append(keys.partitioned_topic(name))
+        return found
+
+    async def _whole(self, name: TopicName) -> TopicName:
+        """Return the partitioned topic of a partition, or *name* itself."""
+        split = name.split_partition()
+        if split is not None and await self.find_partitioned(split[0]) is not None:
+            return split[0]
+        return name
 
     async def _conflict_on_subject(
         self, schema: TopicSchema | None
@@ -618,6 +596,25 @@ class Catalog:
                 names[0],
                 names[-1],
             )
+
+
+def _with_settings(name: TopicName, record: Any, settings: dict[str, Any]) -> Any:
+    """
+    Return the record of the topic *name* with *settings*.
+
+    Raises:
+        InvalidRequest: A setting is out of range, or needs a reliable topic.
+    """
+    of_record = {each: settings[each] for each in settings.keys() & RECORD_SETTINGS}
+    of_policy = {each: settings[each] for each in settings.keys() - RECORD_SETTINGS}
+    if not record.policy.is_reliable and of_policy.keys() - {"on_corruption"}:
+        raise InvalidRequest(
+            f"{name} is not reliable: its messages are not stored, so it has neither "
+            "retention nor segments"
+        )
+    policy = replace(record.policy, **of_policy)
+    policy.check()
+    return msgspec.structs.replace(record, policy=policy, **of_record)
 
 
 def _name_of(prefix: Prefix[Any], path: str) -> TopicName:

@@ -67,22 +67,6 @@ class TopicSchemas:
 
     # Topics.
 
-    async def bind(self, name: TopicName, schema: TopicSchema | None) -> None:
-        """
-        Bind a topic to a schema; None removes the binding.
-
-        All partitions have the same schema: the name of one stands for all of them.
-        Messages that were published before are not validated again.
-
-        Durability: On return the binding is on disk.
-
-        Raises:
-            TopicNotFound: There is no such topic.
-            SchemaNotFound: There is no such subject or version.
-        """
-        async with self._lock:
-            await self._bind(name, schema)
-
     async def bind_first(self, topic: Topic, reference: SchemaReference) -> None:
         """
         Bind a topic without a schema to the one that a producer refers to.
@@ -93,7 +77,7 @@ class TopicSchemas:
         if topic.schema is None:
             async with self._lock:
                 if topic.schema is None:
-                    await self._bind(topic.name, TopicSchema(subject=reference.subject))
+                    await self._bind(topic, TopicSchema(subject=reference.subject))
         check_schema_reference(topic.name, topic.schema, reference)
 
     def apply(self, topic: Topic, schema: TopicSchema | None) -> None:
@@ -116,12 +100,11 @@ class TopicSchemas:
         if previous is not None:
             previous.move_pending(validation)
 
-    async def _bind(self, name: TopicName, schema: TopicSchema | None) -> None:
-        names = await self._catalog.set_schema(name, schema)
-        bound = "no schema" if schema is None else settings_text(schema)
-        log.info("bound %s to %s", name, bound)
-        for topic in filter(None, map(self._opened.get, names)):
-            self.apply(topic, schema)
+    async def _bind(self, topic: Topic, schema: TopicSchema) -> None:
+        records = await self._catalog.configure(topic.name, schema=schema)
+        log.info("bound %s to %s", topic.name, settings_text(schema))
+        for each in filter(None, map(self._opened.get, records)):
+            self.apply(each, schema)
 
     async def _find_bound(self, name: TopicName) -> TopicSchema | None:
         """Return the schema of a topic or base name, or of a new partition of one."""

@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -46,7 +45,7 @@ from pydanube.model.errors import (
 )
 from pydanube.model.ids import Epoch, TopicId
 from pydanube.model.names import TopicName, check_new_namespace
-from pydanube.model.policy import KEEP_ALL, NamespacePolicy, Retention, TopicPolicy
+from pydanube.model.policy import KEEP_ALL, Retention, TopicPolicy
 from pydanube.model.schemas import TopicSchema
 from pydanube.model.segments import SegmentEntry
 from pydanube.model.settings_text import settings_text
@@ -254,45 +253,35 @@ class Topics:
 
     # Configuring.
 
-    async def set_limits(self, name: TopicName, limits: NamespacePolicy | None) -> None:
+    async def configure(self, name: TopicName, **settings: Any) -> None:
         """
-        Set the limits of a topic; None restores those of its namespace.
+        Change these settings of a topic, all or none; the others keep their values.
 
-        The base name of partitions stands for all of them, also for later ones.
+        Those are the settings that may change: ``limits``, ``schema``, ``retention``,
+        ``on_corruption``, ``seal_bytes``, ``seal_age_s`` and ``deduplication``.  None
+        as limits or retention stands for those of the namespace.
+
+        The base name of partitions stands for all of them, also for later ones.  All
+        partitions have the same schema: the name of one stands for all.  Messages that
+        were published before are not validated again.  Of concurrent changes of a
+        setting, the last one wins.
+
+        Durability: On return the changes are on disk.  After a crash, either all of
+            them are in effect, or none.
 
         Raises:
             TopicNotFound: There is no such topic.
-            InvalidRequest: A limit is out of range.
-        """
-        async with self.lock:
-            names = await self._catalog.set_limits(name, limits)
-            effective = limits or await self._namespaces.policy(name.namespace)
-            for topic in filter(None, map(self.opened.get, names)):
-                topic.set_limits(effective, are_own=limits is not None)
-            own = "those of its namespace" if limits is None else settings_text(limits)
-            log.info("set the limits of %s: %s", name, own)
-
-    async def change_policy(self, name: TopicName, **settings: Any) -> None:
-        """
-        Change these settings of a topic's policy; the others keep their values.
-
-        Those are the settings that may change: ``retention``, ``on_corruption``,
-        ``seal_bytes``, ``seal_age_s`` and ``deduplication``.  The base name of
-        partitions stands for all of them, also for later ones.  Of concurrent changes
-        of a setting, the last one wins.
-
-        Durability: On return the change is on disk.
-
-        Raises:
-            TopicNotFound: There is no such topic.
+            SchemaNotFound: There is no such subject or version.
             InvalidRequest: A value is out of range.
         """
         async with self.lock:
-            names = await self._catalog.change_policy(name, **settings)
-            for topic in filter(None, map(self.opened.get, names)):
-                policy = replace(topic.policy, **settings)
-                topic.configure(policy, topic.namespace_retention)
-            log.info("changed the policy of %s: %s", name, settings_text(settings))
+            records = await self._catalog.configure(name, **settings)
+            namespace = (await self._namespaces.find(name.namespace)).value
+            for each, record in records.items():
+                topic = self.opened.get(each)
+                if topic is not None:
+                    apply_records(topic, record, namespace, self._schemas)
+            log.info("changed the settings of %s: %s", name, settings_text(settings))
 
     async def plan_retention(
         self,

@@ -12,14 +12,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from pydanube.cli.quantities import format_duration, parse_bytes, parse_duration
-from pydanube.model.descriptions import TopicDescription
+from pydanube.model.descriptions import TopicDescription, TopicSettings
 from pydanube.model.errors import InvalidRequest
-from pydanube.model.policy import (
-    CorruptionPolicy,
-    Deduplication,
-    NamespacePolicy,
-    TopicPolicy,
-)
+from pydanube.model.policy import CorruptionPolicy, Deduplication, NamespacePolicy
 from pydanube.model.schemas import SchemaPolicy, TopicSchema
 from pydanube.model.suggestions import did_you_mean
 
@@ -35,21 +30,6 @@ class Setting:
     parse: Callable[[Any], Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicSettings:
-    """The settings of a topic that can change."""
-
-    policy: TopicPolicy
-    limits: NamespacePolicy | None
-    """None: those of the namespace."""
-    schema: TopicSchema | None
-
-    @classmethod
-    def of(cls, topic: TopicDescription) -> TopicSettings:
-        """Return the settings of *topic*."""
-        return cls(policy=topic.policy, limits=topic.own_limits, schema=topic.schema)
-
-
 @dataclass(frozen=True, slots=True)
 class Change:
     """A setting, or a whole group of settings, that changes."""
@@ -59,24 +39,18 @@ class Change:
     new: Any
 
 
-def document_of(settings: TopicSettings) -> Document:
-    """Return *settings* as a document."""
-    policy, limits, schema = settings.policy, settings.limits, settings.schema
+def document_of(settings: TopicSettings, *, is_reliable: bool) -> Document:
+    """Return the *settings* of a topic as a document."""
     document: Document = {}
-    if policy.is_reliable:
-        kept = policy.retention
+    if is_reliable:
         document = {
-            "on_corruption": policy.on_corruption.value,
-            "retention": INHERIT if kept is None else _shown(RETENTION, kept),
-            "sealing": _shown(SEALING, policy),
-            "deduplication": (
-                NONE
-                if policy.deduplication is None
-                else _shown(DEDUPLICATION, policy.deduplication)
-            ),
+            "on_corruption": settings.on_corruption.value,
+            "retention": _group_shown(RETENTION, settings.retention, INHERIT),
+            "sealing": _shown(SEALING, settings),
+            "deduplication": _group_shown(DEDUPLICATION, settings.deduplication, NONE),
         }
-    document["limits"] = INHERIT if limits is None else _shown(LIMITS, limits)
-    document["schema"] = NONE if schema is None else _shown(SCHEMA, schema)
+    document["limits"] = _group_shown(LIMITS, settings.limits, INHERIT)
+    document["schema"] = _group_shown(SCHEMA, settings.schema, NONE)
     return document
 
 
@@ -90,27 +64,25 @@ def with_document(topic: TopicDescription, document: object) -> TopicSettings:
     Raises:
         InvalidRequest: The document has an unknown name, or an invalid value.
     """
-    settings = TopicSettings.of(topic)
-    known = document_of(settings)
+    settings = topic.settings
+    known = document_of(settings, is_reliable=topic.policy.is_reliable)
     given = _mapping("the document", document, known)
-    policy = settings.policy
     if "on_corruption" in given:
         value = _parsed("on_corruption", given["on_corruption"], _parse_reaction)
-        policy = replace(policy, on_corruption=value)
+        settings = replace(settings, on_corruption=value)
     if "retention" in given:
         base = topic.retention
         value = _group("retention", RETENTION, base, given["retention"], INHERIT)
-        policy = replace(policy, retention=value)
+        settings = replace(settings, retention=value)
     if "sealing" in given:
-        policy = _group("sealing", SEALING, policy, given["sealing"], None)
+        settings = _group("sealing", SEALING, settings, given["sealing"], None)
     if "deduplication" in given:
-        window = policy.deduplication or Deduplication()
+        window = settings.deduplication or Deduplication()
         value = _group(
             "deduplication", DEDUPLICATION, window, given["deduplication"], NONE
         )
-        policy = replace(policy, deduplication=value)
-    policy.check()
-    settings = replace(settings, policy=policy)
+        settings = replace(settings, deduplication=value)
+    settings.check()
     if "limits" in given:
         limits = _group("limits", LIMITS, topic.limits, given["limits"], INHERIT)
         settings = replace(settings, limits=limits)
@@ -143,9 +115,8 @@ def document_of_pairs(pairs: list[str]) -> Document:
     return document
 
 
-def changes_between(old: TopicSettings, new: TopicSettings) -> list[Change]:
-    """Return the settings in which *old* and *new* differ."""
-    before, after = document_of(old), document_of(new)
+def changes_between(before: Document, after: Document) -> list[Change]:
+    """Return the settings in which two documents of one topic differ."""
     changes: list[Change] = []
     for name, value in before.items():
         if isinstance(value, dict) and isinstance(after[name], dict):
@@ -157,11 +128,6 @@ def changes_between(old: TopicSettings, new: TopicSettings) -> list[Change]:
         elif value != after[name]:
             changes.append(Change(name, value, after[name]))
     return changes
-
-
-def changed_groups(changes: list[Change]) -> set[str]:
-    """Return the first words of the names of the settings that change."""
-    return {change.setting.partition(".")[0] for change in changes}
 
 
 def summarize(value: object) -> str:
@@ -184,6 +150,12 @@ def _shown(settings: Mapping[str, Setting], owner: object) -> Document:
         name: setting.show(getattr(owner, setting.attribute))
         for name, setting in settings.items()
     }
+
+
+def _group_shown(
+    settings: Mapping[str, Setting], owner: object | None, absent: str
+) -> Document | str:
+    return absent if owner is None else _shown(settings, owner)
 
 
 def _group(

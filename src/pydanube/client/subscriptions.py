@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from pydanube.aio.tasks import gather
+from pydanube.client.changes import SubscriptionChanges, settings_of
 from pydanube.client.offsets import AckTarget, parts_of
 from pydanube.client.topics import TopicRequests
 from pydanube.model.arguments import checks_arguments
@@ -20,6 +21,7 @@ from pydanube.model.policy import (
     SubscriptionType,
 )
 from pydanube.model.positions import PositionLike, parse_choice, to_position
+from pydanube.wire.native.connection import CONFIGURE_REVISION
 from pydanube.wire.native.messages import (
     divided_to_wire,
     enum_to_wire,
@@ -136,6 +138,37 @@ class SubscriptionRequests(TopicRequests):
         answer = await self._request_one(first, subscription, pb.DescribeSettings())
         return from_wire(SubscriptionSettings, answer)
 
+    async def configure_subscription(
+        self, topic: str, subscription: str, **changes: Unpack[SubscriptionChanges]
+    ) -> None:
+        """
+        Change several settings of a subscription, all or none; the others stay.
+
+        This takes effect at once, also for messages that have failed already.  The
+        subscription need not exist yet.  In a partitioned topic, each partition changes
+        all settings or none, one partition after the other.
+
+        Args:
+            topic: A topic, or a partitioned topic.
+            subscription: The name of the subscription.
+            changes: The settings, as in ``configure_subscription(topic, subscription,
+                limits=DispatchLimits(unacked_messages_max=100), is_paused=False)``.
+
+        Durability: On return the changes are on disk.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+            InvalidRequest: The topic is not reliable, a value is invalid, or no
+                setting is given.
+        """
+        settings = settings_of(SubscriptionSettings, changes)
+        message = pb.ConfigureSubscription(
+            settings=to_wire(pb.Settings, settings), changes=list(changes)
+        )
+        connection = await self.connection()
+        connection.check_revision(CONFIGURE_REVISION, "configure subscriptions")
+        await self._request_all(topic, subscription, message)
+
     async def set_failure_policy(
         self, topic: str, subscription: str, policy: FailurePolicy | None
     ) -> None:
@@ -149,7 +182,7 @@ class SubscriptionRequests(TopicRequests):
             TopicNotFound: There is no such topic.
             InvalidRequest: The topic is not reliable, or the policy is invalid.
         """
-        message = pb.SetFailurePolicy(policy=to_wire(pb.FailurePolicy, policy))
+        message = pb.SetFailurePolicy(failure_policy=to_wire(pb.FailurePolicy, policy))
         await self._request_all(topic, subscription, message)
 
     async def set_dispatch_limits(

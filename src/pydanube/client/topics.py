@@ -7,14 +7,20 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from pydanube.aio.tasks import gather
+from pydanube.client.changes import TopicChanges, settings_of
 from pydanube.client.connection import BrokerConnection
 from pydanube.client.requester import Requester, retry
 from pydanube.model.arguments import checks_arguments
 from pydanube.model.choices import CorruptionPolicyName, DurabilityName
-from pydanube.model.descriptions import Segments, TopicDescription, TopicOffsets
+from pydanube.model.descriptions import (
+    Segments,
+    TopicDescription,
+    TopicOffsets,
+    TopicSettings,
+)
 from pydanube.model.errors import (
     InvalidRequest,
     NotFound,
@@ -37,6 +43,7 @@ from pydanube.model.policy import (
 from pydanube.model.positions import parse_choice, to_microseconds
 from pydanube.wire.batches import TIME_MAX, TIME_MIN
 from pydanube.wire.native.connection import (
+    CONFIGURE_REVISION,
     DEDUPLICATION_REVISION,
     OFFSETS_REVISION,
 )
@@ -398,6 +405,42 @@ class TopicRequests(Requester):
         return [
             offset if offset < answer.end_offset else None for offset in answer.offset
         ]
+
+    async def configure_topic(
+        self, topic: str, **changes: Unpack[TopicChanges]
+    ) -> None:
+        """
+        Change several settings of *topic*, all or none; the others keep their values.
+
+        The name of a partitioned topic stands for all partitions, also for later ones.
+        All settings of all partitions change together.  Of concurrent changes of a
+        setting, the last one wins.
+
+        Args:
+            topic: A topic, or a partitioned topic.
+            changes: The settings, as in ``configure_topic(topic,
+                retention=Retention(age_s=86_400), on_corruption="skip")``.  None as
+                limits or retention stands for those of the namespace, as
+                ``seal_bytes`` or ``seal_age_s`` for those of the broker's settings, as
+                ``deduplication`` for no deduplication, and as ``schema`` for no schema.
+
+        Durability: On return the changes are on disk and in effect; the next retention
+            pass applies a changed retention.
+
+        Raises:
+            TopicNotFound: There is no such topic.
+            SchemaNotFound: There is no such subject or version.
+            InvalidRequest: A value is out of range or needs a reliable topic, or no
+                setting is given.
+        """
+        settings = settings_of(TopicSettings, changes)
+        settings.check()
+        message = pb.ConfigureTopic(
+            settings=to_wire(pb.TopicSettings, settings), changes=list(changes)
+        )
+        connection = await self.connection()
+        connection.check_revision(CONFIGURE_REVISION, "configure topics")
+        await self.request_topic(topic, message)
 
     async def set_topic_limits(
         self, topic: str, limits: NamespacePolicy | None

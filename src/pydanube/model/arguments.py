@@ -25,6 +25,7 @@ from typing import (
     NamedTuple,
     TypeVar,
     Union,
+    Unpack,
     get_args,
     get_origin,
     get_type_hints,
@@ -133,7 +134,12 @@ def check(declaration: Callable[..., Any] | type, values: Mapping[str, object]) 
 
 @cache
 def _hints(declaration: Callable[..., Any] | type) -> dict[str, Any]:
-    return get_type_hints(declaration)
+    hints = get_type_hints(declaration)
+    for name, hint in list(hints.items()):
+        if get_origin(hint) is Unpack:
+            del hints[name]
+            hints |= _hints(get_args(hint)[0])
+    return hints
 
 
 def _mismatch(path: str, value: object, hint: Any) -> _Mismatch | None:

@@ -8,6 +8,8 @@ from enum import Enum
 
 from pydanube.model.policy import (
     KEEP_ALL,
+    CorruptionPolicy,
+    Deduplication,
     NamespacePolicy,
     Retention,
     SubscriptionSettings,
@@ -119,6 +121,57 @@ class TopicDescription:
     """The retention holds, which keep its segments."""
     retention: Retention = KEEP_ALL
     """The effective retention: the topic's own, or its namespace's."""
+
+    @property
+    def settings(self) -> TopicSettings:
+        """The settings that can change."""
+        return TopicSettings.of(self.policy, self.own_limits, self.schema)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSettings:
+    """The settings of a topic that can change; the fields are those of TopicPolicy."""
+
+    limits: NamespacePolicy | None = None
+    """None: those of the namespace."""
+    retention: Retention | None = None
+    on_corruption: CorruptionPolicy = CorruptionPolicy.STOP
+    seal_bytes: int | None = None
+    seal_age_s: float | None = None
+    deduplication: Deduplication | None = None
+    schema: TopicSchema | None = None
+
+    @classmethod
+    def of(
+        cls,
+        policy: TopicPolicy,
+        limits: NamespacePolicy | None = None,
+        schema: TopicSchema | None = None,
+    ) -> TopicSettings:
+        """Return the settings of a topic with *policy*."""
+        return cls(
+            limits=limits,
+            retention=policy.retention,
+            on_corruption=policy.on_corruption,
+            seal_bytes=policy.seal_bytes,
+            seal_age_s=policy.seal_age_s,
+            deduplication=policy.deduplication,
+            schema=schema,
+        )
+
+    def check(self) -> None:
+        """
+        Raise if a setting is out of range.
+
+        Raises:
+            InvalidRequest: It is.
+        """
+        TopicPolicy(
+            retention=self.retention,
+            seal_bytes=self.seal_bytes,
+            seal_age_s=self.seal_age_s,
+            deduplication=self.deduplication,
+        ).check()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

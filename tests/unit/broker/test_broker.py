@@ -199,7 +199,7 @@ async def test_changes_of_an_operator_are_logged(caplog):
         await broker.subscriptions.seek(topic, found, 2)
         await broker.subscriptions.skip(A_TOPIC, S, 1)
         await broker.subscriptions.change_settings(A_TOPIC, S, is_paused=True)
-        await broker.topics.change_policy(A_TOPIC, retention=Retention(bytes_max=1))
+        await broker.topics.configure(A_TOPIC, retention=Retention(bytes_max=1))
         await broker.topics.apply_retention(A_TOPIC)
         await broker.subscriptions.delete(A_TOPIC, S)
         await broker.topics.delete(PARTS)
@@ -213,7 +213,7 @@ async def test_changes_of_an_operator_are_logged(caplog):
         "subscription s of /default/orders: moved from offset 0 to 2",
         "subscription s of /default/orders: skipped 1 messages",
         "changed the subscription s of /default/orders: is_paused=True",
-        "changed the policy of /default/orders: retention=(bytes_max=1)",
+        "changed the settings of /default/orders: retention=(bytes_max=1)",
         f"topic {A_TOPIC}: retention dropped 1 segments (2 messages) up to offset 1",
         "deleted the subscription s of /default/orders",
         "deleted /shop/parts",

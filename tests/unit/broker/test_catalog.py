@@ -56,7 +56,7 @@ async def test_a_topic_keeps_its_shard_when_there_are_more_shards(store):
     await catalog_of(store, 2).create(A_TOPIC, RELIABLE)
     catalog = catalog_of(store, 1000)
     assert shard_of(A_TOPIC, 2) != shard_of(A_TOPIC, 1000)
-    await catalog.change_policy(A_TOPIC, seal_bytes=100_000)
+    await catalog.configure(A_TOPIC, seal_bytes=100_000)
     assert (await catalog.find(A_TOPIC)).value.shard == shard_of(A_TOPIC, 2)
 
 

@@ -226,8 +226,8 @@ async def test_changed_policy_lets_a_stopped_subscription_skip(
     reader, _ = attach(subscription)
     await reader.first(2)
     await until(lambda: subscription.is_stopped)
-    await broker.topics.change_policy(A_TOPIC, on_corruption=CorruptionPolicy.SKIP)
+    await broker.topics.configure(A_TOPIC, on_corruption=CorruptionPolicy.SKIP)
     assert await reader.offsets(4) == [0, 1, 3, 4]
     assert topic.describe().policy.on_corruption is CorruptionPolicy.SKIP
-    await broker.topics.change_policy(A_TOPIC, on_corruption=CorruptionPolicy.STOP)
+    await broker.topics.configure(A_TOPIC, on_corruption=CorruptionPolicy.STOP)
     assert topic.log.policy.on_corruption is CorruptionPolicy.STOP

@@ -167,17 +167,17 @@ async def test_producers_open_again_when_deduplication_begins_or_ends(broker):
     topic, _ = await broker.producers.open(
         A_TOPIC, "p", policy=TopicPolicy(), on_fenced=told.append
     )
-    await broker.topics.change_policy(A_TOPIC, deduplication=WINDOW)
+    await broker.topics.configure(A_TOPIC, deduplication=WINDOW)
     assert [type(each) for each in told] == [Unavailable]
     _, session = await broker.producers.open(
         A_TOPIC, "p", policy=TopicPolicy(), on_fenced=told.append
     )
     wider = replace(WINDOW, messages_max=100)
-    await broker.topics.change_policy(A_TOPIC, deduplication=wider)
+    await broker.topics.configure(A_TOPIC, deduplication=wider)
     assert len(told) == 1
     await publish(topic, session, ["a"], A_NOW_US).offset()
     assert await offsets(publish(topic, session, ["a"], A_NOW_US), 1) == [0]
-    await broker.topics.change_policy(A_TOPIC, deduplication=None)
+    await broker.topics.configure(A_TOPIC, deduplication=None)
     assert len(told) == 2
 
 
@@ -200,6 +200,6 @@ async def test_topic_without_the_policy_stores_ids_as_attributes(broker):
 async def test_window_has_bounds(broker, window):
     await opened(broker)
     with pytest.raises(InvalidRequest, match="must be"):
-        await broker.topics.change_policy(A_TOPIC, deduplication=window)
+        await broker.topics.configure(A_TOPIC, deduplication=window)
     assert (await broker.topics.get(A_TOPIC)).policy.deduplication == WINDOW
     assert DEDUPLICATING.deduplication is WINDOW

@@ -50,8 +50,8 @@ async def test_delivery_and_expiry_times_have_no_effect(broker, topic):
 
 async def test_nacks_and_rates_have_no_effect(broker, topic):
     subscription = await subscribe(broker)
-    await broker.topics.set_limits(
-        A_TOPIC, NamespacePolicy(max_subscription_dispatch_rate=1)
+    await broker.topics.configure(
+        A_TOPIC, limits=NamespacePolicy(max_subscription_dispatch_rate=1)
     )
     reader, _ = attach(subscription)
     await publish(topic, *[b"x"] * 5)

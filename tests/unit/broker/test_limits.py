@@ -76,7 +76,7 @@ def limits():
 @pytest.fixture
 async def topic(broker, policy, limits):
     topic = await broker.topics.create(A_TOPIC, policy)
-    await broker.topics.set_limits(A_TOPIC, NamespacePolicy(**limits))
+    await broker.topics.configure(A_TOPIC, limits=NamespacePolicy(**limits))
     return topic
 
 
@@ -105,7 +105,7 @@ async def test_batch_with_a_large_message_is_refused_whole(broker, topic):
     with pytest.raises(MessageTooLarge):
         publish(b"a", bytes(11))
     assert await publish(b"a", bytes(10)).offset() == 0
-    await broker.topics.set_limits(A_TOPIC, NO_LIMITS)
+    await broker.topics.configure(A_TOPIC, limits=NO_LIMITS)
     assert await publish(bytes(11)).offset() == 2
 
 
@@ -120,9 +120,11 @@ async def test_publish_delay_is_positive_when_a_topic_is_published_to_too_fast(
     assert await outcome.offset() == 0
     slow = topic.publish_delay_s(now)
     assert slow > 10.0
-    await broker.topics.set_limits(A_TOPIC, NamespacePolicy(max_publish_rate=1000))
+    await broker.topics.configure(
+        A_TOPIC, limits=NamespacePolicy(max_publish_rate=1000)
+    )
     assert 0.0 < topic.publish_delay_s(now) < slow / 10
-    await broker.topics.set_limits(A_TOPIC, NO_LIMITS)
+    await broker.topics.configure(A_TOPIC, limits=NO_LIMITS)
     assert topic.publish_delay_s(now) == 0.0
 
 
@@ -135,8 +137,8 @@ async def test_subscription_limit_does_not_affect_existing_subscriptions(broker,
     with pytest.raises(QuotaExceeded, match=text):
         await subscribed(broker, "c")
     await subscribed(broker, "a")
-    await broker.topics.set_limits(
-        A_TOPIC, NamespacePolicy(max_subscriptions_per_topic=1)
+    await broker.topics.configure(
+        A_TOPIC, limits=NamespacePolicy(max_subscriptions_per_topic=1)
     )
     await subscribed(broker, "a")
     await subscribed(broker, "b")
@@ -168,7 +170,7 @@ async def test_limits_survive_a_restart(world):
     limits = NamespacePolicy(max_producers_per_topic=1)
     async with world.broker() as broker:
         await broker.topics.create(A_TOPIC, RELIABLE)
-        await broker.topics.set_limits(A_TOPIC, limits)
+        await broker.topics.configure(A_TOPIC, limits=limits)
     async with world.broker() as broker:
         assert (await broker.topics.get(A_TOPIC)).limits == limits
         assert (await broker.catalog.get(A_TOPIC)).limits == limits
@@ -179,10 +181,10 @@ async def test_topic_without_limits_of_its_own_has_those_of_its_namespace(broker
     few = NamespacePolicy(max_message_size=5)
     await broker.namespaces.set_policy(A_TOPIC.namespace, few)
     assert (await broker.catalog.get(A_TOPIC)).limits is None
-    await broker.topics.set_limits(A_TOPIC, NO_LIMITS)
+    await broker.topics.configure(A_TOPIC, limits=NO_LIMITS)
     assert topic.limits == NO_LIMITS
     assert (await broker.catalog.get(A_TOPIC)).limits == NO_LIMITS
-    await broker.topics.set_limits(A_TOPIC, None)
+    await broker.topics.configure(A_TOPIC, limits=None)
     assert topic.limits == few
     other = TopicName.parse("/default/other")
     assert (await broker.topics.create(other, NON_RELIABLE)).limits == few

@@ -143,7 +143,7 @@ async def test_other_schemas_and_topics_make_separate_batches(broker, topic):
 
 async def refused(broker, topic, broken, error, match):
     """Check that only *broken* fails, between two other messages."""
-    await broker.topics.set_limits(A_TOPIC, NamespacePolicy(max_message_size=100))
+    await broker.topics.configure(A_TOPIC, limits=NamespacePolicy(max_message_size=100))
     before, bad, after = publish(
         broker, topic, message(b"a", "p"), broken, message(b"b", "q")
     )

@@ -122,7 +122,7 @@ async def test_changed_policy_applies_to_open_topics(broker):
     topic = await broker.topics.create(ORDERS, RELIABLE)
     own = await broker.topics.create(TopicName.parse("/shop/own"), RELIABLE)
     elsewhere = await broker.topics.create(TopicName.parse("/default/x"), RELIABLE)
-    await broker.topics.set_limits(own.name, FEW)
+    await broker.topics.configure(own.name, limits=FEW)
     assert topic.limits == FEW
     await broker.namespaces.set_policy(SHOP, FEWER)
     assert topic.limits == FEWER
@@ -142,4 +142,4 @@ async def test_limits_out_of_range_are_refused(broker, limit):
         await broker.namespaces.set_policy(SHOP, policy)
     await broker.topics.create(ORDERS, RELIABLE)
     with pytest.raises(InvalidRequest):
-        await broker.topics.set_limits(ORDERS, policy)
+        await broker.topics.configure(ORDERS, limits=policy)

@@ -279,7 +279,7 @@ async def test_partition_created_by_name_is_like_its_siblings(broker):
     policy = TopicPolicy(durability=Durability.WRITTEN)
     await broker.topics.create_partitioned(A_TOPIC, 2, policy)
     limits = NamespacePolicy(max_message_size=10)
-    await broker.topics.set_limits(A_TOPIC, limits)
+    await broker.topics.configure(A_TOPIC, limits=limits)
     topic, _ = await broker.producers.attach(PARTS[2], "p", policy=RELIABLE)
     assert (topic.policy, topic.limits) == (policy, limits)
     with pytest.raises(AlreadyExists, match="another policy"):
@@ -328,12 +328,12 @@ async def test_added_partitions_have_the_limits_of_the_others(broker):
     limits = NamespacePolicy(max_producers_per_topic=1)
     await broker.topics.create_partitioned(A_TOPIC, 1, RELIABLE)
     first = await broker.topics.get(PARTS[0])
-    await broker.topics.set_limits(A_TOPIC, limits)
+    await broker.topics.configure(A_TOPIC, limits=limits)
     await broker.topics.add_partitions(A_TOPIC, 2)
     second = await broker.topics.get(PARTS[1])
     assert first.limits == second.limits == limits
     assert (await broker.catalog.get(A_TOPIC)).limits == limits
-    await broker.topics.set_limits(A_TOPIC, None)
+    await broker.topics.configure(A_TOPIC, limits=None)
     assert first.limits == second.limits == NamespacePolicy()
 
 

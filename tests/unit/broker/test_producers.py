@@ -99,7 +99,7 @@ async def test_closed_producer_is_not_notified_and_cannot_publish(broker):
 async def test_limit_counts_producers_with_and_without_sessions(broker, policy):
     topic, session = await opened(broker, "native", policy=policy)
     limits = NamespacePolicy(max_producers_per_topic=2)
-    await broker.topics.set_limits(A_TOPIC, limits)
+    await broker.topics.configure(A_TOPIC, limits=limits)
     _, registration = await attached(broker, "grpc", policy=policy)
     with pytest.raises(QuotaExceeded, match="Producer limit per topic reached"):
         await opened(broker, "another", policy=policy)
@@ -118,7 +118,9 @@ async def test_limit_counts_producers_with_and_without_sessions(broker, policy):
 async def test_lower_limits_disconnect_nobody(broker):
     topic, session = await opened(broker, "a")
     await opened(broker, "b")
-    await broker.topics.set_limits(A_TOPIC, NamespacePolicy(max_producers_per_topic=1))
+    await broker.topics.configure(
+        A_TOPIC, limits=NamespacePolicy(max_producers_per_topic=1)
+    )
     assert await publish(topic, session).offset() == 0
     with pytest.raises(QuotaExceeded, match="Current: 2, Limit: 1"):
         await opened(broker, "c")

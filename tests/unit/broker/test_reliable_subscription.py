@@ -188,8 +188,8 @@ async def test_unacked_message_limits_are_respected(broker, topic, subscription)
 async def test_dispatch_rate_delays_messages_and_loses_none(
     broker, topic, subscription
 ):
-    await broker.topics.set_limits(
-        A_TOPIC, NamespacePolicy(max_subscription_dispatch_rate=50)
+    await broker.topics.configure(
+        A_TOPIC, limits=NamespacePolicy(max_subscription_dispatch_rate=50)
     )
     reader, _ = attach(subscription)
     await publish(topic, *[b"x"] * 60)
@@ -197,7 +197,7 @@ async def test_dispatch_rate_delays_messages_and_loses_none(
     assert 50 <= len(reader.got) < 60
     assert await reader.offsets(60) == list(range(60))
     await publish(topic, *[b"x"] * 200)
-    await broker.topics.set_limits(A_TOPIC, None)
+    await broker.topics.configure(A_TOPIC, limits=None)
     assert await reader.offsets(260) == list(range(260))
 
 

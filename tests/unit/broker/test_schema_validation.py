@@ -149,7 +149,7 @@ async def test_topic_may_require_a_minimum_version(broker):
 async def test_payloads_are_validated_only_if_configured(broker):
     producer = await bound(broker)
     await producer.taken(NO_ORDER)
-    await broker.schemas.bind(A_TOPIC, strict(validates_payload=True))
+    await broker.topics.configure(A_TOPIC, schema=strict(validates_payload=True))
     await producer.taken(AN_ORDER)
     await producer.refusal(NO_ORDER)
 
@@ -288,7 +288,7 @@ async def test_single_messages_must_have_the_declared_version(broker):
     topic.schema_validation.check_producer_schema(registration.schema, schema_id, 1)
     with pytest.raises(SchemaMismatch):
         topic.schema_validation.check_producer_schema(registration.schema, schema_id, 2)
-    await broker.schemas.bind(A_TOPIC, TopicSchema(subject="orders"))
+    await broker.topics.configure(A_TOPIC, schema=TopicSchema(subject="orders"))
     topic.schema_validation.check_producer_schema(registration.schema, schema_id, 2)
     assert reasons(topic) == {"other_version": 2}
 
@@ -414,7 +414,7 @@ async def test_pending_batches_are_validated_by_a_new_schema(broker, store, prod
     first, second = producer.publish(version=1), producer.publish(version=2)
     await turns()
     store.may_answer.set()
-    await broker.schemas.bind(A_TOPIC, strict(version=2))
+    await broker.topics.configure(A_TOPIC, schema=strict(version=2))
     assert isinstance(await first.error(), SchemaMismatch)
     # Its producer must send it again, because of the gap in its sequence.
     assert await second.error() is not None
@@ -425,7 +425,7 @@ async def test_pending_batches_are_accepted_when_the_binding_is_removed(
 ):
     first, second = producer.publish(), producer.publish()
     await turns()
-    await broker.schemas.bind(A_TOPIC, None)
+    await broker.topics.configure(A_TOPIC, schema=None)
     assert [await first.offset(), await second.offset()] == [0, 1]
 
 

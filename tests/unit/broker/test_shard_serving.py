@@ -316,11 +316,11 @@ async def test_changes_at_any_broker_reach_the_owner(cluster, stack):
     (other,) = {"a", "b"} - {owner}
     broker = cluster.members[other].broker
     retention = Retention(age_s=60.0)
-    await broker.topics.set_limits(A_TOPIC, NamespacePolicy(max_publish_rate=7))
+    await broker.topics.configure(A_TOPIC, limits=NamespacePolicy(max_publish_rate=7))
     await until(lambda: topic.limits.max_publish_rate == 7)
-    await broker.topics.change_policy(A_TOPIC, retention=retention)
+    await broker.topics.configure(A_TOPIC, retention=retention)
     await until(lambda: topic.log.retention == retention)
-    await broker.topics.set_limits(A_TOPIC, None)
+    await broker.topics.configure(A_TOPIC, limits=None)
     await until(lambda: not topic.has_own_limits)
 
 
@@ -344,9 +344,9 @@ async def test_schemas_that_are_bound_at_any_broker_reach_the_owner(cluster, sta
     (other,) = {"a", "b"} - {owner_of(cluster)}
     broker = cluster.members[other].broker
     await broker.registry.register("orders", new_schema())
-    await broker.schemas.bind(A_TOPIC, TopicSchema(subject="orders"))
+    await broker.topics.configure(A_TOPIC, schema=TopicSchema(subject="orders"))
     await until(lambda: topic.schema == TopicSchema(subject="orders"))
-    await broker.schemas.bind(A_TOPIC, None)
+    await broker.topics.configure(A_TOPIC, schema=None)
     await until(lambda: topic.schema is None)
 
 
@@ -410,8 +410,8 @@ async def test_changes_are_applied_later_if_the_store_does_not_answer(cluster, s
 
     namespaces.find = fail_once
     (other,) = {"a", "b"} - {owner_of(cluster)}
-    await cluster.members[other].broker.topics.set_limits(
-        A_TOPIC, NamespacePolicy(max_publish_rate=3)
+    await cluster.members[other].broker.topics.configure(
+        A_TOPIC, limits=NamespacePolicy(max_publish_rate=3)
     )
     await until(lambda: topic.limits.max_publish_rate == 3)
     assert not failures

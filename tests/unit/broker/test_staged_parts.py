@@ -85,7 +85,7 @@ async def test_batches_of_a_lost_connection_stay(broker, part):
 )
 async def test_invalid_batch_ends_the_part(broker, part, frame, error):
     limits = NamespacePolicy(max_message_size=50)
-    await broker.topics.set_limits(TopicName.parse(A), limits)
+    await broker.topics.configure(TopicName.parse(A), limits=limits)
     part.stages[A].take(frame)
     assert type(await part.ports[A].closed()) is error
     assert len(broker.staging.parts) == 0
@@ -113,7 +113,7 @@ async def test_staging_limit_is_enforced_and_space_is_reclaimed(broker, part):
 async def test_payload_that_does_not_match_the_schema_ends_the_part(broker, part):
     await registered(broker)
     schema = strict(validates_payload=True)
-    await broker.schemas.bind(TopicName.parse(A), schema)
+    await broker.topics.configure(TopicName.parse(A), schema=schema)
     reference = SchemaReference(subject="orders")
     good = PartMaker(broker, 0, "good")
     stage = await good.open(A, reference)

@@ -263,7 +263,9 @@ async def test_topic_with_an_exclusive_producer_refuses_the_commit(broker):
 async def test_topic_with_as_many_producers_as_it_may_have_refuses_the_commit(broker):
     part = await stage_part(broker, 0, "0", [(A, [b"2"])])
     name = TopicName.parse(A)
-    await broker.topics.set_limits(name, NamespacePolicy(max_producers_per_topic=1))
+    await broker.topics.configure(
+        name, limits=NamespacePolicy(max_producers_per_topic=1)
+    )
     await broker.producers.open(name, "p", policy=None)
     with pytest.raises(QuotaExceeded):
         await broker.staging.commit(A_QUERY, 0, [part])

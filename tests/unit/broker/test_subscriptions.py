@@ -278,7 +278,7 @@ async def test_topic_limits_are_enforced(broker, topic):
     limits = NamespacePolicy(
         max_subscriptions_per_topic=1, max_consumers_per_subscription=2
     )
-    await broker.topics.set_limits(A_TOPIC, limits)
+    await broker.topics.configure(A_TOPIC, limits=limits)
     subscription = await subscribe(broker)
     with pytest.raises(QuotaExceeded):
         await subscribe(broker, SubscriptionName("t"))

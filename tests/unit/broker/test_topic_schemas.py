@@ -39,11 +39,11 @@ async def test_topic_can_be_rebound_and_unbound(broker):
     topic = await broker.topics.create(A_TOPIC, RELIABLE, strict())
     assert (await broker.catalog.get(A_TOPIC)).schema == strict() == topic.schema
     users = TopicSchema(subject="users", validates_payload=True)
-    await broker.schemas.bind(A_TOPIC, users)
+    await broker.topics.configure(A_TOPIC, schema=users)
     assert (
         (await broker.catalog.get(A_TOPIC)).schema == users == topic.describe().schema
     )
-    await broker.schemas.bind(A_TOPIC, None)
+    await broker.topics.configure(A_TOPIC, schema=None)
     assert (await broker.catalog.get(A_TOPIC)).schema is None
     assert topic.schema_validation is None
 
@@ -51,7 +51,7 @@ async def test_topic_can_be_rebound_and_unbound(broker):
 async def test_partitions_share_one_schema(broker):
     await registered(broker)
     await broker.topics.create_partitioned(BASE, 2, RELIABLE)
-    await broker.schemas.bind(BASE.partition(1), strict())
+    await broker.topics.configure(BASE.partition(1), schema=strict())
     for name in (BASE, BASE.partition(0), BASE.partition(1)):
         assert (await broker.catalog.get(name)).schema == strict()
     # Later partitions and open ones are bound, too.
@@ -60,7 +60,7 @@ async def test_partitions_share_one_schema(broker):
     assert (await broker.topics.get(BASE.partition(2))).schema == strict()
     await broker.topics.create(BASE.partition(3), RELIABLE)
     assert (await broker.topics.get(BASE.partition(3))).schema == strict()
-    await broker.schemas.bind(BASE, None)
+    await broker.topics.configure(BASE, schema=None)
     assert opened.schema_validation is None
     assert (await broker.catalog.get(BASE.partition(3))).schema is None
 
@@ -76,7 +76,7 @@ async def test_partitions_are_created_with_a_schema(broker):
 
 async def test_missing_topics_and_subjects_cannot_be_bound(broker):
     with pytest.raises(TopicNotFound):
-        await broker.schemas.bind(A_TOPIC, None)
+        await broker.topics.configure(A_TOPIC, schema=None)
     with pytest.raises(TopicNotFound):
         await broker.catalog.get(A_TOPIC)
     with pytest.raises(SchemaNotFound, match="subject 'orders' not found in registry"):
@@ -90,7 +90,7 @@ async def test_missing_topics_and_subjects_cannot_be_bound(broker):
         TopicSchema(subject="users"),
     ):
         with pytest.raises(SchemaNotFound, match="not found in registry"):
-            await broker.schemas.bind(A_TOPIC, schema)
+            await broker.topics.configure(A_TOPIC, schema=schema)
     assert (await broker.catalog.get(A_TOPIC)).schema is None
 
 
@@ -99,7 +99,7 @@ async def test_existing_topic_must_have_the_requested_schema(broker):
     topic = await broker.topics.create(A_TOPIC, RELIABLE)
     with pytest.raises(AlreadyExists):
         await broker.topics.create(A_TOPIC, RELIABLE, strict(), exist_ok=True)
-    await broker.schemas.bind(A_TOPIC, strict())
+    await broker.topics.configure(A_TOPIC, schema=strict())
     for schema in (None, strict()):
         found = await broker.topics.create(A_TOPIC, RELIABLE, schema, exist_ok=True)
         assert found is topic
@@ -242,10 +242,10 @@ async def test_bound_subject_cannot_be_deleted(broker):
     await broker.topics.create_partitioned(BASE, 9, RELIABLE, strict())
     with pytest.raises(SchemaInUse, match=r"used by .*/default/orders.* and 8 more"):
         await broker.schemas.delete("orders")
-    await broker.schemas.bind(BASE, None)
+    await broker.topics.configure(BASE, schema=None)
     with pytest.raises(SchemaInUse, match=r"used by /default/orders$"):
         await broker.schemas.delete("orders")
-    await broker.schemas.bind(A_TOPIC, None)
+    await broker.topics.configure(A_TOPIC, schema=None)
     await broker.schemas.delete("orders")
     assert await broker.registry.subjects() == []
 
@@ -253,7 +253,9 @@ async def test_bound_subject_cannot_be_deleted(broker):
 async def test_concurrent_binding_prevents_subject_deletion(world, broker):
     await registered(broker)
     await broker.topics.create(A_TOPIC, RELIABLE)
-    world.store.concurrent_actions = [lambda: broker.schemas.bind(A_TOPIC, strict())]
+    world.store.concurrent_actions = [
+        lambda: broker.topics.configure(A_TOPIC, schema=strict())
+    ]
     with pytest.raises(SchemaInUse):
         await broker.schemas.delete("orders")
 
@@ -263,7 +265,7 @@ async def test_concurrent_subject_deletion_prevents_binding(world, broker):
     await broker.topics.create(A_TOPIC, RELIABLE)
     world.store.concurrent_actions = [lambda: broker.schemas.delete("orders")]
     with pytest.raises(SchemaNotFound):
-        await broker.schemas.bind(A_TOPIC, strict())
+        await broker.topics.configure(A_TOPIC, schema=strict())
     assert (await broker.catalog.get(A_TOPIC)).schema is None
 
 

@@ -13,16 +13,20 @@ from pydanube.model.errors import (
     InvalidRequest,
     MetadataUnavailable,
     NamespaceNotFound,
+    SchemaNotFound,
     TopicNotFound,
 )
 from pydanube.model.names import SubscriptionName, TopicName
 from pydanube.model.policy import (
     KEEP_ALL,
     CorruptionPolicy,
+    NamespacePolicy,
     Retention,
     Start,
     TopicPolicy,
 )
+from pydanube.model.schemas import SchemaType, TopicSchema
+from pydanube.schemas.registry import NewSchema
 from support.brokers import A_TOPIC, NON_RELIABLE, RELIABLE, BrokerWorld, MeddledStore
 from support.readers import S, attach, publish, subscribe
 from support.storages import seal
@@ -82,13 +86,13 @@ async def test_topic_follows_its_namespace_until_it_has_a_retention(any_world):
         assert topic.describe().retention == KEEP_ALL
         await broker.namespaces.set_retention(A_TOPIC.namespace, ACKNOWLEDGED)
         assert topic.describe().retention == ACKNOWLEDGED
-        await broker.topics.change_policy(A_TOPIC, retention=KEEP_ALL)
+        await broker.topics.configure(A_TOPIC, retention=KEEP_ALL)
         await broker.namespaces.set_retention(A_TOPIC.namespace, SMALL)
         assert topic.describe().retention == KEEP_ALL
         assert await base_after(broker) == 0
     async with any_world.broker() as broker:
         assert await base_after(broker) == 0
-        await broker.topics.change_policy(A_TOPIC, retention=None)
+        await broker.topics.configure(A_TOPIC, retention=None)
         assert await base_after(broker) == 4
     async with any_world.broker() as broker:
         topic = await broker.topics.get(A_TOPIC)
@@ -100,18 +104,69 @@ async def test_retention_of_partitions_is_that_of_their_base_name(any_world):
     async with any_world.broker() as broker:
         await broker.topics.create_partitioned(BASE, 2, RELIABLE)
         opened = await broker.topics.get(PARTS[0])
-        await broker.topics.change_policy(PARTS[1], retention=ACKNOWLEDGED)
-        await broker.topics.change_policy(BASE, seal_bytes=2**20)
+        await broker.topics.configure(PARTS[1], retention=ACKNOWLEDGED)
+        await broker.topics.configure(BASE, seal_bytes=2**20)
         # Only what changes is changed, in every partition.
         assert (opened.retention, opened.log.seal_bytes) == (KEEP_ALL, 2**20)
         other = await broker.topics.get(PARTS[1])
         assert (other.retention, other.log.seal_bytes) == (ACKNOWLEDGED, 2**20)
-        await broker.topics.change_policy(BASE, retention=SMALL)
+        await broker.topics.configure(BASE, retention=SMALL)
         await broker.topics.add_partitions(BASE, 3)
     async with any_world.broker() as broker:
         for name in PARTS:
             topic = await broker.topics.get(name)
             assert (topic.retention, topic.log.seal_bytes) == (SMALL, 2**20)
+
+
+async def test_several_settings_change_together(any_world):
+    limits = NamespacePolicy(max_publish_rate=7)
+    async with any_world.broker() as broker:
+        await broker.topics.create_partitioned(BASE, 2, RELIABLE)
+        opened = await broker.topics.get(PARTS[0])
+        await broker.topics.configure(
+            BASE, limits=limits, retention=SMALL, seal_bytes=2**20
+        )
+        assert (opened.limits, opened.has_own_limits) == (limits, True)
+        assert (opened.retention, opened.log.seal_bytes) == (SMALL, 2**20)
+    async with any_world.broker() as broker:
+        for name in PARTS[:2]:
+            topic = await broker.topics.get(name)
+            assert (topic.limits, topic.retention) == (limits, SMALL)
+            assert topic.log.seal_bytes == 2**20
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"schema": TopicSchema(subject="nothing")}, SchemaNotFound),
+        ({"schema": TopicSchema(subject="")}, InvalidRequest),
+        ({"limits": NamespacePolicy(max_publish_rate=-1)}, InvalidRequest),
+        ({"seal_bytes": 1}, InvalidRequest),
+    ],
+)
+async def test_one_wrong_setting_refuses_all(world, broker, wrong, error):
+    topic = await grown(broker)
+    before = await world.store.get(keys.topic(A_TOPIC))
+    settings = {"retention": SMALL, "on_corruption": CorruptionPolicy.SKIP}
+    with pytest.raises(error):
+        await broker.topics.configure(A_TOPIC, **settings, **wrong)
+    assert await world.store.get(keys.topic(A_TOPIC)) == before
+    assert topic.retention == KEEP_ALL
+    assert topic.policy.on_corruption is CorruptionPolicy.STOP
+
+
+async def test_schema_of_a_partition_is_that_of_all_and_its_retention_is_its_own(
+    broker,
+):
+    await broker.registry.register(
+        "text", NewSchema(type=SchemaType.STRING, definition="")
+    )
+    await broker.topics.create_partitioned(BASE, 2, RELIABLE)
+    schema = TopicSchema(subject="text")
+    await broker.topics.configure(PARTS[0], schema=schema, retention=SMALL)
+    first, second = [await broker.topics.get(name) for name in PARTS[:2]]
+    assert (first.schema, second.schema) == (schema, schema)
+    assert (first.retention, second.retention) == (SMALL, KEEP_ALL)
 
 
 async def test_concurrent_changes_of_two_settings_both_apply(world, broker):
@@ -125,7 +180,7 @@ async def test_concurrent_changes_of_two_settings_both_apply(world, broker):
         await world.store.put(key, record)
 
     world.store.concurrent_actions.append(meddle)
-    await broker.topics.change_policy(A_TOPIC, on_corruption=CorruptionPolicy.SKIP)
+    await broker.topics.configure(A_TOPIC, on_corruption=CorruptionPolicy.SKIP)
     policy = (await world.store.get(keys.topic(A_TOPIC))).value.policy
     assert policy.retention == SMALL
     assert policy.on_corruption is CorruptionPolicy.SKIP
@@ -136,7 +191,7 @@ async def test_invalid_changes_are_refused_and_change_nothing(broker):
     topic = await grown(broker)
     for settings in ({"retention": Retention(age_s=0.0)}, {"seal_bytes": 1}):
         with pytest.raises(InvalidRequest):
-            await broker.topics.change_policy(A_TOPIC, **settings)
+            await broker.topics.configure(A_TOPIC, **settings)
         with pytest.raises(InvalidRequest):
             await broker.topics.create(PARTS[0], TopicPolicy(**settings))
         with pytest.raises(InvalidRequest):
@@ -147,14 +202,14 @@ async def test_invalid_changes_are_refused_and_change_nothing(broker):
     with pytest.raises(NamespaceNotFound):
         await broker.namespaces.set_retention("none", SMALL)
     with pytest.raises(TopicNotFound):
-        await broker.topics.change_policy(PARTS[0], retention=SMALL)
+        await broker.topics.configure(PARTS[0], retention=SMALL)
 
 
 async def test_topics_in_memory_have_no_retention(broker):
     await broker.topics.create(A_TOPIC, NON_RELIABLE)
     for settings in ({"retention": SMALL}, {"retention": None}, {"seal_bytes": 2**20}):
         with pytest.raises(InvalidRequest, match="not reliable"):
-            await broker.topics.change_policy(A_TOPIC, **settings)
+            await broker.topics.configure(A_TOPIC, **settings)
     for call in (broker.topics.plan_retention, broker.topics.apply_retention):
         with pytest.raises(InvalidRequest, match="not reliable"):
             await call(A_TOPIC)
@@ -315,7 +370,7 @@ async def test_dry_run_tells_what_would_be_dropped_and_drops_nothing(broker):
     assert drops.byte_count == sum(each.byte_count for each in drops.segments)
     assert (topic.log.base_offset, topic.retention) == (0, KEEP_ALL)
     assert (await broker.topics.plan_retention(A_TOPIC)).segment_count == 0
-    await broker.topics.change_policy(A_TOPIC, retention=SMALL)
+    await broker.topics.configure(A_TOPIC, retention=SMALL)
     assert await broker.topics.apply_retention(A_TOPIC) == drops
 
 

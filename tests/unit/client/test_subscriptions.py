@@ -56,6 +56,32 @@ async def test_settings_are_returned_as_they_were_set(client):
     assert await client.subscription_settings(TOPIC, "s") == SubscriptionSettings()
 
 
+async def test_several_settings_change_with_one_call(client):
+    await client.create_topic(TOPIC, partitions=2)
+    limits = DispatchLimits(unacked_messages_max=7)
+    await client.configure_subscription(
+        TOPIC, "s", failure_policy=IMPATIENT, limits=limits, is_paused=True
+    )
+    for part in PARTS:
+        assert await client.subscription_settings(part, "s") == SubscriptionSettings(
+            failure_policy=IMPATIENT, limits=limits, is_paused=True
+        )
+    await client.configure_subscription(TOPIC, "s", failure_policy=None)
+    assert await client.subscription_settings(TOPIC, "s") == SubscriptionSettings(
+        limits=limits, is_paused=True
+    )
+
+
+async def test_one_wrong_setting_of_a_subscription_refuses_all(client):
+    await client.create_topic(TOPIC)
+    homeless = FailurePolicy(poison=PoisonPolicy.DEAD_LETTER, dead_letter_topic="/n/t")
+    with pytest.raises(pydanube.NamespaceNotFound):
+        await client.configure_subscription(
+            TOPIC, "s", is_paused=True, failure_policy=homeless
+        )
+    assert await client.subscription_settings(TOPIC, "s") == SubscriptionSettings()
+
+
 async def test_paused_subscription_delivers_nothing_until_it_is_resumed(client):
     await published(client, b"a")
     await client.pause_subscription(TOPIC, "s")

@@ -6,8 +6,10 @@ import pyarrow as pa
 import pytest
 
 import pydanube
+from pydanube.model.descriptions import TopicSettings
 from pydanube.model.errors import InvalidRequest, ProtocolViolation, TopicNotFound
-from pydanube.model.policy import CorruptionPolicy, NamespacePolicy
+from pydanube.model.policy import CorruptionPolicy, NamespacePolicy, Retention
+from pydanube.model.schemas import TopicSchema
 from pydanube.wire.native.kinds import Kind
 from pydanube.wire.pb import stream_pb2 as pb
 from support.running import TOPIC, published
@@ -90,6 +92,51 @@ async def test_on_corruption_is_set_at_creation_and_later(client):
         await client.set_on_corruption(TOPIC, "ignore")
     with pytest.raises(TopicNotFound):
         await client.set_on_corruption("/default/none", "skip")
+
+
+async def test_settings_of_all_partitions_change_with_one_call(client):
+    await client.create_topic(TOPIC, partitions=2)
+    retention, limits = Retention(age_s=60.0), NamespacePolicy(max_publish_rate=7)
+    await client.configure_topic(
+        TOPIC, retention=retention, limits=limits, on_corruption="skip", seal_age_s=9.0
+    )
+    for part in PARTS[:2]:
+        assert (await client.describe_topic(part)).settings == TopicSettings(
+            retention=retention,
+            limits=limits,
+            on_corruption=CorruptionPolicy.SKIP,
+            seal_age_s=9.0,
+        )
+    await client.configure_topic(TOPIC, retention=None, limits=None)
+    assert (await client.describe_topic(PARTS[0])).settings == TopicSettings(
+        on_corruption=CorruptionPolicy.SKIP, seal_age_s=9.0
+    )
+
+
+async def test_changes_that_cannot_be_made_are_refused_together(client):
+    await client.create_topic(TOPIC)
+    with pytest.raises(pydanube.SchemaNotFound):
+        await client.configure_topic(
+            TOPIC, seal_age_s=9.0, schema=TopicSchema(subject="nothing")
+        )
+    assert (await client.describe_topic(TOPIC)).settings == TopicSettings()
+    with pytest.raises(TopicNotFound):
+        await client.configure_topic("/default/none", seal_age_s=9.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "no setting is given; .* limits, retention"),
+        ({"retenion": None}, "no setting 'retenion' .* did you mean 'retention'"),
+        ({"retention": "7d"}, "retention must be a Retention or None, not '7d'"),
+        ({"on_corruption": "ignore"}, "on_corruption must be 'stop' or 'skip'"),
+        ({"seal_age_s": 0.1}, "the age at which messages are sealed is 0.1 s"),
+    ],
+)
+async def test_changes_are_checked_before_they_are_sent(client, changes, said):
+    with pytest.raises(InvalidRequest, match=said):
+        await client.configure_topic(TOPIC, **changes)
 
 
 async def test_time_to_live_is_a_positive_number(client):

@@ -31,6 +31,8 @@ from pydanube.cli.quantities import (
     parse_position,
 )
 from pydanube.cli.seek_planning import plan_seeks
+from pydanube.cli.topic_settings import Change
+from pydanube.client.changes import SubscriptionChanges
 from pydanube.model.choices import SubscriptionTypeName
 from pydanube.model.descriptions import SubscriptionDescription
 from pydanube.model.errors import InvalidRequest, TopicNotFound
@@ -172,7 +174,7 @@ def policy(
     "--dead-letter-topic /default/orders-dead",
     "danube subscriptions set-policy /default/orders -s billing --ack-timeout 2m "
     "--unacked-max 1000",
-    "danube subscriptions set-policy /default/orders -s billing --reset",
+    "danube subscriptions set-policy /default/orders -s billing --reset --dry-run",
 )
 def set_policy(
     connect: Connect,
@@ -190,14 +192,16 @@ def set_policy(
     unacked_max: Annotated[int | None, typer.Option(min=0)] = None,
     unacked_each: Annotated[int | None, typer.Option(min=0)] = None,
     reset: bool = False,
+    dry_run: bool = False,
 ) -> Result:
     """
     Set the failure policy of a subscription, and its limits for unacknowledged
     messages.
 
-    Options that are not given do not change. Changes take effect at once, also for
-    messages that have already failed, and can be made before the subscription exists.
-    For a partitioned topic, they apply to all partitions.
+    Options that are not given do not change. All changes are made together, or none of
+    them. They take effect at once, also for messages that have already failed, and can
+    be made before the subscription exists. For a partitioned topic, they apply to all
+    partitions, one after the other.
 
     Args:
         redeliveries (COUNT): The maximum number of redeliveries of a message; after
@@ -219,6 +223,7 @@ def set_policy(
         unacked_each (COUNT): The maximum number of unacknowledged messages of each
             consumer; 0 is no limit.
         reset: First reset everything to the defaults.
+        dry_run: Only show what would change.
     """
     if dead_letter_topic is not None and poison is None:
         poison = PoisonPolicy.DEAD_LETTER.value
@@ -243,15 +248,18 @@ def set_policy(
     if not (failures or limits or reset):
         raise InvalidRequest("nothing to set; use an option such as --redeliveries 3")
     with connect() as client:
-        known = SubscriptionSettings()
-        if not reset:
-            known = client.subscription_settings(topic, subscription)
+        known = client.subscription_settings(topic, subscription)
+        base = SubscriptionSettings() if reset else known
+        changes = SubscriptionChanges()
         if failures or reset:
-            chosen = replace(known.failure_policy or FailurePolicy(), **failures)
-            client.set_failure_policy(topic, subscription, chosen if failures else None)
+            chosen = replace(base.failure_policy or FailurePolicy(), **failures)
+            changes["failure_policy"] = chosen if failures else None
         if limits or reset:
-            changed = replace(known.limits or DispatchLimits(), **limits)
-            client.set_dispatch_limits(topic, subscription, changed if limits else None)
+            changed = replace(base.limits or DispatchLimits(), **limits)
+            changes["limits"] = changed if limits else None
+        if dry_run:
+            return _planned(topic, subscription, known, replace(known, **changes))
+        client.configure_subscription(topic, subscription, **changes)
         settings = client.subscription_settings(topic, subscription)
     return Result(settings, _policy_fields(settings))
 
@@ -295,6 +303,12 @@ def resume(
     "danube subscriptions seek /default/orders -s billing --to 2025-03-01T09:30:00Z",
     "danube subscriptions seek /default/orders -s billing --to 2h --dry-run",
 )
+@command(
+    app,
+    "danube subscriptions reset /default/orders -s billing --to earliest",
+    "danube subscriptions reset /default/orders -s billing --to 2h --dry-run",
+    name="reset",
+)
 def seek(
     connect: Connect,
     topic: parameters.Topic,
@@ -312,6 +326,8 @@ def seek(
 ) -> Result:
     """
     Move the cursor of a subscription, backwards or forwards.
+
+    "seek" and "reset" are two names of this command.
 
     Messages before the position count as acknowledged; messages after it are delivered,
     if necessary again. Consumers stay connected. For a partitioned topic, the
@@ -417,6 +433,24 @@ def _given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+def _planned(
+    topic: str, subscription: str, old: SubscriptionSettings, new: SubscriptionSettings
+) -> Result:
+    """Return the result of a dry run that would change *old* to *new*."""
+    before, after = _policy_fields(old).facts, _policy_fields(new).facts
+    changes = [
+        Change(name, value, changed)
+        for (name, value), (_, changed) in zip(before, after, strict=True)
+        if value != changed
+    ]
+    value = {"old": old, "new": new, "dry_run": True}
+    if not changes:
+        return Result(value, f"{subscription} of {topic} has these settings already.")
+    return Result(
+        value, f"{subscription} of {topic} would change:", Table.of(changes, CHANGE)
+    )
+
+
 def _policy_fields(settings: SubscriptionSettings) -> Fields:
     failures = settings.failure_policy or FailurePolicy()
     limits = settings.limits or DispatchLimits()
@@ -493,6 +527,8 @@ PLAN: Columns = {
     "Delivered again": "delivered_again",
     "Skipped": "skipped",
 }
+
+CHANGE: Columns = {"Setting": "setting", "Old": "old", "New": "new"}
 
 COLUMNS: Columns = {
     "Subscription": "subscription",

@@ -6,7 +6,6 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,15 @@ from pydanube.cli.commands.subscriptions import partitions_of
 from pydanube.cli.declaration import Connect
 from pydanube.cli.output import Columns, Result, Table, print_note
 from pydanube.cli.topic_settings import (
-    TopicSettings,
-    changed_groups,
+    Document,
     changes_between,
     document_of,
     document_of_pairs,
     summarize,
     with_document,
 )
-from pydanube.model.descriptions import TopicDescription
+from pydanube.client.changes import changes_of
+from pydanube.model.descriptions import TopicDescription, TopicSettings
 from pydanube.model.errors import BrokerError, Conflict, InvalidRequest
 from pydanube.sync import Client
 
@@ -60,8 +59,8 @@ def configure(
     schema.min_version. retention=inherit and limits=inherit let those of the namespace
     apply, deduplication=none ends it, and schema=none removes the binding; a topic that
     gets a retention or limits of its own begins with those of its namespace. Settings
-    that are not named do not change. For a partitioned topic, the changes apply to each
-    partition.
+    that are not named do not change. All changes are made together, or none of them.
+    For a partitioned topic, they apply to each partition.
 
     Args:
         settings (--set NAME=VALUE): A setting, such as retention.age=7d; repeat it for
@@ -109,9 +108,7 @@ def edit(
     try:
         new = with_document(described, _parse_yaml(text))
         with connect() as client:
-            if changes_between(
-                TopicSettings.of(described), TopicSettings.of(_described(client, topic))
-            ):
+            if _described(client, topic).settings != described.settings:
                 raise Conflict(f"the settings of {topic} changed in the meantime")
             result = _changed(client, topic, described, new, dry_run=dry_run)
     except BrokerError:
@@ -131,6 +128,10 @@ def _described(client: Client, topic: str) -> TopicDescription:
     return client.describe_topic(partitions_of(client, topic)[0])
 
 
+def _document(described: TopicDescription, settings: TopicSettings) -> Document:
+    return document_of(settings, is_reliable=described.policy.is_reliable)
+
+
 def _changed(
     client: Client,
     topic: str,
@@ -140,65 +141,15 @@ def _changed(
     dry_run: bool,
 ) -> Result:
     """Change the settings of *topic* to *new*, and return the changes."""
-    changes = changes_between(TopicSettings.of(described), new)
-    if not dry_run:
-        done: list[str] = []
-        try:
-            for group in _apply(client, topic, new, changed_groups(changes)):
-                # An error must keep what is done.
-                done.append(group)  # noqa: PERF402
-        except BrokerError:
-            if done:
-                print_note(f"Changed before the error: {', '.join(done)}.")
-            raise
+    old = described.settings
+    changes = changes_between(_document(described, old), _document(described, new))
     value = {"topic": topic, "changes": changes, "dry_run": dry_run}
     if not changes:
         return Result(value, f"{topic} has these settings already.")
+    if not dry_run:
+        client.configure_topic(topic, **changes_of(old, new))
     said = f"{topic} would change:" if dry_run else f"{topic} has changed:"
     return Result(value, said, Table.of(changes, CHANGE))
-
-
-def _apply(
-    client: Client, topic: str, new: TopicSettings, groups: set[str]
-) -> Iterator[str]:
-    """
-    Change *groups* of settings to those of *new*; yield each that is done.
-
-    The schema is the first, because its subject may not exist, and retention the last,
-    because it removes messages.
-    """
-    policy, schema = new.policy, new.schema
-    if "schema" in groups and schema is None:
-        client.schemas.bind(topic, None)
-        yield "schema"
-    elif "schema" in groups:
-        assert schema is not None
-        client.schemas.bind(
-            topic,
-            schema.subject,
-            policy=schema.policy,
-            validates_payload=schema.validates_payload,
-            version=schema.version,
-            version_min=schema.version_min,
-        )
-        yield "schema"
-    if "limits" in groups:
-        client.set_topic_limits(topic, new.limits)
-        yield "limits"
-    if "on_corruption" in groups:
-        client.set_on_corruption(topic, policy.on_corruption.value)
-        yield "on_corruption"
-    if "sealing" in groups:
-        client.set_sealing(
-            topic, seal_bytes=policy.seal_bytes, seal_age_s=policy.seal_age_s
-        )
-        yield "sealing"
-    if "deduplication" in groups:
-        client.set_deduplication(topic, policy.deduplication)
-        yield "deduplication"
-    if "retention" in groups:
-        client.set_retention(topic, policy.retention)
-        yield "retention"
 
 
 def _edited(topic: str, described: TopicDescription) -> Path:
@@ -214,7 +165,7 @@ def _edited(topic: str, described: TopicDescription) -> Path:
     import yaml  # noqa: PLC0415
 
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    document = document_of(TopicSettings.of(described))
+    document = _document(described, described.settings)
     text = HEADER.format(topic=topic) + yaml.safe_dump(document, sort_keys=False)
     descriptor, name = tempfile.mkstemp(prefix="danube-topic-", suffix=".yaml")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:

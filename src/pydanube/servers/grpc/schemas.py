@@ -208,4 +208,4 @@ class SchemaRegistryService:
         validates_payload: bool,
     ) -> None:
         schema = replace(known, policy=policy, validates_payload=validates_payload)
-        await self._broker.schemas.bind(name, schema)
+        await self._broker.topics.configure(name, schema=schema)

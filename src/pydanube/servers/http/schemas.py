@@ -149,14 +149,14 @@ async def topic_schema(call: Call[None]) -> dict[str, TopicSchema | None]:
 @SCHEMAS.add("PUT", f"{TOPIC}/schema", Kind.BIND_SCHEMA, body=TopicSchema)
 async def bind_schema(call: Call[TopicSchema]) -> dict[str, TopicSchema]:
     """Bind a topic to a subject."""
-    await call.broker.schemas.bind(call.topic, call.body)
+    await call.broker.topics.configure(call.topic, schema=call.body)
     return {"schema": call.body}
 
 
 @SCHEMAS.add("DELETE", f"{TOPIC}/schema", Kind.BIND_SCHEMA, status=204)
 async def unbind_schema(call: Call[None]) -> None:
     """Unbind a topic from its subject, so that it accepts any payload."""
-    await call.broker.schemas.bind(call.topic, None)
+    await call.broker.topics.configure(call.topic, schema=None)
 
 
 def _version_of(call: Call[None]) -> int:

@@ -98,7 +98,7 @@ async def create_topic(call: Call[NewTopic]) -> object:
     else:
         await topics.create_partitioned(name, body.partitions, body.policy, body.schema)
     if body.limits is not None:
-        await topics.set_limits(name, body.limits)
+        await topics.configure(name, limits=body.limits)
     return await _partitions(call, name)
 
 
@@ -136,14 +136,14 @@ async def topic_limits(call: Call[None]) -> object:
 @TOPICS.add("PUT", f"{TOPIC}/limits", Kind.SET_TOPIC_LIMITS, body=NamespacePolicy)
 async def set_topic_limits(call: Call[NamespacePolicy]) -> object:
     """Set a topic's own limits."""
-    await call.broker.topics.set_limits(call.topic, call.body)
+    await call.broker.topics.configure(call.topic, limits=call.body)
     return await _limits(call)
 
 
 @TOPICS.add("DELETE", f"{TOPIC}/limits", Kind.SET_TOPIC_LIMITS)
 async def clear_topic_limits(call: Call[None]) -> object:
     """Remove a topic's own limits, so that those of its namespace apply."""
-    await call.broker.topics.set_limits(call.topic, None)
+    await call.broker.topics.configure(call.topic, limits=None)
     return await _limits(call)
 
 
@@ -151,7 +151,7 @@ async def clear_topic_limits(call: Call[None]) -> object:
 async def set_on_corruption(call: Call[OnCorruption]) -> OnCorruption:
     """Set what the subscriptions of a topic do at a corrupt segment."""
     on_corruption = call.body.on_corruption
-    await call.broker.topics.change_policy(call.topic, on_corruption=on_corruption)
+    await call.broker.topics.configure(call.topic, on_corruption=on_corruption)
     return call.body
 
 
@@ -164,14 +164,14 @@ async def topic_retention(call: Call[None]) -> object:
 @TOPICS.add("PUT", f"{TOPIC}/retention", Kind.SET_TOPIC_RETENTION, body=Retention)
 async def set_topic_retention(call: Call[Retention]) -> object:
     """Set a topic's own retention; the next retention pass applies it."""
-    await call.broker.topics.change_policy(call.topic, retention=call.body)
+    await call.broker.topics.configure(call.topic, retention=call.body)
     return await _retention(call)
 
 
 @TOPICS.add("DELETE", f"{TOPIC}/retention", Kind.SET_TOPIC_RETENTION)
 async def clear_topic_retention(call: Call[None]) -> object:
     """Remove a topic's own retention, so that that of its namespace applies."""
-    await call.broker.topics.change_policy(call.topic, retention=None)
+    await call.broker.topics.configure(call.topic, retention=None)
     return await _retention(call)
 
 
@@ -190,20 +190,20 @@ async def apply_retention(call: Call[None]) -> RetentionDrops:
 @TOPICS.add("PUT", f"{TOPIC}/deduplication", Kind.SET_DEDUPLICATION, body=Deduplication)
 async def set_deduplication(call: Call[Deduplication]) -> Deduplication:
     """Set in which window a topic recognises the ids of messages."""
-    await call.broker.topics.change_policy(call.topic, deduplication=call.body)
+    await call.broker.topics.configure(call.topic, deduplication=call.body)
     return call.body
 
 
 @TOPICS.add("DELETE", f"{TOPIC}/deduplication", Kind.SET_DEDUPLICATION, status=204)
 async def end_deduplication(call: Call[None]) -> None:
     """End the deduplication of a topic."""
-    await call.broker.topics.change_policy(call.topic, deduplication=None)
+    await call.broker.topics.configure(call.topic, deduplication=None)
 
 
 @TOPICS.add("PUT", f"{TOPIC}/sealing", Kind.SET_SEALING, body=Sealing)
 async def set_sealing(call: Call[Sealing]) -> Sealing:
     """Set when messages of a topic are sealed; null: as the broker's settings say."""
-    await call.broker.topics.change_policy(
+    await call.broker.topics.configure(
         call.topic, seal_bytes=call.body.seal_bytes, seal_age_s=call.body.seal_age_s
     )
     return call.body

@@ -18,6 +18,7 @@ from pydanube.broker.broker import Broker
 from pydanube.broker.named_stores import open_named_store
 from pydanube.cluster.overview import STREAM
 from pydanube.model.clusters import BrokerMode
+from pydanube.model.descriptions import TopicSettings
 from pydanube.model.errors import InvalidRequest, NotOwner, TopicNotFound
 from pydanube.model.ids import TopicId
 from pydanube.model.names import (
@@ -29,28 +30,25 @@ from pydanube.model.names import (
     parse_subscription,
 )
 from pydanube.model.policy import (
-    CorruptionPolicy,
-    Deduplication,
-    DispatchLimits,
-    FailurePolicy,
     NamespacePolicy,
     Position,
     Retention,
     Start,
+    SubscriptionSettings,
     SubscriptionType,
     TopicPolicy,
 )
-from pydanube.model.schemas import Compatibility, SchemaType, TopicSchema
+from pydanube.model.schemas import Compatibility, SchemaType
 from pydanube.schemas.registry import NewSchema
 from pydanube.storage.replacement import Replacement
 from pydanube.wire.native.kinds import KIND_OF, Kind
 from pydanube.wire.native.messages import (
     RANGES_MAX,
+    changes_from_wire,
     enum_from_wire,
     from_wire,
     position_from_wire,
     ranges_from_wire,
-    seconds_from_wire,
     to_wire,
 )
 from pydanube.wire.pb import stream_pb2 as pb
@@ -156,23 +154,23 @@ async def _describe_topic(broker: Broker, m: pb.DescribeTopic) -> pb.TopicDescri
     return answer
 
 
-@REQUESTS.handler(pb.SetTopicLimits)
-async def _set_topic_limits(broker: Broker, m: pb.SetTopicLimits) -> None:
-    limits = from_wire(NamespacePolicy, m.limits) if m.HasField("limits") else None
-    await broker.topics.set_limits(TopicName.parse(m.topic), limits)
+@REQUESTS.handler(pb.ConfigureTopic)
+async def _configure_topic(broker: Broker, m: pb.ConfigureTopic) -> None:
+    changes = changes_from_wire(TopicSettings, m.settings, m.changes)
+    await broker.topics.configure(TopicName.parse(m.topic), **changes)
 
 
-@REQUESTS.handler(pb.SetOnCorruption)
-async def _set_on_corruption(broker: Broker, m: pb.SetOnCorruption) -> None:
-    on_corruption = enum_from_wire(CorruptionPolicy, m.on_corruption)
-    name = TopicName.parse(m.topic)
-    await broker.topics.change_policy(name, on_corruption=on_corruption)
-
-
-@REQUESTS.handler(pb.SetTopicRetention)
-async def _set_topic_retention(broker: Broker, m: pb.SetTopicRetention) -> None:
-    retention = from_wire(Retention, m.retention) if m.HasField("retention") else None
-    await broker.topics.change_policy(TopicName.parse(m.topic), retention=retention)
+@REQUESTS.handler(
+    pb.SetTopicLimits,
+    pb.SetOnCorruption,
+    pb.SetTopicRetention,
+    pb.SetSealing,
+    pb.SetDeduplication,
+    pb.BindSchema,
+)
+async def _set_topic_settings(broker: Broker, m: Any) -> None:
+    changes = changes_from_wire(TopicSettings, m)
+    await broker.topics.configure(TopicName.parse(m.topic), **changes)
 
 
 @REQUESTS.handler(pb.SetNamespaceRetention)
@@ -180,23 +178,6 @@ async def _set_namespace_retention(broker: Broker, m: pb.SetNamespaceRetention) 
     await broker.namespaces.set_retention(
         parse_namespace(m.namespace), from_wire(Retention, m.retention)
     )
-
-
-@REQUESTS.handler(pb.SetSealing)
-async def _set_sealing(broker: Broker, m: pb.SetSealing) -> None:
-    await broker.topics.change_policy(
-        TopicName.parse(m.topic),
-        seal_bytes=m.seal_bytes or None,
-        seal_age_s=seconds_from_wire("seal age", m.seal_age_s),
-    )
-
-
-@REQUESTS.handler(pb.SetDeduplication)
-async def _set_deduplication(broker: Broker, m: pb.SetDeduplication) -> None:
-    window = None
-    if m.HasField("deduplication"):
-        window = from_wire(Deduplication, m.deduplication)
-    await broker.topics.change_policy(TopicName.parse(m.topic), deduplication=window)
 
 
 @REQUESTS.handler(pb.ApplyRetention)
@@ -331,25 +312,16 @@ async def _describe_settings(broker: Broker, m: pb.DescribeSettings) -> pb.Setti
     return to_wire(pb.Settings, settings)
 
 
-@REQUESTS.handler(pb.SetFailurePolicy)
-async def _set_failure_policy(broker: Broker, m: pb.SetFailurePolicy) -> None:
-    policy = from_wire(FailurePolicy, m.policy) if m.HasField("policy") else None
-    await broker.subscriptions.change_settings(
-        *_subscription_of(m), failure_policy=policy
-    )
+@REQUESTS.handler(pb.ConfigureSubscription)
+async def _configure_subscription(broker: Broker, m: pb.ConfigureSubscription) -> None:
+    changes = changes_from_wire(SubscriptionSettings, m.settings, m.changes)
+    await broker.subscriptions.change_settings(*_subscription_of(m), **changes)
 
 
-@REQUESTS.handler(pb.SetDispatchLimits)
-async def _set_dispatch_limits(broker: Broker, m: pb.SetDispatchLimits) -> None:
-    limits = from_wire(DispatchLimits, m.limits) if m.HasField("limits") else None
-    await broker.subscriptions.change_settings(*_subscription_of(m), limits=limits)
-
-
-@REQUESTS.handler(pb.Pause)
-async def _pause_subscription(broker: Broker, m: pb.Pause) -> None:
-    await broker.subscriptions.change_settings(
-        *_subscription_of(m), is_paused=m.is_paused
-    )
+@REQUESTS.handler(pb.SetFailurePolicy, pb.SetDispatchLimits, pb.Pause)
+async def _set_subscription_settings(broker: Broker, m: Any) -> None:
+    changes = changes_from_wire(SubscriptionSettings, m)
+    await broker.subscriptions.change_settings(*_subscription_of(m), **changes)
 
 
 @REQUESTS.handler(pb.SeekSubscription)
@@ -622,14 +594,6 @@ async def _delete_schema(broker: Broker, m: pb.DeleteSchema) -> None:
     if not m.subject:
         raise InvalidRequest("a subject is deleted, and none is named")
     await broker.schemas.delete(m.subject, m.version or None, force=m.force)
-
-
-@REQUESTS.handler(pb.BindSchema)
-async def _bind_schema(broker: Broker, m: pb.BindSchema) -> None:
-    schema = from_wire(TopicSchema, m.schema) if m.HasField("schema") else None
-    if schema is not None and not schema.subject:
-        raise InvalidRequest("to bind a topic to a schema, name the subject")
-    await broker.schemas.bind(TopicName.parse(m.topic), schema)
 
 
 @REQUESTS.handler(pb.GetTopicSchema)

@@ -240,6 +240,8 @@ class Kind(IntEnum):
     SET_BROKER_MODE = _op(202, pb.SetBrokerMode, ADMIN, pb.Ok, REPEAT)
 
     SET_DEDUPLICATION = _op(208, pb.SetDeduplication, ADMIN, pb.Ok, REPEAT)
+    CONFIGURE_TOPIC = _op(209, pb.ConfigureTopic, ADMIN, pb.Ok, REPEAT)
+    CONFIGURE_SUBSCRIPTION = _op(210, pb.ConfigureSubscription, ADMIN, pb.Ok, REPEAT)
 
 
 KIND_OF: dict[type[Message], Kind] = {

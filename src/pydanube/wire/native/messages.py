@@ -117,6 +117,29 @@ def from_wire(model: type[T], message: Any, **more: Any) -> T:
     return model(**more)
 
 
+def changes_from_wire(
+    model: Any, message: Any, names: Iterable[str] | None = None
+) -> dict[str, Any]:
+    """
+    Return the settings *names* in *message*, with the names and values of *model*.
+
+    None: those that messages of this kind have.
+
+    Raises:
+        InvalidRequest: A setting has a value that is not allowed, or *model* or the
+            message has no setting of this name.
+    """
+    readers = dict(_readers(model, type(message)))  # type: ignore[arg-type]
+    if names is None:
+        names = readers
+    elif unknown := [each for each in names if each not in readers]:
+        raise InvalidRequest(
+            f"there is no setting {unknown[0][:50]!r}; the settings are "
+            f"{', '.join(readers)}"
+        )
+    return {name: readers[name](message) for name in names}
+
+
 @cache
 def _shared_fields(model: Any, kind: Any) -> list[tuple[str, Any]]:
     """Return the fields of *model* that *kind* also has, by the name in *model*."""

@@ -392,6 +392,34 @@ class RetentionDrops(_message.Message):
     has_subscriptions: bool
     def __init__(self, topic: _Optional[str] = ..., base_offset: _Optional[int] = ..., segment_count: _Optional[int] = ..., message_count: _Optional[int] = ..., byte_count: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[DroppedSegment, _Mapping]]] = ..., held_by: _Optional[_Iterable[str]] = ..., has_subscriptions: bool = ...) -> None: ...
 
+class TopicSettings(_message.Message):
+    __slots__ = ("limits", "retention", "on_corruption", "seal_bytes", "seal_age_s", "deduplication", "schema")
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
+    ON_CORRUPTION_FIELD_NUMBER: _ClassVar[int]
+    SEAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SEAL_AGE_S_FIELD_NUMBER: _ClassVar[int]
+    DEDUPLICATION_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    limits: NamespacePolicy
+    retention: Retention
+    on_corruption: CorruptionPolicy
+    seal_bytes: int
+    seal_age_s: float
+    deduplication: Deduplication
+    schema: TopicSchema
+    def __init__(self, limits: _Optional[_Union[NamespacePolicy, _Mapping]] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ..., on_corruption: _Optional[_Union[CorruptionPolicy, str]] = ..., seal_bytes: _Optional[int] = ..., seal_age_s: _Optional[float] = ..., deduplication: _Optional[_Union[Deduplication, _Mapping]] = ..., schema: _Optional[_Union[TopicSchema, _Mapping]] = ...) -> None: ...
+
+class ConfigureTopic(_message.Message):
+    __slots__ = ("topic", "settings", "changes")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    settings: TopicSettings
+    changes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topic: _Optional[str] = ..., settings: _Optional[_Union[TopicSettings, _Mapping]] = ..., changes: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class SetTopicLimits(_message.Message):
     __slots__ = ("topic", "limits")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -1120,14 +1148,14 @@ class Settings(_message.Message):
     def __init__(self, failure_policy: _Optional[_Union[FailurePolicy, _Mapping]] = ..., limits: _Optional[_Union[DispatchLimits, _Mapping]] = ..., is_paused: bool = ...) -> None: ...
 
 class SetFailurePolicy(_message.Message):
-    __slots__ = ("topic", "subscription", "policy")
+    __slots__ = ("topic", "subscription", "failure_policy")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
-    POLICY_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_POLICY_FIELD_NUMBER: _ClassVar[int]
     topic: str
     subscription: str
-    policy: FailurePolicy
-    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., policy: _Optional[_Union[FailurePolicy, _Mapping]] = ...) -> None: ...
+    failure_policy: FailurePolicy
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., failure_policy: _Optional[_Union[FailurePolicy, _Mapping]] = ...) -> None: ...
 
 class SetDispatchLimits(_message.Message):
     __slots__ = ("topic", "subscription", "limits")
@@ -1138,6 +1166,18 @@ class SetDispatchLimits(_message.Message):
     subscription: str
     limits: DispatchLimits
     def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., limits: _Optional[_Union[DispatchLimits, _Mapping]] = ...) -> None: ...
+
+class ConfigureSubscription(_message.Message):
+    __slots__ = ("topic", "subscription", "settings", "changes")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    subscription: str
+    settings: Settings
+    changes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., settings: _Optional[_Union[Settings, _Mapping]] = ..., changes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Pause(_message.Message):
     __slots__ = ("topic", "subscription", "is_paused")

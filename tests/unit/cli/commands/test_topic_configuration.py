@@ -1,10 +1,12 @@
-"""Changes of a topic are made in an order that loses nothing."""
+"""Changes of a topic are made together."""
 
 import pytest
 
 from pydanube.cli.commands import topic_configuration as cli
 from pydanube.cli.topic_settings import document_of_pairs, with_document
-from pydanube.model.errors import ConnectionLost, InvalidRequest
+from pydanube.model.errors import InvalidRequest
+from pydanube.model.policy import NamespacePolicy, Retention
+from pydanube.model.schemas import TopicSchema
 from support.descriptions import TOPIC
 
 PAIRS = [
@@ -17,20 +19,13 @@ PAIRS = [
 
 
 class Calls:
-    """A client that records the names of calls, and fails at one of them."""
+    """A client that records the changes of topics."""
 
-    def __init__(self, failing=None):
+    def __init__(self):
         self.made = []
-        self.failing = failing
-        self.schemas = self
 
-    def __getattr__(self, name):
-        def call(*_, **__):
-            if name == self.failing:
-                raise ConnectionLost("gone")
-            self.made.append(name)
-
-        return call
+    def configure_topic(self, topic, **changes):
+        self.made.append((topic, changes))
 
 
 def change(client, *, dry_run=False):
@@ -38,15 +33,20 @@ def change(client, *, dry_run=False):
     return cli._changed(client, TOPIC.topic, TOPIC, new, dry_run=dry_run)
 
 
-def test_schema_changes_first_and_retention_last():
+def test_one_call_changes_exactly_what_differs():
     client = Calls()
     assert len(change(client).value["changes"]) == 5
     assert client.made == [
-        "bind",
-        "set_topic_limits",
-        "set_on_corruption",
-        "set_sealing",
-        "set_retention",
+        (
+            TOPIC.topic,
+            {
+                "retention": Retention(age_s=86_400.0),
+                "limits": NamespacePolicy(max_publish_rate=7),
+                "seal_age_s": 3600.0,
+                "on_corruption": "skip",
+                "schema": TopicSchema(subject="orders"),
+            },
+        )
     ]
 
 
@@ -56,12 +56,10 @@ def test_dry_run_changes_nothing():
     assert client.made == []
 
 
-def test_changes_before_an_error_are_named(capsys):
-    client = Calls(failing="set_on_corruption")
-    with pytest.raises(ConnectionLost):
-        change(client)
-    assert capsys.readouterr().err == "Changed before the error: schema, limits.\n"
-    assert client.made == ["bind", "set_topic_limits"]
+def test_settings_that_the_topic_has_already_are_not_sent():
+    client = Calls()
+    cli._changed(client, TOPIC.topic, TOPIC, TOPIC.settings, dry_run=False)
+    assert client.made == []
 
 
 @pytest.mark.parametrize(

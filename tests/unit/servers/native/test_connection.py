@@ -377,7 +377,7 @@ async def test_consumer_closed_while_opening_is_detached(broker, client):
         (Kind.CREATE_SUBSCRIPTION, pb.CreateSubscription(type=9), 0),
         (
             Kind.SET_FAILURE_POLICY,
-            pb.SetFailurePolicy(policy=pb.FailurePolicy(poison=9)),
+            pb.SetFailurePolicy(failure_policy=pb.FailurePolicy(poison=9)),
             0,
         ),
     ],

@@ -12,6 +12,7 @@ from pydanube.model.descriptions import (
     SubscriptionCounts,
     SubscriptionDescription,
     TopicDescription,
+    TopicSettings,
 )
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import (
@@ -44,6 +45,7 @@ from pydanube.model.schemas import (
 from pydanube.model.staging import PartKey, StagedPart
 from pydanube.wire.native.messages import (
     RANGES_MAX,
+    changes_from_wire,
     divided_to_wire,
     enum_from_wire,
     enum_to_wire,
@@ -295,6 +297,27 @@ def test_members_of_enums_arrive(enum):
 def test_a_number_of_a_newer_peer_is_refused_and_not_guessed(enum):
     with pytest.raises(InvalidRequest, match="number 77 is unknown"):
         enum_from_wire(enum, 77)
+
+
+def test_named_changes_are_read_and_the_other_settings_are_not():
+    message = pb.TopicSettings(
+        retention=pb.Retention(age_s=60.0), seal_age_s=float("nan")
+    )
+    found = changes_from_wire(TopicSettings, message, ["retention", "limits"])
+    assert found == {"retention": Retention(age_s=60.0), "limits": None}
+    with pytest.raises(InvalidRequest, match="seal age"):
+        changes_from_wire(TopicSettings, message, ["seal_age_s"])
+    with pytest.raises(
+        InvalidRequest, match=r"no setting 'ttl_s'; .* limits, retention"
+    ):
+        changes_from_wire(TopicSettings, message, ["ttl_s"])
+
+
+def test_request_for_one_setting_changes_its_fields():
+    found = changes_from_wire(TopicSettings, pb.SetSealing(seal_bytes=5))
+    assert found == {"seal_bytes": 5, "seal_age_s": None}
+    found = changes_from_wire(SubscriptionSettings, pb.SetFailurePolicy(topic="/a/b"))
+    assert found == {"failure_policy": None}
 
 
 def test_unknown_number_is_refused_with_the_words_of_its_enum():
