@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from enum import Enum
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 
-from pydanube.model.choices import CorruptionPolicyName
+from pydanube.model.choices import (
+    BackoffName,
+    CorruptionPolicyName,
+    PoisonPolicyName,
+)
 from pydanube.model.descriptions import TopicSettings
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import (
+    Backoff,
     CorruptionPolicy,
     Deduplication,
     DispatchLimits,
     FailurePolicy,
     NamespacePolicy,
+    PoisonPolicy,
     Retention,
 )
 from pydanube.model.positions import parse_choice
@@ -47,6 +54,26 @@ class SubscriptionChanges(TypedDict, total=False):
     is_paused: bool
 
 
+class FailureSettings(TypedDict, total=False):
+    """The fields of a FailurePolicy, with words for the choices."""
+
+    redeliveries_max: int
+    ack_timeout_s: float | None
+    redelivery_delay_s: float
+    redelivery_delay_s_max: float
+    backoff: BackoffName
+    poison: PoisonPolicyName
+    dead_letter_topic: str | None
+    dead_letter_expired: bool
+
+
+_CHOICES: dict[str, type[Enum]] = {
+    "on_corruption": CorruptionPolicy,
+    "backoff": Backoff,
+    "poison": PoisonPolicy,
+}
+
+
 def settings_of(model: type[S], changes: Mapping[str, Any]) -> S:
     """
     Return a *model* with the settings in *changes*, and defaults for the others.
@@ -65,12 +92,11 @@ def settings_of(model: type[S], changes: Mapping[str, Any]) -> S:
                 f"there is no setting {name!r} that can change; the settings are "
                 f"{', '.join(known)}{did_you_mean(name, known)}"
             )
-    values = dict(changes)
-    if "on_corruption" in values:
-        values["on_corruption"] = parse_choice(
-            "on_corruption", values["on_corruption"], CorruptionPolicy
-        )
-    return model(**values)
+    chosen = {
+        name: parse_choice(name, changes[name], _CHOICES[name])
+        for name in changes.keys() & _CHOICES.keys()
+    }
+    return model(**{**changes, **chosen})
 
 
 def changes_of(old: TopicSettings, new: TopicSettings) -> TopicChanges:

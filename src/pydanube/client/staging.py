@@ -28,6 +28,7 @@ from pydanube.client.options import parse_codec
 from pydanube.client.requester import retry
 from pydanube.client.routing import Router, fnv1a_64
 from pydanube.client.topics import TopicRequests
+from pydanube.model.arguments import checks_arguments
 from pydanube.model.arrow import pa
 from pydanube.model.batch import conform
 from pydanube.model.choices import CompressionName
@@ -61,6 +62,7 @@ COMMIT_RETRY_S = 120.0
 """The shortest time for which a commit is repeated if no broker answers."""
 
 
+@checks_arguments
 class Staging:
     """One version of a query's output; made by ``Client.staging``."""
 

@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 from pydanube.aio.tasks import gather
-from pydanube.client.changes import SubscriptionChanges, settings_of
+from pydanube.client.changes import (
+    FailureSettings,
+    SubscriptionChanges,
+    settings_of,
+)
 from pydanube.client.offsets import AckTarget, parts_of
 from pydanube.client.topics import TopicRequests
 from pydanube.model.arguments import checks_arguments
@@ -170,18 +174,34 @@ class SubscriptionRequests(TopicRequests):
         await self._request_all(topic, subscription, message)
 
     async def set_failure_policy(
-        self, topic: str, subscription: str, policy: FailurePolicy | None
+        self,
+        topic: str,
+        subscription: str,
+        policy: FailurePolicy | None = None,
+        **settings: Unpack[FailureSettings],
     ) -> None:
         """
-        Set the failure policy of a subscription; None: the default.
+        Set the failure policy of a subscription.
 
         This takes effect at once, also for messages that have failed already.  The
         subscription need not exist yet.
+
+        Args:
+            topic: A topic, or a partitioned topic.
+            subscription: The name of the subscription.
+            policy: The policy; None: the default.
+            settings: The fields of the policy instead of *policy*, with words for the
+                choices, as in ``poison="dead_letter"``; other fields get their
+                defaults.
 
         Raises:
             TopicNotFound: There is no such topic.
             InvalidRequest: The topic is not reliable, or the policy is invalid.
         """
+        if settings and policy is not None:
+            raise InvalidRequest("policy and its fields exclude each other")
+        if settings:
+            policy = settings_of(FailurePolicy, settings)
         message = pb.SetFailurePolicy(failure_policy=to_wire(pb.FailurePolicy, policy))
         await self._request_all(topic, subscription, message)
 

@@ -27,7 +27,7 @@ from pydanube.client.producer import BatchData
 from pydanube.client.scopes import AsyncScope, call_of
 from pydanube.client.staging import Staging
 from pydanube.client.topics import TopicRequests
-from pydanube.model.arguments import checks_arguments
+from pydanube.model.arguments import check, checks_arguments
 from pydanube.model.arrow import pa
 from pydanube.model.batch import batch_of
 from pydanube.model.errors import (
@@ -167,7 +167,7 @@ class Transaction:
             transaction cannot be committed.
         """
         self._check_open()
-        topic = str(TopicName.parse(topic))
+        topic = _parse_topic(topic)
         content = to_bytes("payload", payload)
         key_bytes = None if key is None else to_bytes("key", key)
         byte_count = len(content) + MESSAGE_OVERHEAD_BYTES + len(key_bytes or b"")
@@ -194,7 +194,7 @@ class Transaction:
         Raises: As ``send``.
         """
         self._check_open()
-        topic = str(TopicName.parse(topic))
+        topic = _parse_topic(topic)
         batches = batches_of(messages, self._window_of(delivery))
         await self._write_gathered()
         for batch in batches:
@@ -314,3 +314,17 @@ class _Messages:
             deliver_at=[each.deliver_at for each in self._windows],
             expires_at=[each.expires_at for each in self._windows],
         )
+
+
+def _parse_topic(topic: str) -> str:
+    """
+    Return the name of *topic* as brokers know it.
+
+    Raises:
+        InvalidRequest: It is not a name.
+    """
+    try:
+        return str(TopicName.parse(topic))
+    except AttributeError:
+        check(Transaction.send, {"topic": topic})
+        raise

@@ -6,8 +6,10 @@ import pytest
 
 from pydanube.model import choices
 from pydanube.model.policy import (
+    Backoff,
     CorruptionPolicy,
     Durability,
+    PoisonPolicy,
     ProducerAccess,
     Start,
     SubscriptionType,
@@ -22,6 +24,8 @@ from pydanube.model.policy import (
         (choices.StartName, Start),
         (choices.DurabilityName, Durability),
         (choices.CorruptionPolicyName, CorruptionPolicy),
+        (choices.BackoffName, Backoff),
+        (choices.PoisonPolicyName, PoisonPolicy),
     ],
 )
 def test_words_are_those_of_the_enumeration(words, enumeration):
