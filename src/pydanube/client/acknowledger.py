@@ -21,7 +21,7 @@ class RangeAcknowledger(Protocol):
 
     def _check_origin(self, topic: str, batch: ReceivedBatch | None) -> None: ...
 
-    def _ack_range(self, base: int, end: int) -> None: ...
+    def _ack_nowait(self, messages: AckTarget) -> None: ...
 
     def _ack_ranges(self, ranges: Iterable[Range]) -> None: ...
 
@@ -71,11 +71,9 @@ class Acknowledger(Openable):
     def _ack_nowait(self, messages: AckTarget) -> None:
         """Acknowledge messages, as ``ack`` does."""
         if type(messages) is Message:
-            batch, _ = messages.location
-            consumer = self._consumer_of(batch.topic)
+            consumer = self._consumer_of(messages.topic)
             if consumer is not None:
-                consumer._check_origin(batch.topic, batch)
-                consumer._ack_range(messages.offset, messages.offset + 1)
+                consumer._ack_nowait(messages)
             return
         for consumer, ranges in self._acknowledgeable(messages):
             consumer._ack_ranges(ranges)

@@ -18,6 +18,8 @@ from pydanube.wire.pb import stream_pb2 as pb
 class Acks:
     """The acknowledgements of one consumer that are not on the broker's disk."""
 
+    __slots__ = ("_counters", "_ranges", "_unconfirmed", "_uncounted", "base", "end")
+
     def __init__(self, counters: ClientCounters | None = None) -> None:
         self._counters = counters or ClientCounters()
         # The offsets that cumulative acknowledgements include, and do not count.

@@ -53,8 +53,8 @@ from pydanube.wire.native.messages import (
 from pydanube.wire.pb import stream_pb2 as pb
 
 ACK_LINGER_S = 0.005
-ACK_MESSAGES_MAX = 4096
-"""This many acknowledgements are sent without waiting for more."""
+ACK_RANGES_MAX = 4096
+"""This many ranges of acknowledgements are sent without waiting for more."""
 FLUSH_TIMEOUT_S = 30.0
 REASON_CHARACTERS_MAX = 1024
 """The longest reason of a nack; longer ones are truncated."""
@@ -267,23 +267,20 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
     # Acknowledging.
 
     def _ack_nowait(self, messages: AckTarget) -> None:
-        # A faster way to do the same for one message that this consumer received.
-        source = self._source
-        if (
-            type(messages) is Message
-            and source is not None
-            and messages._batch.source is source
-        ):
-            offset, acks = messages.offset, self._acks
-            if offset == acks.end and acks.base < offset and self._ack_timer:
-                # A faster way to do the same as _ack_range().
-                acks.end = offset + 1
-                if offset + 1 - acks.base == ACK_MESSAGES_MAX:
-                    self._send_acks()
-            else:
-                self._ack_range(offset, offset + 1)
-        else:
+        if type(messages) is not Message:
             super()._ack_nowait(messages)
+            return
+        offset, batch, acks = messages.offset, messages._batch, self._acks
+        if (
+            offset == acks.end
+            and self._ack_timer is not None
+            and batch.source is self._source
+        ):
+            # A faster way to do the same for messages in order.
+            acks.end = offset + 1
+        elif not self._has_left:
+            self._check_origin(batch.topic, batch)
+            self._ack_ranges([(offset, offset + 1)])
 
     def _consumer_of(self, topic: str) -> TopicConsumer[T_co] | None:
         return None if self._has_left else self
@@ -294,24 +291,13 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
             add(base, end)
         if self._ack_timer is None:
             self._ack_timer = self._loop.call_later(ACK_LINGER_S, self._send_acks)
-        elif self._acks.range_count >= ACK_MESSAGES_MAX:
+        elif self._acks.range_count >= ACK_RANGES_MAX:
             self._send_acks()
-
-    def _ack_range(self, base: int, end: int) -> None:
-        """Acknowledge the offsets ``base … end``; fast for messages in order."""
-        acks = self._acks
-        if base == acks.end and acks.base < base and self._ack_timer is not None:
-            # A faster way to do the same as ack_ranges().
-            acks.end = end
-            if end - acks.base == ACK_MESSAGES_MAX:
-                self._send_acks()
-        else:
-            self._ack_ranges([(base, end)])
 
     def _ack_through(self, offset: int) -> None:
         """Acknowledge all messages up to *offset*, which count as one."""
         self._acks.exclude_from_count(offset)
-        self._ack_range(0, offset + 1)
+        self._ack_ranges([(0, offset + 1)])
 
     def _nack_ranges(
         self, ranges: Iterable[Range], delay_s: float, reason: str

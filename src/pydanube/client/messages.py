@@ -162,10 +162,11 @@ class Receiver(NamedTuple):
 class ReceivedBatch:
     """The messages of one frame, decoded when they are first read."""
 
-    arrival = 0
-    """The number of the delivery, which rises for each consumer."""
-    receiver: Receiver | None = None
-    """The consumer that received it, as the broker knows it."""
+    # Slots, because they are read for each message; cached properties need a dict.
+    __slots__ = (
+        *("__dict__", "arrival", "attempt", "base", "count", "decode", "frame"),
+        *("receiver", "source", "topic"),
+    )
 
     def __init__(
         self,
@@ -183,6 +184,10 @@ class ReceivedBatch:
         self.count = frame.count
         self.decode: Decoder | None = None
         """Decodes payloads to values; None: the messages have no schema."""
+        self.arrival = 0
+        """The number of the delivery, which rises for each consumer."""
+        self.receiver: Receiver | None = None
+        """The consumer that received it, as the broker knows it."""
 
     @cached_property
     def arrow(self) -> pa.RecordBatch:
