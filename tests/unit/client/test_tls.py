@@ -44,7 +44,7 @@ def test_files_that_cannot_be_used_are_refused_with_their_option(tmp_path):
         ClientTls(TlsOptions(ca_file=str(damaged)))
     files = write_certificates(tmp_path)
     certificate_file, key_file = str(files["client"][0]), str(files["server"][1])
-    with pytest.raises(InvalidRequest, match="^key_file: .* is not the key of"):
+    with pytest.raises(InvalidRequest, match=r"^key_file: .* is not the key of"):
         ClientTls(TlsOptions(certificate_file=certificate_file, key_file=key_file))
 
 
