@@ -31,6 +31,8 @@ test: set-up  ## Run every test but the long ones: with real processes and Spark
 soak: set-up  ## Run the long tests: kill suites, clusters, many seeds of the simulation.
 	@tools/object-stores
 	@$(PYTHON) -m pytest -m soak $(ARGS)
+	@$(if $(ARGS),,$(PYTHON) -m pytest -m 'not soak' --hypothesis-profile soak \
+		tests/properties)
 
 smoke: set-up  ## Run one or two of each kind of long test, as continuous integration does.
 	@$(PYTHON) -m pytest -m 'soak and smoke' $(ARGS)

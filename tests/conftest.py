@@ -16,9 +16,10 @@ from hypothesis import settings
 from pydanube.testing import memory_broker
 
 # How long an example takes says how busy the machine is, not whether it is right.
-settings.register_profile("untimed", deadline=None)
-# `make check` tries fewer examples than `make test`.
-settings.register_profile("quick", settings.get_profile("untimed"), max_examples=25)
+settings.register_profile("untimed", deadline=None, max_examples=50)
+# `make check` tries fewer examples than `make test`, and `make soak` tries many more.
+settings.register_profile("quick", settings.get_profile("untimed"), max_examples=10)
+settings.register_profile("soak", settings.get_profile("untimed"), max_examples=1000)
 settings.load_profile("untimed")
 
 # A worker of pytest-xdist would hand its own search path down to every process that a

@@ -13,6 +13,7 @@ import errno
 from collections import defaultdict
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from random import Random
 
 import pytest
 
@@ -280,7 +281,10 @@ def _compare(storage, found, promises, count) -> None:
         assert at > count or topic not in found
 
 
-def _check_all_crashes(files, objects, promises, *, stride: int = 1) -> int:
+def _check_crashes(
+    files, objects, promises, *, stride: int = 1, states_max: int | None = None
+) -> int:
+    """Check after every *stride* operations up to *states_max* states of the disk."""
     checked = 0
 
     async def run() -> None:
@@ -290,7 +294,10 @@ def _check_all_crashes(files, objects, promises, *, stride: int = 1) -> int:
             manifests = [m for at, m in promises.manifests if at <= count][-1:]
             # The manifest may have changed at this very moment, or not yet.
             manifests += [m for at, m in promises.manifests if at < count][-1:]
-            for disk in files.crash_states(count):
+            disks = list(files.crash_states(count))
+            if states_max is not None:
+                disks = Random(count).sample(disks, min(len(disks), states_max))
+            for disk in disks:
                 for manifest in manifests:
                     key = hash((repr(manifest.segments), tuple(sorted(disk.items()))))
                     acknowledged = [a for a in promises.acknowledged if a[0] <= count]
@@ -307,16 +314,18 @@ def _check_all_crashes(files, objects, promises, *, stride: int = 1) -> int:
 
 
 @pytest.mark.slow
-def test_every_crash_keeps_what_was_acknowledged() -> None:
+@pytest.mark.parametrize("states_max", [8, pytest.param(None, marks=pytest.mark.soak)])
+def test_every_crash_keeps_what_was_acknowledged(states_max) -> None:
     files, objects, promises = _record(_everything)
     assert any(each.kind == "remove" for each in files.operations)
     assert sum(each.kind == "create" for each in files.operations) > 3
-    checked = _check_all_crashes(files, objects, promises)
-    assert checked > 800
+    checked = _check_crashes(files, objects, promises, states_max=states_max)
+    assert checked > (800 if states_max is None else 250)
 
 
 @pytest.mark.slow
-def test_crash_during_recovery_is_recovered() -> None:
+@pytest.mark.parametrize("stride", [16, pytest.param(1, marks=pytest.mark.soak)])
+def test_crash_during_recovery_is_recovered(stride) -> None:
     files, objects, promises = _record(_everything)
     manifest = promises.manifests[-1][1]
 
@@ -333,7 +342,7 @@ def test_crash_during_recovery_is_recovered() -> None:
         # The last file begun, and the last group written into a file.
         kinds = [each.kind for each in files.operations]
         for last in (_last(kinds, "create"), _last(kinds, "write")):
-            for disk in list(files.crash_states(last + 2))[::4]:
+            for disk in list(files.crash_states(last + 2))[::stride]:
                 again = await recover(disk)
                 for step in range(len(again.operations) + 1):
                     for second in again.crash_states(step):
@@ -373,7 +382,7 @@ def test_a_full_disk_refuses_and_goes_on() -> None:
     files, objects, promises = _record(script, fail=fail)
     assert promises.refused
     assert len(promises.acknowledged) == 8 * 5
-    _check_all_crashes(files, objects, promises, stride=3)
+    _check_crashes(files, objects, promises, stride=3)
 
 
 def test_cursor_is_never_ahead_of_what_was_saved() -> None:
@@ -385,7 +394,7 @@ def test_cursor_is_never_ahead_of_what_was_saved() -> None:
             await scribe.sync()
 
     files, objects, promises = _record(script)
-    _check_all_crashes(files, objects, promises)
+    _check_crashes(files, objects, promises)
 
 
 def test_acknowledged_segments_are_dropped_after_their_cursor_is_on_disk() -> None:

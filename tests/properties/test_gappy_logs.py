@@ -59,7 +59,6 @@ def rows_of(frame):
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
 @given(logs(), st.integers(1, 60), st.integers(1, 4), st.integers(0, 80))
 async def test_every_message_that_stays_is_read_once_from_any_offset(
     log_, frame_bytes, rows_max, start
@@ -106,7 +105,7 @@ async def test_every_message_that_stays_is_read_once_from_any_offset(
         assert log.missing_from(0) == end - len(expected)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(
     st.sets(st.integers(0, 200), min_size=1), st.integers(0, 210), st.integers(0, 210)
 )

@@ -56,7 +56,7 @@ def compacted(rows, grace_hours):
 
 
 @pytest.mark.slow
-@settings(max_examples=35, deadline=None)
+@settings(max_examples=settings.default.max_examples // 3)
 @given(histories, st.integers(1, 5), st.integers(0, 101), st.booleans(), st.booleans())
 def test_compaction_keeps_what_a_dictionary_keeps(
     groups, batch, grace_hours, is_merging, has_many_buckets

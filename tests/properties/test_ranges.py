@@ -244,7 +244,9 @@ class FarRanges(ManyRanges):
     scale = 200
 
 
-_SETTINGS = settings(max_examples=40, stateful_step_count=20, deadline=None)
+_SETTINGS = settings(
+    max_examples=settings.default.max_examples // 2, stateful_step_count=20
+)
 
 TestCloseRanges = pytest.mark.slow(CloseRanges.TestCase)
 TestCloseRanges.settings = _SETTINGS

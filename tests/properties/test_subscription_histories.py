@@ -35,9 +35,12 @@ def test_long_history_violates_no_rule_and_leaves_no_message(kind, seed):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "count", [10, pytest.param(500, marks=[pytest.mark.soak, pytest.mark.timeout(900)])]
+)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.value)
-def test_many_long_histories_violate_no_rule_and_leave_no_message(kind):
-    for seed in range(1000, 1050):
+def test_many_long_histories_violate_no_rule_and_leave_no_message(kind, count):
+    for seed in range(1000, 1000 + count):
         run(kind, seed)
 
 

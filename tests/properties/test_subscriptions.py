@@ -220,7 +220,7 @@ class KeySharedEvents(Events):
     kind = SubscriptionType.KEY_SHARED
 
 
-_SETTINGS = settings(max_examples=100, stateful_step_count=40, deadline=None)
+_SETTINGS = settings(stateful_step_count=40)
 
 TestExclusive = pytest.mark.slow(ExclusiveEvents.TestCase)
 TestExclusive.settings = _SETTINGS

@@ -104,8 +104,11 @@ def test_model_finds_a_broken_promise_if_a_rule_is_left_out(rule: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "bounds",
-    [TAKEOVERS, replace(MOVES, in_flight=1), replace(SEALING, seals=1)],
-    ids=["takeovers", "moves", "sealing"],
+    [
+        pytest.param(TAKEOVERS, id="takeovers"),
+        pytest.param(replace(MOVES, in_flight=1), id="moves"),
+        pytest.param(replace(SEALING, seals=1), id="sealing", marks=pytest.mark.soak),
+    ],
 )
 def test_messages_do_not_depend_on_leases(bounds: Bounds) -> None:
     rules = Rules(claim_compares_absence=False, stop_when_own_clock_says_so=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pydanube.model.errors import (
@@ -161,7 +161,6 @@ class World:
         ]
     ),
 )
-@settings(max_examples=60, deadline=None)
 async def test_each_message_has_one_result(steps, type_):
     async with World(type_) as world:
         for step in steps:
