@@ -32,9 +32,7 @@ async def kill_and_restart(broker, kills, acknowledged):
     await until_published(acknowledged, CONSUMED_BEFORE)
 
 
-@pytest.mark.parametrize(
-    "kills", [3, pytest.param(10, marks=[pytest.mark.soak, pytest.mark.smoke])]
-)
+@pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.soak)])
 def test_kills_lose_and_add_no_messages(tmp_path, kills):
     # Small files, so that the journal rolls and segments are sealed in between.
     options = tmp_path / "broker.yaml"
