@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import time
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -74,12 +75,14 @@ def broker_of(tmp_path: Path, settings: dict[str, Any], name: str) -> BrokerProc
 
 def owner_of(topic: str, *brokers: BrokerProcess) -> BrokerProcess:
     """Return the broker that serves a topic, as soon as there is one."""
-    while True:
-        for broker in brokers:
-            answer = httpx.get(f"{broker.http_url}/api/v1/topics{topic}")
-            if answer.status_code == 200:
-                return broker
-            assert answer.status_code == 503, answer.text
+    with httpx.Client() as http:
+        while True:
+            for broker in brokers:
+                answer = http.get(f"{broker.http_url}/api/v1/topics{topic}")
+                if answer.status_code == 200:
+                    return broker
+                assert answer.status_code == 503, answer.text
+            time.sleep(0.05)
 
 
 async def publish(topic: str, payload: bytes, *brokers: BrokerProcess) -> BrokerProcess:

@@ -1,6 +1,7 @@
 """Maintenance of topics that are in use, through real processes."""
 
 import json
+import time
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -44,7 +45,7 @@ def fill(client, topic, messages):
 def wait_until_sealed(client, topic):
     """Wait until nothing more will be sealed for a long time."""
     while client.describe_topic(topic).tail_bytes >= SEAL_BYTES:
-        pass
+        time.sleep(0.01)
 
 
 def random_messages(seed, length=1500, keys=40):

@@ -6,6 +6,7 @@ import base64
 import fcntl
 import json
 import subprocess
+import sys
 import threading
 import venv
 from concurrent.futures import Future
@@ -34,8 +35,9 @@ def client_python() -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         ready = ENVIRONMENT / "ready"
         if not ready.exists() or ready.read_text() != CLIENT:
-            venv.create(ENVIRONMENT, with_pip=True)
-            install = [python, "-m", "pip", "install", "--quiet", CLIENT]
+            venv.create(ENVIRONMENT)
+            pip = [sys.executable, "-m", "pip", "--python", python]
+            install = [*pip, "install", "--quiet", "--no-compile", CLIENT]
             done = subprocess.run(install, check=False, capture_output=True, text=True)
             assert done.returncode == 0, f"{CLIENT} cannot be installed: {done.stderr}"
             ready.write_text(CLIENT)
