@@ -257,6 +257,11 @@ class Consumer(Facade, Generic[T_co]):
         self._acks: deque[AckTarget] = deque()
         self._is_scheduled = False
 
+    @property
+    def topics(self) -> list[str]:
+        """The topics that are consumed at the moment; see ``pydanube.Consumer``."""
+        return list(self._wrapped.topics)
+
     ack_cumulative = blocking(AsyncConsumer.ack_cumulative)
     nack = blocking(AsyncConsumer.nack)
     extend = blocking(AsyncConsumer.extend)

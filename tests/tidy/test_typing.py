@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -11,13 +12,31 @@ import pytest
 from support.project import ROOT, SRC
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+OF_ONE_SCRIPT = {"delta", "iceberg", "lakehouse", "sinks", "spark", "spark-write"}
+"""The pages whose blocks build on each other."""
+NOT_INSTALLED = {"danube-clients"}
+"""The pages with programs for another client."""
+
+
+LENIENT = """\
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls
+# mypy: disable-error-code=import-untyped
+"""
+"""In examples, functions may lack annotations; what they do is checked."""
 
 
 @pytest.mark.slow
 def test_programs_of_users_pass_mypy_strict(tmp_path: Path) -> None:
     programs = [ROOT / "tests" / "support" / "typed_program.py"]
     programs += sorted((ROOT / "examples").rglob("*.py"))
+    for name, code in examples():
+        path = tmp_path / f"{name}.py"
+        path.write_text(LENIENT + code)
+        programs.append(path)
     options = ["--strict", "--follow-imports=silent", f"--cache-dir={tmp_path}"]
     # The generated stubs of the protocol lack type arguments.
     options.append("--disable-error-code=type-arg")
@@ -31,3 +50,17 @@ def test_programs_of_users_pass_mypy_strict(tmp_path: Path) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert f"no issues found in {len(programs)} source files" in done.stdout
+    assert len(programs) > 50
+
+
+def examples() -> Iterator[tuple[str, str]]:
+    """Yield the programs in the README and the guides with names."""
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]:
+        blocks = BLOCK.findall(page.read_text())
+        if page.stem in OF_ONE_SCRIPT:
+            blocks = ["\n".join(blocks)]
+        for number, code in enumerate(blocks, 1):
+            # A block that imports nothing is a part of a program elsewhere.
+            if page.stem not in NOT_INSTALLED and "import " in code:
+                yield f"{page.stem.lower().replace('-', '_')}_{number}", code

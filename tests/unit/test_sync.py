@@ -119,6 +119,7 @@ def test_messages_are_iterated_and_acknowledged(client):
         producer.send_batch([str(n) for n in range(2500)])
     got = []
     with client.consumer(TOPIC, subscription="s", start="earliest") as consumer:
+        assert consumer.topics == [TOPIC]
         for message in consumer:
             got.append(message.payload)
             consumer.ack(message)

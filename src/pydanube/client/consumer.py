@@ -89,6 +89,11 @@ class Consumer(Acknowledger, Generic[T_co]):
     subscription: str
 
     @property
+    def topics(self) -> list[str]:
+        """The topics that are consumed at the moment, each partition by its name."""
+        return [each.topic for each in self._consumers]
+
+    @property
     @abstractmethod
     def is_active(self) -> bool:
         """False while another consumer of a failover subscription is active."""

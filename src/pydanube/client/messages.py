@@ -116,6 +116,10 @@ class MessageIds(Sequence[MessageId]):
     def _id(self, index: int) -> MessageId:
         return MessageId(self.topic, self._offsets[index])
 
+    def counts(self) -> dict[str, int]:
+        """Return the number of messages that went to each topic or partition."""
+        return {self.topic: len(self)}
+
     def __len__(self) -> int:
         return len(self._offsets)
 

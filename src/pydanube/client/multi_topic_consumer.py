@@ -49,11 +49,6 @@ class MultiTopicConsumer(PartitionedConsumer[T_co]):
         self._selection = selection
         super().__init__(client, str(selection), names, options)
 
-    @property
-    def topics(self) -> list[str]:
-        """The topics that are consumed at the moment, each partition by its name."""
-        return list(self._channels)
-
     async def _discover_partitions(self) -> None:
         """Look for topics that match, and open consumers of the new ones."""
         missing = self._missing(await _find(self._client, self._selection))

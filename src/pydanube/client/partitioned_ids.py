@@ -53,7 +53,7 @@ class PartitionedIds(MessageIds):
         return MessageId(self._names[number], offset)
 
     def counts(self) -> dict[str, int]:
-        """Return the number of messages that went to each partition."""
+        """Return the number of messages that went to each of the partitions."""
         counts: Counter[int] = Counter()
         for run in self._runs:
             counts[run.number] += len(run.indexes)

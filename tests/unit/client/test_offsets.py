@@ -65,6 +65,7 @@ def test_ids_of_several_partitions_are_a_sequence_of_ids():
     assert (len(ids), ids.offsets) == (3, [4, 0, 1])
     assert len(spread_ids()[:0]) == 0
     assert ids.counts() == {A: 1, B: 2}
+    assert MessageIds(A, [5, 6]).counts() == {A: 2}
 
 
 @pytest.mark.parametrize("value", [7, "text", b"bytes", [7], None])

@@ -43,7 +43,7 @@ async def test_messages_of_all_partitions_arrive_in_the_order_of_each(client):
     await spread(client, 1000)
     async with client.consumer(TOPIC, **EARLIEST) as consumer:
         assert isinstance(consumer, PartitionedConsumer)
-        assert consumer.partitions == PARTS
+        assert consumer.topics == consumer.partitions == PARTS
         offsets, numbers = defaultdict(list), []
         async for message in consumer:
             offsets[message.topic].append(message.offset)
