@@ -304,7 +304,6 @@ async def open_broker(
                 storage,
                 files,
                 config=staging,
-                is_available=shards is None,
                 clock=asyncio.get_running_loop().time,
                 wall_clock_us=wall_clock_us,
             ) as broker.staging:

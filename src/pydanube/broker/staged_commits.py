@@ -23,7 +23,6 @@ again.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -33,7 +32,8 @@ from functools import partial
 import msgspec
 
 from pydanube.broker.producer_registrations import ProducerRegistration
-from pydanube.broker.staged_parts import Part, is_staged_producer, producer_of
+from pydanube.broker.staged_appends import StagedAppender, Target, register_commit
+from pydanube.broker.staged_parts import Part
 from pydanube.broker.topic import ReliableTopic
 from pydanube.broker.topics import Topics
 from pydanube.broker.transaction_acks import CommitAcks, TransactionAcknowledger
@@ -41,38 +41,16 @@ from pydanube.metadata import keys
 from pydanube.metadata.records import QueryRecord, StagedTopicRecord, StagingDecision
 from pydanube.metadata.store import ABSENT, MetadataStore, Stored
 from pydanube.model.errors import (
-    BrokerError,
     CorruptStage,
     StagedPartNotFound,
-    TopicFenced,
     TopicNotFound,
 )
-from pydanube.model.ids import TopicId
 from pydanube.model.names import TopicName
 from pydanube.model.staging import TransactionAcks
 from pydanube.storage.staging import PartReader, StagedFiles
 from pydanube.storage.storage import Storage
-from pydanube.wire.batches import BatchFrame, decode, restamp_producer
-from pydanube.wire.files.journal_format import ProducerDeleted
 
 log = logging.getLogger(__name__)
-
-PIECE_BYTES = 8 * 1024 * 1024
-"""How much of a part is read and appended at a time."""
-PRODUCER_EPOCH = 1
-"""The epoch of a query's producer, which clients cannot open."""
-
-
-@dataclass(slots=True)
-class _Target:
-    """A topic to which a commit appends."""
-
-    topic: ReliableTopic | None
-    """None if the topic was deleted after the decision."""
-    appended: int
-    """The number of messages that an earlier attempt has appended."""
-    sequence: int = 0
-    """The sequence number of the next message that is read."""
 
 
 @dataclass(slots=True)
@@ -238,8 +216,7 @@ class Committer:
         queries: Queries,
         acknowledger: TransactionAcknowledger,
     ) -> None:
-        self.dropped_count = 0
-        """The number of messages whose topic was deleted after the decision."""
+        self.appender = StagedAppender(topics, storage, files)
         self._topics = topics
         self._storage = storage
         self._files = files
@@ -301,7 +278,8 @@ class Committer:
     def count_appended(self, query: str, decision: StagingDecision) -> int:
         """Return how many messages of a decision are in their topics already."""
         return sum(
-            self._count_appended(query, decision, record) for record in decision.topics
+            self.appender.count_appended(query, decision, record)
+            for record in decision.topics
         )
 
     def forget_finished(self) -> None:
@@ -310,11 +288,7 @@ class Committer:
 
         A crash may have lost the entries that did this.
         """
-        pending = {producer_of(query) for query in self._queries.pending()}
-        for topic_id, topic in self._storage.journal.state.topics.items():
-            for name in topic.producers:
-                if is_staged_producer(name) and name not in pending:
-                    self._storage.save(ProducerDeleted(topic_id, name))
+        self.appender.forget_producers(self._queries.pending())
 
     async def resume(self, query: str, decision: StagingDecision) -> Commit:
         """
@@ -324,11 +298,11 @@ class Committer:
         """
         commit = Commit(decision, acks=await self._acknowledger.resume(decision))
         for record in decision.topics:
-            topic = await self._find_topic(record)
+            topic = await self.appender.find_topic(record)
             if topic is not None:
                 commit.registrations[record.topic_id] = (
                     topic,
-                    _register(topic, query, 0),
+                    register_commit(topic, query),
                 )
         return commit
 
@@ -347,23 +321,17 @@ class Committer:
         """
         decision = commit.decision
         targets = {
-            record.topic_id: _Target(
-                topic=await self._find_topic(record),
-                appended=self._count_appended(query, decision, record),
+            record.topic_id: Target(
+                topic=await self.appender.find_topic(record),
+                appended=self.appender.count_appended(query, decision, record),
             )
             for record in decision.topics
         }
-        appends = _Appends()
-        try:
-            for number, part_id in decision.parts:
-                reader = await self._files.reader(number)
-                if reader.header.key.part_id != part_id:
-                    raise CorruptStage(f"the file {number} belongs to another part")
-                work = partial(_read_frames, reader, decision.commit_id, targets)
-                await self._append_part(work, targets, appends)
-        finally:
-            await appends.wait()
-        appends.check()
+        await self.appender.append(
+            decision.commit_id,
+            targets,
+            [partial(self._open_part, *part) for part in decision.parts],
+        )
         # The cursors follow the batches in the journal: if that outlives the parts on
         # the disk, no message is acknowledged whose results are missing.
         await self._acknowledger.acknowledge(commit.acks)
@@ -371,58 +339,14 @@ class Committer:
         await self._queries.mark_done(query, decision)
         for record in decision.topics:
             if targets[record.topic_id].topic is not None:
-                self._storage.save(
-                    ProducerDeleted(TopicId(record.topic_id), producer_of(query))
-                )
+                self.appender.forget_producer(query, record)
         commit.leave()
 
-    async def _append_part(
-        self,
-        read: Callable[[], _Frames],
-        targets: dict[int, _Target],
-        appends: _Appends,
-    ) -> None:
-        is_last = False
-        while not is_last:
-            frames, dropped, is_last = await self._files.do(read)
-            self.dropped_count += dropped
-            for topic_id, frame in frames:
-                self._topics.check_not_draining()
-                if not self._topics.has_room:
-                    await self._topics.wait_for_room()
-                appends.check()
-                self._append(targets[topic_id], frame, appends)
-
-    def _append(self, target: _Target, frame: BatchFrame, appends: _Appends) -> None:
-        topic = target.topic
-        if topic is None:
-            self.dropped_count += frame.count
-            return
-        try:
-            topic.append(frame, partial(self._on_appended, target, frame, appends))
-        except (TopicNotFound, TopicFenced) as error:
-            self._drop(target, frame, error)
-        else:
-            appends.begin()
-
-    def _on_appended(
-        self,
-        target: _Target,
-        frame: BatchFrame,
-        appends: _Appends,
-        _: int,
-        error: BrokerError | None,
-    ) -> None:
-        if isinstance(error, TopicNotFound | TopicFenced):
-            self._drop(target, frame, error)
-            error = None
-        appends.end(error)
-
-    def _drop(self, target: _Target, frame: BatchFrame, error: BrokerError) -> None:
-        if target.topic is not None:
-            log.warning("dropping committed messages: %s", error)
-            target.topic = None
-        self.dropped_count += frame.count
+    async def _open_part(self, number: int, part_id: str) -> PartReader:
+        reader = await self._files.reader(number)
+        if reader.header.key.part_id != part_id:
+            raise CorruptStage(f"the file {number} belongs to another part")
+        return reader
 
     async def _enter(
         self, commit: Commit, query: str, record: StagedTopicRecord
@@ -434,63 +358,10 @@ class Committer:
                 "created again; stage the version again"
             )
         topic.check()
-        registration = _register(topic, query, topic.limits.max_producers_per_topic)
+        registration = register_commit(
+            topic, query, topic.limits.max_producers_per_topic
+        )
         commit.registrations[record.topic_id] = (topic, registration)
-
-    def _count_appended(
-        self, query: str, decision: StagingDecision, record: StagedTopicRecord
-    ) -> int:
-        """Return how many messages of a decision a topic has already."""
-        state = self._storage.find_state(TopicId(record.topic_id))
-        known = None if state is None else state.producers.get(producer_of(query))
-        if known is None or known.producer_id != decision.commit_id:
-            return 0
-        return known.next_sequence
-
-    async def _find_topic(self, record: StagedTopicRecord) -> ReliableTopic | None:
-        try:
-            topic = await self._topics.get_reliable(TopicName.parse(record.name))
-        except TopicNotFound:
-            topic = None
-        if topic is None or topic.topic_id != record.topic_id:
-            log.warning(
-                "%s was deleted; dropping %d messages that were committed to it",
-                record.name,
-                record.message_count,
-            )
-            return None
-        return topic
-
-
-class _Appends:
-    """Batches that are being appended to the journal."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._error: BrokerError | None = None
-        self._all_ended = asyncio.Event()
-        self._all_ended.set()
-
-    def begin(self) -> None:
-        """Count a batch that is being appended."""
-        self._count += 1
-        self._all_ended.clear()
-
-    def end(self, error: BrokerError | None) -> None:
-        """Count a batch that was appended, or failed with *error*."""
-        self._count -= 1
-        self._error = self._error or error
-        if not self._count:
-            self._all_ended.set()
-
-    def check(self) -> None:
-        """Raise the first error: no batch may follow one that failed."""
-        if self._error is not None:
-            raise self._error.with_traceback(None)
-
-    async def wait(self) -> None:
-        """Wait until no batch is being appended."""
-        await self._all_ended.wait()
 
 
 def is_empty(decision: StagingDecision) -> bool:
@@ -517,40 +388,3 @@ def check_complete(parts: Sequence[Part]) -> None:
         if part.damage is not None:
             raise CorruptStage(f"the part {part.key.name} is damaged: {part.damage}")
         raise StagedPartNotFound(f"the part {part.key.name} is not finished")
-
-
-def _register(topic: ReliableTopic, query: str, count_max: int) -> ProducerRegistration:
-    request = ProducerRegistration(name=producer_of(query), is_joining=True)
-    registration = topic.registrations.register(request, count_max)
-    # Only exclusive producers may be queued.
-    assert registration is not None
-    return registration
-
-
-_Frames = tuple[list[tuple[TopicId, "BatchFrame"]], int, bool]
-
-
-def _read_frames(
-    reader: PartReader, commit_id: int, targets: dict[int, _Target]
-) -> _Frames:
-    """
-    Return the next missing batches, ready to be appended; runs in a thread.
-
-    Also returns the number of messages for deleted topics, and whether the part ends.
-    """
-    frames, dropped = [], 0
-    read = reader.read(PIECE_BYTES)
-    for topic_id, staged in read:
-        target = targets[topic_id]
-        sequence = target.sequence
-        target.sequence = sequence + staged.count
-        if sequence < target.appended:
-            continue
-        if target.topic is None:
-            dropped += staged.count
-            continue
-        # A copy, because the file's buffer is read-only and will be unmapped.
-        frame = decode(bytearray(staged.buffer))
-        restamp_producer(frame, commit_id, PRODUCER_EPOCH, sequence)
-        frames.append((topic_id, frame))
-    return frames, dropped, not read

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
+from pydanube.broker.part_staging import PartStaging, check_version
 from pydanube.broker.staged_commits import (
     Commit,
     Committer,
@@ -22,7 +23,8 @@ from pydanube.broker.staged_commits import (
     count_of,
     is_empty,
 )
-from pydanube.broker.staged_parts import Part, Stage, StagedParts, StagePort
+from pydanube.broker.staged_parts import Part, StagedParts
+from pydanube.broker.topic import ReliableTopic
 from pydanube.broker.topic_schemas import TopicSchemas
 from pydanube.broker.topics import Topics
 from pydanube.broker.transaction_acks import CommitAcks, TransactionAcknowledger
@@ -35,8 +37,6 @@ from pydanube.model.errors import (
     StagingClosed,
     TransactionFenced,
 )
-from pydanube.model.names import TopicName
-from pydanube.model.schemas import SchemaReference
 from pydanube.model.staging import (
     PartKey,
     StagedCommit,
@@ -52,7 +52,6 @@ from pydanube.storage.staging import (
     open_staged_files,
 )
 from pydanube.storage.storage import Storage
-from pydanube.wire.batches import INT64_MAX
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +63,7 @@ SWEEP_INTERVAL_S_MAX = 60.0
 """The longest interval between removals of expired parts and old queries."""
 
 
-class Staging:
+class Staging(PartStaging):
     """The staged batches of a broker; made by ``open_staging``."""
 
     def __init__(
@@ -78,18 +77,10 @@ class Staging:
         queries: Queries,
         acknowledger: TransactionAcknowledger,
         config: StagingConfig,
-        is_available: bool,
     ) -> None:
-        self.parts = parts
-        self.commit_count = 0
-        """The number of versions committed since the start."""
-        self.committed_messages = 0
-        self._topics = topics
-        self._schemas = schemas
-        self.files = files
+        super().__init__(topics, schemas, files, parts)
         self._queries = queries
         self._config = config
-        self._is_available = is_available
         self.committer = Committer(topics, storage, files, queries, acknowledger)
         self._transactions = Transactions(config.queries_max)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -105,70 +96,6 @@ class Staging:
         self._recovered = asyncio.Event()
         self._retry = asyncio.Event()
 
-    # Parts.
-
-    async def open_stage(
-        self,
-        key: PartKey,
-        name: TopicName,
-        schema: SchemaReference | None,
-        port: StagePort,
-    ) -> Stage:
-        """
-        Open a stage for one topic of a part, which need not exist yet.
-
-        *port* is told about written batches.  An earlier stage for the same topic of
-        the part is closed.
-
-        Raises:
-            TopicNotFound: There is no such topic.
-            InvalidRequest: It is not reliable.
-            SchemaNotFound, OtherSchema: The topic does not accept the schema.
-            StagingClosed: The version is committed, or the part is finished.
-            Draining: The broker is stopping.
-        """
-        self._check_available()
-        await self._recovered.wait()
-        _check_version(key.version)
-        topic = await self._topics.get_reliable(name)
-        topic.check()
-        chosen = None
-        if schema is not None:
-            chosen = await self._schemas.assign(topic, schema)
-        self._check_not_committed(key.query, key.version)
-        return self.parts.find_or_create(key).stage(topic, chosen, port)
-
-    async def finish_part(
-        self, key: PartKey, batch_count: int, message_count: int
-    ) -> int:
-        """
-        Complete a part with these counts; return its size on disk.
-
-        Durability: On return the part is on disk.
-
-        Raises:
-            StagedPartNotFound: There is no such part, or its counts differ.
-            StagingClosed: The version is committed.
-            DiskFull, Unavailable: It could not be written, and was dropped.
-        """
-        await self._recovered.wait()
-        self._check_not_committed(key.query, key.version)
-        part = self.parts.find(key)
-        if part is None:
-            raise StagedPartNotFound(
-                f"the part {key.name} does not exist; stage it again"
-            )
-        part.touch()
-        await part.finish(batch_count, message_count)
-        return part.byte_count
-
-    async def drop_part(self, key: PartKey) -> None:
-        """Drop a part, if it exists."""
-        await self._recovered.wait()
-        part = self.parts.find(key)
-        if part is not None:
-            part.fail(StagingClosed(f"the part {key.name} was dropped"))
-
     # Versions.
 
     async def begin_transaction(self, query: str) -> int:
@@ -181,7 +108,6 @@ class Staging:
         Raises:
             MetadataUnavailable: Whether an earlier commit was decided is unknown.
         """
-        self._check_available()
         await self._recovered.wait()
         async with self._lock(query):
             await self._confirm(query)
@@ -220,9 +146,8 @@ class Staging:
                 decided.  Then the broker tries again; call this method again for the
                 result.
         """
-        self._check_available()
         await self._recovered.wait()
-        _check_version(version)
+        check_version(version)
         if len(named) > PARTS_MAX:
             raise InvalidRequest(
                 f"a version of {len(named)} parts; at most {PARTS_MAX} are allowed"
@@ -261,6 +186,11 @@ class Staging:
             part_count=len(parts),
             byte_count=sum(part.byte_count for part in parts),
         )
+
+    @property
+    def dropped_count(self) -> int:
+        """The number of messages whose topic was deleted after the decision."""
+        return self.committer.appender.dropped_count
 
     @property
     def pending_count(self) -> int:
@@ -383,12 +313,11 @@ class Staging:
             lock = self._locks[query] = asyncio.Lock()
         return lock
 
-    def _check_available(self) -> None:
-        if not self._is_available:
-            raise InvalidRequest(
-                "brokers of a cluster do not stage batches or commit transactions yet; "
-                "publish the messages, and have consumers drop duplicates"
-            )
+    async def _ready(self) -> None:
+        await self._recovered.wait()
+
+    def _check_topic(self, topic: ReliableTopic) -> None:
+        """Accept any topic: the commit registers as its producer."""
 
     def _check_not_committed(self, query: str, version: int) -> None:
         self._transactions.check_not_fenced(query, version)
@@ -505,7 +434,6 @@ async def open_staging(
     files: Files,
     *,
     config: StagingConfig,
-    is_available: bool = True,
     clock: Callable[[], float],
     wall_clock_us: Callable[[], int],
 ) -> AsyncIterator[Staging]:
@@ -513,8 +441,7 @@ async def open_staging(
     Open the staged parts in *files* and the progress of queries in *store*.
 
     On entry, the producers of decided commits are registered; the commits are carried
-    out while the body runs.  On exit, staged parts are kept.  Unless staging
-    *is_available*, requests to stage or to commit are refused.
+    out while the body runs.  On exit, staged parts are kept.
     """
     async with (
         open_staged_files(files) as staged_files,
@@ -537,7 +464,6 @@ async def open_staging(
             queries=Queries(store, wall_clock_us),
             acknowledger=TransactionAcknowledger(topics, store),
             config=config,
-            is_available=is_available,
         )
         await staging.begin()
         running = tasks.create_task(staging.run(), name="staging")
@@ -546,8 +472,3 @@ async def open_staging(
         finally:
             running.cancel()
             await parts.close()
-
-
-def _check_version(version: int) -> None:
-    if version > INT64_MAX:
-        raise InvalidRequest(f"a version is at most {INT64_MAX}, not {version}")

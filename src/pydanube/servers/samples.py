@@ -145,7 +145,7 @@ def _of_storage(broker: Broker) -> Iterator[Sample]:
     yield metrics.STAGED_MESSAGES, (), staging.committed_messages
     yield metrics.STAGED_COMMITS_UNDONE, (), staging.pending_count
     yield metrics.STAGED_PARTS_EXPIRED, (), staging.parts.expired_count
-    yield metrics.STAGED_MESSAGES_DROPPED, (), staging.committer.dropped_count
+    yield metrics.STAGED_MESSAGES_DROPPED, (), staging.dropped_count
     yield metrics.SEGMENTS, (), sum(len(each.segments) for each in logs)
     yield metrics.SEGMENT_BYTES, (), sum(each.segment_bytes for each in logs)
     yield metrics.CORRUPT_SEGMENTS, (), storage.corrupt_segment_count

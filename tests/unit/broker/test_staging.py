@@ -308,7 +308,7 @@ async def test_topics_of_a_pending_commit_are_in_use(broker, fail):
     commit = await broker.staging.commit(A_QUERY, 0, [part])
     assert (commit.message_count, commit.is_repeat) == (2, True)
     assert await stored(broker, B) == [b"2"]
-    assert broker.staging.committer.dropped_count == 1
+    assert broker.staging.dropped_count == 1
     assert broker.staging.pending_count == 0
 
 
