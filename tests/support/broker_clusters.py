@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -28,6 +28,7 @@ from pydanube.servers.membership import serving_shards
 from pydanube.storage.config import ObjectJournalConfig, StorageConfig
 from pydanube.storage.files import MemoryFiles
 from pydanube.storage.object_journal import ROOT, open_object_journal
+from pydanube.storage.staged_objects import ROOT as STAGED
 from pydanube.storage.storage_opening import open_storage
 from pydanube.storage.tiered_objects import TieredObjects
 from support.brokers import A_NOW_US
@@ -45,6 +46,36 @@ class SharedObjects(MemoryObjects):
 
     refuses_segments = False
     """Whether segments cannot be uploaded."""
+
+    _held: asyncio.Event | None = None
+    _waiting: asyncio.Event | None = None
+
+    part_reads_left: int | None = None
+    """How many reads of staged parts still succeed; None: all."""
+
+    async def read(self, name: str, begin: int = 0, end: int | None = None) -> Any:
+        if self.part_reads_left is not None and name.startswith(STAGED):
+            if not self.part_reads_left:
+                raise ObjectsUnavailable("on purpose")
+            self.part_reads_left -= 1
+        found = await super().read(name, begin, end)
+        if self._held is not None and name.startswith(STAGED):
+            assert self._waiting is not None
+            self._waiting.set()
+            await self._held.wait()
+        return found
+
+    @contextmanager
+    def holding_part_reads(self) -> Iterator[asyncio.Event]:
+        """Delay reads of staged parts; yields an event that one of them sets."""
+        self._held, waiting = asyncio.Event(), asyncio.Event()
+        self._waiting = waiting
+        yield waiting
+        self._held.set()
+
+    def staged(self) -> list[str]:
+        """The names of the staged parts."""
+        return [each for each in self._objects if each.startswith(STAGED)]
 
     async def put(self, name: str, data: Any) -> None:
         if self.refuses_segments and not name.startswith(ROOT):

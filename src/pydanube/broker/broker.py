@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 
 from pydanube.broker.backups import Backups, Snapshots
@@ -24,6 +24,7 @@ from pydanube.broker.producers import Producers
 from pydanube.broker.retention_holds import RetentionHolds
 from pydanube.broker.shard_serving import ShardServing
 from pydanube.broker.shards import Shards
+from pydanube.broker.shared_staging import SharedStaging, open_shared_staging
 from pydanube.broker.staging import Staging, open_staging
 from pydanube.broker.subscription_store import SubscriptionStore
 from pydanube.broker.subscriptions import Subscriptions
@@ -67,7 +68,7 @@ IDLE_RETENTION_INTERVALS = 60
 class Broker:
     """The parts of a broker; made by ``open_broker``."""
 
-    staging: Staging
+    staging: Staging | SharedStaging
     """Batches that are stored and not published yet."""
 
     def __init__(
@@ -297,16 +298,17 @@ async def open_broker(
                 snapshots, storage, files, tasks, wall_clock_us=wall_clock_us
             )
         try:
-            async with open_staging(
-                broker.topics,
-                broker.schemas,
-                store,
-                storage,
-                files,
+            async with _open_staging(
+                broker,
+                store=store,
+                storage=storage,
+                files=files,
                 config=staging,
-                clock=asyncio.get_running_loop().time,
                 wall_clock_us=wall_clock_us,
             ) as broker.staging:
+                if broker.shard_serving is not None:
+                    assert isinstance(broker.staging, SharedStaging)
+                    broker.shard_serving.on_served = broker.staging.commits.wake
                 yield broker
         finally:
             for task in opening:
@@ -316,6 +318,31 @@ async def open_broker(
             await broker.drain()
             for topic in broker.topics.opened.values():
                 topic.close(Draining("the broker is stopping (draining)"))
+
+
+def _open_staging(
+    broker: Broker,
+    *,
+    store: MetadataStore,
+    storage: Storage,
+    files: Files,
+    config: StagingConfig,
+    wall_clock_us: Callable[[], int],
+) -> AbstractAsyncContextManager[Staging | SharedStaging]:
+    opening: Callable[..., AbstractAsyncContextManager[Staging | SharedStaging]]
+    opening = open_staging
+    if broker.shards is not None:
+        opening = partial(open_shared_staging, shards=broker.shards)
+    return opening(
+        broker.topics,
+        broker.schemas,
+        store=store,
+        storage=storage,
+        files=files,
+        config=config,
+        clock=asyncio.get_running_loop().time,
+        wall_clock_us=wall_clock_us,
+    )
 
 
 async def _found_cluster(

@@ -15,6 +15,9 @@ from pydanube.model.staging import PartKey
 from pydanube.storage.staging import StagedFiles
 from pydanube.wire.batches import INT64_MAX
 
+PARTS_MAX = 10_000
+"""The most parts of one commit."""
+
 
 class PartStaging(ABC):
     """Opens, finishes and drops the parts of versions."""

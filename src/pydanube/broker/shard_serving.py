@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pydanube.broker.shards import Shards
 from pydanube.broker.subscription_store import SubscriptionStore
@@ -40,6 +40,8 @@ class ShardServing:
         self._subscriptions = subscriptions
         self._store = store
         self._storage = storage
+        self.on_served: Callable[[], None] = lambda: None
+        """Called when a shard is served."""
 
     async def serve(
         self, shard: int, epoch: int, topics: Mapping[TopicId, str]
@@ -63,6 +65,7 @@ class ShardServing:
             if isinstance(error, Unavailable | Closed):
                 raise error
             log.warning("%s cannot be opened: %s", name, error)
+        self.on_served()
 
     async def served_ids(self) -> set[TopicId]:
         """Return the ids of all topics in the shards that this broker serves."""

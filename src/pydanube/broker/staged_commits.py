@@ -24,7 +24,7 @@ again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -160,18 +160,7 @@ class Queries:
 
     def old(self, memory_s: float, count_max: int) -> list[str]:
         """Return queries to forget, oldest first: idle for *memory_s*, or too many."""
-        begin = self._wall_clock_us() - int(memory_s * 1_000_000)
-        idle = sorted(
-            (stored.value.committed_at, query)
-            for query, stored in self._records.items()
-            if stored.value.decision is None
-        )
-        excess = len(self._records) - count_max
-        return [
-            query
-            for at, (committed_at, query) in enumerate(idle)
-            if committed_at < begin or at < excess
-        ]
+        return old_queries(self._records, self._wall_clock_us(), memory_s, count_max)
 
     async def forget(self, query: str) -> None:
         """Delete a query's record, unless it has a pending decision."""
@@ -203,6 +192,27 @@ class Queries:
         except BaseException:
             self._uncertain.add(query)
             raise
+
+
+def old_queries(
+    records: Mapping[str, Stored[QueryRecord]],
+    now: int,
+    memory_s: float,
+    count_max: int,
+) -> list[str]:
+    """Return queries to forget, oldest first: idle for *memory_s*, or too many."""
+    begin = now - int(memory_s * 1_000_000)
+    idle = sorted(
+        (stored.value.committed_at, query)
+        for query, stored in records.items()
+        if stored.value.decision is None
+    )
+    excess = len(records) - count_max
+    return [
+        query
+        for at, (committed_at, query) in enumerate(idle)
+        if committed_at < begin or at < excess
+    ]
 
 
 class Committer:

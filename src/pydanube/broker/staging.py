@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
-from pydanube.broker.part_staging import PartStaging, check_version
+from pydanube.broker.part_staging import PARTS_MAX, PartStaging, check_version
 from pydanube.broker.staged_commits import (
     Commit,
     Committer,
@@ -55,8 +55,6 @@ from pydanube.storage.storage import Storage
 
 log = logging.getLogger(__name__)
 
-PARTS_MAX = 10_000
-"""The most parts of one commit."""
 RETRY_S = 1.0
 """The pause before a decided commit that failed is tried again."""
 SWEEP_INTERVAL_S_MAX = 60.0

@@ -183,6 +183,11 @@ class StagedTopicRecord(msgspec.Struct, frozen=True, kw_only=True):
     topic_id: int
     name: str
     message_count: int
+    parts: tuple[str, ...] = ()
+    """In a cluster: the objects with its messages, in order; the last parts of their
+    names."""
+    is_done: bool = False
+    """In a cluster: whether the messages are in the topic."""
 
 
 class CommittedAcksRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,7 +209,7 @@ class StagingDecision(msgspec.Struct, frozen=True, kw_only=True):
     commit_id: int
     """The id of the producer that appends; higher than earlier ones of the query."""
     parts: tuple[tuple[int, str], ...]
-    """The file number and id of each part, in order."""
+    """The file number and id of each part, in order; none in a cluster."""
     topics: tuple[StagedTopicRecord, ...]
     acks: tuple[CommittedAcksRecord, ...] = ()
 

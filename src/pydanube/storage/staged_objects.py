@@ -59,8 +59,10 @@ def version_of(name: str) -> int:
 class StagedObjects:
     """The complete parts of all brokers."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: Objects, bytes_max: int = OBJECT_BYTES_MAX) -> None:
+        """Parts of more than *bytes_max* are refused."""
         self._objects = objects
+        self._bytes_max = bytes_max
 
     async def put(self, key: PartKey, data: memoryview) -> None:
         """
@@ -69,13 +71,13 @@ class StagedObjects:
         Durability: On return it is in the object store.
 
         Raises:
-            InvalidRequest: The part has more than ``OBJECT_BYTES_MAX``.
+            InvalidRequest: The part is too long.
             ObjectsUnavailable: The store does not answer; the part may be stored.
         """
-        if len(data) > OBJECT_BYTES_MAX:
+        if len(data) > self._bytes_max:
             raise InvalidRequest(
                 f"the part {key.name} has {len(data)} bytes; in a cluster a part has "
-                f"at most {OBJECT_BYTES_MAX}: divide it into several parts"
+                f"at most {self._bytes_max}: divide it into several parts"
             )
         await self._objects.put_if_absent(name_of(key), data)
 

@@ -145,6 +145,15 @@ class StagedFiles:
         """
         return await self.do(lambda: PartReader(self._map(number), file_name(number)))
 
+    async def content(self, number: int) -> memoryview:
+        """
+        Return the bytes of a complete part.
+
+        Raises:
+            CorruptStage: The part is missing.
+        """
+        return await self.do(self._map, number)
+
     async def remove(self, numbers: Iterable[int]) -> None:
         """Remove files; missing ones are ignored."""
         await self.do(self._remove, list(numbers))

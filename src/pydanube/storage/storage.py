@@ -448,6 +448,11 @@ class Storage:
         return public_options(self._config.remote.options)
 
     @property
+    def remote(self) -> Objects | None:
+        """The remote object store, if there is one."""
+        return None if self._tiers is None else self._tiers.remote
+
+    @property
     def objects_url(self) -> str:
         """The URL of the directory where maintenance writes new segments."""
         objects = self._objects

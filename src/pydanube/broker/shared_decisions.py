@@ -1,0 +1,79 @@
+"""
+The record of a query whose commits several brokers decide and carry out.  Pure.
+
+Every change of the record compares its revision, so of two brokers that decide, or that
+mark their topics as done, at the same time, one reads the record again.  The commit is
+complete when all of its topics are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+from pydanube.metadata.records import QueryRecord, StagingDecision
+from pydanube.model.staging import StagedCommit
+
+
+def answer_of(
+    record: QueryRecord, version: int, commit_id: int | None
+) -> StagedCommit | None:
+    """
+    Return the answer to a request to commit *version*; None: it can be decided.
+
+    *commit_id* is that of the request's own decision, if it has made one.
+    """
+    if record.version is None or version > record.version:
+        return None
+    if version < record.version:
+        return StagedCommit(message_count=0, is_repeat=True)
+    return StagedCommit(
+        message_count=record.message_count, is_repeat=record.commit_id != commit_id
+    )
+
+
+def commit_id_after(record: QueryRecord, now: int) -> int:
+    """Return an id that no commit of the query has had; *now* is in microseconds."""
+    # The time makes ids unique even if the query was forgotten.
+    return max(now, record.commit_id + 1)
+
+
+def decided(record: QueryRecord, decision: StagingDecision, now: int) -> QueryRecord:
+    """Return the record after *decision*; one without messages is complete."""
+    assert record.decision is None
+    return mark_done(
+        msgspec.structs.replace(record, decision=decision), decision.commit_id, (), now
+    )
+
+
+def mark_done(
+    record: QueryRecord, commit_id: int, topic_ids: Collection[int], now: int
+) -> QueryRecord:
+    """Return the record when the messages of a commit are in these topics."""
+    decision = record.decision
+    if decision is None or decision.commit_id != commit_id:
+        return record
+    topics = tuple(
+        msgspec.structs.replace(each, is_done=True)
+        if each.topic_id in topic_ids
+        else each
+        for each in decision.topics
+    )
+    if not all(each.is_done for each in topics):
+        decision = msgspec.structs.replace(decision, topics=topics)
+        return msgspec.structs.replace(record, decision=decision)
+    return QueryRecord(
+        version=decision.version,
+        message_count=sum(each.message_count for each in topics),
+        committed_at=now,
+        commit_id=commit_id,
+    )
+
+
+def may_drop(record: QueryRecord, version: int) -> bool:
+    """Return whether the parts of *version* may be removed now, and be committed never.
+
+    A decided commit needs them until it is complete.
+    """
+    return record.decision is None or record.decision.version != version

@@ -1,0 +1,442 @@
+"""
+Staging in a cluster: parts are objects, and any broker decides commits.
+
+A part is written at the broker that serves its topic.  When it is finished, it is put
+into the object store that all brokers share, so the loss of that broker does not
+concern it any more.  Any broker decides a commit: it verifies the parts, and changes
+the record of the query.  ``shared_commits`` carries it out.
+
+Before parts are removed that could still be committed, the record of their query is
+written again.  A commit that was being prepared meanwhile is then refused, because the
+decision compares the record's revision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from pydanube.aio.tasks import gather, task_scope
+from pydanube.broker.part_staging import PARTS_MAX, PartStaging, check_version
+from pydanube.broker.shards import Shards
+from pydanube.broker.shared_commits import SharedCommits
+from pydanube.broker.shared_decisions import (
+    answer_of,
+    commit_id_after,
+    decided,
+    may_drop,
+)
+from pydanube.broker.staged_commits import old_queries
+from pydanube.broker.staged_parts import StagedParts
+from pydanube.broker.topic import ReliableTopic
+from pydanube.broker.topic_schemas import TopicSchemas
+from pydanube.broker.topics import Topics
+from pydanube.metadata import keys
+from pydanube.metadata.records import QueryRecord, StagedTopicRecord, StagingDecision
+from pydanube.metadata.store import MetadataStore
+from pydanube.model.errors import (
+    BrokerError,
+    CorruptStage,
+    InvalidRequest,
+    ProducerBusy,
+    RevisionConflict,
+    StagedPartNotFound,
+    StagingClosed,
+    TopicNotFound,
+    Unavailable,
+)
+from pydanube.model.names import TopicName
+from pydanube.model.staging import (
+    PartKey,
+    StagedCommit,
+    StagedPart,
+    StagingDescription,
+    TransactionAcks,
+)
+from pydanube.storage.config import StagingConfig
+from pydanube.storage.files import Files
+from pydanube.storage.staged_objects import StagedObjects, name_of, version_prefix
+from pydanube.storage.staging import StagedFiles, open_staged_files
+from pydanube.storage.storage import Storage
+from pydanube.wire.files.staging_format import PartContent
+
+log = logging.getLogger(__name__)
+
+READS_MAX = 4
+"""The number of parts that a commit reads at the same time."""
+COMPLETION_S = 30.0
+"""How long the answer to a commit waits until all of its topics are done."""
+SWEEP_INTERVAL_S_MAX = 3600.0
+"""The longest interval between removals of expired parts and old queries."""
+
+
+class SharedStaging(PartStaging):
+    """The staged batches of a broker in a cluster; made by ``open_shared_staging``."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        schemas: TopicSchemas,
+        shards: Shards,
+        *,
+        store: MetadataStore,
+        files: StagedFiles,
+        parts: StagedParts,
+        objects: StagedObjects,
+        commits: SharedCommits,
+        config: StagingConfig,
+        wall_clock_us: Callable[[], int],
+    ) -> None:
+        super().__init__(topics, schemas, files, parts)
+        self.commits = commits
+        self._shards = shards
+        self._store = store
+        self._objects = objects
+        self._config = config
+        self._wall_clock_us = wall_clock_us
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._reads = asyncio.Semaphore(READS_MAX)
+
+    # Parts.
+
+    async def _ready(self) -> None:
+        """Return at once: complete parts belong to no broker."""
+
+    def _check_topic(self, topic: ReliableTopic) -> None:
+        """Raise if *topic* has an exclusive producer, which no commit could refuse."""
+        exclusive = topic.registrations.exclusive
+        if exclusive is not None:
+            raise ProducerBusy(
+                f"{topic.name} has an exclusive producer: {exclusive.name}; close it, "
+                "or publish with it"
+            )
+
+    def _check_not_committed(self, query: str, version: int) -> None:
+        stored = self.commits.queries.values.get(query)
+        if stored is None:
+            return
+        record = stored.value
+        current = record if record.decision is None else record.decision
+        if current.version is not None and version <= current.version:
+            raise StagingClosed(
+                f"{query} has committed version {current.version}; version {version} "
+                "accepts no batches any more"
+            )
+
+    async def finish_part(
+        self, key: PartKey, batch_count: int, message_count: int
+    ) -> int:
+        part = await self._finish_part(key, batch_count, message_count)
+        try:
+            await self._objects.put(key, await self.files.content(part.number))
+        finally:
+            self.parts.drop(part)
+        return part.byte_count
+
+    # Versions.
+
+    async def begin_transaction(self, query: str) -> int:
+        """Refuse: consumers of a transaction may be at several brokers."""
+        raise InvalidRequest(
+            f"brokers of a cluster do not commit transactions ({query}): publish "
+            "results with client.staging, whose versions are committed once, or "
+            "publish and acknowledge separately, and have consumers drop duplicates"
+        )
+
+    async def commit(
+        self,
+        query: str,
+        version: int,
+        named: Sequence[StagedPart],
+        *,
+        is_transaction: bool = False,
+        acks: Sequence[TransactionAcks] = (),
+    ) -> StagedCommit:
+        """
+        Publish the parts *named*, in this order, and drop the version's other parts.
+
+        Does nothing if this or a later version is committed.
+
+        Durability: On return every message is as durable as its topic promises.  A
+            decided commit is always carried out, by whichever brokers serve the topics.
+
+        Ordering: The commits of one query run one after the other.
+
+        Cancellation: The commit may be decided or not.
+
+        Raises:
+            StagedPartNotFound, CorruptStage, TopicNotFound: The version cannot be
+                committed; nothing happened.
+            InvalidRequest: It is a transaction.
+            Unavailable and its subclasses: The commit may be decided, and is then
+                carried out; call this method again for the result.
+        """
+        if is_transaction or acks:
+            await self.begin_transaction(query)
+        check_version(version)
+        if len(named) > PARTS_MAX:
+            raise InvalidRequest(
+                f"a version of {len(named)} parts; at most {PARTS_MAX} are allowed"
+            )
+        async with self._lock(query):
+            return await self._commit(query, version, named)
+
+    async def _commit(
+        self, query: str, version: int, named: Sequence[StagedPart]
+    ) -> StagedCommit:
+        own_id: int | None = None
+        while True:
+            stored = await self.commits.read(query)
+            record = stored.value
+            if record.decision is not None:
+                await self._wait_until_done(query, record.decision)
+                continue
+            answer = answer_of(record, version, own_id)
+            if answer is not None:
+                return answer
+            self._topics.check_not_draining()
+            now = self._wall_clock_us()
+            try:
+                decision = StagingDecision(
+                    version=version,
+                    commit_id=commit_id_after(record, now),
+                    parts=(),
+                    topics=await self._topics_of(query, version, named),
+                )
+            except (StagedPartNotFound, CorruptStage):
+                # Another broker may have committed the version, and removed its parts.
+                if (await self.commits.read(query)).revision != stored.revision:
+                    continue
+                raise
+            self._shards.check_session()
+            after = decided(record, decision, now)
+            with suppress(RevisionConflict):
+                await self.commits.write(query, after, stored.revision)
+                own_id = decision.commit_id
+                self.commit_count += 1
+                self.committed_messages += sum(
+                    each.message_count for each in decision.topics
+                )
+                if after.decision is None:
+                    await self.commits.remove_parts(query, decision)
+
+    async def drop_version(self, query: str, version: int) -> None:
+        """Drop all parts of a version, unless its commit is decided."""
+        for part in self.parts.of_query(query, version):
+            part.fail(StagingClosed(f"version {version} of {query} was dropped"))
+        names = await self._objects.names(version_prefix(query, version))
+        if names:
+            async with self._lock(query):
+                await self._remove(query, version, names)
+
+    async def describe(self, query: str) -> StagingDescription:
+        """Describe the progress of a query, and the parts that are written here."""
+        record = (await self.commits.read(query)).value
+        parts = self.parts.of_query(query)
+        decision = record.decision
+        return StagingDescription(
+            query=query,
+            committed_version=record.version if decision is None else decision.version,
+            is_finished=decision is None,
+            part_count=len(parts),
+            byte_count=sum(part.byte_count for part in parts),
+        )
+
+    @property
+    def dropped_count(self) -> int:
+        """The number of messages whose topic was deleted after the decision."""
+        return self.commits.appender.dropped_count
+
+    @property
+    def pending_count(self) -> int:
+        """The number of commits that are decided and not carried out yet."""
+        queries = self.commits.queries.values.values()
+        return sum(stored.value.decision is not None for stored in queries)
+
+    # Lifecycle.
+
+    async def run(self) -> None:
+        """Remove expired parts and old queries, until cancelled."""
+        while True:
+            await asyncio.sleep(min(SWEEP_INTERVAL_S_MAX, self._config.expiry_s))
+            try:
+                await self.sweep(self._wall_clock_us())
+            except BrokerError as error:
+                log.warning("expired parts are not removed yet: %s", error)
+
+    async def sweep(self, now: int) -> None:
+        """Remove the parts and queries that are too old *now*, in microseconds."""
+        self.parts.expire()
+        begin = now - int(self._config.expiry_s * 1_000_000)
+        expired: dict[tuple[str, int], list[str]] = {}
+        for name in await self._objects.names():
+            header = await self._objects.header(name)
+            if header is None or header.begun_at >= begin:
+                continue
+            if name_of(header.key) == name:
+                key = header.key
+                expired.setdefault((key.query, key.version), []).append(name)
+        for (query, version), names in expired.items():
+            self.parts.expired_count += len(names)
+            async with self._lock(query):
+                await self._remove(query, version, names)
+        config, known = self._config, self.commits.queries.values
+        for query in old_queries(known, now, config.query_memory_s, config.queries_max):
+            with suppress(RevisionConflict):
+                await self._store.delete(
+                    keys.QUERIES.key(query), expected=known[query].revision
+                )
+
+    # Helpers.
+
+    def _lock(self, query: str) -> asyncio.Lock:
+        """Return the lock under which this broker commits and drops parts."""
+        lock = self._locks.get(query)
+        if lock is None:
+            lock = self._locks[query] = asyncio.Lock()
+        return lock
+
+    async def _wait_until_done(self, query: str, decision: StagingDecision) -> None:
+        try:
+            async with asyncio.timeout(COMPLETION_S):
+                await self.commits.wait_until_done(query, decision.commit_id)
+        except TimeoutError:
+            record = (await self.commits.read(query)).value
+            if record.decision is None:
+                return
+            waiting = [each.name for each in record.decision.topics if not each.is_done]
+            raise Unavailable(
+                f"version {decision.version} of {query} is committed, and its messages "
+                f"are not in {len(waiting)} topics yet, such as {waiting[0]}: the "
+                "brokers that serve them do not answer, or cannot write; repeat the "
+                "commit, and see 'danube cluster status' and the logs of the brokers"
+            ) from None
+
+    async def _topics_of(
+        self, query: str, version: int, named: Sequence[StagedPart]
+    ) -> tuple[StagedTopicRecord, ...]:
+        """Verify the parts of a version, and return what they publish."""
+        names = [(each.name, each.part_id) for each in named]
+        if len(set(names)) < len(names):
+            raise InvalidRequest("a part is named twice")
+        contents = await gather(
+            self._verify(PartKey(query=query, version=version, name=name, part_id=part))
+            for name, part in names
+        )
+        found: dict[int, StagedTopicRecord] = {}
+        parts: dict[int, list[str]] = {}
+        for content in contents:
+            part = name_of(content.header.key).rpartition("/")[2]
+            counted = zip(content.topics, content.message_counts, strict=True)
+            for topic, count in counted:
+                if topic.topic_id not in found:
+                    found[topic.topic_id] = await self._find_topic(*topic[1:])
+                known = found[topic.topic_id]
+                found[topic.topic_id] = msgspec.structs.replace(
+                    known, message_count=known.message_count + count
+                )
+                parts.setdefault(topic.topic_id, []).append(part)
+        return tuple(
+            msgspec.structs.replace(record, parts=tuple(parts[topic_id]))
+            for topic_id, record in found.items()
+        )
+
+    async def _verify(self, key: PartKey) -> PartContent:
+        async with self._reads:
+            return await self._objects.verify(key)
+
+    async def _find_topic(self, topic_id: int, name: str) -> StagedTopicRecord:
+        stored = await self._store.get(keys.topic(TopicName.parse(name)))
+        if stored is None or stored.value.topic_id != topic_id:
+            raise TopicNotFound(
+                f"{name} was deleted after messages were staged for it; stage the "
+                "version again"
+            )
+        return StagedTopicRecord(topic_id=topic_id, name=name, message_count=0)
+
+    async def _remove(self, query: str, version: int, names: Sequence[str]) -> None:
+        """Remove parts of a version, unless its commit is decided."""
+        while True:
+            stored = await self.commits.read(query)
+            record = stored.value
+            if not may_drop(record, version):
+                return
+            if record.version is not None and version <= record.version:
+                break
+            # A commit that is being prepared is refused, as the revision changes.
+            if record == QueryRecord():
+                record = QueryRecord(committed_at=self._wall_clock_us())
+            with suppress(RevisionConflict):
+                await self.commits.write(query, record, stored.revision)
+                break
+        await self._objects.remove(names)
+
+
+@asynccontextmanager
+async def open_shared_staging(
+    topics: Topics,
+    schemas: TopicSchemas,
+    *,
+    shards: Shards,
+    store: MetadataStore,
+    storage: Storage,
+    files: Files,
+    config: StagingConfig,
+    clock: Callable[[], float],
+    wall_clock_us: Callable[[], int],
+) -> AsyncIterator[SharedStaging]:
+    """
+    Stage batches and take part in commits while the body runs.
+
+    Parts that are being written are kept in *files*, which are emptied before.
+    """
+    assert storage.remote is not None, "brokers of a cluster have a remote store"
+    objects = StagedObjects(storage.remote)
+    async with (
+        open_staged_files(files) as staged_files,
+        asyncio.TaskGroup() as group,
+    ):
+        # Nobody can finish the parts of an earlier run.
+        found = await staged_files.recover()
+        await staged_files.remove(each.content.header.number for each in found)
+        parts = StagedParts(
+            staged_files,
+            config,
+            group,
+            clock=clock,
+            wall_clock_us=wall_clock_us,
+            check_disk=storage.check_disk,
+        )
+        commits = SharedCommits(
+            topics,
+            storage,
+            shards=shards,
+            store=store,
+            files=staged_files,
+            objects=objects,
+            wall_clock_us=wall_clock_us,
+        )
+        staging = SharedStaging(
+            topics,
+            schemas,
+            shards,
+            store=store,
+            files=staged_files,
+            parts=parts,
+            objects=objects,
+            commits=commits,
+            config=config,
+            wall_clock_us=wall_clock_us,
+        )
+        async with task_scope() as tasks:
+            tasks.run(commits.run(), "carry out commits")
+            tasks.run(staging.run(), "remove expired parts")
+            try:
+                yield staging
+            finally:
+                await parts.close()
