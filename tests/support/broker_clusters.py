@@ -77,7 +77,13 @@ class SharedObjects(MemoryObjects):
         """The names of the staged parts."""
         return [each for each in self._objects if each.startswith(STAGED)]
 
+    part_failures = 0
+    """How many of the next puts of staged parts fail."""
+
     async def put(self, name: str, data: Any) -> None:
+        if self.part_failures and name.startswith(STAGED):
+            self.part_failures -= 1
+            raise ObjectsUnavailable("on purpose")
         if self.refuses_segments and not name.startswith(ROOT):
             raise ObjectsUnavailable("on purpose")
         await super().put(name, data)

@@ -9,6 +9,10 @@ and exactly once even if it is repeated.
 A part writer keeps batches until the broker has written them.  When the connection
 breaks, the next call opens the part again and sends the missing batches; there is no
 background task.
+
+In a cluster, a part consists of pieces.  Each piece has messages of one topic, is
+staged at the broker that serves the topic, and is safe when it is finished.  The writer
+keeps its batches until then, and stages it again if it is lost with its broker.
 """
 
 from __future__ import annotations
@@ -18,9 +22,11 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from pydanube.aio.tasks import run_all
 from pydanube.client.batching import cut, times_of
 from pydanube.client.channel import Channel
 from pydanube.client.connection import BrokerConnection
@@ -37,6 +43,7 @@ from pydanube.model.errors import (
     ConnectionLost,
     Draining,
     InvalidRequest,
+    Remedy,
     StagedPartNotFound,
     StagingClosed,
     Unavailable,
@@ -58,6 +65,8 @@ from pydanube.wire.pb import stream_pb2 as pb
 
 INFLIGHT_BYTES_MAX = 16 * 1024 * 1024
 """The most bytes of a part that may be in flight."""
+PIECES_BYTES_MAX = 32 * 1024 * 1024
+"""In a cluster, the largest piece of a part is finished when all have this size."""
 COMMIT_RETRY_S = 120.0
 """The shortest time for which a commit is repeated if no broker answers."""
 
@@ -142,7 +151,12 @@ class Staging:
         return pb.CommitStaged(
             query=self.query,
             version=self.version,
-            parts=[to_wire(pb.StagedPart, part) for part in parts if part.batch_count],
+            parts=[
+                to_wire(pb.StagedPart, piece)
+                for part in parts
+                if part.batch_count
+                for piece in part.pieces or (part,)
+            ],
         )
 
     async def _commit(self, request: pb.CommitStaged) -> StagedCommit:
@@ -166,7 +180,8 @@ class PartWriter:
 
     Only one task may use it at a time.
 
-    Bounds: At most 16 MiB are in flight; ``write`` waits.
+    Bounds: At most 16 MiB are in flight; ``write`` waits.  In a cluster, it keeps up to
+        32 MiB and a batch.
     """
 
     def __init__(self, client: TopicRequests, key: PartKey, codec: Codec) -> None:
@@ -176,6 +191,9 @@ class PartWriter:
         # By topic: its partitions, and the router of messages to them.
         self._routes: dict[str, tuple[Sequence[str], Router]] = {}
         self._stages: dict[str, _Stage] = {}
+        # Whether the brokers are a cluster, as soon as it is known.
+        self._has_pieces: bool | None = None
+        self._pieces: list[StagedPart] = []
         self._changed = asyncio.Event()
         self._failure: BrokerError | None = None
         self._batch_count = 0
@@ -215,6 +233,7 @@ class PartWriter:
             QuotaExceeded, DiskFull: The broker has no space for it.
             StagingClosed: The version is committed, or was dropped.
             StagedPartNotFound: The broker has lost earlier batches of the part.
+            ProducerBusy: In a cluster: a topic has an exclusive producer.
 
         After any of these errors the broker drops the part: stage it again.
         """
@@ -230,8 +249,9 @@ class PartWriter:
         """
         Finish the part, and return it for the commit.
 
-        Durability: On return the part is on the broker's disk, and stays there until
-            the version is committed or dropped, or the part expires.
+        Durability: On return the part is on the broker's disk, in a cluster in the
+            object store, and stays there until the version is committed or dropped, or
+            the part expires.
 
         Raises: As ``write``.
         """
@@ -239,7 +259,10 @@ class PartWriter:
         byte_count = 0
         try:
             await self._wait_until(lambda: not self.inflight_bytes)
-            if self._batch_count:
+            if self._has_pieces:
+                await self._finish_pieces(list(self._stages.values()))
+                byte_count = sum(each.byte_count for each in self._pieces)
+            elif self._batch_count:
                 request = to_wire(
                     pb.FinishPart,
                     self.key,
@@ -257,16 +280,22 @@ class PartWriter:
             batch_count=self._batch_count,
             message_count=self._message_count,
             byte_count=byte_count,
+            pieces=tuple(self._pieces),
         )
 
     async def abort(self) -> None:
-        """Drop the part; if the broker cannot be reached, the part expires."""
-        is_known = bool(self._stages)
+        """
+        Drop the part; if the broker cannot be reached, the part expires.
+
+        In a cluster, finished pieces stay until the version is committed or dropped.
+        """
+        keys = [stage.key for stage in self._stages.values()]
+        topics = list(self._stages) if self._has_pieces else [""]
         self._close(StagingClosed("the part was aborted"))
-        if not is_known:
-            return
-        with suppress(Unavailable):
-            await self._client.send_request(to_wire(pb.DropPart, self.key))
+        for topic, key in zip(topics, keys, strict=False):
+            with suppress(Unavailable):
+                connection = await self._client.connection(topic)
+                await self._client.request_at(connection, to_wire(pb.DropPart, key))
 
     def _on_changed(self) -> None:
         """Note that the broker has written a batch, or that a channel has ended."""
@@ -286,7 +315,7 @@ class PartWriter:
             name = partitions[number]
             stage = self._stages.get(name)
             if stage is None:
-                stage = _Stage(self, self._client, name, schema)
+                stage = _Stage(self, self._client, name, schema, await self._new_key())
                 await stage._open()
                 self._stages[name] = stage
             elif stage.schema != schema:
@@ -296,6 +325,35 @@ class PartWriter:
                 stage.ship(fitting, self._codec)
                 self._batch_count += 1
                 self._message_count += fitting.num_rows
+                if self._has_pieces:
+                    await self._finish_large_pieces()
+
+    async def _new_key(self) -> PartKey:
+        """Return the key of the next stage; in a cluster, each has its own."""
+        if self._has_pieces is None:
+            connection = await retry(self._client.connection, self._client.retry_s)
+            self._has_pieces = connection.welcome.is_clustered
+        return _renewed(self.key) if self._has_pieces else self.key
+
+    async def _finish_large_pieces(self) -> None:
+        stages = self._stages.values()
+        while sum(stage.kept_bytes for stage in stages) >= PIECES_BYTES_MAX:
+            await self._finish_pieces([max(stages, key=lambda each: each.kept_bytes)])
+
+    async def _finish_pieces(self, stages: Sequence[_Stage]) -> None:
+        """Finish the pieces of *stages*, and stage those again that are lost."""
+
+        async def attempt() -> None:
+            await self._wait_until(lambda: not any(s.has_unwritten for s in stages))
+            waiting = [each for each in stages if each.topic in self._stages]
+            await run_all(self._finish_piece(each) for each in waiting)
+
+        await retry(attempt, self._client.retry_s)
+
+    async def _finish_piece(self, stage: _Stage) -> None:
+        self._pieces.append(await stage.finish())
+        del self._stages[stage.topic]
+        stage.close()
 
     async def _find_route(self, topic: str) -> tuple[Sequence[str], Router]:
         partitions = await self._client.existing_partitions(topic)
@@ -343,9 +401,14 @@ class _Stage(Channel):
         client: TopicRequests,
         topic: str,
         schema: SchemaReference | None,
+        key: PartKey,
     ) -> None:
         super().__init__(client, topic)
         self.schema = schema
+        self.key = key
+        # The batches of a piece, which are sent again if the broker has lost them.
+        self._kept: list[BatchFrame] | None = [] if part._has_pieces else None
+        self.kept_bytes = 0
         self.batch_bytes_max = 0
         self._part = part
         self._producer = ""
@@ -361,14 +424,19 @@ class _Stage(Channel):
         Raises: Why the channel cannot be opened.
         """
         ending = self._ending
-        if ending is not None and not isinstance(ending, ConnectionLost | Draining):
+        if ending is not None and not self._may_continue_after(ending):
             # The broker has refused the part.
             raise ending.with_traceback(None)
         await super()._open()
 
+    def _may_continue_after(self, ending: BrokerError) -> bool:
+        if self._kept is None:
+            return isinstance(ending, ConnectionLost | Draining)
+        return ending.remedy is not Remedy.GIVE_UP
+
     def _open_request(self) -> pb.OpenStage:
         schema = to_wire(pb.SchemaReference, self.schema)
-        return to_wire(pb.OpenStage, self._part.key, topic=self.topic, schema=schema)
+        return to_wire(pb.OpenStage, self.key, topic=self.topic, schema=schema)
 
     def _on_opened(self, connection: BrokerConnection, answer: Any) -> None:
         self._producer = answer.producer
@@ -394,6 +462,9 @@ class _Stage(Channel):
         frame = encode(batch, header, codec)
         self._next_sequence += frame.count
         self._outgoing.append(frame)
+        if self._kept is not None:
+            self._kept.append(frame)
+            self.kept_bytes += frame.byte_count
         self._part.inflight_bytes += frame.byte_count
         if self._connection is not None:
             self._connection.send_batch(Kind.STAGE, frame, self._channel)
@@ -409,6 +480,43 @@ class _Stage(Channel):
         self._ending = reason
         self._part._on_changed()
 
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether the broker has not written all batches yet."""
+        return bool(self._outgoing)
+
+    async def finish(self) -> StagedPart:
+        """
+        Finish the piece, all of which the broker has written, and return it.
+
+        After an error, it is staged again as another one, because its outcome is
+        unknown.
+        """
+        assert self._kept is not None
+        part = StagedPart(
+            name=self.key.name,
+            part_id=self.key.part_id,
+            batch_count=len(self._kept),
+            message_count=self._next_sequence,
+            byte_count=0,
+        )
+        request = to_wire(
+            pb.FinishPart,
+            self.key,
+            batch_count=part.batch_count,
+            message_count=part.message_count,
+        )
+        if self._connection is None:
+            raise ConnectionLost(f"the stage of {self.topic} is not open")
+        try:
+            answer = await self._client.request_at(self._connection, request)
+        except BaseException:
+            self.close()
+            self.key = _renewed(self.key)
+            self._ending = None
+            raise
+        return replace(part, byte_count=answer.byte_count)
+
     def close(self) -> None:
         """Close the channel without waiting."""
         connection, self._connection = self._connection, None
@@ -418,6 +526,13 @@ class _Stage(Channel):
 
     def _resume(self, connection: BrokerConnection, next_sequence: int) -> None:
         self._drop_written(next_sequence)
+        if self._kept is not None:
+            # Another broker has nothing of the piece.
+            self._drop_written(self._next_sequence)
+            for frame in self._kept:
+                if frame.header.base_sequence >= next_sequence:
+                    self._outgoing.append(frame)
+                    self._part.inflight_bytes += frame.byte_count
         expected = (
             self._outgoing[0].header.base_sequence
             if self._outgoing
@@ -439,3 +554,7 @@ class _Stage(Channel):
             if header.base_sequence + header.count > next_sequence:
                 return
             self._part.inflight_bytes -= outgoing.popleft().byte_count
+
+
+def _renewed(key: PartKey) -> PartKey:
+    return replace(key, part_id=uuid.uuid4().hex)

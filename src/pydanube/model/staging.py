@@ -21,14 +21,16 @@ class PartKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedPart:
-    """A part that is on the broker's disk, as the commit names it."""
+    """A finished part, as the commit names it."""
 
     name: str
     part_id: str
     batch_count: int
     message_count: int
     byte_count: int
-    """The bytes that it takes on the broker's disk."""
+    """The bytes that it takes on the broker's disk, or in the object store."""
+    pieces: tuple[StagedPart, ...] = ()
+    """In a cluster: the parts of single topics that it consists of, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,10 @@ class StagingDescription:
     is_finished: bool
     """Whether all messages of that version are in their topics."""
     part_count: int
-    """The number of parts that are staged or being staged."""
+    """
+    The number of parts that are staged or being staged.
+
+    In a cluster only those that are being staged at the broker that answers.
+    """
     byte_count: int
     """The bytes that they take on the broker's disk."""
