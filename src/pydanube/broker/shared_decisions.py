@@ -4,6 +4,9 @@ The record of a query whose commits several brokers decide and carry out.  Pure.
 Every change of the record compares its revision, so of two brokers that decide, or that
 mark their topics as done, at the same time, one reads the record again.  The commit is
 complete when all of its topics are done.
+
+Parts that could still be committed are named in the record before they are removed:
+otherwise a commit could be decided that was prepared when they were still there.
 """
 
 from __future__ import annotations
@@ -68,12 +71,30 @@ def mark_done(
         message_count=sum(each.message_count for each in topics),
         committed_at=now,
         commit_id=commit_id,
+        dropping=record.dropping,
     )
 
 
 def may_drop(record: QueryRecord, version: int) -> bool:
-    """Return whether the parts of *version* may be removed now, and be committed never.
+    """
+    Return whether parts of *version* may be removed.
 
     A decided commit needs them until it is complete.
     """
     return record.decision is None or record.decision.version != version
+
+
+def is_complete(record: QueryRecord, version: int) -> bool:
+    """Return whether *version* cannot be committed any more, because it is."""
+    return record.version is not None and version <= record.version
+
+
+def dropping(record: QueryRecord, parts: Collection[str], now: int) -> QueryRecord:
+    """
+    Return the record that keeps *parts* from being committed while they are removed.
+
+    The parts that the record names already must be gone.
+    """
+    return msgspec.structs.replace(
+        record, dropping=tuple(parts), committed_at=max(record.committed_at, now)
+    )

@@ -6,9 +6,8 @@ into the object store that all brokers share, so the loss of that broker does no
 concern it any more.  Any broker decides a commit: it verifies the parts, and changes
 the record of the query.  ``shared_commits`` carries it out.
 
-Before parts are removed that could still be committed, the record of their query is
-written again.  A commit that was being prepared meanwhile is then refused, because the
-decision compares the record's revision.
+Parts that could still be committed are named in the record of their query before they
+are removed, so that no commit of them is decided meanwhile.
 """
 
 from __future__ import annotations
@@ -29,6 +28,8 @@ from pydanube.broker.shared_decisions import (
     answer_of,
     commit_id_after,
     decided,
+    dropping,
+    is_complete,
     may_drop,
 )
 from pydanube.broker.staged_commits import old_queries
@@ -60,7 +61,12 @@ from pydanube.model.staging import (
 )
 from pydanube.storage.config import StagingConfig
 from pydanube.storage.files import Files
-from pydanube.storage.staged_objects import StagedObjects, name_of, version_prefix
+from pydanube.storage.staged_objects import (
+    StagedObjects,
+    name_of,
+    query_prefix,
+    version_prefix,
+)
 from pydanube.storage.staging import StagedFiles, open_staged_files
 from pydanube.storage.storage import Storage
 from pydanube.wire.files.staging_format import PartContent
@@ -69,6 +75,8 @@ log = logging.getLogger(__name__)
 
 READS_MAX = 4
 """The number of parts that a commit reads at the same time."""
+DROPPED_AT_ONCE_MAX = 100
+"""The number of parts that are removed with one change of the record."""
 COMPLETION_S = 30.0
 """How long the answer to a commit waits until all of its topics are done."""
 SWEEP_INTERVAL_S_MAX = 3600.0
@@ -206,7 +214,7 @@ class SharedStaging(PartStaging):
                     version=version,
                     commit_id=commit_id_after(record, now),
                     parts=(),
-                    topics=await self._topics_of(query, version, named),
+                    topics=await self._topics_of(query, version, named, record),
                 )
             except (StagedPartNotFound, CorruptStage):
                 # Another broker may have committed the version, and removed its parts.
@@ -318,16 +326,27 @@ class SharedStaging(PartStaging):
             ) from None
 
     async def _topics_of(
-        self, query: str, version: int, named: Sequence[StagedPart]
+        self,
+        query: str,
+        version: int,
+        named: Sequence[StagedPart],
+        record: QueryRecord,
     ) -> tuple[StagedTopicRecord, ...]:
         """Verify the parts of a version, and return what they publish."""
-        names = [(each.name, each.part_id) for each in named]
-        if len(set(names)) < len(names):
+        part_keys = [
+            PartKey(query=query, version=version, name=each.name, part_id=each.part_id)
+            for each in named
+        ]
+        if len(set(part_keys)) < len(part_keys):
             raise InvalidRequest("a part is named twice")
-        contents = await gather(
-            self._verify(PartKey(query=query, version=version, name=name, part_id=part))
-            for name, part in names
-        )
+        prefix, dropped = query_prefix(query), set(record.dropping)
+        for key in part_keys:
+            if name_of(key).removeprefix(prefix) in dropped:
+                raise StagedPartNotFound(
+                    f"the part {key.name} was dropped or has expired; stage the "
+                    "version again"
+                )
+        contents = await gather(map(self._verify, part_keys))
         found: dict[int, StagedTopicRecord] = {}
         parts: dict[int, list[str]] = {}
         for content in contents:
@@ -361,20 +380,30 @@ class SharedStaging(PartStaging):
 
     async def _remove(self, query: str, version: int, names: Sequence[str]) -> None:
         """Remove parts of a version, unless its commit is decided."""
+        prefix = query_prefix(query)
+        for begin in range(0, len(names), DROPPED_AT_ONCE_MAX):
+            some = names[begin : begin + DROPPED_AT_ONCE_MAX]
+            parts = [each.removeprefix(prefix) for each in some]
+            if not await self._forbid(query, version, parts):
+                return
+            await self._objects.remove(some)
+
+    async def _forbid(self, query: str, version: int, parts: Sequence[str]) -> bool:
+        """Keep *parts* from being committed; return False if they must stay."""
         while True:
             stored = await self.commits.read(query)
             record = stored.value
             if not may_drop(record, version):
-                return
-            if record.version is not None and version <= record.version:
-                break
-            # A commit that is being prepared is refused, as the revision changes.
-            if record == QueryRecord():
-                record = QueryRecord(committed_at=self._wall_clock_us())
+                return False
+            if is_complete(record, version):
+                return True
+            # Another broker may not have removed these yet.
+            prefix = query_prefix(query)
+            await self._objects.remove(prefix + each for each in record.dropping)
+            after = dropping(record, parts, self._wall_clock_us())
             with suppress(RevisionConflict):
-                await self.commits.write(query, record, stored.revision)
-                break
-        await self._objects.remove(names)
+                await self.commits.write(query, after, stored.revision)
+                return True
 
 
 @asynccontextmanager

@@ -232,7 +232,7 @@ async def test_dropped_version_can_be_staged_again(cluster):
         assert cluster.remote.staged() == []
         with pytest.raises(StagedPartNotFound):
             await a.staging.commit(A_QUERY, 1, [part])
-        again = await stage(cluster, 1, topic, [b"second"])
+        again = await stage(cluster, 1, topic, [b"second"], name="another")
         await a.staging.commit(A_QUERY, 1, [again])
         assert await contents(cluster, topic) == [b"second"]
 
