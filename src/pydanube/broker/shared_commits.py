@@ -71,7 +71,9 @@ class SharedCommits:
         objects: StagedObjects,
         wall_clock_us: Callable[[], int],
     ) -> None:
-        self.appender = StagedAppender(topics, storage, files, final_errors=())
+        self.appender = StagedAppender(
+            topics, storage, files, final_errors=(), check_served=self._check_served
+        )
         self.queries: Mirror[QueryRecord] = Mirror(keys.QUERIES)
         """The records, which may be late."""
         self._topics = topics
@@ -201,7 +203,7 @@ class SharedCommits:
             topic = targets[record.topic_id].topic
             assert topic is not None
             with suppress(NotOwner):
-                self._topics.check_served(topic)
+                self._check_served(topic)
                 self.appender.forget_producer(query, record)
 
     async def _find(self, record: StagedTopicRecord) -> ReliableTopic | None:
@@ -221,6 +223,9 @@ class SharedCommits:
         if topic.topic_id != record.topic_id:
             raise Unavailable(f"{name} was created again a moment ago")
         return topic
+
+    def _check_served(self, topic: ReliableTopic) -> None:
+        self._shards.epoch_of(topic.name, topic.log.shard)
 
     def _target(
         self,

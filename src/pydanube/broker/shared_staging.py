@@ -151,9 +151,10 @@ class SharedStaging(PartStaging):
     async def begin_transaction(self, query: str) -> int:
         """Refuse: consumers of a transaction may be at several brokers."""
         raise InvalidRequest(
-            f"brokers of a cluster do not commit transactions ({query}): publish "
-            "results with client.staging, whose versions are committed once, or "
-            "publish and acknowledge separately, and have consumers drop duplicates"
+            f"brokers of a cluster do not commit transactions such as {query}: "
+            "transform topics with Spark, whose sink publishes everything once, or "
+            "publish results with client.staging and acknowledge messages when its "
+            "version is committed"
         )
 
     async def commit(

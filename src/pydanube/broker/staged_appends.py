@@ -57,14 +57,20 @@ class StagedAppender:
         files: StagedFiles,
         *,
         final_errors: tuple[type[BrokerError], ...] = (TopicNotFound, TopicFenced),
+        check_served: Callable[[ReliableTopic], object] = lambda _: None,
     ) -> None:
-        """The remaining messages of a topic are dropped after one of *final_errors*."""
+        """
+        The remaining messages of a topic are dropped after one of *final_errors*.
+
+        *check_served* raises ``NotOwner`` if another broker may append to a topic now.
+        """
         self.dropped_count = 0
         """The number of messages whose topic was deleted after the decision."""
         self._topics = topics
         self._storage = storage
         self._files = files
         self._final_errors = final_errors
+        self._check_served = check_served
 
     async def find_topic(self, record: StagedTopicRecord) -> ReliableTopic | None:
         """
@@ -161,7 +167,7 @@ class StagedAppender:
             self.dropped_count += frame.count
             return
         try:
-            self._topics.check_served(topic)
+            self._check_served(topic)
             topic.append(frame, partial(self._on_appended, target, frame, appends))
         except self._final_errors as error:
             self._drop(target, frame, error)

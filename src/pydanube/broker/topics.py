@@ -251,11 +251,6 @@ class Topics:
             )
         return topic
 
-    def check_served(self, topic: ReliableTopic) -> None:
-        """Raise ``NotOwner`` if another broker may append to *topic* now."""
-        if self._shards is not None:
-            self._shards.epoch_of(topic.name, topic.log.shard)
-
     # Configuring.
 
     async def configure(self, name: TopicName, **settings: Any) -> None:

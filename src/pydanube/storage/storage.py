@@ -117,6 +117,8 @@ class Storage:
         self._config = config
         self._objects = objects
         self._tiers = objects if isinstance(objects, TieredObjects) else None
+        self.remote = None if self._tiers is None else self._tiers.remote
+        """The remote object store, if there is one."""
         self.uploader: Uploader | None = None
         """Uploads segments, if there is a remote object store."""
         if self._tiers is not None and claim_remote is not None:
@@ -446,11 +448,6 @@ class Storage:
     def store_options(self) -> dict[str, str]:
         """The options of the remote store that are not secret."""
         return public_options(self._config.remote.options)
-
-    @property
-    def remote(self) -> Objects | None:
-        """The remote object store, if there is one."""
-        return None if self._tiers is None else self._tiers.remote
 
     @property
     def objects_url(self) -> str:
