@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import os
 from bisect import bisect_right
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,9 +16,12 @@ from uuid import uuid4
 import pyarrow as pa
 
 from pydanube.model.errors import NotFound, ObjectsUnavailable
-from pydanube.objects.store import ObjectInfo, Objects
+from pydanube.objects.store import ObjectInfo, Objects, wall_clock_us
 from pydanube.wire.buffer import Buffer
 from pydanube.wire.files.segment_format import PARTS
+
+SHARED_PART_AGE_S = 24 * 3600.0
+"""An incomplete object in a shared directory is removed after this time."""
 
 
 class DirectoryObjects(Objects):
@@ -26,15 +31,26 @@ class DirectoryObjects(Objects):
     Only their owner can access directories and files that are created here.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_shared: bool = False) -> None:
+        """
+        *is_shared* says that other processes may be storing objects.
+
+        Without it, all incomplete objects are removed; with it, only old ones.
+        """
         self._path = Path(path).absolute()
         # Incomplete objects are in a directory of their own, so that those that a crash
         # left are found quickly.
         self._parts = self._path / PARTS
         self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._parts.mkdir(mode=0o700, exist_ok=True)
+        newest = math.inf
+        if is_shared:
+            newest = wall_clock_us() / 1e6 - SHARED_PART_AGE_S
         for part in self._parts.iterdir():
-            part.unlink(missing_ok=True)
+            # Another process may be completing or removing it.
+            with suppress(FileNotFoundError):
+                if part.stat().st_mtime <= newest:
+                    part.unlink()
 
     async def put(self, name: str, data: Buffer | pa.Buffer) -> None:
         await self._in_thread(self._put, name, data, _replace)

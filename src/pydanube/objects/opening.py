@@ -68,7 +68,7 @@ def open_objects(
     _check_limits(timeout_s=timeout_s, retries=retries, concurrency=concurrency)
     if address.is_local:
         _refuse_options(address, options)
-        return DirectoryObjects(address.local_path)
+        return DirectoryObjects(address.local_path, is_shared=True)
     if address.service == "memory":
         _refuse_options(address, options)
         return MemoryObjects()

@@ -1,7 +1,10 @@
+import os
+
 import pytest
 
 from pydanube.model.errors import NotFound, ObjectsUnavailable
 from pydanube.objects.directory import DirectoryObjects
+from pydanube.objects.opening import open_objects
 
 
 async def test_incomplete_objects_of_a_crash_are_removed(tmp_path):
@@ -11,6 +14,17 @@ async def test_incomplete_objects_of_a_crash_are_removed(tmp_path):
     objects = DirectoryObjects(tmp_path)
     assert await objects.names("") == ["a/one"]
     assert list((tmp_path / ".parts").iterdir()) == []
+
+
+async def test_objects_that_others_are_storing_are_not_removed(tmp_path):
+    url = (tmp_path / "shared").as_uri()
+    open_objects(url)
+    parts = tmp_path / "shared" / ".parts"
+    (parts / "being stored").write_bytes(b"ab")
+    (parts / "left by a crash").write_bytes(b"ab")
+    os.utime(parts / "left by a crash", (0, 0))
+    open_objects(url)
+    assert [each.name for each in parts.iterdir()] == ["being stored"]
 
 
 async def test_a_name_does_not_lead_out_of_the_directory(tmp_path):
