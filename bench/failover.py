@@ -1,41 +1,59 @@
 """
-Failover: how long publishers of a cluster wait when a broker is killed or drained.
+Failover: how long the topics of a broker stand still when it is killed or drained.
 
 ``python -m bench.failover`` needs ``etcd``.  It starts one member of it and three
 brokers, whose journals and segments are in a shared directory, and a client that
-publishes to many topics, one message at a time.  It kills brokers in turn, starts them
-again, and drains and activates them.  For each topic of such a broker, it measures the
-longest time without an acknowledgement.  At the end it reads all topics: what was
-acknowledged must be there once and in order.
+publishes to many topics, one message at a time, and consumes them.  It kills brokers in
+turn, starts them again, and drains and activates them.
+
+For each topic of a killed broker, it measures the time from the kill to the first new
+acknowledgement, and to the first delivery of a new message.  For each topic of a
+drained broker, it measures the longest time without an acknowledgement.  At the end it
+reads all topics: what was acknowledged must be there once and in order.  Ctrl-C ends
+the run, and prints what was measured so far.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pydanube
 from bench.remote_reads import say
-from bench.servers import HOST, accepts, clean_environ, free_port, running
+from bench.run import interruptible
+from bench.servers import (
+    HOST,
+    accepts,
+    clean_environ,
+    end_with_parent,
+    free_port,
+    log_tail,
+    running,
+)
 from bench.systems.system import BenchFailed
 from pydanube.aio.tasks import task_scope
+from pydanube.bench.figures import percentile
 from pydanube.model.clusters import BrokerMode, ClusterDescription
 
 LOOK_S = 0.1
 REST_S = 3.0
 """The pause before each event, in which all topics are published to."""
+SESSION_LOST = 7
+"""The exit code of a broker that has lost its session."""
+ARRIVAL_S = 0.1
+"""How long answers may take to arrive that a broker has sent before it was killed."""
 
 
 def main() -> None:
@@ -48,9 +66,12 @@ def main() -> None:
     parser.add_argument("--session-ttl-s", type=int, default=2)
     parser.add_argument("--pause-ms", type=float, default=10, help="between messages")
     arguments = parser.parse_args()
+    # It tells of every lost connection, which is what is measured.
+    logging.getLogger("pydanube").setLevel(logging.ERROR)
     if arguments.etcd is None:
         raise BenchFailed("etcd is not installed; name it with --etcd")
     with (
+        interruptible(),
         tempfile.TemporaryDirectory(prefix="failover-") as scratch,
         ExitStack() as stack,
     ):
@@ -62,7 +83,12 @@ def main() -> None:
         for broker in brokers:
             broker.start()
             stack.callback(broker.kill)
-        asyncio.run(Run(brokers, arguments).measure())
+        run = Run(brokers, arguments)
+        try:
+            with suppress(KeyboardInterrupt):
+                asyncio.run(run.measure())
+        finally:
+            say("\n".join(run.report()))
 
 
 @contextmanager
@@ -117,7 +143,29 @@ class Broker:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                # Ctrl-C is for this process, which then ends its brokers.
+                start_new_session=True,
+                preexec_fn=end_with_parent,  # noqa: PLW1509  # It takes no lock.
             )
+
+    def restart_if_ended(self) -> bool:
+        """
+        Start the broker again if it has lost its session; return whether it had.
+
+        On a machine that is too busy, keepalives may be later than the session's TTL.
+
+        Raises:
+            BenchFailed: It has ended for another reason.
+        """
+        if self._process is None or self._process.poll() is None:
+            return False
+        if self._process.returncode != SESSION_LOST:
+            raise BenchFailed(
+                f"{self.name} ended with exit code {self._process.returncode}. Its "
+                f"output:\n{log_tail(self._log)}"
+            )
+        self.start()
+        return True
 
     def kill(self) -> None:
         """Kill the broker, if it runs."""
@@ -126,48 +174,66 @@ class Broker:
             self._process.wait()
 
 
+class Times:
+    """When the messages of a topic, in their order, were acknowledged or delivered."""
+
+    def __init__(self) -> None:
+        self.at: list[float] = []
+        self._grown = asyncio.Event()
+
+    def add(self) -> None:
+        """Note the time of the next message."""
+        self.at.append(time.monotonic())
+        self._grown.set()
+
+    async def first_from(self, number: int) -> float:
+        """Return the time of the message *number*, when it has come."""
+        while len(self.at) <= number:
+            self._grown.clear()
+            await self._grown.wait()
+        return self.at[number]
+
+    def longest_gap(self, since: float) -> float:
+        """Return the longest time between two messages, up to one after *since*."""
+        return max(
+            (after - before for before, after in pairwise(self.at) if after > since),
+            default=0.0,
+        )
+
+
 class Topic:
-    """A topic that one producer publishes to, one message at a time."""
+    """A topic with a producer, which sends one message at a time, and a consumer."""
 
     def __init__(self, name: str, pause_s: float) -> None:
         self.name = name
-        self.acknowledged_at: list[float] = []
-        """When each of its messages was acknowledged."""
-        self._acknowledged = asyncio.Event()
+        self.acknowledged = Times()
+        self.delivered = Times()
         self._pause_s = pause_s
 
     async def publish(self, client: pydanube.Client) -> None:
         """Publish until cancelled."""
         async with client.producer(self.name) as producer:
             while True:
-                await producer.send(b"%d" % len(self.acknowledged_at))
-                self.acknowledged_at.append(time.monotonic())
-                self._acknowledged.set()
+                await producer.send(b"%d" % len(self.acknowledged.at))
+                self.acknowledged.add()
                 await asyncio.sleep(self._pause_s)
 
-    async def acknowledged_after(self, moment: float) -> None:
-        """Wait for an acknowledgement after *moment*."""
-        while self.acknowledged_at[-1] <= moment:
-            self._acknowledged.clear()
-            await self._acknowledged.wait()
-
-    def longest_gap(self, since: float) -> float:
-        """Return the longest time between acknowledgements, up to one after *since*."""
-        return max(
-            (
-                after - before
-                for before, after in pairwise(self.acknowledged_at)
-                if after > since
-            ),
-            default=0.0,
-        )
+    async def consume(self, client: pydanube.Client) -> None:
+        """Consume until cancelled; messages that are delivered again do not count."""
+        async with client.consumer(
+            self.name, subscription="bench", start="earliest"
+        ) as consumer:
+            async for message in consumer:
+                if int(message.payload) == len(self.delivered.at):
+                    self.delivered.add()
+                await consumer.ack(message)
 
     async def count_errors(self, client: pydanube.Client) -> int:
         """Return how many acknowledged messages are lost, repeated or out of order."""
         found: list[int] = []
         async for batch in client.read(self.name):
             found += [int(message.payload) for message in batch]
-        expected = list(range(len(self.acknowledged_at)))
+        expected = list(range(len(self.acknowledged.at)))
         # The last message may be stored without an acknowledgement.
         if found in (expected, [*expected, len(expected)]):
             return 0
@@ -184,80 +250,118 @@ class Run:
             Topic(f"/default/t{number}", arguments.pause_ms / 1000)
             for number in range(arguments.topics)
         ]
+        self._acknowledgements: list[float] = []
+        self._deliveries: list[float] = []
+        self._pauses: list[float] = []
+        self._errors: int | None = None
+
+    def report(self) -> Iterator[str]:
+        """Yield the lines of the table of what was measured so far."""
+        yield f"{'':40}{'topics':>8}{'p50':>9}{'p99':>9}{'longest':>9}"
+        for title, times in (
+            ("killed, until an acknowledgement", self._acknowledgements),
+            ("killed, until a delivery", self._deliveries),
+            ("drained, longest without acknowledgement", self._pauses),
+        ):
+            yield f"{title:40}{len(times):8}" + "".join(
+                f"{percentile(sorted(times), percent):7.2f} s" if times else f"{'-':>9}"
+                for percent in (50, 99, 100)
+            )
+        count = sum(len(topic.acknowledged.at) for topic in self._topics)
+        if self._errors is None:
+            yield f"{count:,} acknowledged messages, not checked"
+        else:
+            yield f"{count:,} acknowledged messages, {self._errors} lost or repeated"
 
     async def measure(self) -> None:
-        """Kill and drain brokers, and print the gaps and the errors."""
+        """Kill and drain brokers, and check all messages at the end."""
         url = "danube://" + ",".join(
             f"{HOST}:{each.port}" for each in self._brokers.values()
         )
         async with pydanube.connect(url, wait_s=60, retry_s=60) as client:
+            say(f"waiting until {len(self._brokers)} brokers serve all shards")
             await self._settled(client)
             for topic in self._topics:
                 await client.create_topic(topic.name)
             async with task_scope() as tasks:
                 for topic in self._topics:
                     tasks.run(topic.publish(client))
-                kills = await self._kill_brokers(client)
-                drains = await self._drain_brokers(client)
+                    tasks.run(topic.consume(client))
+                await self._kill_brokers(client)
+                await self._drain_brokers(client)
                 await asyncio.sleep(REST_S)
-            say(f"killed brokers: {_summary(kills)}")
-            say(f"drained brokers: {_summary(drains)}")
-            errors = [await topic.count_errors(client) for topic in self._topics]
-            count = sum(len(topic.acknowledged_at) for topic in self._topics)
-            say(f"{count:,} acknowledged messages, {sum(errors)} lost or repeated")
+            say("reading all topics")
+            self._errors = sum(
+                [await topic.count_errors(client) for topic in self._topics]
+            )
 
-    async def _kill_brokers(self, client: pydanube.Client) -> list[float]:
-        gaps: list[float] = []
+    async def _kill_brokers(self, client: pydanube.Client) -> None:
         names = sorted(self._brokers)
-        for number in range(self._arguments.kills):
-            broker = self._brokers[names[number % len(names)]]
+        for turn in range(self._arguments.kills):
+            broker = self._brokers[names[turn % len(names)]]
             await asyncio.sleep(REST_S)
             topics, began = self._topics_of(broker, client), time.monotonic()
             broker.kill()
-            gaps += await self._gaps(topics, began)
+            await asyncio.sleep(ARRIVAL_S)
+            # The numbers of the next messages; the killed broker has none of them.
+            nexts = [len(topic.acknowledged.at) for topic in topics]
+            acknowledged, delivered = [], []
+            for topic, number in zip(topics, nexts, strict=True):
+                at = await topic.acknowledged.first_from(number)
+                acknowledged.append(at - began)
+                at = await topic.delivered.first_from(number)
+                delivered.append(at - began)
+            self._acknowledgements += acknowledged
+            self._deliveries += delivered
+            say(
+                f"kill {turn + 1} of {self._arguments.kills}: {broker.name}, "
+                f"{len(topics)} topics; first acknowledgement after "
+                f"{_range(acknowledged)}, first delivery after {_range(delivered)}"
+            )
             broker.start()
             await self._settled(client)
-        return gaps
 
-    async def _drain_brokers(self, client: pydanube.Client) -> list[float]:
-        gaps: list[float] = []
+    async def _drain_brokers(self, client: pydanube.Client) -> None:
         names = sorted(self._brokers)
-        for number in range(self._arguments.drains):
-            broker = self._brokers[names[number % len(names)]]
+        for turn in range(self._arguments.drains):
+            broker = self._brokers[names[turn % len(names)]]
             await asyncio.sleep(REST_S)
             topics, began = self._topics_of(broker, client), time.monotonic()
             await client.drain_broker(broker.name)
-            await _until(client, partial(_is_drained, broker.name))
-            gaps += await self._gaps(topics, began)
+            await self._until(client, partial(_is_drained, broker.name))
+            drained = time.monotonic()
+            for topic in topics:
+                await topic.acknowledged.first_from(len(topic.acknowledged.at))
+            pauses = [topic.acknowledged.longest_gap(began) for topic in topics]
+            self._pauses += pauses
+            say(
+                f"drain {turn + 1} of {self._arguments.drains}: {broker.name}, "
+                f"{len(topics)} topics, in {drained - began:.2f} s; longest time "
+                f"without an acknowledgement {_range(pauses)}"
+            )
             await client.activate_broker(broker.name)
             await self._settled(client)
-        return gaps
 
     def _topics_of(self, broker: Broker, client: pydanube.Client) -> list[Topic]:
         """Return the topics that a broker serves, as the client knows them."""
         url = f"danube://{HOST}:{broker.port}"
         return [each for each in self._topics if client.owners.find(each.name) == url]
 
-    async def _gaps(self, topics: Sequence[Topic], began: float) -> list[float]:
-        """Return the longest gap of each topic, when all are published to again."""
-        for topic in topics:
-            await topic.acknowledged_after(began)
-        await asyncio.sleep(REST_S)
-        return [topic.longest_gap(began) for topic in topics]
-
     async def _settled(self, client: pydanube.Client) -> None:
         """Wait until all brokers serve shards, and no shard moves."""
-        await _until(client, partial(_is_settled, len(self._brokers)))
+        await self._until(client, partial(_is_settled, len(self._brokers)))
 
-
-async def _until(
-    client: pydanube.Client, is_reached: Callable[[ClusterDescription], bool]
-) -> None:
-    """Ask for the state of the cluster until it is as *is_reached* says."""
-    found = await client.describe_cluster()
-    while not is_reached(found):
-        await asyncio.sleep(LOOK_S)
-        found = await client.describe_cluster()
+    async def _until(
+        self,
+        client: pydanube.Client,
+        is_reached: Callable[[ClusterDescription], bool],
+    ) -> None:
+        """Ask for the state of the cluster until it is as *is_reached* says."""
+        while not is_reached(await client.describe_cluster()):
+            for broker in self._brokers.values():
+                if broker.restart_if_ended():
+                    say(f"{broker.name} lost its session and is started again")
+            await asyncio.sleep(LOOK_S)
 
 
 def _is_drained(name: str, cluster: ClusterDescription) -> bool:
@@ -276,15 +380,11 @@ def _is_settled(count: int, cluster: ClusterDescription) -> bool:
     )
 
 
-def _summary(gaps: Sequence[float]) -> str:
-    if not gaps:
-        return "no topic was interrupted"
-    ordered = sorted(gaps)
-    return (
-        f"{len(gaps)} interruptions of topics, median {median(gaps):.2f} s, "
-        f"p99 {ordered[int(0.99 * (len(ordered) - 1))]:.2f} s, "
-        f"longest {ordered[-1]:.2f} s"
-    )
+def _range(times: Sequence[float]) -> str:
+    """Return the shortest and the longest of the times of topics."""
+    if not times:
+        return "(no topic)"
+    return f"{min(times):.2f} to {max(times):.2f} s"
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ def running(
             env=clean_environ() | dict(environ or {}),
             cwd=log.parent,
             start_new_session=True,
-            preexec_fn=_end_with_parent,  # noqa: PLW1509  # It takes no lock.
+            preexec_fn=end_with_parent,  # noqa: PLW1509  # It takes no lock.
         )
     try:
         _wait(process, str(command[0]), log, is_ready)
@@ -98,7 +98,7 @@ _PRCTL = _load_prctl()
 _SET_DEATH_SIGNAL = 1
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """Let the system kill this new process if its parent is killed."""
     if _PRCTL is not None:
         _PRCTL(_SET_DEATH_SIGNAL, signal.SIGKILL)
@@ -115,18 +115,18 @@ def _wait(
         if process.poll() is not None:
             raise BenchFailed(
                 f"{program} ended with exit code {process.returncode} before "
-                f"it was ready. Its output:\n{_log_tail(log)}"
+                f"it was ready. Its output:\n{log_tail(log)}"
             )
         if is_ready():
             return
         time.sleep(LOOK_INTERVAL_S)
     raise BenchFailed(
         f"{program} was not ready after {START_WAIT_S:.0f} s. Its output:\n"
-        f"{_log_tail(log)}"
+        f"{log_tail(log)}"
     )
 
 
-def _log_tail(log: Path) -> str:
+def log_tail(log: Path) -> str:
     return log.read_text(errors="replace").strip()[-2_000:] or "(nothing)"
 
 
