@@ -162,6 +162,13 @@ class World:
             # All topics are served again.
             assert all(len(each) > counts[topic_id] for topic_id, each in self.acked())
             assert all(self.read_topic(topic_id) for topic_id in TOPICS)
+            # The journals of all sessions that have ended are removed.
+            assert await self.names(keys.SESSION_JOURNALS) == await self.names(
+                keys.SESSIONS
+            )
+
+    async def names(self, prefix) -> set[str]:
+        return {prefix.name_of(path) for path, _ in await self.store.scan(prefix)}
 
     def acked(self):
         return ((topic_id, self.ledger.acked[topic_id]) for topic_id in TOPICS)

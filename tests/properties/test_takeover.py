@@ -63,6 +63,8 @@ FOUND_IN = {
     "release_compares_revision": (LATE_CHANGES, "lost"),
     "no_way_back_after_left": (CANCELLED_MOVES, "lost"),
     "keep_journals_that_shards_name": (REMOVALS, "lost"),
+    "read_shards_after_absence": (REMOVALS, "lost"),
+    "keep_fences": (REMOVALS, "lost"),
     "refuse_only_behind_the_fence": (LATE_ANSWERS, "refused and served"),
     "stop_when_own_clock_says_so": (READERS, "offsets go back"),
 }

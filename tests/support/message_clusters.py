@@ -13,6 +13,7 @@ from pydanube.broker.manifest import MetadataManifest
 from pydanube.cluster.controller import Controller
 from pydanube.cluster.directions import Director
 from pydanube.cluster.journal_host import JournalHost
+from pydanube.cluster.journal_removal import JournalRemoval
 from pydanube.cluster.session import open_cluster_session
 from pydanube.cluster.session_journals import OwnSessionJournal
 from pydanube.cluster.takeover import Takeovers
@@ -223,6 +224,7 @@ class MessageBroker:
         self.server: MessageServer | None = None
         self.session = None
         self.takeovers: Takeovers | None = None
+        self.removal: JournalRemoval | None = None
         self._rng = rng
 
     async def run(self) -> None:
@@ -271,6 +273,13 @@ class MessageBroker:
                 wall_clock_us=lambda: 0,
             )
             tasks.run(controller.run(), "control")
+            self.removal = JournalRemoval(
+                self.metadata,
+                self.objects,
+                lambda: controller.is_controller,
+                interval_s=1.0,
+            )
+            tasks.run(self.removal.run(), "remove journals")
             tasks.run(self.server.seal_forever(rng), "seal")
             self.takeovers = Takeovers(
                 self.session, self.metadata, host, retries=RETRIES

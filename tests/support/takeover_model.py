@@ -90,6 +90,8 @@ class Rules:
     release_compares_revision: bool = True
     no_way_back_after_left: bool = True
     keep_journals_that_shards_name: bool = True
+    read_shards_after_absence: bool = True
+    keep_fences: bool = True
     refuse_only_behind_the_fence: bool = True
     stop_when_own_clock_says_so: bool = True
 
@@ -184,13 +186,30 @@ class Model:
                 f"the manifest change of {name} arrives",
                 lambda: self._change_manifest(world, at),
             )
-        if (
-            self.bounds.removes_journals
-            and session.lease == 2
-            and session.removed < len(session.puts)
-            and not self._is_named(world, at)
-        ):
+        if self.bounds.removes_journals and session.removed < len(session.puts):
+            yield from self._removal_actions(world, at, session)
+
+    def _removal_actions(
+        self, world: World, at: int, session: Session
+    ) -> Iterator[Action]:
+        """A controller finds that a journal is not needed, and later removes it."""
+        name, is_named = name_of(at), self._is_named(world, at)
+        if self.rules.read_shards_after_absence:
+            is_found = session.lease == 2 and not is_named
+        else:
+            is_found = session.lease == 2 and session.was_unnamed
+            if not is_named and not session.was_unnamed:
+                yield (
+                    f"the controller finds no shard that names {name}",
+                    lambda: with_session(world, at, was_unnamed=True),
+                )
+        if session.is_unneeded:
             yield f"the journal of {name} is removed", lambda: self._remove(world, at)
+        elif is_found:
+            yield (
+                f"the controller finds that {name} is gone",
+                lambda: with_session(world, at, is_unneeded=True),
+            )
 
     def _is_named(self, world: World, at: int) -> bool:
         record, name = world.record, name_of(at)
@@ -576,7 +595,9 @@ class Model:
         return world._replace(acked=tuple(acked))
 
     def _remove(self, world: World, at: int) -> World:
-        return with_session(world, at, removed=len(world.sessions[at].puts))
+        session = world.sessions[at]
+        fences = session.fences if self.rules.keep_fences else frozenset()
+        return with_session(world, at, removed=len(session.puts), fences=fences)
 
     # Sealing.
 

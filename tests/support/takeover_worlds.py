@@ -87,6 +87,10 @@ class Session(NamedTuple):
     is_frozen: bool = False
     removed: int = 0
     """The number of groups whose objects are removed."""
+    is_unneeded: bool = False
+    """Whether a controller has found that nobody needs the journal."""
+    was_unnamed: bool = False
+    """Whether it read the shards too early, if that rule is left out."""
     seal: tuple[int, int, tuple[str, ...]] | None = None
     """A manifest change under way: epoch, base and messages."""
 

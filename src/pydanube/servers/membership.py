@@ -14,6 +14,7 @@ from pydanube.broker.record_changes import RecordChanges
 from pydanube.cluster.controller import Controller, create_shards
 from pydanube.cluster.directions import Director
 from pydanube.cluster.journal_host import JournalHost
+from pydanube.cluster.journal_removal import JournalRemoval
 from pydanube.cluster.overview import GRPC, GRPC_CONNECT, STREAM
 from pydanube.cluster.session import ClusterSession, open_cluster_session
 from pydanube.cluster.takeover import Takeovers
@@ -142,11 +143,13 @@ async def serving_shards(
         clock=asyncio.get_running_loop().time,
         wall_clock_us=wall_clock_us,
     )
+    removal = JournalRemoval(store, journal_objects, lambda: controller.is_controller)
     changes = RecordChanges(
         store, broker.topics, broker.namespaces, broker.schemas, serving
     )
     async with task_scope() as tasks:
         tasks.run(takeovers.run(), "take over shards")
         tasks.run(controller.run(), "direct the cluster")
+        tasks.run(removal.run(), "remove journals of ended sessions")
         tasks.run(changes.run(), "apply changed records")
         yield takeovers
