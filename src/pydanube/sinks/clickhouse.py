@@ -44,10 +44,10 @@ from pydanube.sinks.staging import (
     is_stale,
     staging_prefix,
 )
-from pydanube.spark.dataframe_columns import arrow_schema, missing_columns
+from pydanube.spark.dataframe_columns import arrow_schema
 from pydanube.spark.sink import BatchIdentity, BatchKey, StagedRows, TaskKey
 from pydanube.spark.sink_data_source import SinkDataSource
-from pydanube.spark.sink_options import parse_sink_options
+from pydanube.spark.sink_options import missing_columns, parse_sink_options
 
 _KINDS: Mapping[int | None, type[BrokerError]] = {
     # The same statement may succeed after timeouts, too many queries, network errors,

@@ -1,5 +1,5 @@
 """
-The rows of LanceDB tables: vector columns, and the latest row of each key in a batch.
+The vector columns of LanceDB tables.
 
 A vector column is of lists of 32-bit floats that all have the same length.  Spark only
 has arrays, whose lengths may differ.
@@ -7,16 +7,12 @@ has arrays, whose lengths may differ.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pydanube.model.errors import InvalidPayload
-
-_POSITION = "_danube_position"
 
 
 def is_numbers(kind: pa.DataType) -> bool:
@@ -51,28 +47,3 @@ def to_vectors(column: Any, dimension: int, name: str) -> Any:
     if not pc.all(pc.fill_null(pc.is_finite(numbers), False), min_count=0).as_py():
         raise InvalidPayload(f"{name}: a vector has a null, NaN or infinity in it")
     return column.cast(vector_type(dimension))
-
-
-def latest_rows(
-    outputs: Sequence[pa.Table], keys: Sequence[str], order: Sequence[str]
-) -> list[Any]:
-    """
-    Return, for each of *outputs*, a mask of the rows that are the latest of their keys.
-
-    The latest row has the greatest values in *order*, where null is the least; among
-    equals it is the last row of the last output.
-    """
-    rows = pa.concat_tables(outputs)
-    rows = rows.append_column(_POSITION, pa.array(np.arange(rows.num_rows)))
-    # The position breaks ties.
-    sort_keys = [(name, "ascending", "at_start") for name in (*order, _POSITION)]
-    last = (
-        rows.select([*keys, _POSITION])
-        .take(pc.sort_indices(rows, sort_keys=sort_keys))
-        .group_by(list(keys), use_threads=False)
-        .aggregate([(_POSITION, "last")])
-    )
-    mask = np.zeros(rows.num_rows, np.bool_)
-    mask[last.column(f"{_POSITION}_last").to_numpy()] = True
-    ends = np.cumsum([piece.num_rows for piece in outputs])
-    return list(np.split(mask, ends[:-1]))

@@ -27,27 +27,22 @@ from pydanube.model.errors import (
     InvalidRequest,
 )
 from pydanube.sinks.lance_database import Database
-from pydanube.sinks.lance_rows import (
-    is_numbers,
-    latest_rows,
-    to_vectors,
-    vector_type,
-)
+from pydanube.sinks.lance_rows import is_numbers, to_vectors, vector_type
 from pydanube.sinks.option_tables import LANCEDB_OPTIONS
 from pydanube.sinks.staging import (
     RESERVED,
     cast_problem,
-    check_keys,
     column_problems,
     is_stale,
     literal,
     reserved_columns,
     staging_prefix,
 )
-from pydanube.spark.dataframe_columns import arrow_schema, missing_columns
+from pydanube.spark.dataframe_columns import arrow_schema
 from pydanube.spark.sink import BatchIdentity, BatchKey, StagedRows, TaskKey
 from pydanube.spark.sink_data_source import SinkDataSource
-from pydanube.spark.sink_options import parse_sink_options
+from pydanube.spark.sink_options import missing_columns, parse_sink_options
+from pydanube.spark.upserts import UpsertColumns, check_keys, latest_rows
 
 log = logging.getLogger(__name__)
 
@@ -106,9 +101,8 @@ class LanceSink:
                 does not fit the columns, or the name of a column is reserved.
         """
         given = parse_sink_options(options, LANCEDB_OPTIONS)
-        keys = given.names("keyColumns")
-        if given.text("orderColumns") and not keys:
-            raise InvalidConfig("orderColumns: only with keyColumns")
+        upsert = UpsertColumns.parse(given)
+        keys = upsert.keys
         if "batchColumn" in given and keys:
             raise InvalidConfig("batchColumn: only without keyColumns")
         vector = given.text("vectorColumn") or None
@@ -121,7 +115,7 @@ class LanceSink:
             table=given.text("table"),
             schema=schema,
             keys=keys,
-            order=given.names("orderColumns"),
+            order=upsert.order,
             batch_column=None if keys or batch_column == "none" else batch_column,
             vector=vector,
             dimension=given.count("dimension", 1) if "dimension" in given else None,
@@ -142,8 +136,7 @@ class LanceSink:
         """Return what is wrong with the DataFrame, whatever the table."""
         schema = self.schema
         found = [
-            *missing_columns("keyColumns", self.keys, schema),
-            *missing_columns("orderColumns", self.order, schema),
+            *UpsertColumns(keys=self.keys, order=self.order).problems(schema),
             *missing_columns("vectorColumn", filter(None, [self.vector]), schema),
             *reserved_columns(schema),
         ]

@@ -30,16 +30,12 @@ from pydanube.sinks.option_tables import POSTGRES_OPTIONS
 from pydanube.sinks.postgres_database import Database, connect
 from pydanube.sinks.postgres_sql import Plan, TableName, Target
 from pydanube.sinks.retrying import parse_retry_policy, persist
-from pydanube.sinks.staging import (
-    COMMITS,
-    check_keys,
-    check_same_query,
-    is_stale,
-)
-from pydanube.spark.dataframe_columns import arrow_schema, missing_columns
+from pydanube.sinks.staging import COMMITS, check_same_query, is_stale
+from pydanube.spark.dataframe_columns import arrow_schema
 from pydanube.spark.sink import BatchIdentity, BatchKey, StagedRows, TaskKey
 from pydanube.spark.sink_data_source import SinkDataSource
 from pydanube.spark.sink_options import parse_sink_options
+from pydanube.spark.upserts import UpsertColumns, check_keys
 
 log = logging.getLogger(__name__)
 
@@ -89,21 +85,15 @@ class PostgresSink:
                 names a missing column, or PostgreSQL does not support a type.
         """
         given = parse_sink_options(options, POSTGRES_OPTIONS)
-        keys, order = given.names("keyColumns"), given.names("orderColumns")
-        for name in ("orderColumns", "deleteColumn"):
-            if given.text(name) and not keys:
-                raise InvalidConfig(f"{name}: only with keyColumns")
-        delete = given.text("deleteColumn") or None
-        if delete in keys:
-            raise InvalidConfig("deleteColumn: cannot be a key column")
-        table = TableName.parse(given.text("table"))
-        plan = Plan(table=table, schema=schema, keys=keys, order=order, delete=delete)
-        wrong = [
-            *missing_columns("keyColumns", keys, schema),
-            *missing_columns("orderColumns", order, schema),
-            *missing_columns("deleteColumn", filter(None, [delete]), schema),
-            *plan.problems(),
-        ]
+        upsert = UpsertColumns.parse(given)
+        plan = Plan(
+            table=TableName.parse(given.text("table")),
+            schema=schema,
+            keys=upsert.keys,
+            order=upsert.order,
+            delete=upsert.delete,
+        )
+        wrong = [*upsert.problems(schema), *plan.problems()]
         if wrong:
             raise InvalidConfig("; ".join(wrong))
         return cls(

@@ -132,12 +132,7 @@ class Plan:
     def problems(self) -> list[str]:
         """Return what is wrong with the DataFrame, whatever the table."""
         found = unsupported_columns(self.schema, "danube-postgres", column_type)
-        found += reserved_columns(self.schema)
-        if self.delete in self.schema.names and (
-            self.schema.field(self.delete).type != pa.bool_()
-        ):
-            found.append(f"deleteColumn: {self.delete!r} must be boolean")
-        return found
+        return found + reserved_columns(self.schema)
 
     def problems_with(self, target: Target) -> list[str]:
         """Return what prevents writing such rows to *target*."""

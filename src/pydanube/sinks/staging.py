@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import pyarrow as pa
 
-from pydanube.model.errors import Conflict, InvalidPayload
+from pydanube.model.errors import Conflict
 from pydanube.reader.option_parsing import Option
 from pydanube.spark.sink import BatchKey, digest
 
@@ -57,21 +57,6 @@ def check_same_query(key: BatchKey, number: int, query: str) -> None:
             f"batch {key.number} counts as already written: use a new appId for a "
             "query with a new checkpoint"
         )
-
-
-def check_keys(batch: pa.RecordBatch, keys: Iterable[str]) -> None:
-    """
-    Raise if a row has no key.
-
-    Raises:
-        InvalidPayload: One of the columns *keys* is null in a row.
-    """
-    for name in keys:
-        if batch.column(name).null_count:
-            raise InvalidPayload(
-                f"the key column {name!r} is null in a row; filter such rows out, "
-                "or replace the null"
-            )
 
 
 def unsupported_columns(

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from pydanube.model.suggestions import did_you_mean
 from pydanube.reader.option_parsing import Option, ParsedOptions, parse_options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SPARK_OPTIONS = frozenset({"checkpointlocation", "queryname"})
 """Options for Spark itself, which it also passes to the sink of a stream."""
@@ -36,3 +41,14 @@ def parse_sink_options(
         InvalidConfig: A name is unknown or given twice, or a required one is missing.
     """
     return parse_options(given, declared, ignored=SPARK_OPTIONS)
+
+
+def missing_columns(option: str, wanted: Iterable[str], there: pa.Schema) -> list[str]:
+    """Return an error message for each name in *option* that is not a column."""
+    known = there.names
+    return [
+        f"{option}: the DataFrame has no column {name!r}"
+        + (did_you_mean(name, known) or f"; it has {', '.join(known)}")
+        for name in wanted
+        if name not in known
+    ]

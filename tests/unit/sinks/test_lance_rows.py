@@ -1,4 +1,4 @@
-"""Tests of vector columns, and of the choice of each key's latest row."""
+"""Tests of vector columns."""
 
 import pyarrow as pa
 import pytest
@@ -6,12 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pydanube.model.errors import InvalidPayload
-from pydanube.sinks.lance_rows import (
-    is_numbers,
-    latest_rows,
-    to_vectors,
-    vector_type,
-)
+from pydanube.sinks.lance_rows import is_numbers, to_vectors, vector_type
 
 vectors = st.none() | st.lists(
     st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=3, max_size=3
@@ -44,39 +39,3 @@ def test_number_arrays_can_be_vectors():
     assert is_numbers(pa.list_(pa.int32()))
     assert not is_numbers(pa.list_(pa.string()))
     assert not is_numbers(pa.float32())
-
-
-rows = st.tuples(
-    st.integers(0, 3), st.sampled_from("ab"), st.none() | st.integers(0, 3)
-)
-
-
-def table(rows):
-    ids, names, times = zip(*rows, strict=True) if rows else ((), (), ())
-    return pa.table(
-        {
-            "id": pa.array(ids, pa.int64()),
-            "name": pa.array(names, pa.string()),
-            "at": pa.array(times, pa.int64()),
-        }
-    )
-
-
-@settings(deadline=None)
-@given(st.lists(st.lists(rows, max_size=8), min_size=1, max_size=4), st.booleans())
-def test_each_key_has_exactly_its_latest_row(outputs, is_ordered):
-    order = ["at"] if is_ordered else []
-    masks = latest_rows([table(each) for each in outputs], ["id", "name"], order)
-    best = {}
-    for piece, each in enumerate(outputs):
-        for row, (number, name, at) in enumerate(each):
-            time = (-1 if at is None else at) if is_ordered else 0
-            place = (time, piece, row)
-            best[number, name] = max(place, best.get((number, name), place))
-    found = {
-        (piece, row)
-        for piece, mask in enumerate(masks)
-        for row, is_last in enumerate(mask)
-        if is_last
-    }
-    assert found == {place[1:] for place in best.values()}

@@ -8,7 +8,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import LongType, StructType, TimestampType, YearMonthIntervalType
 
 from pydanube.model.errors import InvalidConfig
-from pydanube.spark.dataframe_columns import arrow_schema, missing_columns
+from pydanube.spark.dataframe_columns import arrow_schema
 
 
 def test_every_column_may_be_null_and_times_are_utc():
@@ -26,12 +26,3 @@ def test_a_column_that_arrow_has_no_type_for_is_refused():
     schema = StructType().add("length", YearMonthIntervalType())
     with pytest.raises(InvalidConfig, match="cannot be written"):
         arrow_schema(schema)
-
-
-def test_a_wrong_name_has_a_suggestion_or_else_a_list():
-    there = pa.schema({"customer": pa.string(), "amount": pa.int64()})
-    problem, other = missing_columns("keyColumns", ["custumer", "amount", "z"], there)
-    assert problem == (
-        "keyColumns: the DataFrame has no column 'custumer'; did you mean 'customer'?"
-    )
-    assert other.endswith("no column 'z'; it has customer, amount")

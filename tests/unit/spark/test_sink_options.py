@@ -1,5 +1,6 @@
 """The options that several sinks have, and the tables of all in the guide."""
 
+import pyarrow as pa
 import pytest
 
 from pydanube.sinks.option_tables import (
@@ -9,7 +10,7 @@ from pydanube.sinks.option_tables import (
     POSTGRES_OPTIONS,
 )
 from pydanube.spark.formats import OPTIONS, SINKS, declared_options
-from pydanube.spark.sink_options import APP_ID, parse_sink_options
+from pydanube.spark.sink_options import APP_ID, missing_columns, parse_sink_options
 from support.option_tables import options_table
 from support.project import ROOT
 
@@ -34,3 +35,12 @@ def test_every_format_declares_its_options():
         names = [each.name for each in declared_options(name)]
         assert len(set(names)) == len(names)
         assert "appId" in names
+
+
+def test_a_wrong_name_has_a_suggestion_or_else_a_list():
+    there = pa.schema({"customer": pa.string(), "amount": pa.int64()})
+    problem, other = missing_columns("keyColumns", ["custumer", "amount", "z"], there)
+    assert problem == (
+        "keyColumns: the DataFrame has no column 'custumer'; did you mean 'customer'?"
+    )
+    assert other.endswith("no column 'z'; it has customer, amount")
