@@ -62,6 +62,10 @@ class TableLocation(Protocol):
         """Return the path of a new file *name*, and a stream to write it to."""
         ...
 
+    def open(self, path: str) -> Any:
+        """Return the complete file at *path* as a file-like object to read."""
+        ...
+
     def describe(
         self, path: str, partition: PartitionValues, metadata: Any
     ) -> DataFile:

@@ -16,15 +16,27 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    Schema,
+    Transaction,
+    WriterProperties,
+)
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 from pyarrow import fs
 
 from pydanube.model.errors import InvalidRequest
-from pydanube.tables import delta_statistics
-from pydanube.tables.data_files import PREFIX, DataFile
+from pydanube.spark.upserts import UpsertColumns
+from pydanube.tables import delta_merge, delta_statistics
+from pydanube.tables.data_files import (
+    COMPRESSION,
+    COMPRESSION_LEVEL,
+    PREFIX,
+    DataFile,
+)
 from pydanube.tables.partitioning import (
     PartitionValues,
     check_partition_by,
@@ -82,6 +94,9 @@ class DeltaLocation:
     def create(self, name: str) -> tuple[str, Any]:
         return name, self._files.open_output_stream(name)
 
+    def open(self, path: str) -> Any:
+        return self._files.open_input_file(path)
+
     def describe(
         self, path: str, partition: PartitionValues, metadata: Any
     ) -> DataFile:
@@ -137,9 +152,7 @@ class DeltaLakeTable(LakeTable):
             assert table is not None
             # A concurrent writer may have created it, and differently.
             self._check(table, schema, options)
-        added = added_columns(
-            self._schema_of(table), schema, merge=options.merge_schema
-        )
+        added = _added_columns(self._schema_of(table), schema, options)
         if len(added):
             table.alter.add_columns(list(_delta_schema(added).fields))
             table.update_incremental()
@@ -168,14 +181,47 @@ class DeltaLakeTable(LakeTable):
             "overwrite" if replace else "append",
             table.schema(),
             partition_by=partition_by,
-            commit_properties=CommitProperties(
-                custom_metadata=note,
-                app_transactions=[
-                    Transaction(app_id=each.app, version=each.version)
-                    for each in transactions
-                ],
-            ),
+            commit_properties=_commit_properties(transactions, note),
         )
+
+    def _merge(
+        self,
+        table: DeltaTable,
+        changes: pa.Table,
+        columns: UpsertColumns,
+        transactions: Sequence[AppTransaction],
+        *,
+        note: dict[str, str],
+        file_bytes_max: int,
+    ) -> None:
+        del file_bytes_max  # The property delta.targetFileSize of the table applies.
+        before = table.version()
+        names = [name for name in changes.column_names if name != columns.delete]
+        is_current = delta_merge.is_current(columns.order)
+        is_deletion = delta_merge.is_deletion(columns)
+        (
+            table.merge(
+                changes,
+                delta_merge.matches(columns),
+                source_alias=delta_merge.SOURCE,
+                target_alias=delta_merge.TARGET,
+                # With statistics of the changes, files without their keys are skipped.
+                streamed_exec=False,
+                writer_properties=WriterProperties(
+                    compression=COMPRESSION.upper(), compression_level=COMPRESSION_LEVEL
+                ),
+                commit_properties=_commit_properties(transactions, note),
+            )
+            .when_matched_delete(f"{is_deletion} AND {is_current}")
+            .when_matched_update(delta_merge.assignments(names), is_current)
+            .when_not_matched_insert(
+                delta_merge.assignments(names), f"NOT ({is_deletion})"
+            )
+            .execute()
+        )
+        if table.version() == before:
+            # A merge that changes no row makes no commit.
+            self._commit(table, [], transactions, replace=False, note=note)
 
     def compact(self, *, file_bytes: int, plan_only: bool = False) -> CompactionResult:
         with self._required() as table:
@@ -268,7 +314,9 @@ class DeltaLakeTable(LakeTable):
             check_transform(column, part.transform, part.column)
         if table is not None:
             _check_writer_requirements(table)
-            added_columns(self._schema_of(table), schema, merge=options.merge_schema)
+            _added_columns(self._schema_of(table), schema, options)
+            if options.upsert.keys:
+                _check_updates_allowed(table)
 
 
 def _delta_schema(schema: pa.Schema) -> Schema:
@@ -300,6 +348,33 @@ def _check_writer_requirements(table: DeltaTable) -> None:
             f"the table requires {', '.join(required)} of its writers, which "
             "danube-delta does not support; write it with Delta's own connector"
         )
+
+
+def _added_columns(
+    table: pa.Schema, rows: pa.Schema, options: WriteOptions
+) -> pa.Schema:
+    return added_columns(
+        table, rows, merge=options.merge_schema, whole=bool(options.upsert.keys)
+    )
+
+
+def _check_updates_allowed(table: DeltaTable) -> None:
+    if table.metadata().configuration.get("delta.appendOnly") == "true":
+        raise InvalidRequest(
+            "keyColumns: the table has the property delta.appendOnly, so its rows "
+            "cannot be replaced; omit keyColumns"
+        )
+
+
+def _commit_properties(
+    transactions: Sequence[AppTransaction], note: dict[str, str]
+) -> CommitProperties:
+    return CommitProperties(
+        custom_metadata=note,
+        app_transactions=[
+            Transaction(app_id=each.app, version=each.version) for each in transactions
+        ],
+    )
 
 
 def _add_action(file: DataFile, partition_by: Sequence[str]) -> AddAction:

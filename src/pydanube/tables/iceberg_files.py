@@ -70,6 +70,9 @@ class IcebergLocation:
         path = self._locations.new_data_location(name)
         return path, self.io.new_output(path).create()
 
+    def open(self, path: str) -> Any:
+        return self.io.new_input(path).open()
+
     def describe(
         self,
         path: str,
@@ -134,14 +137,14 @@ def small_files(table: Table, file_bytes: int) -> list[list[FileScanTask]]:
         if file.file_size_in_bytes < file_bytes and file.file_path.startswith(own):
             by_partition.setdefault(file.partition, []).append(task)
     groups = [
-        [each for each in tasks if _is_copyable(table, each)]
+        [each for each in tasks if is_copyable(table, each)]
         for tasks in by_partition.values()
         if len(tasks) > 1
     ]
     return [group for group in groups if len(group) > 1]
 
 
-def _is_copyable(table: Table, task: FileScanTask) -> bool:
+def is_copyable(table: Table, task: FileScanTask) -> bool:
     """Return whether the file's columns are, by id and name, columns of the table."""
     if task.delete_files:
         return False
@@ -165,10 +168,15 @@ def _is_same_type(has: IcebergType, wanted: IcebergType) -> bool:
     return has == wanted if has.is_primitive else type(has) is type(wanted)
 
 
-def _rows(table: Table, task: FileScanTask) -> Iterator[pa.RecordBatch]:
+def read_rows(
+    table: Table, task: FileScanTask, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a copyable file, with *columns*; None: all that it has."""
     # Not with pyiceberg, which reads a null list as an empty one.
     with table.io.new_input(task.file.file_path).open() as source:
-        yield from pq.ParquetFile(source).iter_batches(use_threads=False)
+        file = pq.ParquetFile(source)
+        names = None if columns is None else [*columns]
+        yield from file.iter_batches(columns=names, use_threads=False)
 
 
 def rewrite(
@@ -189,18 +197,18 @@ def rewrite(
     written: list[DataFile] = []
     try:
         for group in groups:
-            batches = (each for task in group for each in _rows(table, task))
+            batches = (each for task in group for each in read_rows(table, task))
             written += write_files(
                 location, batches, "compacted", file_bytes_max=file_bytes
             )
     except BaseException:
-        _delete(location, written)
+        delete(location, written)
         raise
     try:
         _exchange(table, groups, written)
     except (CommitFailedException, ValidationException):
         # After any other error the new files may be part of the table.
-        _delete(location, written)
+        delete(location, written)
         raise
     return CompactionResult(
         files_before=sum(map(len, groups)),
@@ -228,7 +236,8 @@ def _exchange(
             change.append_data_file(file.details)
 
 
-def _delete(location: IcebergLocation, files: Sequence[DataFile]) -> None:
+def delete(location: IcebergLocation, files: Sequence[DataFile]) -> None:
+    """Delete *files*, which are not part of the table."""
     for file in files:
         location.delete(file.path)
 

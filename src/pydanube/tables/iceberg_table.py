@@ -26,10 +26,11 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.table import Table, TableProperties
+from pyiceberg.table import Table, TableProperties, Transaction
 
 from pydanube.model.errors import InvalidConfig
-from pydanube.tables import iceberg_files
+from pydanube.spark.upserts import UpsertColumns
+from pydanube.tables import iceberg_files, iceberg_merge
 from pydanube.tables.data_files import DataFile
 from pydanube.tables.iceberg_files import IcebergLocation
 from pydanube.tables.partitioning import PartitionValues, check_partition_by
@@ -82,11 +83,7 @@ class IcebergLakeTable(LakeTable):
                 self._check(table, schema, options)
                 if table is None:
                     self._create(catalog, schema, options, properties)
-                elif len(
-                    added_columns(
-                        self._schema_of(table), schema, merge=options.merge_schema
-                    )
-                ):
+                elif len(self._added_columns(table, schema, options)):
                     with table.update_schema() as update:
                         update.union_by_name(schema)
                 else:
@@ -104,6 +101,54 @@ class IcebergLakeTable(LakeTable):
         replace: bool,
         note: dict[str, str],
     ) -> None:
+        with self._transaction(table, files, transactions) as transaction:
+            if replace and table.current_snapshot() is not None:
+                transaction.delete(AlwaysTrue())
+            # Also without files: only a snapshot makes concurrent commits of the
+            # same application fail.
+            if files or transactions:
+                with transaction.update_snapshot(note).fast_append() as append:
+                    for file in files:
+                        append.append_data_file(file.details)
+
+    def _merge(
+        self,
+        table: Table,
+        changes: pa.Table,
+        columns: UpsertColumns,
+        transactions: Sequence[AppTransaction],
+        *,
+        note: dict[str, str],
+        file_bytes_max: int,
+    ) -> None:
+        location = _location_of(table)
+        rewritten, files = iceberg_merge.rewrite(
+            table, location, changes, columns, file_bytes_max=file_bytes_max
+        )
+        try:
+            with self._transaction(table, files, transactions) as transaction:
+                snapshot = transaction.update_snapshot(note)
+                # The application's version needs a snapshot, even an empty one.
+                with (
+                    snapshot.overwrite() if rewritten else snapshot.fast_append()
+                ) as change:
+                    for task in rewritten:
+                        change.delete_data_file(task.file)
+                    for file in files:
+                        change.append_data_file(file.details)
+        except (CommitFailedException, ValidationException):
+            # After any other error the new files may be part of the table.
+            iceberg_files.delete(location, files)
+            raise
+
+    @contextmanager
+    def _transaction(
+        self,
+        table: Table,
+        files: Sequence[DataFile],
+        transactions: Sequence[AppTransaction],
+    ) -> Iterator[Transaction]:
+        """Commit the changes of the body, with the versions of *transactions*."""
         versions = {
             APP_VERSION_PROPERTY + each.app: str(each.version) for each in transactions
         }
@@ -111,14 +156,7 @@ class IcebergLakeTable(LakeTable):
             with _without_retries(table).transaction() as transaction:
                 if versions:
                     transaction.set_properties(versions)
-                if replace and table.current_snapshot() is not None:
-                    transaction.delete(AlwaysTrue())
-                # Also without files: only a snapshot makes concurrent commits of the
-                # same application fail.
-                if files or transactions:
-                    with transaction.update_snapshot(note).fast_append() as append:
-                        for file in files:
-                            append.append_data_file(file.details)
+                yield transaction
         except CommitStateUnknownException:
             # The commit may have succeeded; the table tells.
             if not self._is_committed(files, transactions):
@@ -191,7 +229,17 @@ class IcebergLakeTable(LakeTable):
         has = None if table is None else _partition_by(table)
         check_partition_by(schema, options.partition_by, has)
         if table is not None:
-            added_columns(self._schema_of(table), schema, merge=options.merge_schema)
+            self._added_columns(table, schema, options)
+
+    def _added_columns(
+        self, table: Table, schema: pa.Schema, options: WriteOptions
+    ) -> pa.Schema:
+        return added_columns(
+            self._schema_of(table),
+            schema,
+            merge=options.merge_schema,
+            whole=bool(options.upsert.keys),
+        )
 
     def _create(
         self,

@@ -15,13 +15,16 @@ import pyarrow.types as types  # noqa: PLR0402  # pa has no attribute of the nam
 from pydanube.model.errors import InvalidRequest
 
 
-def added_columns(table: pa.Schema, rows: pa.Schema, *, merge: bool) -> pa.Schema:
+def added_columns(
+    table: pa.Schema, rows: pa.Schema, *, merge: bool, whole: bool = False
+) -> pa.Schema:
     """
     Return the fields of *rows* that *table* lacks; structs have only their new fields.
 
     Raises:
         InvalidRequest: A column's type, or the case of its name, differs from the
-            table's; a required column is missing; or fields are new without *merge*.
+            table's; a required column, or any with *whole*, is missing; or fields are
+            new without *merge*.
     """
     _refuse_other_case(table, rows)
     changed = [text for field in rows for text in _changes(table, field)]
@@ -39,6 +42,12 @@ def added_columns(table: pa.Schema, rows: pa.Schema, *, merge: bool) -> pa.Schem
     if missing:
         raise InvalidRequest(
             f"the table requires the columns {', '.join(missing)}, which the rows lack"
+        )
+    lacking = [name for name in table.names if name not in rows.names] if whole else []
+    if lacking:
+        raise InvalidRequest(
+            f"the rows lack the table's columns {', '.join(lacking)}: an upsert "
+            "replaces whole rows, so add the columns"
         )
     added = pa.schema(list(_added(table, rows)))
     if len(added) and not merge:

@@ -15,8 +15,9 @@ from typing import Any, ClassVar, TypeVar
 import pyarrow as pa
 
 from pydanube.model.errors import Conflict, NotFound
+from pydanube.spark.upserts import UpsertColumns
 from pydanube.tables.data_files import DataFile, TableLocation
-from pydanube.tables.table_options import WriteOptions
+from pydanube.tables.table_options import FILE_BYTES_MAX, WriteOptions
 
 T = TypeVar("T")
 
@@ -163,21 +164,43 @@ class LakeTable:
                 attempt conflicted with other commits.
         """
 
-        def attempt() -> bool:
-            with self._required() as table:
-                # Check all of them: each may raise.
-                reached = [
-                    each.is_reached(self._app_version(table, each.app))
-                    for each in transactions
-                ]
-                if any(reached):
-                    return False
-                self._commit(
-                    table, files, transactions, replace=replace, note=dict(note or {})
-                )
-                return True
+        def write(table: Any) -> None:
+            self._commit(
+                table, files, transactions, replace=replace, note=dict(note or {})
+            )
 
-        return self._retry_conflicts(attempt)
+        return self._commit_once(transactions, write)
+
+    def merge(
+        self,
+        changes: pa.Table,
+        columns: UpsertColumns,
+        transactions: Sequence[AppTransaction],
+        *,
+        note: Mapping[str, str] | None = None,
+        file_bytes_max: int = FILE_BYTES_MAX,
+    ) -> bool:
+        """
+        Upsert *changes* and record *transactions*, in one table commit.
+
+        *changes* have one row for each key.  A row replaces or deletes the row of the
+        table that has its key, unless that one is later by the order columns.  Return
+        False, and change nothing, if a transaction's version was reached before.
+
+        Durability, errors: As of ``commit``.
+        """
+
+        def write(table: Any) -> None:
+            self._merge(
+                table,
+                changes,
+                columns,
+                transactions,
+                note=dict(note or {}),
+                file_bytes_max=file_bytes_max,
+            )
+
+        return self._commit_once(transactions, write)
 
     def unreferenced(self, files: Sequence[DataFile]) -> list[DataFile]:
         """Return those of *files* that the table does not reference."""
@@ -218,6 +241,25 @@ class LakeTable:
             if table is None:
                 raise NotFound(f"there is no table {self.name}")
             yield table
+
+    def _commit_once(
+        self, transactions: Sequence[AppTransaction], write: Callable[[Any], None]
+    ) -> bool:
+        """Call *write* with the table, unless a version was reached before."""
+
+        def attempt() -> bool:
+            with self._required() as table:
+                # Check all of them: each may raise.
+                reached = [
+                    each.is_reached(self._app_version(table, each.app))
+                    for each in transactions
+                ]
+                if any(reached):
+                    return False
+                write(table)
+                return True
+
+        return self._retry_conflicts(attempt)
 
     def _retry_conflicts(self, attempt: Callable[[], T]) -> T:
         """
@@ -267,6 +309,19 @@ class LakeTable:
         note: dict[str, str],
     ) -> None:
         """Commit, or raise one of ``conflicts``."""
+        raise NotImplementedError
+
+    def _merge(
+        self,
+        table: Any,
+        changes: pa.Table,
+        columns: UpsertColumns,
+        transactions: Sequence[AppTransaction],
+        *,
+        note: dict[str, str],
+        file_bytes_max: int,
+    ) -> None:
+        """Merge and commit, or raise one of ``conflicts``."""
         raise NotImplementedError
 
     def _referenced(self, table: Any) -> Collection[str]:

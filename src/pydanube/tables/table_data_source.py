@@ -6,14 +6,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
+import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from pydanube.model.errors import InvalidRequest
+from pydanube.model.errors import InvalidConfig, InvalidRequest
 from pydanube.spark.dataframe_columns import columns_of
 from pydanube.spark.sink import BatchIdentity, Sink
 from pydanube.spark.sink_data_source import SinkDataSource
+from pydanube.tables.merging import check_upsert
+from pydanube.tables.schema_evolution import rows_schema
+from pydanube.tables.staged_rows import StagingLocation
 from pydanube.tables.table import LakeTable
-from pydanube.tables.table_options import TableOptions
+from pydanube.tables.table_options import TableOptions, WriteOptions
 from pydanube.tables.table_sink import LakeSink
 
 
@@ -37,7 +41,7 @@ class LakeDataSource(SinkDataSource):
     def check(cls, options: Mapping[str, str], schema: StructType) -> list[str]:
         """Raise if rows of *schema* cannot be written."""
         table, parsed = cls.parse(options)
-        table.check(columns_of(schema), parsed.write)
+        table.check(_stored(columns_of(schema), parsed.write), parsed.write)
         return []
 
     def schema(self) -> str:
@@ -47,14 +51,31 @@ class LakeDataSource(SinkDataSource):
 
     def sink(self, schema: StructType) -> tuple[LakeSink, BatchIdentity]:
         table, parsed = self.parse(self.options)
+        columns = columns_of(schema)
+        location = table.prepare(_stored(columns, parsed.write), parsed.write)
+        if parsed.write.upsert.keys:
+            location = StagingLocation(location, rows_schema(columns))
         sink = LakeSink(
             table,
-            table.prepare(columns_of(schema), parsed.write),
+            location,
             file_bytes_max=parsed.write.file_bytes_max,
             is_named=parsed.identity.app is not None,
+            upsert=parsed.write.upsert,
         )
         return sink, parsed.identity
 
     def overwriting(self, sink: Sink) -> Sink:
         assert isinstance(sink, LakeSink)
+        if sink.upsert.keys:
+            raise InvalidConfig(
+                "keyColumns: all rows are overwritten; omit the option, or use "
+                'mode("append") or outputMode("append")'
+            )
         return replace(sink, is_overwrite=True)
+
+
+def _stored(columns: pa.Schema, options: WriteOptions) -> pa.Schema:
+    """Return those of *columns* that the table has."""
+    if options.upsert.keys:
+        check_upsert(columns, options.upsert)
+    return pa.schema([each for each in columns if each.name != options.upsert.delete])

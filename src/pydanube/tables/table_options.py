@@ -13,6 +13,7 @@ from pydanube.model.errors import InvalidConfig
 from pydanube.reader.option_parsing import Option, ParsedOptions
 from pydanube.spark.sink import BatchIdentity
 from pydanube.spark.sink_options import APP_ID, BATCH_ID, parse_sink_options
+from pydanube.spark.upserts import INSERT_ONLY, UpsertColumns
 
 MIB = 1024 * 1024
 FILE_BYTES_MAX = 128 * MIB
@@ -20,6 +21,26 @@ FILE_BYTES_MAX = 128 * MIB
 
 
 _COMMON = (
+    Option(
+        "keyColumns",
+        "",
+        "Replace the row that has the same values in these columns, or insert it. "
+        "Without this option all rows are inserted.",
+    ),
+    Option(
+        "orderColumns",
+        "",
+        "The latest row of a key in a batch is the one with the greatest values in "
+        "these columns, then the last one in the highest partition. It does not "
+        "replace a row of the table that has greater values.",
+    ),
+    Option(
+        "deleteColumn",
+        "",
+        "A boolean column that is not written: if it is true, the row with that key is "
+        "deleted. Only with `keyColumns`.",
+        instead_of=("deletewhen",),
+    ),
     Option(
         "mergeSchema",
         "false",
@@ -113,6 +134,7 @@ class WriteOptions:
     """Empty: as the existing table is partitioned; a new table is not partitioned."""
     merge_schema: bool = False
     file_bytes_max: int = FILE_BYTES_MAX
+    upsert: UpsertColumns = INSERT_ONLY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +189,7 @@ def _parse(given: ParsedOptions, table: str, connection: str) -> TableOptions:
             partition_by=parse_partition_by(given.text("partitionBy")),
             merge_schema=given.boolean("mergeSchema"),
             file_bytes_max=given.count("fileBytesMax", FILE_BYTES_MAX),
+            upsert=UpsertColumns.parse(given),
         ),
     )
 

@@ -2,19 +2,22 @@
 A lakehouse table as a sink, in two phases.
 
 ``write`` runs in the tasks and writes files that no reader sees.  ``commit`` runs once
-in the driver and adds them to the table.  If either fails, the files are deleted.
+in the driver and adds them to the table, or merges their rows into it.  If either
+fails, the files are deleted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 import pyarrow as pa
 
 from pydanube.spark.sink import BatchKey, TaskKey
+from pydanube.spark.upserts import INSERT_ONLY, UpsertColumns
 from pydanube.tables.data_files import DataFile, TableLocation, write_files
+from pydanube.tables.staged_rows import StagingLocation, checked, read_latest_rows
 from pydanube.tables.table import AppTransaction, LakeTable
 
 JOB = "batch"
@@ -32,10 +35,14 @@ class LakeSink:
     """True if the user has given an ``appId``."""
     is_overwrite: bool = False
     """True if each batch replaces all rows."""
+    upsert: UpsertColumns = INSERT_ONLY
+    """With keys, *location* is a ``StagingLocation``."""
 
     def write(self, key: TaskKey, batches: Iterator[pa.RecordBatch]) -> list[DataFile]:
         """Write the rows of one task into new files."""
         batch = key.batch
+        if self.upsert.keys:
+            batches = checked(batches, self.upsert)
         name = f"{batch.query or JOB}-{batch.number}-{key.partition}-{key.attempt}"
         return write_files(
             self.location, batches, name, file_bytes_max=self.file_bytes_max
@@ -43,7 +50,7 @@ class LakeSink:
 
     def commit(self, key: BatchKey, outputs: Sequence[list[DataFile]]) -> None:
         """
-        Add the files of all tasks to the table.
+        Add the files of all tasks to the table, or merge their rows into it.
 
         A batch of a stream, or one that the user has numbered, is dropped if the table
         already has it.
@@ -54,7 +61,9 @@ class LakeSink:
         if key.query or self.is_named:
             transactions = [AppTransaction(key.app, key.number)]
             note = {"danube.app": key.app, "danube.batch": str(key.number)}
-        if not self.table.commit(
+        if self.upsert.keys:
+            self._merge(files, transactions, note)
+        elif not self.table.commit(
             files, transactions, replace=self.is_overwrite, note=note
         ):
             self.table.discard(self.location, files)
@@ -65,4 +74,29 @@ class LakeSink:
 
         Spark also aborts a batch if only the answer to its commit was lost.
         """
-        self.table.discard(self.location, list(chain.from_iterable(outputs)))
+        files = list(chain.from_iterable(outputs))
+        if self.upsert.keys:
+            self._delete(files)
+        else:
+            self.table.discard(self.location, files)
+
+    def _merge(
+        self,
+        files: Sequence[DataFile],
+        transactions: Sequence[AppTransaction],
+        note: Mapping[str, str],
+    ) -> None:
+        assert isinstance(self.location, StagingLocation)
+        self.table.merge(
+            read_latest_rows(self.location, files, self.upsert),
+            self.upsert,
+            transactions,
+            note=note,
+            file_bytes_max=self.file_bytes_max,
+        )
+        self._delete(files)
+
+    def _delete(self, files: Sequence[DataFile]) -> None:
+        """Delete staged files, which are never part of the table."""
+        for file in files:
+            self.location.delete(file.path)

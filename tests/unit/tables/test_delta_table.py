@@ -7,6 +7,8 @@ import pytest
 from deltalake import DeltaTable, Schema
 
 from pydanube.model.errors import InvalidRequest
+from pydanube.spark.upserts import UpsertColumns
+from pydanube.tables.table_options import WriteOptions
 from support.lake_tables import options, read, stage, table_in
 
 pytestmark = pytest.mark.slow
@@ -72,3 +74,21 @@ def test_readers_skip_files_by_statistics(table):
     actions = pa.table(DeltaTable(table.name).get_add_actions(flatten=True))
     assert sorted(actions.column("min.n").to_pylist()) == [0, 1, 2]
     assert actions.column("num_records").to_pylist() == [1, 1, 1]
+
+
+def test_upserts_into_a_table_of_appends_only_are_refused(table):
+    table.prepare(ROWS.schema, options(), {"delta.appendOnly": "true"})
+    table.check(ROWS.schema, options())
+    with pytest.raises(InvalidRequest, match=r"delta\.appendOnly"):
+        table.check(ROWS.schema, WriteOptions(upsert=UpsertColumns(keys=("n",))))
+
+
+def test_merge_leaves_files_without_changed_keys_alone(table):
+    columns = UpsertColumns(keys=("n",))
+    for base in (0, 10, 20):
+        rows = pa.table({"n": pa.array(range(base, base + 5), pa.int64())})
+        _, files = stage(table, rows)
+        table.commit(files, [])
+    before = set(DeltaTable(table.name).file_uris())
+    table.merge(pa.table({"n": pa.array([11, 12], pa.int64())}), columns, [])
+    assert len(before & set(DeltaTable(table.name).file_uris())) == 2

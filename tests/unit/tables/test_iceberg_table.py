@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from pydanube.model.errors import Conflict, InvalidConfig, InvalidRequest
+from pydanube.spark.upserts import UpsertColumns
 from pydanube.tables.iceberg_table import IcebergLakeTable
 from pydanube.tables.table import AppTransaction
 from support.lake_tables import opened, options, read, stage, table_in
@@ -144,3 +145,39 @@ def test_unknown_catalog_is_refused(tmp_path):
     table = IcebergLakeTable("db.table", {"name": "nobody", "type": "sql"})
     with pytest.raises(InvalidConfig, match="catalog"):
         table.check(ROWS.schema, options())
+
+
+def test_merge_leaves_files_without_changed_keys_alone(table):
+    columns = UpsertColumns(keys=("n",))
+    for base in (0, 1000, 2000):
+        add(table, pa.table({"n": pa.array(range(base, base + 500), pa.int64())}))
+    for changed in ([1001, 1002], range(1000, 1400)):
+        before = paths(table)
+        rows = pa.table({"n": pa.array(changed, pa.int64())})
+        table.merge(rows, columns, [])
+        assert len(before & paths(table)) == 2
+    assert read(table).num_rows == 1500
+
+
+def paths(table):
+    with opened(table) as iceberg:
+        return {task.file.file_path for task in iceberg.scan().plan_files()}
+
+
+def test_merge_is_one_snapshot_with_the_batch_in_its_summary(table):
+    add(table)
+    table.merge(ROWS, UpsertColumns(keys=("n",)), [], note={"danube.batch": "7"})
+    with opened(table) as iceberg:
+        assert len(iceberg.snapshots()) == 2
+        summary = iceberg.current_snapshot().summary
+        assert summary["danube.batch"] == "7"
+        assert summary.operation.value == "overwrite"
+
+
+def test_merge_refuses_files_from_before_a_column_was_renamed(table):
+    add(table)
+    with opened(table) as iceberg, iceberg.update_schema() as update:
+        update.rename_column("text", "name")
+    renamed = ROWS.rename_columns(["n", "name", "moment"])
+    with pytest.raises(InvalidRequest, match="changed columns"):
+        table.merge(renamed, UpsertColumns(keys=("n",)), [])

@@ -1,0 +1,245 @@
+"""Upserts, which Delta and Iceberg tables do alike."""
+
+import random
+
+import pyarrow as pa
+import pytest
+
+from conformance.test_lake_table import EVERYTHING
+from pydanube.model.errors import InvalidPayload, InvalidRequest
+from pydanube.spark.sink import BatchKey, TaskKey
+from pydanube.spark.upserts import UpsertColumns
+from pydanube.tables.schema_evolution import rows_schema
+from pydanube.tables.staged_rows import StagingLocation, read_latest_rows
+from pydanube.tables.table import AppTransaction
+from pydanube.tables.table_options import WriteOptions, parse_partition_by
+from pydanube.tables.table_sink import LakeSink
+from support.lake_tables import (
+    KINDS,
+    data_files,
+    options,
+    read,
+    read_with_polars,
+    stage,
+    table_in,
+)
+
+pytestmark = [
+    pytest.mark.slow,
+    # pyiceberg raises it.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+ROWS = pa.schema(
+    [
+        ("Key", pa.int64()),
+        ('part "1"', pa.string()),
+        ("at", pa.int32()),
+        ("value", pa.string()),
+        ("gone", pa.bool_()),
+    ]
+)
+COLUMNS = UpsertColumns(keys=("Key", 'part "1"'), order=("at",), delete="gone")
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def table(kind, tmp_path):
+    return table_in(tmp_path, kind)
+
+
+def sink_to(table, schema=ROWS, columns=COLUMNS, partition_by=""):
+    """A sink that upserts rows of *schema*."""
+    stored = pa.schema([each for each in schema if each.name != columns.delete])
+    how = WriteOptions(partition_by=parse_partition_by(partition_by), upsert=columns)
+    location = StagingLocation(table.prepare(stored, how), rows_schema(schema))
+    return LakeSink(table, location, file_bytes_max=1 << 20, upsert=columns)
+
+
+def upsert(sink, number, *tasks, schema=ROWS):
+    """Write the rows of all *tasks* as batch *number*."""
+    key = BatchKey("query", number, "query")
+    outputs = [
+        sink.write(
+            TaskKey(key, index, 0),
+            iter([pa.RecordBatch.from_pylist(rows, schema=schema)]),
+        )
+        for index, rows in enumerate(tasks)
+    ]
+    sink.commit(key, outputs)
+
+
+def row(key, at, value=None, part="p", *, gone=None):
+    return {"Key": key, 'part "1"': part, "at": at, "value": value, "gone": gone}
+
+
+def contents(table):
+    """The rows by key, as another program sees them."""
+    found = read_with_polars(table).to_pylist()
+    by_key = {
+        (each["Key"], each['part "1"']): (each["at"], each["value"]) for each in found
+    }
+    assert len(by_key) == len(found)
+    return by_key
+
+
+def apply(state, tasks):
+    """Apply the rows to *state* one after the other, which gives the same result."""
+    latest = {}
+    for each in (each for rows in tasks for each in rows):
+        key = each["Key"], each['part "1"']
+        if key not in latest or _order(each) >= _order(latest[key]):
+            latest[key] = each
+    for key, each in latest.items():
+        if key in state and _order({"at": state[key][0]}) > _order(each):
+            continue
+        state.pop(key, None)
+        if not each["gone"]:
+            state[key] = each["at"], each["value"]
+
+
+def _order(each):
+    return -1 if each["at"] is None else each["at"]
+
+
+@pytest.mark.parametrize("partition_by", ["", "value"])
+def test_table_holds_the_latest_row_of_each_key(table, partition_by):
+    chance = random.Random(7)
+    sink, state = sink_to(table, partition_by=partition_by), {}
+    for number in range(8):
+        tasks = [
+            [
+                row(
+                    chance.randrange(12),
+                    chance.choice([None, *range(number * 2, number * 2 + 5)]),
+                    chance.choice("abc"),
+                    chance.choice("xy"),
+                    gone=chance.choice([None, False, False, True]),
+                )
+                for _ in range(chance.randrange(1, 10))
+            ]
+            for _ in range(3)
+        ]
+        upsert(sink, number, *tasks)
+        apply(state, tasks)
+        assert contents(table) == state
+
+
+def test_repeated_micro_batch_changes_nothing(table, tmp_path):
+    sink = sink_to(table)
+    upsert(sink, 0, [row(1, 1, "a"), row(2, 1, "b")])
+    upsert(sink, 1, [row(1, 2, "c"), row(2, 2, gone=True)])
+    files = data_files(tmp_path)
+    # Without the mark, the batch would restore the first value.
+    upsert(sink, 0, [row(1, 3, "a"), row(2, 3, "b")])
+    upsert(sink, 1, [row(1, 3, "a"), row(2, 3, "b")])
+    assert contents(table) == {(1, "p"): (2, "c")}
+    assert data_files(tmp_path) == files
+
+
+def test_batch_without_effect_is_recorded(table):
+    sink = sink_to(table)
+    upsert(sink, 0, [row(1, 5, "new")])
+    upsert(sink, 1, [row(1, 4, "old"), row(2, 4, gone=True)])
+    assert contents(table) == {(1, "p"): (5, "new")}
+    assert table.app_versions(["query"]) == {"query": 1}
+
+
+def test_equal_order_is_replaced_and_without_order_the_last_row_wins(table):
+    sink = sink_to(table)
+    upsert(sink, 0, [row(1, 5, "first")])
+    upsert(sink, 1, [row(1, 5, "second")], [row(1, 5, "third")])
+    assert contents(table) == {(1, "p"): (5, "third")}
+    unordered = sink_to(table, columns=UpsertColumns(keys=COLUMNS.keys, delete="gone"))
+    upsert(unordered, 2, [row(1, 1, "last")])
+    assert contents(table) == {(1, "p"): (1, "last")}
+
+
+def test_row_without_key_is_refused_and_leaves_no_file(table, tmp_path):
+    sink = sink_to(table)
+    with pytest.raises(InvalidPayload, match="'Key' is null"):
+        upsert(sink, 0, [row(1, 1), row(None, 1)])
+    assert data_files(tmp_path) == []
+
+
+def test_failed_batch_leaves_no_file(table, tmp_path):
+    sink, key = sink_to(table), BatchKey("query", 0, "query")
+    rows = pa.RecordBatch.from_pylist([row(1, 1)], schema=ROWS)
+    sink.abort(key, [sink.write(TaskKey(key, 0, 0), iter([rows]))])
+    assert data_files(tmp_path) == []
+
+
+def test_merge_after_a_concurrent_commit_sees_its_rows(table):
+    """The other writer commits after the table was looked at, before the merge."""
+    sink = sink_to(table)
+    upsert(sink, 0, [row(1, 1, "a"), row(2, 1, "b")])
+    changes = pa.Table.from_pylist([row(1, 2, "mine"), row(3, 2, "mine")], schema=ROWS)
+
+    class Overtaken(AppTransaction):
+        def is_reached(self, now):
+            if now is None and table.app_versions(["query"])["query"] == 0:
+                upsert(sink, 1, [row(1, 3, "theirs"), row(2, 3, "theirs")])
+            return super().is_reached(now)
+
+    assert table.merge(changes, COLUMNS, [Overtaken("other", 0)])
+    assert contents(table) == {
+        (1, "p"): (3, "theirs"),
+        (2, "p"): (3, "theirs"),
+        (3, "p"): (2, "mine"),
+    }
+    assert not table.merge(changes, COLUMNS, [AppTransaction("other", 0)])
+
+
+def test_rows_that_stay_keep_all_their_values(table):
+    rows = EVERYTHING.append_column("key", pa.array([1, 2, 3], pa.int64()))
+    _, files = stage(table, rows)
+    table.commit(files, [])
+    changed = rows.slice(1, 1)
+    table.merge(changed, UpsertColumns(keys=("key",)), [])
+    assert len(read(table)) == 3
+    # Not with pyiceberg, which reads a null list as an empty one.
+    assert (
+        read_with_polars(table)
+        .sort_by("key")
+        .select(rows.column_names)
+        .cast(rows.schema)
+        .equals(rows)
+    )
+
+
+def test_columns_that_the_rows_lack_are_named(table):
+    table.prepare(pa.schema([("k", pa.int64()), ("a", pa.int64())]), options())
+    how = WriteOptions(upsert=UpsertColumns(keys=("k",)))
+    with pytest.raises(InvalidRequest, match="lack the table's columns a"):
+        table.check(pa.schema([("k", pa.int64())]), how)
+
+
+def test_old_rows_lack_columns_that_were_added_later(table):
+    columns = UpsertColumns(keys=("k",), order=("at",))
+    _, files = stage(table, pa.table({"k": pa.array([1, 2], pa.int64())}))
+    table.commit(files, [])
+    wider = pa.table(
+        {"k": pa.array([2, 3], pa.int64()), "at": pa.array([None, 1], pa.int64())}
+    )
+    how = WriteOptions(merge_schema=True, upsert=columns)
+    table.prepare(wider.schema, how)
+    table.merge(wider, columns, [])
+    assert sorted(map(str, read(table).to_pylist())) == [
+        "{'k': 1, 'at': None}",
+        "{'k': 2, 'at': None}",
+        "{'k': 3, 'at': 1}",
+    ]
+
+
+def test_too_many_bytes_of_changes_are_refused(table):
+    sink, key = sink_to(table), BatchKey("query", 0, "query")
+    rows = pa.RecordBatch.from_pylist([row(1, 1, "x" * 1000)], schema=ROWS)
+    files = sink.write(TaskKey(key, 0, 0), iter([rows]))
+    with pytest.raises(InvalidRequest, match="set the option maxBytesPerTrigger"):
+        read_latest_rows(sink.location, files, COLUMNS, bytes_max=1000)
+    assert len(read_latest_rows(sink.location, files, COLUMNS)) == 1
+    assert read_latest_rows(sink.location, [], COLUMNS).schema == ROWS
