@@ -1,5 +1,6 @@
 """Upserts, which Delta and Iceberg tables do alike."""
 
+import datetime as dt
 import random
 
 import pyarrow as pa
@@ -35,11 +36,12 @@ ROWS = pa.schema(
         ("Key", pa.int64()),
         ('part "1"', pa.string()),
         ("at", pa.int32()),
+        ("time", pa.timestamp("us", "UTC")),
         ("value", pa.string()),
         ("gone", pa.bool_()),
     ]
 )
-COLUMNS = UpsertColumns(keys=("Key", 'part "1"'), order=("at",), delete="gone")
+COLUMNS = UpsertColumns(keys=("Key", 'part "1"'), order=("at", "time"), delete="gone")
 
 
 @pytest.fixture(params=KINDS)
@@ -73,8 +75,9 @@ def upsert(sink, number, *tasks, schema=ROWS):
     sink.commit(key, outputs)
 
 
-def row(key, at, value=None, part="p", *, gone=None):
-    return {"Key": key, 'part "1"': part, "at": at, "value": value, "gone": gone}
+def row(key, at, value=None, part="p", *, time=None, gone=None):
+    times = {"at": at, "time": time and dt.datetime.fromtimestamp(time, dt.UTC)}
+    return {"Key": key, 'part "1"': part, **times, "value": value, "gone": gone}
 
 
 def contents(table):
@@ -95,15 +98,15 @@ def apply(state, tasks):
         if key not in latest or _order(each) >= _order(latest[key]):
             latest[key] = each
     for key, each in latest.items():
-        if key in state and _order({"at": state[key][0]}) > _order(each):
+        if key in state and _order(state[key]) > _order(each):
             continue
         state.pop(key, None)
         if not each["gone"]:
-            state[key] = each["at"], each["value"]
+            state[key] = each
 
 
 def _order(each):
-    return -1 if each["at"] is None else each["at"]
+    return [(each[name] is not None, each[name]) for name in COLUMNS.order]
 
 
 @pytest.mark.parametrize("partition_by", ["", "value"])
@@ -118,6 +121,7 @@ def test_table_holds_the_latest_row_of_each_key(table, partition_by):
                     chance.choice([None, *range(number * 2, number * 2 + 5)]),
                     chance.choice("abc"),
                     chance.choice("xy"),
+                    time=chance.choice([None, 1, 2, 3]),
                     gone=chance.choice([None, False, False, True]),
                 )
                 for _ in range(chance.randrange(1, 10))
@@ -126,7 +130,9 @@ def test_table_holds_the_latest_row_of_each_key(table, partition_by):
         ]
         upsert(sink, number, *tasks)
         apply(state, tasks)
-        assert contents(table) == state
+        assert contents(table) == {
+            key: (each["at"], each["value"]) for key, each in state.items()
+        }
 
 
 def test_repeated_micro_batch_changes_nothing(table, tmp_path):

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from pydanube import sync
 from support.lake_tables import KINDS, read, table_in
@@ -63,14 +64,15 @@ def offsets(table):
     return sorted(read(table).column("offset").to_pylist())
 
 
-@pytest.mark.smoke
+@pytest.mark.parametrize("keys", [pytest.param(0, marks=pytest.mark.smoke), 700])
 @pytest.mark.timeout(1200)
-def test_stream_resumes_after_every_kill(broker, published, tmp_path):
+def test_stream_resumes_after_every_kill(broker, published, keys, tmp_path):
     points = ["before the write", "after the write", "after the commit"]
     for batch, point in enumerate(points):
-        code = run("lake_driver.py", tmp_path, broker.url, TOPIC, point, batch)
+        code = run("lake_driver.py", tmp_path, broker.url, TOPIC, point, batch, keys)
         assert code == -signal.SIGKILL
-    with driver("lake_driver.py", tmp_path, broker.url, TOPIC, "wait", 4) as going:
+    words = (tmp_path, broker.url, TOPIC, "wait", 4, keys)
+    with driver("lake_driver.py", *words) as going:
         waiting = [tmp_path / f"{kind}-wait" for kind in KINDS]
         while not all(path.exists() for path in waiting):
             assert going.poll() is None
@@ -79,8 +81,14 @@ def test_stream_resumes_after_every_kill(broker, published, tmp_path):
         (tmp_path / "go").touch()
         broker.start()
         assert going.wait(TIMEOUT_S) == 0
+    kept = keys or COUNT
     for kind in KINDS:
-        assert offsets(table_in(tmp_path, kind)) == list(range(COUNT))
+        assert offsets(table_in(tmp_path, kind)) == list(range(COUNT - kept, COUNT))
+    if keys:
+        # Each micro-batch was merged once.
+        history = DeltaTable(table_in(tmp_path, "delta").name).history()
+        merges = [each for each in history if each["operation"] == "MERGE"]
+        assert len(merges) == COUNT // 1000
 
 
 @pytest.mark.parametrize("kind", KINDS)

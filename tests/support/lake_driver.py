@@ -1,8 +1,9 @@
 """
 A driver that writes a topic into a Delta and an Iceberg table, and dies on the way.
 
-    lake_driver.py DIRECTORY URL TOPIC POINT BATCH
+    lake_driver.py DIRECTORY URL TOPIC POINT BATCH KEYS
 
+With KEYS above 0, rows are upserted by the remainder of their offset by KEYS.
 The two queries run at once.  When both have come to POINT in their micro-batch BATCH,
 the whole process group is killed.  With the point "wait" they wait there for a file
 called "go" instead, and end well.
@@ -22,7 +23,7 @@ from pydanube.spark.sink_data_source import current_batch_number
 from pydanube.tables.delta import DeltaDataSource
 from pydanube.tables.iceberg import IcebergDataSource
 
-directory, url, topic, point, number = sys.argv[1:]
+directory, url, topic, point, number, keys = sys.argv[1:]
 place = (str(directory), os.getpgid(0), point, int(number))
 
 SLOW_WORKER = "failed to connect back"
@@ -80,7 +81,11 @@ class DyingIceberg(IcebergDataSource):
         return Dying("iceberg", super().streamWriter(schema, overwrite))
 
 
+UPSERT = {"keyColumns": "key", "orderColumns": "offset"}
+
+
 def start(spark, kind, options):
+    key = f"offset % {keys} AS key" if int(keys) else "offset AS key"
     return (
         spark.readStream.format("danube")
         .option("url", url)
@@ -89,9 +94,9 @@ def start(spark, kind, options):
         .option("maxOffsetsPerTrigger", 1000)
         .option("fetchOffset.numRetries", 240)
         .load()
-        .select("offset", "payload")
+        .selectExpr("offset", "payload", key)
         .writeStream.format(f"dying-{kind}")
-        .options(**options)
+        .options(**options, **(UPSERT if int(keys) else {}))
         .option("checkpointLocation", f"{directory}/checkpoint-{kind}")
         .trigger(availableNow=True)
         .start()

@@ -18,9 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pydanube.model.dead_letters import ORIGINAL_OFFSET, ORIGINAL_TOPIC, REASON
 from pydanube.model.errors import BrokerError
+from pydanube.pipelines.change_feeds import IS_TOMBSTONE, rows_of_debezium
 from pydanube.pipelines.functions import NoSuchFunction, load_function
 from pydanube.pipelines.loading import Pipeline
 from pydanube.pipelines.options import (
+    DELETED,
     resolve,
     sink_options,
     source_options,
@@ -127,16 +129,27 @@ class Builder:
         frame.createOrReplaceTempView(name)
 
     def _source(self, source: Source, path: SpecPath) -> DataFrame:
-        frame = self._load(source, path, source.schema)
-        if source.dead_letters is None:
+        is_feed = source.cdc is not None
+        # The schema of a change feed is that of its rows.
+        schema = None if is_feed else source.schema
+        frame = self._load(source, path, schema)
+        if source.dead_letters is not None:
+            # Dead letters have all columns, whatever the schema selects.
+            whole = frame if schema is None else self._load(source, path, None)
+            if is_feed:
+                whole = whole.where(f"NOT {IS_TOMBSTONE}")
+            self._add_dead_letters(whole, source.dead_letters, path)
+            frame = _decoded(frame)
+        if not is_feed:
             return frame
-        # Dead letters have all columns, whatever the schema selects.
-        whole = frame if source.schema is None else self._load(source, path, None)
-        sink, name = source.dead_letters, str(path[-1])
+        with _failing_at((*path, "cdc" if source.schema is None else "schema")):
+            return _analysed(rows_of_debezium(frame, source.schema))
+
+    def _add_dead_letters(self, whole: DataFrame, sink: Sink, path: SpecPath) -> None:
+        name = str(path[-1])
         is_topic = sink.format_name == "danube"
         found = _undecodable(whole, for_topic=is_topic)
         self._add(f"{name}.{DEAD_LETTERS}", (*path, DEAD_LETTERS), found, sink)
-        return _decoded(frame)
 
     def _load(self, source: Source, path: SpecPath, schema: str | None) -> DataFrame:
         options = source_options(source, self._pipeline.broker)
@@ -204,6 +217,11 @@ class Builder:
         raise _Failed(path, f"must return a DataFrame, and returned a {found}")
 
     def _add(self, name: str, path: SpecPath, frame: DataFrame, sink: Sink) -> None:
+        if sink.table is not None and sink.table.delete is not None:
+            with _failing_at((*path, "table", "delete")):
+                # The condition may be null, which is not true.
+                condition = f"coalesce({sink.table.delete}, false) AS {DELETED}"
+                frame = _analysed(frame.selectExpr("*", condition))
         function = None
         if sink.python is not None:
             with _failing_at((*path, "python")):

@@ -12,9 +12,6 @@ FILE_FORMATS = frozenset({"csv", "json", "orc", "parquet", "text", "xml"})
 BATCH_ONLY = frozenset({"jdbc"})
 """Formats without streaming writes; each micro-batch is written as a table."""
 
-ONLY_ADDED = frozenset({"danube-delta", "danube-iceberg", "jdbc"})
-"""Formats of tables whose rows cannot be replaced one by one."""
-
 SCHEMALESS = frozenset({"text", "binaryfile"})
 """File formats whose columns are always the same."""
 
@@ -30,6 +27,13 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "danube": ("topic",),
 }
 """The required options of formats, besides those that this package declares."""
+
+
+def has_option(name: str, option: str) -> bool:
+    """Return whether *name* is a format of this package with *option*."""
+    return name in OURS and any(
+        each.name == option for each in formats.declared_options(name)
+    )
 
 
 def required_options(name: str) -> tuple[str, ...]:

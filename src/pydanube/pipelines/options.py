@@ -15,6 +15,16 @@ from pydanube.model.positions import PositionLike, parse_position, to_datetime
 from pydanube.pipelines.spec import Scalar, Sink, Source, option_text
 from pydanube.reader.read_options import Mode, ReadOptions, parse_read_options
 
+TABLE_OPTIONS = {
+    "key": "keyColumns",
+    "order": "orderColumns",
+    "delete": "deleteColumn",
+}
+"""The option of a sink for each field of ``table``."""
+
+DELETED = "_deleted"
+"""The column with the result of a sink's condition ``table.delete``."""
+
 STARTING = frozenset(
     {"startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp"}
 )
@@ -40,7 +50,7 @@ def source_options(
             "subscribe": None if topics is None else ",".join(topics),
             "subscribePattern": source.pattern,
             "decode": source.decode or None,
-            "onUndecodable": None if source.dead_letters is None else "null",
+            "onUndecodable": "null" if _keeps_undecodable(source) else None,
             **_start_options(source, now or to_datetime(time_ns() // 1000)),
         }
     elif source.jdbc is not None:
@@ -55,6 +65,17 @@ def with_starting_offsets(options: Mapping[str, str], offsets: str) -> dict[str,
         name: value for name, value in options.items() if name.lower() not in dropped
     }
     return {**kept, "startingOffsets": offsets}
+
+
+def _keeps_undecodable(source: Source) -> bool:
+    """Return whether messages that cannot be decoded are rows, with an error."""
+    # Tombstones of a change feed cannot be decoded, either.
+    has_tombstones = source.cdc is not None and source.decode
+    return source.dead_letters is not None or has_tombstones
+
+
+def _listed(names: str | list[str]) -> str:
+    return names if isinstance(names, str) else ",".join(names)
 
 
 def _start_options(source: Source, now: datetime) -> dict[str, Scalar | None]:
@@ -112,6 +133,11 @@ def sink_options(sink: Sink, broker: str, directory: Path) -> dict[str, str]:
         "topic": sink.topic,
         "path": None if sink.path is None else resolve(directory, sink.path),
     }
+    if sink.table is not None:
+        found[TABLE_OPTIONS["key"]] = _listed(sink.table.key)
+        found[TABLE_OPTIONS["order"]] = _listed(sink.table.order) or None
+        deleted = None if sink.table.delete is None else DELETED
+        found[TABLE_OPTIONS["delete"]] = deleted
     return _texts(found, sink.options)
 
 

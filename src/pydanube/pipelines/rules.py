@@ -12,13 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from pydanube.model.errors import BrokerError
 from pydanube.model.names import TopicName
 from pydanube.model.suggestions import did_you_mean
 from pydanube.pipelines import formats
 from pydanube.pipelines.functions import check_function
 from pydanube.pipelines.modes import mode_problem
-from pydanube.pipelines.options import sink_options, topic_options
+from pydanube.pipelines.options import TABLE_OPTIONS, sink_options, topic_options
 from pydanube.pipelines.problems import Path as SpecPath
 from pydanube.pipelines.problems import Problems, listed, option_path
 from pydanube.pipelines.spec import (
@@ -38,7 +40,7 @@ DEAD_LETTERS = "dead_letters"
 
 _VIEW = r"[A-Za-z_][A-Za-z0-9_]*", "an SQL view: use letters, digits and _"
 _DIRECTORY = r"[A-Za-z0-9_][A-Za-z0-9_-]*", "a directory: use letters, digits, _ and -"
-_ONLY_TOPICS = ("broker", "start", "decode", "dead_letters")
+_ONLY_TOPICS = ("broker", "start", "decode", "cdc", "dead_letters")
 
 
 class Rules:
@@ -115,6 +117,8 @@ class Rules:
             self._problems.add((*path, "format"), "the format of topics is danube")
         if source.dead_letters is not None:
             self._check_dead_letters(source, (*path, DEAD_LETTERS))
+        if source.cdc is not None:
+            self._check_change_feed(source, path)
         if self._problems.under(path):
             return
         try:
@@ -130,6 +134,14 @@ class Rules:
             place = path if field is None else (*path, field)
             found = option_path(path, source.options, message)
             self._problems.add(found or place, message)
+
+    def _check_change_feed(self, source: Source, path: SpecPath) -> None:
+        if source.decode == (source.schema is not None):
+            self._problems.add(
+                (*path, "cdc"),
+                "set either schema to the columns of a row, such as 'id BIGINT, name "
+                "STRING', or decode: true if the topic has a schema",
+            )
 
     def _check_dead_letters(self, source: Source, path: SpecPath) -> None:
         sink = source.dead_letters
@@ -222,6 +234,7 @@ class Rules:
             if sink.format_name:
                 self._problems.add(path, "set either python or a format, not both")
             self._check_function(sink.python, (*path, "python"))
+            self._refuse_fields(sink, ("table",), "only valid with a format", path)
             return
         name = sink.format_name
         if not name:
@@ -237,11 +250,35 @@ class Rules:
                 "only valid for Spark's file formats; other formats may have an option"
             )
             self._refuse_fields(sink, ("partition_by",), reason, path)
+        if sink.table is not None:
+            self._check_table(sink, name, path)
         self._check_options(sink, name, path)
         self._check_mode(sink, name, (*path, "mode"))
 
+    def _check_table(self, sink: Sink, name: str, path: SpecPath) -> None:
+        table = sink.table
+        assert table is not None
+        own = {option.lower() for option in sink.options}
+        for field, option in TABLE_OPTIONS.items():
+            if option.lower() in own:
+                found = f"has the same meaning as table.{field}; keep only one of them"
+                self._problems.add((*path, "options", option), found)
+            if getattr(table, field) and not formats.has_option(name, option):
+                known = (
+                    each
+                    for each in sorted(formats.OURS)
+                    if formats.has_option(each, option)
+                )
+                found = f"only valid for {listed(known)}"
+                self._problems.add((*path, "table", field), found)
+        if not table.key:
+            found = "must have the columns that identify a row"
+            self._problems.add((*path, "table", "key"), found)
+
     def _check_options(self, sink: Sink, name: str, path: SpecPath) -> None:
-        given = sink_options(sink, self._broker, self._directory)
+        # The fields of the table are checked on their own.
+        own = msgspec.structs.replace(sink, table=None)
+        given = sink_options(own, self._broker, self._directory)
         unknown: dict[str, str] = {}
         if name in formats.OURS:
             declared = declared_options(name)

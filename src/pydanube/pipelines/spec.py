@@ -47,12 +47,29 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A section of the file."""
 
 
+class ChangeFeed(Enum):
+    """The format of the change events of a database."""
+
+    DEBEZIUM = "debezium"
+
+
 class Watermark(Section, frozen=True):
     """How late rows may arrive."""
 
     column: str
     delay: str
     """In Spark's syntax, such as ``10 minutes``."""
+
+
+class TableKey(Section, frozen=True):
+    """How the rows of a table are identified, to replace and to delete them."""
+
+    key: str | list[str]
+    """The columns that identify a row."""
+    order: str | list[str] = []
+    """The columns whose greatest values are those of the latest row."""
+    delete: str | None = None
+    """An SQL condition: if it is true, the row with the same key is deleted."""
 
 
 class Sink(Section, frozen=True):
@@ -71,6 +88,7 @@ class Sink(Section, frozen=True):
     mode: Mode = Mode.APPEND
     trigger: str | dict[str, Scalar] | None = None
     partition_by: list[str] = []
+    table: TableKey | None = None
     options: dict[str, Scalar] = {}
 
     @property
@@ -92,6 +110,8 @@ class Source(Section, frozen=True):
     offset, or offsets by topic.
     """
     decode: bool = False
+    cdc: ChangeFeed | None = None
+    """Read change events as rows, whose columns *schema* has unless they decode."""
     dead_letters: Sink | None = None
     files: str | None = None
     """Files or directories; relative to the directory of the file."""

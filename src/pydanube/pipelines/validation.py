@@ -20,6 +20,8 @@ from pydanube.pipelines import formats
 from pydanube.pipelines.broker_checks import BrokerChecks
 from pydanube.pipelines.building import Builder, Query
 from pydanube.pipelines.loading import Pipeline
+from pydanube.pipelines.options import TABLE_OPTIONS
+from pydanube.pipelines.problems import Path as SpecPath
 from pydanube.pipelines.problems import Problems, option_path
 from pydanube.pipelines.spark_errors import SPARK_ERRORS, error_message
 from pydanube.pipelines.spec import Mode
@@ -93,8 +95,18 @@ def _check_ours(query: Query, problems: Problems) -> None:
         extra = "pip install 'pydanube[pipelines]'"
         found = [f"{name} needs the missing package {error.name}: {extra}"]
     for each in found:
-        place = option_path(query.path, query.sink.options, each) or query.path
-        problems.add(place, each)
+        place = option_path(query.path, query.sink.options, each)
+        problems.add(place or _table_path(query, each) or query.path, each)
+
+
+def _table_path(query: Query, text: str) -> SpecPath | None:
+    """Return the path of the field of the sink's table that *text* is about."""
+    if query.sink.table is None:
+        return None
+    for field, option in TABLE_OPTIONS.items():
+        if text.startswith(option):
+            return (*query.path, "table", field)
+    return None
 
 
 def _check_output_mode(spark: SparkSession, query: Query, problems: Problems) -> None:

@@ -36,7 +36,8 @@ def is_current(order: Sequence[str]) -> str:
     ours, theirs = _column(TARGET, name), _column(SOURCE, name)
     return (
         f"({theirs} > {ours} OR ({ours} IS NULL AND {theirs} IS NOT NULL) OR "
-        f"({theirs} IS NOT DISTINCT FROM {ours} AND {is_current(further)}))"
+        # Without parentheses, AND would bind to the right side.
+        f"(({theirs} IS NOT DISTINCT FROM {ours}) AND {is_current(further)}))"
     )
 
 

@@ -12,7 +12,7 @@ from pydanube.pipelines.options import (
     source_options,
     with_starting_offsets,
 )
-from pydanube.pipelines.spec import Read, Sink, Source
+from pydanube.pipelines.spec import ChangeFeed, Read, Sink, Source, TableKey
 
 BROKER = "danube://b:1"
 HERE = Path("/here")
@@ -159,3 +159,21 @@ def test_relative_paths_refer_to_the_file():
     assert resolve(HERE, "a/b") == "/here/a/b"
     assert resolve(HERE, "/a") == "/a"
     assert resolve(HERE, "s3://bucket/a") == "s3://bucket/a"
+
+
+def test_table_of_a_sink_becomes_its_options():
+    def given(**fields):
+        sink = Sink(format="danube-iceberg", table=TableKey(**fields))
+        return sink_options(sink, BROKER, HERE)
+
+    assert given(key="id") == {"keyColumns": "id"}
+    assert given(key=["a", "b"], order=["at", "n"], delete="op = 'd'") == {
+        "keyColumns": "a,b",
+        "orderColumns": "at,n",
+        "deleteColumn": "_deleted",
+    }
+
+
+def test_tombstones_of_a_decoded_change_feed_are_read():
+    source = Source(topic="/default/a", cdc=ChangeFeed.DEBEZIUM, decode=True)
+    assert source_options(source, BROKER)["onUndecodable"] == "null"

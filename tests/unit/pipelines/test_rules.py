@@ -99,6 +99,18 @@ SOURCES = [
         ".query",
         "'jdbc'",
     ),
+    ({**SOURCE, "cdc": "debezum"}, ".cdc", "must be debezium"),
+    ({**SOURCE, "cdc": "debezium"}, ".cdc", "the columns of a row"),
+    (
+        {**SOURCE, "cdc": "debezium", "decode": True, "schema": "id BIGINT"},
+        ".cdc",
+        "set either schema",
+    ),
+    (
+        {"files": "x", "format": "csv", "read": "table", "cdc": "debezium"},
+        ".cdc",
+        "only valid for topics",
+    ),
     ({"jdbc": "jdbc:x"}, "", "either a table or a query"),
     ({"jdbc": "jdbc:x", "table": "t", "query": "q"}, "", "either a table or a query"),
     ({"jdbc": "jdbc:x", "table": "t", "read": "stream"}, ".read", "as a table"),
@@ -138,6 +150,8 @@ def test_steps(tmp_path, step, path, words):
     assert words in found[f"steps.s{path}"]
 
 
+DELTA = {"input": "a", "format": "danube-delta", "path": "x"}
+
 SINKS = [
     ({"input": "a"}, "", "has no target"),
     ({"format": "noop"}, ".input", "is missing"),
@@ -170,7 +184,30 @@ SINKS = [
     (
         {"input": "a", "format": "danube-delta", "path": "x", "mode": "update"},
         ".mode",
-        "mode: complete",
+        "set table: {key: …}",
+    ),
+    (
+        {"input": "a", "format": "noop", "table": {"key": "k"}},
+        ".table.key",
+        "only valid for danube-delta",
+    ),
+    ({"input": "a", "python": "f.py:g", "table": {"key": "k"}}, ".table", "a format"),
+    (DELTA | {"table": {"key": []}}, ".table.key", "columns that identify a row"),
+    (DELTA | {"table": {"order": "k"}}, ".table", "'key' is missing"),
+    (
+        DELTA | {"table": {"key": "k"}, "options": {"keyColumns": "k"}},
+        ".options.keyColumns",
+        "the same meaning as table.key",
+    ),
+    (
+        {
+            "input": "a",
+            "format": "danube-lancedb",
+            "options": {"uri": "x", "table": "t"},
+            "table": {"key": "k", "delete": "gone"},
+        },
+        ".table.delete",
+        "danube-delta, danube-iceberg and danube-postgres",
     ),
     (
         {
@@ -180,7 +217,7 @@ SINKS = [
             "mode": "update",
         },
         ".mode",
-        "keyColumns",
+        "set table: {key: …}",
     ),
     (
         {

@@ -15,11 +15,11 @@ def test_without_order_every_change_is_current():
 
 def test_order_columns_are_compared_in_turn_and_null_is_least():
     last = '(s."b" > t."b" OR (t."b" IS NULL AND s."b" IS NOT NULL) OR {})'.format(
-        '(s."b" IS NOT DISTINCT FROM t."b" AND true)'
+        '((s."b" IS NOT DISTINCT FROM t."b") AND true)'
     )
     assert delta_merge.is_current(("a", "b")) == (
         '(s."a" > t."a" OR (t."a" IS NULL AND s."a" IS NOT NULL) OR '
-        f'(s."a" IS NOT DISTINCT FROM t."a" AND {last}))'
+        f'((s."a" IS NOT DISTINCT FROM t."a") AND {last}))'
     )
 
 

@@ -1,0 +1,185 @@
+"""Change feeds and aggregates into tables with the current row of each key."""
+
+import json
+
+import pytest
+
+pyspark = pytest.importorskip("pyspark")
+
+from deltalake import DeltaTable  # noqa: E402
+
+from pydanube import Schema  # noqa: E402
+from pydanube.pipelines.problems import InvalidPipeline  # noqa: E402
+from pydanube.pipelines.progress import RunState  # noqa: E402
+from pydanube.pipelines.validation import validate  # noqa: E402
+from support.lake_tables import catalog_of, read, table_in  # noqa: E402
+from support.pipelines import PipelineDirectory, send, unique_topic  # noqa: E402
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.slow,
+    pytest.mark.spark,
+    # pyiceberg raises it.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+@pytest.fixture
+def session(spark):
+    """Tables of one test are not seen by another."""
+    return spark.newSession()
+
+
+@pytest.fixture
+def topic(client):
+    return unique_topic(client)
+
+
+def customer(number, name, city="Paris"):
+    return {"id": number, "name": name, "city": city}
+
+
+def event(op, at, before=None, after=None):
+    return {"before": before, "after": after, "op": op, "ts_ms": at}
+
+
+def wrapped(each):
+    """As Debezium's JSON converter writes it by default."""
+    return {"schema": {"type": "struct", "fields": []}, "payload": each}
+
+
+def delta_rows(path):
+    rows = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
+    return sorted((row["id"], row["name"], row["_op"]) for row in rows)
+
+
+def test_json_change_feed_to_delta_is_exactly_once(
+    session, client, broker_url, topic, tmp_path
+):
+    send(
+        client,
+        topic,
+        event("r", 1, after=customer(1, "ada")),
+        wrapped(event("c", 2, after=customer(2, "bob"))),
+        event("c", 2, after=customer(3, "eve")),
+        wrapped(event("u", 3, customer(2, "bob"), customer(2, "Bob"))),
+        event("m", 3),
+        event("d", 4, before=customer(3, None, None)),
+        b"",
+    )
+    pipeline = PipelineDirectory.of_template(
+        "changes-to-delta", tmp_path, broker_url, topic=topic
+    )
+    assert pipeline.run(session) is RunState.DONE
+    table = tmp_path / "tables/customers"
+    assert delta_rows(table) == [(1, "ada", "r"), (2, "Bob", "u")]
+
+    send(client, topic, event("u", 5, after=customer(1, "Ada")))
+    send(client, topic, event("u", 4, after=customer(1, "late")))
+    assert pipeline.run(session) is RunState.DONE
+    expected = [(1, "Ada", "u"), (2, "Bob", "u")]
+    assert delta_rows(table) == expected
+    version = DeltaTable(str(table)).version()
+    # As if the driver had been killed between the write and the checkpoint.
+    pipeline.forget_commit("table")
+    assert pipeline.run(session) is RunState.DONE
+    assert (delta_rows(table), DeltaTable(str(table)).version()) == (expected, version)
+
+    send(client, topic, {"id": 1})
+    assert pipeline.run(session) is RunState.FAILED
+    assert f"of {topic} is no change of a row" in pipeline.output.getvalue()
+
+
+ROW = {
+    "type": "record",
+    "name": "Value",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "name", "type": ["null", "string"]},
+        {"name": "city", "type": ["null", "string"]},
+    ],
+}
+ENVELOPE = Schema.avro(
+    json.dumps(
+        {
+            "type": "record",
+            "name": "Envelope",
+            "fields": [
+                {"name": "before", "type": ["null", ROW], "default": None},
+                {"name": "after", "type": ["null", "Value"], "default": None},
+                {"name": "op", "type": "string"},
+                {"name": "ts_ms", "type": ["null", "long"], "default": None},
+            ],
+        }
+    )
+)
+
+AVRO = """\
+name: avro-changes
+parameters: {topic: "", uri: "", warehouse: ""}
+sources:
+  customers: {topic: "${topic}", cdc: debezium, decode: true}
+steps:
+  by_city: {sql: "SELECT city, count(*) AS changes FROM customers GROUP BY city"}
+sinks:
+  customers:
+    input: customers
+    format: danube-iceberg
+    options: {table: db.table, catalog.type: sql, catalog.uri: "${uri}",
+              catalog.name: lake, catalog.warehouse: "${warehouse}"}
+    table: {key: id, order: [_ts, _offset], delete: "_op = 'd'"}
+  cities:
+    input: by_city
+    format: danube-delta
+    path: cities
+    mode: update
+    table: {key: place}
+"""
+
+
+def test_avro_change_feed_to_iceberg_and_updates_to_delta(
+    session, client, broker_url, topic, tmp_path
+):
+    def publish(*events):
+        with client.producer(topic, reliable=True, schema=ENVELOPE) as producer:
+            producer.send_batch(list(events))
+
+    publish(
+        event("c", 1, after=customer(1, "ada")),
+        event("c", 1, after=customer(2, "bob", "Rome")),
+        event("u", 1, after=customer(1, "Ada")),
+    )
+    send(client, topic, b"")
+    catalog = catalog_of(tmp_path)
+    pipeline = PipelineDirectory(
+        tmp_path,
+        broker_url,
+        topic=topic,
+        uri=catalog["uri"],
+        warehouse=catalog["warehouse"],
+    )
+    pipeline.file.write_text(AVRO)
+    with pytest.raises(InvalidPipeline, match="no column 'place'") as invalid:
+        validate(session, pipeline.load())
+    assert invalid.value.problems[0].path == "sinks.cities.table.key"
+    pipeline.file.write_text(AVRO.replace("place", "city"))
+    assert pipeline.run(session) is RunState.DONE
+
+    publish(
+        event("d", 2, before=customer(2, None, "Rome")),
+        event("c", 3, after=customer(3, "eve", "Rome")),
+    )
+    assert pipeline.run(session) is RunState.DONE
+    for name in ("customers", "cities"):
+        pipeline.forget_commit(name)
+    assert pipeline.run(session) is RunState.DONE
+    rows = read(table_in(tmp_path, "iceberg")).to_pylist()
+    assert sorted((row["id"], row["name"], row["_op"]) for row in rows) == [
+        (1, "Ada", "u"),
+        (3, "eve", "c"),
+    ]
+    cities = DeltaTable(str(tmp_path / "cities")).to_pyarrow_table().to_pylist()
+    assert sorted((row["city"], row["changes"]) for row in cities) == [
+        ("Paris", 2),
+        ("Rome", 3),
+    ]
