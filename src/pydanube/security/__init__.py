@@ -1,0 +1,1 @@
+"""Identities of clients, as pure values and functions."""
