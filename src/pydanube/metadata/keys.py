@@ -18,6 +18,7 @@ from pydanube.metadata.cluster_records import (
 from pydanube.metadata.key import Key, key_of, prefix_of
 from pydanube.metadata.records import (
     ActiveBrokerRecord,
+    ApiKeyRecord,
     BrokerRecord,
     ClusterRecord,
     ConsumerRecord,
@@ -101,6 +102,9 @@ SCHEMA_IDS = prefix_of("/schemas/ids/", str)
 
 SCHEMA_VERSIONS = prefix_of("/schemas/versions/", SchemaVersionRecord)
 """``/schemas/versions/{schema id}/{version, 20 digits}``"""
+
+API_KEYS = prefix_of("/security/api-keys/", ApiKeyRecord)
+"""``/security/api-keys/{name}``"""
 
 # The keys of clusters; docs/format/cluster.md describes them.
 

@@ -226,6 +226,21 @@ class QueryRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The last commit id."""
     decision: StagingDecision | None = None
     """The commit that is decided and not completed yet."""
-    dropping: tuple[str, ...] = ()
-    """In a cluster: parts that are being removed, and cannot be committed any more:
-    the ends of their objects' names."""
+
+
+class ApiKeySecretRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One key of an API key's name."""
+
+    key_id: str
+    hash: str
+    """The SHA-256 of the key, in hexadecimal digits."""
+    created_at: int
+    expires_at: int | None = None
+
+
+class ApiKeyRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """An API key by its name; after a rotation it has several secrets for a while."""
+
+    principal: str
+    groups: tuple[str, ...] = ()
+    secrets: tuple[ApiKeySecretRecord, ...]

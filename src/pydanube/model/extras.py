@@ -11,6 +11,7 @@ EXTRAS = {
     "broker": (
         *("cryptography", "prometheus_client", "starlette", "structlog", "uvicorn"),
     ),
+    "security": ("joserfc",),
     "objects": ("opendal",),
     "redis": ("redis",),
     "etcd": ("grpc",),

@@ -89,3 +89,12 @@ def peer_text(peername: Any) -> str:
             return f"{in_url(host)}:{port}"
         case _:
             return str(peername or "this process")
+
+
+def address_of(peername: Any) -> str:
+    """Return the address of a client without its port, given its ``peername``."""
+    match peername:
+        case (str() as host, int(), *_):
+            return host
+        case _:
+            return str(peername or "this process")

@@ -23,6 +23,7 @@ from msgspec import Meta
 
 from pydanube.metadata.etcd.config import EtcdConfig
 from pydanube.model.errors import InvalidConfig
+from pydanube.servers.security_config import SecurityConfig
 from pydanube.storage.config import StagingConfig, StorageConfig
 
 KIB = 1024
@@ -34,6 +35,8 @@ ENVIRONMENT_PREFIX = "DANUBE_"
 OTHER_VARIABLES = {
     "DANUBE_CONFIG": "The configuration file, if the command names none.",
     "DANUBE_URL": "The broker that the commands of a client connect to.",
+    "DANUBE_API_KEY": "The API key of clients and of the command line.",
+    "DANUBE_TOKEN": "The token of clients and of the command line.",
     "DANUBE_CONTEXT": "The context that commands take the broker from without the URL.",
     "DANUBE_ADMIN_ENDPOINT": "The admin interface that `danube-admin` connects to.",
     "DANUBE_ADMIN_TOKEN": "The token that `danube-admin` authenticates with.",
@@ -296,6 +299,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     used by one broker at a time."""
     listen: ListenConfig = ListenConfig()
     tls: TlsConfig = TlsConfig()
+    security: SecurityConfig = SecurityConfig()
     metadata: MetadataConfig = MetadataConfig()
     topics: TopicsConfig = TopicsConfig()
     subscriptions: SubscriptionsConfig = SubscriptionsConfig()

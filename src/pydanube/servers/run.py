@@ -30,6 +30,11 @@ from pydanube.model.version import __version__
 from pydanube.objects.directory import DirectoryObjects
 from pydanube.objects.store import Objects, wall_clock_us
 from pydanube.servers.addresses import http_hosts_of, in_url, url_of
+from pydanube.servers.authentication import (
+    Authenticator,
+    open_authenticator,
+    verifying_api_keys,
+)
 from pydanube.servers.config import BrokerConfig
 from pydanube.servers.connections import ConnectionCounts
 from pydanube.servers.directory import (
@@ -137,11 +142,13 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
         reserve.open()
         tls, scheme = open_tls(config.tls), config.tls.http_scheme
         async with (
+            open_authenticator(config.security) as authenticator,
             open_http(
                 *(host, listens.http_port, state),
                 hosts=http_hosts_of(listens),
                 counts=counts["http"],
                 tls=tls,
+                authenticator=authenticator,
             ) as http_port,
             open_metadata(
                 config.metadata,
@@ -166,9 +173,19 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 staging=config.staging,
                 snapshots=metadata.file,
             ) as broker,
-            open_native_server(broker, config.listen) as server,
+            verifying_api_keys(
+                authenticator, metadata.store, wall_clock_us=wall_clock_us
+            ),
+            open_native_server(broker, config.listen, authenticator) as server,
             listen(server, host, config.listen.stream_port, tls) as stream_port,
-            _open_grpc(broker, config, http_port, counts, tls) as (
+            _open_grpc(
+                broker,
+                config,
+                http_port,
+                counts=counts,
+                tls=tls,
+                authenticator=authenticator,
+            ) as (
                 grpc_port,
                 admin_port,
                 services,
@@ -309,8 +326,10 @@ async def _open_grpc(
     broker: Broker,
     config: BrokerConfig,
     http_port: int,
+    *,
     counts: Mapping[str, ConnectionCounts],
     tls: ServerTls | None,
+    authenticator: Authenticator,
 ) -> AsyncIterator[tuple[int, int, Sequence[Service]]]:
     """Open both gRPC servers; yields their ports and services."""
     listens = config.listen
@@ -327,6 +346,7 @@ async def _open_grpc(
             tls=tls,
             counts=counts["grpc"],
             receive_bytes_max=listens.receive_bytes_max,
+            authenticator=authenticator,
         ) as danube,
         open_listener(
             *(listens.host, listens.admin_port),
@@ -335,6 +355,7 @@ async def _open_grpc(
             tls=tls,
             counts=counts["admin"],
             receive_bytes_max=listens.receive_bytes_max,
+            authenticator=authenticator,
         ) as admin,
     ):
         broker.dead_letters.broker_address = danube.addresses.broker_url

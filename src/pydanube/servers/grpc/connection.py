@@ -23,8 +23,18 @@ from typing import Any
 from google.protobuf.message import Message as Protobuf
 
 from pydanube.aio.tasks import TaskScope
+from pydanube.model.errors import BrokerError
+from pydanube.security.credentials import credential_of
+from pydanube.servers.authentication import (
+    NOBODY,
+    Authenticator,
+    Identity,
+    certificate_of,
+)
 from pydanube.servers.connections import ConnectionCounts
+from pydanube.servers.errors import grpc_status_of
 from pydanube.servers.grpc.services import CallNowait, Method, Service
+from pydanube.servers.security_config import SecurityConfig
 from pydanube.wire.grpc.connection import (
     CallCancelled,
     CallStarted,
@@ -58,6 +68,8 @@ WRITES_AT_ONCE = 64
 """A stream lets other tasks run after this number of messages."""
 PING_ANSWER_DELAY_S = 0.01
 """The time that an answer to a PING waits for other data to be sent with it."""
+CREDENTIAL_CHECK_S = 1.0
+"""The interval at which the credentials of running calls are checked."""
 TIMEOUT_S_MAX = 24 * 3600.0
 """Longer timeouts of callers count as no timeout."""
 
@@ -74,7 +86,9 @@ class GrpcServer:
         receive_bytes_max: int = RECEIVE_BYTES_MAX,
         message_bytes_max: int = MESSAGE_BYTES_MAX,
         keepalive_s: float = KEEPALIVE_S,
+        authenticator: Authenticator | None = None,
     ) -> None:
+        self.authenticator = authenticator or Authenticator(SecurityConfig())
         self.counts = counts or ConnectionCounts(listener="grpc")
         self.held_bytes = 0
         """The received bytes of all unanswered requests."""
@@ -88,6 +102,15 @@ class GrpcServer:
         self.keepalive_s = keepalive_s
         self.connections: dict[GrpcProtocol, None] = {}
         self.run = tasks.run
+        if self.authenticator.is_enabled:
+            self.run(self._end_invalid_calls())
+
+    async def _end_invalid_calls(self) -> None:
+        """End calls whose credentials have expired or were revoked, regularly."""
+        while True:
+            await asyncio.sleep(CREDENTIAL_CHECK_S)
+            for connection in list(self.connections):
+                connection.end_invalid_calls()
 
     def new_connection(self) -> GrpcProtocol:
         """Return the protocol of a new connection."""
@@ -132,6 +155,9 @@ class GrpcProtocol(asyncio.Protocol):
         self._grpc = GrpcConnection(server.message_bytes_max)
         self._transport: asyncio.Transport
         self._peer = "?"
+        self._address = "?"
+        # Who the caller of each running call with a task is.
+        self._identities: dict[int, Identity] = {}
         self.calls: dict[int, asyncio.Task[None]] = {}
         """The tasks of running calls, by call."""
         # Running calls without a task.
@@ -168,7 +194,7 @@ class GrpcProtocol(asyncio.Protocol):
         self._transport = transport  # type: ignore[assignment]
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         host, port = transport.get_extra_info("peername", ("in process", 0))[:2]
-        self._peer = f"{host}:{port}"
+        self._peer, self._address = f"{host}:{port}", str(host)
         if not self._server.counts.admit():
             self._is_broken = True
             self._transport.abort()
@@ -323,11 +349,44 @@ class GrpcProtocol(asyncio.Protocol):
                 StatusCode.UNIMPLEMENTED,
                 f"there is no method {event.method} here",
             )
-        elif method.streams_requests:
+            return
+        try:
+            identity = self._identity_of(event, method)
+        except BrokerError as error:
+            # Before the request arrives, which therefore takes no memory.
+            self._grpc.finish(number, *method.service.refusal(error))
+            return
+        if method.streams_requests:
             requests = self._requests[number] = _Requests(self, number, method)
-            self._run(number, method, event, requests)
+            self._run(number, method, event, requests, identity)
         else:
-            self._pending[number] = _PendingCall(method, event)
+            self._pending[number] = _PendingCall(method, event, identity)
+
+    def _identity_of(self, started: CallStarted, method: Method) -> Identity:
+        """
+        Return the identity of the caller.
+
+        Raises:
+            Unauthenticated: The credentials are missing or not valid.
+            QuotaExceeded: Too many attempts from its address have failed.
+            Unavailable: The credentials cannot be verified at the moment.
+        """
+        authenticator = self._server.authenticator
+        if not authenticator.is_enabled or method.service.is_public:
+            return NOBODY
+        credential = credential_of(started.credentials)
+        certificate = None if credential else certificate_of(self._transport)
+        return authenticator.authenticate(credential, self._address, certificate)
+
+    def end_invalid_calls(self) -> None:
+        """End the running calls whose credentials have expired or were revoked."""
+        authenticator = self._server.authenticator
+        for number, identity in list(self._identities.items()):
+            if not authenticator.is_valid(identity):
+                error = authenticator.why_invalid(identity)
+                self._grpc.finish(number, grpc_status_of(error), str(error))
+                self._cancel(number)
+                self.flush_soon()
 
     def _take(self, number: int, message: bytes) -> None:
         if (pending := self._pending.get(number)) is not None:
@@ -349,7 +408,10 @@ class GrpcProtocol(asyncio.Protocol):
                 f"{pending.message_count} requests where there must be one",
             )
             return
-        self._run(number, pending.method, pending.started, pending.message)
+        self._run(
+            *(number, pending.method, pending.started, pending.message),
+            pending.identity,
+        )
 
     def _cancel(self, number: int) -> None:
         self._pending.pop(number, None)
@@ -391,7 +453,12 @@ class GrpcProtocol(asyncio.Protocol):
             self._answered.set()
 
     def _run(
-        self, number: int, method: Method, started: CallStarted, data: bytes | _Requests
+        self,
+        number: int,
+        method: Method,
+        started: CallStarted,
+        data: bytes | _Requests,
+        identity: Identity,
     ) -> None:
         timeout_s = started.timeout_s
         has_deadline = timeout_s is not None and timeout_s < TIMEOUT_S_MAX
@@ -402,7 +469,11 @@ class GrpcProtocol(asyncio.Protocol):
             and self._answer_nowait(number, method, method.call_nowait, data)
         ):
             return
-        context = CallContext(self, number, self._peer)
+        context = CallContext(
+            *(self, number, self._peer), address=self._address, identity=identity
+        )
+        if identity is not NOBODY:
+            self._identities[number] = identity
         work = self._answer(number, method, data, context)
         if timeout_s is not None and has_deadline:
             work = self._answer_in_time(number, method, timeout_s, work)
@@ -453,6 +524,7 @@ class GrpcProtocol(asyncio.Protocol):
         self.calls.pop(number, None)
         self._requests.pop(number, None)
         self._writers.pop(number, None)
+        self._identities.pop(number, None)
 
     # Writing.
 
@@ -541,9 +613,21 @@ class GrpcProtocol(asyncio.Protocol):
 class CallContext:
     """The call of a method, besides its request."""
 
-    __slots__ = ("_connection", "_number", "_peer", "_writes")
+    __slots__ = ("_connection", "_number", "_peer", "_writes", "address", "principal")
 
-    def __init__(self, connection: GrpcProtocol, number: int, peer: str) -> None:
+    def __init__(
+        self,
+        connection: GrpcProtocol,
+        number: int,
+        peer: str,
+        *,
+        address: str = "?",
+        identity: Identity = NOBODY,
+    ) -> None:
+        self.address = address
+        """The caller's address, without a port."""
+        self.principal = identity.principal
+        """Who the caller is."""
         self._connection = connection
         self._number = number
         self._peer = peer
@@ -571,6 +655,7 @@ class _PendingCall:
 
     method: Method
     started: CallStarted
+    identity: Identity
     message: bytes = b""
     message_count: int = 0
 

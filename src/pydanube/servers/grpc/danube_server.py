@@ -13,6 +13,8 @@ from pydanube.cluster.overview import GRPC, GRPC_CONNECT
 from pydanube.model.errors import InvalidRequest, NotOwner, TopicNotFound
 from pydanube.model.names import TopicName
 from pydanube.servers.addresses import Addresses, addresses_of
+from pydanube.servers.authentication import Authenticator
+from pydanube.servers.grpc.connection import CallContext
 from pydanube.servers.grpc.consumers import REFUSAL_PAUSE_S, Consumers
 from pydanube.servers.grpc.producers import Producers
 from pydanube.servers.grpc.schemas import SchemaRegistryService
@@ -78,11 +80,17 @@ async def open_danube_server(
             refusal_pause_s=refusal_pause_s,
         )
         await consumers.load()
-        others = SmallerServices(broker, addresses, producers, consumers)
+        others = SmallerServices(
+            *(broker, addresses, producers, consumers),
+            limits.get("authenticator"),
+        )
         larger = {"ProducerService": producers, "ConsumerService": consumers}
         services = [
             *(
-                Service(descriptor, larger.get(name, others))
+                Service(
+                    *(descriptor, larger.get(name, others)),
+                    is_public=name == "AuthService",
+                )
                 for name, descriptor in pb.DESCRIPTOR.services_by_name.items()
             ),
             schema_registry(broker),
@@ -135,7 +143,9 @@ class SmallerServices:
         addresses: Addresses,
         producers: Producers,
         consumers: Consumers,
+        authenticator: Authenticator | None = None,
     ) -> None:
+        self._authenticator = authenticator
         self._broker = broker
         self._addresses = addresses
         self._clients: dict[int, Producers | Consumers] = {
@@ -232,11 +242,18 @@ class SmallerServices:
 
     # AuthService, which only the Java client calls.
 
-    async def authenticate(self, request: pb.AuthRequest) -> pb.AuthResponse:
+    async def authenticate(
+        self, request: pb.AuthRequest, context: CallContext
+    ) -> pb.AuthResponse:
         """
-        Return the same token for every caller.
+        Return a token for an API key: the key itself, if it is valid.
 
-        A client with an API key needs a token before it can connect.  This broker
-        checks no credentials, so the token has no effect.
+        A client with an API key needs a token before it can connect.  It may send the
+        key itself as its token, so the broker signs none.  A broker that needs no
+        credentials returns a token that has no effect.
         """
-        return pb.AuthResponse(token=ANONYMOUS_TOKEN)
+        authenticator = self._authenticator
+        if authenticator is None or not authenticator.is_enabled:
+            return pb.AuthResponse(token=ANONYMOUS_TOKEN)
+        authenticator.authenticate(request.api_key, context.address)
+        return pb.AuthResponse(token=request.api_key)

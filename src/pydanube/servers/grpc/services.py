@@ -111,16 +111,19 @@ class Service:
         implementation: object,
         *,
         unimplemented: str | None = None,
+        is_public: bool = False,
     ) -> None:
         """
         Create a service for *descriptor*, which *implementation* implements.
 
-        Methods that it lacks answer UNIMPLEMENTED with the reason *unimplemented*;
-        without a reason it must have all methods.
+        Callers of a service that *is_public* need no credentials.  Methods that it
+        lacks answer UNIMPLEMENTED with the reason *unimplemented*; without a reason it
+        must have all methods.
         """
         self.name = str(descriptor.full_name)
         self.errors: Counter[str] = Counter()
         """The number of failed requests by error code."""
+        self.is_public = is_public
         self._unimplemented = unimplemented
         self.methods: dict[str, Method] = {
             f"/{self.name}/{method.name}": self._method(method, implementation)

@@ -109,6 +109,6 @@ def standard_services(names: Sequence[str]) -> tuple[Health, list[Service]]:
     all_names = [*names, *(each.full_name for each in descriptors)]
     health = Health(all_names)
     return health, [
-        Service(descriptors[0], health),
+        Service(descriptors[0], health, is_public=True),
         Service(descriptors[1], Reflection(all_names)),
     ]

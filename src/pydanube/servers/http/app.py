@@ -17,9 +17,11 @@ from pydanube.model.errors import BrokerError, Draining, Unavailable
 from pydanube.model.metrics import Sample
 from pydanube.model.version import __version__
 from pydanube.servers.addresses import in_url
+from pydanube.servers.authentication import Authenticator
 from pydanube.servers.connections import ConnectionCounts
 from pydanube.servers.errors import http_status_of
 from pydanube.servers.grpc.services import Service
+from pydanube.servers.http.authentication import AuthenticationMiddleware
 from pydanube.servers.http.namespaces import NAMESPACES
 from pydanube.servers.http.openapi import openapi_document
 from pydanube.servers.http.responses import json_response, on_http_error
@@ -29,6 +31,7 @@ from pydanube.servers.http.subscriptions import SUBSCRIPTIONS
 from pydanube.servers.http.topics import TOPICS
 from pydanube.servers.native.server import NativeServer
 from pydanube.servers.samples import samples_of
+from pydanube.servers.security_config import SecurityConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,11 +110,16 @@ ENDPOINTS = [*NAMESPACES, *TOPICS, *SUBSCRIPTIONS, *SCHEMAS]
 """The endpoints of the JSON API."""
 
 
-def make_app(state: BrokerState, hosts: Iterable[str] = ()) -> Starlette:
+def make_app(
+    state: BrokerState,
+    hosts: Iterable[str] = (),
+    authenticator: Authenticator | None = None,
+) -> Starlette:
     """
     Return the application of the HTTP server over a broker's *state*.
 
-    *hosts* are the broker's host names; see ``same_origin``.
+    *hosts* are the broker's host names; see ``same_origin``.  Without *authenticator*,
+    clients need no credentials.
     """
 
     async def healthz(_: Request) -> Response:
@@ -160,7 +168,13 @@ def make_app(state: BrokerState, hosts: Iterable[str] = ()) -> Starlette:
                 ],
             ),
         ],
-        middleware=[Middleware(SameOriginMiddleware, hosts=hosts)],
+        middleware=[
+            Middleware(SameOriginMiddleware, hosts=hosts),
+            Middleware(
+                AuthenticationMiddleware,
+                authenticator=authenticator or Authenticator(SecurityConfig()),
+            ),
+        ],
         exception_handlers={HTTPException: on_http_error},
     )
 

@@ -16,7 +16,9 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pydanube.model.errors import InvalidRequest
+from pydanube.servers.authentication import certificate_of
 from pydanube.servers.connections import ConnectionCounts
+from pydanube.servers.http.authentication import CERTIFICATE
 from pydanube.servers.http.responses import error_body
 
 REQUEST_TIMEOUT_S = 30.0
@@ -48,6 +50,10 @@ class HttpConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """See asyncio.BaseProtocol."""
         super().connection_made(transport)
+        certificate = certificate_of(transport)
+        if certificate:
+            # Each request gets a copy.
+            self.app_state = {**self.app_state, CERTIFICATE: certificate}
         if not self._counts.admit():
             transport.abort()
             return

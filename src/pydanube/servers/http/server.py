@@ -12,6 +12,7 @@ import uvicorn
 
 from pydanube.model.errors import InvalidRequest
 from pydanube.servers.addresses import binding
+from pydanube.servers.authentication import Authenticator
 from pydanube.servers.connections import ConnectionCounts
 from pydanube.servers.http.app import BrokerState, make_app
 from pydanube.servers.http.connection import (
@@ -35,12 +36,14 @@ async def open_http(
     hosts: Iterable[str] = (),
     counts: ConnectionCounts | None = None,
     tls: ServerTls | None = None,
+    authenticator: Authenticator | None = None,
 ) -> AsyncIterator[int]:
     """
     Serve health, metrics and the JSON API; yields the port (0: any free port).
 
     The host of a request must be an address, a name without a dot or one of *hosts*.
     *counts* counts connections and limits their number.  With *tls*, it is HTTPS.
+    Without *authenticator*, clients need no credentials.
 
     Requests are served during the whole body, so ``/readyz`` can report that the broker
     is starting or draining.  The server does not handle signals.
@@ -60,7 +63,7 @@ async def open_http(
     )
     server = _Server(
         uvicorn.Config(
-            make_app(state, hosts),
+            make_app(state, hosts, authenticator),
             loop="none",
             http=factory,  # type: ignore[arg-type]
             ws="none",

@@ -23,13 +23,18 @@ from pydanube.model.errors import (
     BrokerError,
     Closed,
     Draining,
+    PermissionDenied,
     ProtocolViolation,
     QuotaExceeded,
     TimedOut,
+    Unauthenticated,
+    Unavailable,
 )
 from pydanube.model.version import __version__
-from pydanube.servers.addresses import binding, peer_text
+from pydanube.servers.addresses import address_of, binding, peer_text
+from pydanube.servers.authentication import Identity, certificate_of
 from pydanube.servers.errors import as_broker_error
+from pydanube.servers.native.api_keys import API_KEY_REQUESTS
 from pydanube.servers.native.channels import CHANNEL_REQUESTS
 from pydanube.servers.native.consumers import ConsumerChannel
 from pydanube.servers.native.link import ClientLink
@@ -90,7 +95,7 @@ _UNITS = {
 }
 _CONTROL_BYTES_PER_UNIT = 512
 
-assert REQUESTS.keys() | CHANNEL_REQUESTS.keys() == OPERATIONS
+assert REQUESTS.keys() | CHANNEL_REQUESTS.keys() | API_KEY_REQUESTS.keys() == OPERATIONS
 
 
 class NativeConnection(ClientLink, asyncio.BufferedProtocol):
@@ -117,6 +122,7 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
         self._silent_sweeps = 0
         self._unsent_bytes = 0
         self._handshake_timer: asyncio.TimerHandle | None = None
+        self._address = ""
 
     # Callbacks of asyncio.
 
@@ -125,7 +131,8 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
         self._transport = transport  # type: ignore[assignment]
         self._write_buffer = WriteBuffer(self._transport, self.loop)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        self.peer = peer_text(transport.get_extra_info("peername"))
+        peername = transport.get_extra_info("peername")
+        self.peer, self._address = peer_text(peername), address_of(peername)
         connection = transport.get_extra_info("socket")
         if connection is not None:
             _enable_keepalive(connection, self.server.limits.idle_timeout_s)
@@ -251,7 +258,14 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
 
         A client does not count as silent while the broker does not read from it, or
         while the client still reads what it was sent.
+
+        The connection is also closed if the client's credentials have expired or were
+        revoked.
         """
+        authenticator = self.server.authenticator
+        if self._protocol.is_open and not authenticator.is_valid(self.identity):
+            self._refuse(authenticator.why_invalid(self.identity))
+            return
         if self._has_received_frame or self._partial_bytes >= PROGRESS_BYTES_MIN:
             self._has_received_frame = False
             self._partial_bytes = 0
@@ -317,6 +331,8 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
                 self._on_hello(frame, message)
             case Kind.PING:
                 self.answer(frame, pb.Pong())
+            case Kind.AUTHENTICATE:
+                self._on_authenticate(frame, message)
             case Kind.GOODBYE:
                 self._write_buffer.close()
             case _:
@@ -334,8 +350,9 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
             )
             return
         try:
+            self.identity = self._identity_of(hello.token)
             self.server.on_handshake(self)
-        except QuotaExceeded as error:
+        except (Unauthenticated, QuotaExceeded, Unavailable) as error:
             self._refuse(error, frame)
             return
         self._stop_handshake_timer()
@@ -350,7 +367,46 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
             idle_timeout_s=self.server.limits.idle_timeout_s,
             is_clustered=self.broker.shards is not None,
         )
+        if self.server.authenticator.is_enabled:
+            welcome.identity.CopyFrom(self._authenticated())
         self.answer(frame, welcome)
+
+    def _on_authenticate(self, frame: ReceivedFrame, message: Any) -> None:
+        """Take over new credentials of the same principal."""
+        try:
+            identity = self._identity_of(message.token)
+            if identity.principal.name != self.principal.name:
+                raise PermissionDenied(
+                    f"the credentials are those of {identity.principal.name!r}, and "
+                    f"the connection is that of {self.principal.name!r}: connect again"
+                )
+        except BrokerError as error:
+            # The connection stays open until its credentials expire.
+            self.answer(frame, self.server.error(error))
+            return
+        self.identity = identity
+        self.answer(frame, self._authenticated())
+
+    def _identity_of(self, credential: str) -> Identity:
+        """
+        Return the identity that a client proves.
+
+        Raises:
+            Unauthenticated: The credentials are missing or not valid.
+            QuotaExceeded: Too many attempts from its address have failed.
+            Unavailable: The credentials cannot be verified at the moment.
+        """
+        certificate = None if credential else certificate_of(self._transport)
+        authenticator = self.server.authenticator
+        return authenticator.authenticate(credential, self._address, certificate)
+
+    def _authenticated(self) -> pb.Authenticated:
+        return pb.Authenticated(
+            principal=self.principal.name,
+            method=self.principal.method,
+            groups=self.principal.groups,
+            expires_in_s=self.server.authenticator.expires_in_s(self.identity),
+        )
 
     def _start_request(self, frame: ReceivedFrame) -> None:
         message: Any = frame.message
@@ -422,6 +478,8 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
     async def _handle(self, frame: ReceivedFrame) -> Message:
         if frame.kind in CHANNEL_REQUESTS:
             answer = await CHANNEL_REQUESTS[frame.kind](self, frame, frame.message)
+        elif frame.kind in API_KEY_REQUESTS:
+            answer = await API_KEY_REQUESTS[frame.kind](self, frame.message)
         else:
             answer = await REQUESTS[frame.kind](self.broker, frame.message)
         return pb.Ok() if answer is None else answer

@@ -16,6 +16,8 @@ from pydanube.aio.write_buffer import WriteBuffer
 from pydanube.broker.topics import Topics
 from pydanube.model.batch import Column
 from pydanube.model.errors import BrokerError, MessageTooLarge
+from pydanube.security.principals import Principal
+from pydanube.servers.authentication import NOBODY
 from pydanube.servers.native.server import NativeServer
 from pydanube.storage.staging import StagedFiles
 from pydanube.wire.batches import BATCH_MESSAGES_MAX, BatchFrame
@@ -66,6 +68,8 @@ class ClientLink(ABC):
         self.held_bytes = 0
         """The bytes of all batches that the producers hold."""
         self.peer = "?"
+        self.identity = NOBODY
+        """Who the client is."""
         self._protocol = StreamConnection(Side.BROKER, frame_bytes_max)
         self._transport: asyncio.Transport
         self._write_buffer: WriteBuffer
@@ -74,6 +78,11 @@ class ClientLink(ABC):
         self._gone = asyncio.Event()
         self._pauses: set[str] = set()
         self._is_reading = True
+
+    @property
+    def principal(self) -> Principal:
+        """The principal of the client."""
+        return self.identity.principal
 
     @property
     def is_lost(self) -> bool:

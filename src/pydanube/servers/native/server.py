@@ -13,8 +13,10 @@ from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.broker.broker import Broker
 from pydanube.broker.topic import Topic
 from pydanube.model.errors import BrokerError, QuotaExceeded
+from pydanube.servers.authentication import Authenticator
 from pydanube.servers.config import ListenConfig
 from pydanube.servers.receive_memory import ReceiveMemory, Receiver
+from pydanube.servers.security_config import SecurityConfig
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.native.messages import error_to_wire
 from pydanube.wire.pb import stream_pb2 as pb
@@ -46,8 +48,15 @@ class Connection(Receiver, Protocol):
 class NativeServer:
     """All connections of the native protocol."""
 
-    def __init__(self, broker: Broker, tasks: TaskScope, limits: ListenConfig) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        tasks: TaskScope,
+        limits: ListenConfig,
+        authenticator: Authenticator | None = None,
+    ) -> None:
         self.broker = broker
+        self.authenticator = authenticator or Authenticator(SecurityConfig())
         self.limits = limits
         self.connections: dict[Connection, None] = {}
         """In the order in which they were made."""
@@ -137,11 +146,17 @@ class NativeServer:
 
 @asynccontextmanager
 async def open_native_server(
-    broker: Broker, limits: ListenConfig | None = None
+    broker: Broker,
+    limits: ListenConfig | None = None,
+    authenticator: Authenticator | None = None,
 ) -> AsyncIterator[NativeServer]:
-    """Open a server of the native protocol over *broker*, without a listener."""
+    """
+    Open a server of the native protocol over *broker*, without a listener.
+
+    Without *authenticator*, clients need no credentials.
+    """
     async with task_scope() as tasks:
-        server = NativeServer(broker, tasks, limits or ListenConfig())
+        server = NativeServer(broker, tasks, limits or ListenConfig(), authenticator)
         server.run(server.sweep_regularly())
         try:
             yield server

@@ -12,6 +12,7 @@ import re
 import struct
 from dataclasses import dataclass
 
+from pydanube.security.credentials import CREDENTIAL_HEADERS
 from pydanube.wire.grpc.hpack import Headers, byte_count_of, encode_headers
 from pydanube.wire.grpc.http2 import (
     EXTRA_WINDOW_BYTES_MAX,
@@ -29,7 +30,7 @@ from pydanube.wire.grpc.http2_frames import ErrorCode
 from pydanube.wire.grpc.http2_stream import STREAM_WINDOW
 from pydanube.wire.grpc.status import StatusCode
 
-_Request = tuple[str, float | None]
+_Request = tuple[str, float | None, Headers]
 
 PREFIX_BYTES = 5
 STATUS_TEXT_MAX = 4096
@@ -81,6 +82,8 @@ class CallStarted:
     """``/package.Service/Method``"""
     timeout_s: float | None
     """The caller's deadline, from now."""
+    credentials: Headers = ()
+    """The headers with credentials of the caller."""
 
 
 @dataclass(slots=True)
@@ -336,7 +339,8 @@ def _request_of(headers: Headers) -> _Request | None:
     if not values.get(b"content-type", b"").startswith(b"application/grpc"):
         return None
     timeout_s = _timeout_s_of(values.get(b"grpc-timeout", b""))
-    return values.get(b":path", b"").decode("latin-1"), timeout_s
+    credentials = tuple(each for each in headers if each[0] in CREDENTIAL_HEADERS)
+    return values.get(b":path", b"").decode("latin-1"), timeout_s, credentials
 
 
 def _encode_text(text: str) -> bytes:

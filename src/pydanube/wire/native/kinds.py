@@ -104,6 +104,8 @@ class Kind(IntEnum):
     PING = _frame(5, pb.Ping, CLIENT, pb.Pong)
     PONG = _frame(6, pb.Pong, BROKER)
     GOODBYE = _frame(7, pb.Goodbye, BOTH)
+    AUTHENTICATE = _frame(8, pb.Authenticate, CLIENT, pb.Authenticated)
+    AUTHENTICATED = _frame(9, pb.Authenticated, BROKER)
 
     LOOKUP = _op(16, pb.Lookup, READ, pb.Location, REPEAT)
     LOCATION = _frame(17, pb.Location, BROKER)
@@ -242,6 +244,13 @@ class Kind(IntEnum):
     SET_DEDUPLICATION = _op(208, pb.SetDeduplication, ADMIN, pb.Ok, REPEAT)
     CONFIGURE_TOPIC = _op(209, pb.ConfigureTopic, ADMIN, pb.Ok, REPEAT)
     CONFIGURE_SUBSCRIPTION = _op(210, pb.ConfigureSubscription, ADMIN, pb.Ok, REPEAT)
+
+    CREATE_API_KEY = _op(216, pb.CreateApiKey, ADMIN, pb.ApiKeyCreated)
+    API_KEY_CREATED = _frame(217, pb.ApiKeyCreated, BROKER)
+    LIST_API_KEYS = _op(218, pb.ListApiKeys, ADMIN, pb.ApiKeys, REPEAT)
+    API_KEYS = _frame(219, pb.ApiKeys, BROKER)
+    REVOKE_API_KEY = _op(220, pb.RevokeApiKey, ADMIN)
+    ROTATE_API_KEY = _op(221, pb.RotateApiKey, ADMIN, pb.ApiKeyCreated)
 
 
 KIND_OF: dict[type[Message], Kind] = {

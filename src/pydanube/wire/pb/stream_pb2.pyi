@@ -91,7 +91,7 @@ class Hello(_message.Message):
     def __init__(self, version_min: _Optional[int] = ..., version_max: _Optional[int] = ..., client: _Optional[str] = ..., token: _Optional[str] = ..., frame_bytes_max: _Optional[int] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("version", "broker", "broker_id", "frame_bytes_max", "revision", "idle_timeout_s", "is_clustered")
+    __slots__ = ("version", "broker", "broker_id", "frame_bytes_max", "revision", "idle_timeout_s", "is_clustered", "identity")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -99,6 +99,7 @@ class Welcome(_message.Message):
     REVISION_FIELD_NUMBER: _ClassVar[int]
     IDLE_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     IS_CLUSTERED_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
     version: int
     broker: str
     broker_id: str
@@ -106,7 +107,26 @@ class Welcome(_message.Message):
     revision: int
     idle_timeout_s: float
     is_clustered: bool
-    def __init__(self, version: _Optional[int] = ..., broker: _Optional[str] = ..., broker_id: _Optional[str] = ..., frame_bytes_max: _Optional[int] = ..., revision: _Optional[int] = ..., idle_timeout_s: _Optional[float] = ..., is_clustered: bool = ...) -> None: ...
+    identity: Authenticated
+    def __init__(self, version: _Optional[int] = ..., broker: _Optional[str] = ..., broker_id: _Optional[str] = ..., frame_bytes_max: _Optional[int] = ..., revision: _Optional[int] = ..., idle_timeout_s: _Optional[float] = ..., is_clustered: bool = ..., identity: _Optional[_Union[Authenticated, _Mapping]] = ...) -> None: ...
+
+class Authenticate(_message.Message):
+    __slots__ = ("token",)
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    token: str
+    def __init__(self, token: _Optional[str] = ...) -> None: ...
+
+class Authenticated(_message.Message):
+    __slots__ = ("principal", "method", "groups", "expires_in_s")
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_IN_S_FIELD_NUMBER: _ClassVar[int]
+    principal: str
+    method: str
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    expires_in_s: float
+    def __init__(self, principal: _Optional[str] = ..., method: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., expires_in_s: _Optional[float] = ...) -> None: ...
 
 class Error(_message.Message):
     __slots__ = ("code", "message")
@@ -1705,3 +1725,69 @@ class SetBrokerMode(_message.Message):
     mode: str
     reason: str
     def __init__(self, broker_id: _Optional[str] = ..., mode: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class CreateApiKey(_message.Message):
+    __slots__ = ("name", "principal", "groups", "expires_at")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    principal: str
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    expires_at: int
+    def __init__(self, name: _Optional[str] = ..., principal: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., expires_at: _Optional[int] = ...) -> None: ...
+
+class ApiKeyCreated(_message.Message):
+    __slots__ = ("key", "description")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    description: ApiKey
+    def __init__(self, key: _Optional[str] = ..., description: _Optional[_Union[ApiKey, _Mapping]] = ...) -> None: ...
+
+class ApiKey(_message.Message):
+    __slots__ = ("name", "key_id", "principal", "groups", "created_at", "expires_at")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KEY_ID_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    key_id: str
+    principal: str
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    created_at: int
+    expires_at: int
+    def __init__(self, name: _Optional[str] = ..., key_id: _Optional[str] = ..., principal: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., created_at: _Optional[int] = ..., expires_at: _Optional[int] = ...) -> None: ...
+
+class ListApiKeys(_message.Message):
+    __slots__ = ("after",)
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    after: str
+    def __init__(self, after: _Optional[str] = ...) -> None: ...
+
+class ApiKeys(_message.Message):
+    __slots__ = ("keys", "has_more")
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_FIELD_NUMBER: _ClassVar[int]
+    keys: _containers.RepeatedCompositeFieldContainer[ApiKey]
+    has_more: bool
+    def __init__(self, keys: _Optional[_Iterable[_Union[ApiKey, _Mapping]]] = ..., has_more: bool = ...) -> None: ...
+
+class RevokeApiKey(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class RotateApiKey(_message.Message):
+    __slots__ = ("name", "grace_s", "expires_at")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    GRACE_S_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    grace_s: float
+    expires_at: int
+    def __init__(self, name: _Optional[str] = ..., grace_s: _Optional[float] = ..., expires_at: _Optional[int] = ...) -> None: ...
