@@ -563,6 +563,11 @@ class Client(Facade):
     describe_cluster = blocking(aio.Client.describe_cluster)
     drain_broker = blocking(aio.Client.drain_broker)
     activate_broker = blocking(aio.Client.activate_broker)
+
+    create_api_key = blocking(aio.Client.create_api_key)
+    api_keys = blocking(aio.Client.api_keys)
+    revoke_api_key = blocking(aio.Client.revoke_api_key)
+    rotate_api_key = blocking(aio.Client.rotate_api_key)
     describe_backup = blocking(aio.Client.describe_backup)
 
     create_topic = blocking(aio.Client.create_topic)

@@ -16,7 +16,7 @@ import pytest
 import pydanube
 from pydanube.client.broker_pool import BrokerPool
 from pydanube.client.tls import ClientTls
-from pydanube.model.tls_options import TlsOptions
+from pydanube.model.url_options import UrlOptions
 from pydanube.servers.config import BrokerConfig, ListenConfig, TlsConfig
 from pydanube.servers.run import serve
 from support.certificates import AN_END_IN_THE_PAST, write_certificates
@@ -195,7 +195,7 @@ async def test_tls_client_of_a_plain_port_learns_that_it_is_plain(tmp_path, file
 
 
 async def test_addresses_that_other_brokers_name_are_reached_over_tls(broker, files):
-    tls = ClientTls(TlsOptions(ca_file=str(files["ca"][0])))
+    tls = ClientTls(UrlOptions(ca_file=str(files["ca"][0])))
     pool = BrokerPool({}, "", 30.0, tls=tls, shown=str)
     plain_url = broker.stream_url.replace("danubes:", "danube:")
     connection = await pool.connection(plain_url)

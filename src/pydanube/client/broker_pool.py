@@ -6,9 +6,11 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 from pydanube.client.connection import BrokerConnection, Dial
+from pydanube.client.credentials import Credentials
 from pydanube.client.tls import ClientTls
 from pydanube.client.urls import dial_of, parse_url
 from pydanube.model.errors import (
@@ -23,6 +25,10 @@ from pydanube.model.errors import (
 
 log = logging.getLogger(__name__)
 
+RENEWAL_SHARE = 0.8
+"""A token is renewed after this share of the time until it expires."""
+RENEWAL_RETRY_S = 0.5
+RENEWAL_RETRY_S_MAX = 30.0
 OTHERS_MAX = 100
 """The most brokers without a connection that a client remembers from lookups."""
 
@@ -40,7 +46,7 @@ class BrokerPool:
     def __init__(
         self,
         dials: Mapping[str, Dial],
-        token: str,
+        credentials: Credentials,
         connect_timeout_s: float,
         *,
         tls: ClientTls | None = None,
@@ -60,7 +66,7 @@ class BrokerPool:
         self.is_clustered = False
         """True if the last broker that answered is one of a cluster."""
         self.connect_timeout_s = connect_timeout_s
-        self._token = token
+        self._credentials = credentials
         self._tls = tls
         self._shown = shown
         # Those that the user named come first.
@@ -79,6 +85,7 @@ class BrokerPool:
         """
         link = self._links.get(url)
         if link is None:
+            self._credentials.check_recipient(url)
             self._forget_one()
             link = self._links[url] = _Link(self, url, dial_of(url, self._tls))
         return await link.get()
@@ -187,6 +194,37 @@ class BrokerPool:
 
         return on_lost
 
+    def renewal_of(
+        self, connection: BrokerConnection
+    ) -> Coroutine[Any, Any, None] | None:
+        """Return the work that renews the token of a connection; None: there is none."""
+        expires_in_s = connection.welcome.identity.expires_in_s
+        if not self._credentials.is_renewed or not expires_in_s:
+            return None
+        return self._renew(connection, expires_in_s)
+
+    async def _renew(self, connection: BrokerConnection, expires_in_s: float) -> None:
+        """Renew the token of *connection* before it expires, until it is lost."""
+        backoff_s = RENEWAL_RETRY_S
+        wait_s = expires_in_s * RENEWAL_SHARE
+        while expires_in_s:
+            await asyncio.sleep(wait_s)
+            if connection.is_lost:
+                return
+            try:
+                async with asyncio.timeout(self.connect_timeout_s):
+                    expires_in_s = await connection.authenticate(
+                        await self._credentials.get()
+                    )
+            except Exception as error:  # noqa: BLE001  # Of the user's function, too.
+                log.warning(
+                    "cannot renew the token for the broker at %s: %s",
+                    *(self._shown(connection.url), self._shown(error)),
+                )
+                wait_s, backoff_s = backoff_s, min(backoff_s * 2, RENEWAL_RETRY_S_MAX)
+            else:
+                wait_s, backoff_s = expires_in_s * RENEWAL_SHARE, RENEWAL_RETRY_S
+
     def warn_of(self, error: BrokerError) -> None:
         """Log that a broker that was connected cannot be reached."""
         log.warning("cannot connect again: %s", self._shown(error))
@@ -201,8 +239,9 @@ class BrokerPool:
             raise type(error)(f"{url}: {error}") from error
         connection.url = url
         try:
+            token = await self._credentials.get()
             await connection.handshake(
-                f"pydanube pid {os.getpid()}", self._token, self.connect_timeout_s
+                f"pydanube pid {os.getpid()}", token, self.connect_timeout_s
             )
         except TimedOut as error:
             raise ConnectionLost(f"no broker answers at {url}") from error

@@ -10,14 +10,17 @@ from pathlib import Path
 from time import time_ns
 from typing import Any, TypeVar, Unpack, overload
 
+from pydanube.client.api_keys import ApiKeyRequests
 from pydanube.client.backups import BackupRequests
 from pydanube.client.clusters import ClusterRequests
 from pydanube.client.consumer import Consumer
+from pydanube.client.credentials import TokenSource, credentials_of
 from pydanube.client.dead_letters import DeadLetters
 from pydanube.client.messages import Message, MessageBatch
 from pydanube.client.multi_topic_consumer import open_multi_topic_consumer
 from pydanube.client.namespaces import NamespaceRequests
 from pydanube.client.options import (
+    LATEST,
     ConsumerKeywords,
     ConsumerOptions,
     ProducerKeywords,
@@ -26,6 +29,7 @@ from pydanube.client.options import (
     TypedProducerKeywords,
     parse_codec,
     parse_or_choose_name,
+    parse_version,
 )
 from pydanube.client.partitioned_consumer import open_consumer
 from pydanube.client.partitioned_producer import PartitionedProducer, open_producer
@@ -51,7 +55,7 @@ from pydanube.client.topic_selection import TopicSelection
 from pydanube.client.topics import check_partitions
 from pydanube.client.transactions import TransactionRequests
 from pydanube.client.typed_producer import TypedProducer, open_typed_producer
-from pydanube.client.urls import dial_of, parse_url, split_url, tls_of
+from pydanube.client.urls import dial_of, options_of, parse_url, split_url, tls_of
 from pydanube.client.workers import (
     STOP_TIMEOUT_S,
     F,
@@ -64,7 +68,6 @@ from pydanube.client.workers import (
 from pydanube.client.writer_schemas import ValueDecoding, WriterSchemas
 from pydanube.model.arguments import checked, checks_arguments
 from pydanube.model.choices import AccessName, CompressionName, SubscriptionTypeName
-from pydanube.model.descriptions import BrokerDescription
 from pydanube.model.errors import BrokerError, InvalidRequest
 from pydanube.model.names import TopicName, parse_subject, parse_subscription
 from pydanube.model.policy import (
@@ -75,14 +78,11 @@ from pydanube.model.policy import (
 )
 from pydanube.model.positions import PositionLike, parse_choice, to_position
 from pydanube.model.redaction import without_password
-from pydanube.model.tls_options import TlsOptions
+from pydanube.model.url_options import UrlOptions
 
 DEFAULT_URL = "danube://127.0.0.1:6651"
 URL_VARIABLE = "DANUBE_URL"
 """The environment variable with the broker's URL."""
-
-LATEST = "latest"
-"""The default version of a subject."""
 
 T = TypeVar("T")
 
@@ -91,7 +91,9 @@ T = TypeVar("T")
 def connect(
     url: str | None = None,
     *,
-    token: str = "",
+    token: str | TokenSource = "",
+    api_key: str = "",
+    allow_plaintext_credentials: bool = False,
     ca_file: str | Path | None = None,
     certificate_file: str | Path | None = None,
     key_file: str | Path | None = None,
@@ -118,7 +120,11 @@ def connect(
             ``danube://host[:port],host[:port]``, of which one has to answer; by default
             ``DANUBE_URL``, or ``danube://127.0.0.1:6651``.  ``danubes://`` is with TLS,
             whose options may be in the URL, too: ``danubes://host?ca_file=ca.pem``.
-        token: The client's access token.
+        token: The client's token, or a function, also an async one, that returns it
+            for each connection and before it expires; by default ``DANUBE_TOKEN``.
+        api_key: The client's API key; by default ``DANUBE_API_KEY``.
+        allow_plaintext_credentials: Send the token or the API key to other machines
+            without TLS, too.
         ca_file: The PEM file of the authorities to trust; None: the system's.
         certificate_file: The client's own certificate, with its *key_file*.
         server_name: The name in the broker's certificate, if not the URL's host.
@@ -139,8 +145,10 @@ def connect(
         ConnectionLost: No broker answers at *url*, also after *wait_s*.
         ProtocolViolation: The server at *url* speaks another protocol, or only one of
             the two sides uses TLS.
-        Unauthenticated: One side does not trust the certificate of the other.
-        InvalidRequest: *url* is not of this form, or a file cannot be used.
+        Unauthenticated: One side does not trust the certificate of the other, or the
+            broker does not accept the credentials.
+        InvalidRequest: *url* is not of this form, a file cannot be used, or the
+            credentials would be sent to another machine without TLS.
     """
     is_given = url is not None
     if url is None:
@@ -150,10 +158,17 @@ def connect(
     call = f"pydanube.connect({shown!r})" if is_given else "pydanube.connect()"
     check_seconds("wait_s", wait_s)
     check_seconds("retry_s", retry_s)
-    options = TlsOptions.of(ca_file, certificate_file, key_file, server_name)
+    options = UrlOptions.of(ca_file, certificate_file, key_file, server_name)
     tls = tls_of(url, options)
     dial, *other_dials = (dial_of(each, tls) for each in (first, *others))
     redirect = find_redirect(parse_url(first))
+    credentials = credentials_of(
+        *(token, api_key, options_of(url), os.environ),
+        # A redirect stays within this process.
+        may_be_plain=allow_plaintext_credentials or redirect is not None,
+    )
+    for each in (first, *others):
+        credentials.check_recipient(each)
 
     @asynccontextmanager
     async def connected() -> AsyncIterator[Client]:
@@ -162,7 +177,7 @@ def connect(
             url=first,
             others=dict(zip(others, other_dials, strict=True)),
             tls=tls,
-            token=token,
+            credentials=credentials,
             connect_timeout_s=connect_timeout_s,
             close_timeout_s=close_timeout_s,
             retry_s=retry_s,
@@ -186,6 +201,7 @@ class Client(
     BackupRequests,
     TransactionRequests,
     ClusterRequests,
+    ApiKeyRequests,
 ):
     """
     A client of a broker or a cluster; made by ``connect``.
@@ -306,7 +322,7 @@ class Client(
                 partitions,
                 schema=None if schema is None else Schema.of(schema),
                 subject=None if subject is None else parse_subject(subject),
-                version=_parse_version(schema_version),
+                version=parse_version(schema_version),
                 version_min=schema_version_min,
             )
         return AsyncScope(opening, call_of("producer", topic_name), "producer")
@@ -659,14 +675,6 @@ class Client(
             request, payload, attributes=attributes, error=error
         )
 
-    async def describe_broker(self) -> BrokerDescription:
-        """Describe the broker that this client is connected to."""
-        connection = await self.connection()
-        welcome = connection.welcome
-        return BrokerDescription(
-            broker_id=welcome.broker_id, version=welcome.broker, url=connection.url
-        )
-
     async def aclose(self) -> None:
         if "_request_reply" in vars(self):
             await self._request_reply.aclose()
@@ -682,19 +690,3 @@ class Client(
 
     async def _fetch_schema(self, schema_id: int, version: int) -> Schema[Any]:
         return schema_of(await self.schemas.by_id(schema_id, version))
-
-
-def _parse_version(version: int | str) -> int | None:
-    """
-    Return the number of a version; None: the latest.
-
-    Raises:
-        InvalidRequest: *version* is neither ``"latest"`` nor a positive number.
-    """
-    if version == LATEST:
-        return None
-    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-        raise InvalidRequest(
-            f"schema_version is a number from 1 on, or 'latest', not {version!r}"
-        )
-    return version

@@ -5,13 +5,22 @@ from __future__ import annotations
 from pydanube.client.requester import Requester
 from pydanube.model.arguments import checks_arguments
 from pydanube.model.clusters import BrokerMode, ClusterBroker, ClusterDescription
+from pydanube.model.descriptions import BrokerDescription
 from pydanube.wire.native.messages import from_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
 
 @checks_arguments
 class ClusterRequests(Requester):
-    """The operations of ``Client`` on the brokers of a cluster."""
+    """The operations of ``Client`` on brokers, above all those of a cluster."""
+
+    async def describe_broker(self) -> BrokerDescription:
+        """Describe the broker that this client is connected to."""
+        connection = await self.connection()
+        welcome = connection.welcome
+        return BrokerDescription(
+            broker_id=welcome.broker_id, version=welcome.broker, url=connection.url
+        )
 
     async def describe_cluster(self) -> ClusterDescription:
         """

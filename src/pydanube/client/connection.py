@@ -19,6 +19,7 @@ from pydanube.model.errors import (
     ProtocolViolation,
     QuotaExceeded,
     TimedOut,
+    Unauthenticated,
 )
 from pydanube.wire.batches import BODY_BYTES_MAX, BatchFrame
 from pydanube.wire.native.connection import (
@@ -171,6 +172,18 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._set_idle_timeout(self.welcome.idle_timeout_s)
         if self._lost is None:
             self._schedule_check()
+
+    async def authenticate(self, token: str) -> float:
+        """
+        Replace the credentials of the connection; return for how long they are valid.
+
+        Raises:
+            Unauthenticated: The broker does not accept them.
+            PermissionDenied: They are those of another principal.
+        """
+        answer = await self.request(pb.Authenticate(token=token))
+        expires_in_s: float = answer.expires_in_s
+        return expires_in_s
 
     def check_revision(self, revision: int, to: str) -> None:
         """
@@ -347,7 +360,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
         elif frame.kind is Kind.MOVED:
             self._close_channel(channel, ConnectionLost(f"moved: {message.reason}"))
         elif frame.kind is Kind.ERROR:
-            self._fail(error_from_wire(message))
+            reason = error_from_wire(message)
+            if isinstance(reason, Unauthenticated):
+                # A new connection may have other credentials, or get this error.
+                reason = ConnectionLost(f"the broker closed the connection: {reason}")
+            self._fail(reason)
         elif frame.kind is Kind.GOODBYE:
             self._fail(ConnectionLost(f"the broker says goodbye: {message.reason}"))
         elif owner := self._channels.get(channel):

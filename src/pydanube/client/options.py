@@ -21,6 +21,9 @@ from pydanube.model.positions import PositionLike
 from pydanube.model.schemas import ProducerSchema
 from pydanube.wire.batches import Codec
 
+LATEST = "latest"
+"""The default version of a subject."""
+
 _CODECS = {None: Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 
 
@@ -126,3 +129,19 @@ def parse_codec(compression: str | None) -> Codec:
             f"compression is 'lz4', 'zstd' or None, not {compression!r}"
         )
     return _CODECS[compression]
+
+
+def parse_version(version: int | str) -> int | None:
+    """
+    Return the number of a version; None: the latest.
+
+    Raises:
+        InvalidRequest: *version* is neither ``"latest"`` nor a positive number.
+    """
+    if version == LATEST:
+        return None
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        raise InvalidRequest(
+            f"schema_version is a number from 1 on, or 'latest', not {version!r}"
+        )
+    return version

@@ -26,6 +26,7 @@ from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.client.broker_pool import BrokerPool
 from pydanube.client.connection import BrokerConnection, Dial
 from pydanube.client.counters import ClientCounters
+from pydanube.client.credentials import NO_CREDENTIALS, Credentials
 from pydanube.client.owners import TopicOwners, owned_topic_of
 from pydanube.client.telemetry import Telemetry
 from pydanube.client.tls import ClientTls
@@ -69,7 +70,7 @@ class Requester:
         url: str,
         others: Mapping[str, Dial] | None = None,
         tls: ClientTls | None = None,
-        token: str = "",
+        credentials: Credentials = NO_CREDENTIALS,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         close_timeout_s: float = CLOSE_TIMEOUT_S,
         retry_s: float = REQUEST_RETRY_S,
@@ -102,11 +103,11 @@ class Requester:
         dials = {url: dial, **(others or {})}
         passwords = [urlsplit(each).password or "" for each in dials]
         # Without the client, which would be part of a cycle.
-        self._mask = partial(_masked, [token, *passwords])
+        self._mask = partial(_masked, credentials, passwords)
         self._on_connected = on_connected
         self._on_disconnected = on_disconnected
         self._pool = BrokerPool(
-            dials, token, connect_timeout_s, tls=tls, shown=self._mask
+            dials, credentials, connect_timeout_s, tls=tls, shown=self._mask
         )
         self.owners = TopicOwners()
         """The brokers that serve topics of a cluster, as far as they are known."""
@@ -322,6 +323,9 @@ class Requester:
     def _on_open(self, connection: BrokerConnection, was_connected: bool) -> None:
         self._has_close_timed_out = False
         self.live_counters.reconnects += was_connected
+        renewal = self._pool.renewal_of(connection)
+        if renewal is not None:
+            self.tasks.run(renewal, "renewal of the token")
         self._call_back(self._on_connected)
 
     def _on_lost(self, connection: BrokerConnection, reason: BrokerError) -> None:
@@ -336,7 +340,8 @@ class Requester:
                 log.exception("a callback of the client has failed")
 
 
-def _masked(secrets: list[str], text: object) -> str:
+def _masked(credentials: Credentials, passwords: list[str], text: object) -> str:
+    secrets = [*credentials.secrets, *passwords]
     return " ".join(mask(str(text), secrets).split())
 
 

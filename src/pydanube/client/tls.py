@@ -14,13 +14,13 @@ from pydanube.model.errors import (
     ProtocolViolation,
     Unauthenticated,
 )
-from pydanube.model.tls_options import TlsOptions
+from pydanube.model.url_options import UrlOptions
 
 
 class ClientTls:
     """A client's certificates for TLS, and the name that it expects of brokers."""
 
-    def __init__(self, options: TlsOptions) -> None:
+    def __init__(self, options: UrlOptions) -> None:
         """
         Read the files that *options* name.
 
@@ -43,7 +43,7 @@ class ClientTls:
         return self._context.get()
 
 
-def _load(options: TlsOptions) -> ssl.SSLContext:
+def _load(options: UrlOptions) -> ssl.SSLContext:
     check_readable(
         ca_file=options.ca_file,
         certificate_file=options.certificate_file,

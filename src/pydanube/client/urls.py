@@ -13,7 +13,7 @@ from pydanube.client.redirects import find_redirect
 from pydanube.client.tls import ClientTls, explain
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.redaction import without_password
-from pydanube.model.tls_options import SCHEME, TlsOptions, split_query
+from pydanube.model.url_options import SCHEME, TLS_OPTIONS, UrlOptions, split_query
 
 DEFAULT_PORT = 6651
 HANDSHAKE_TIMEOUT_S = 60.0
@@ -79,7 +79,18 @@ def uses_tls(url: str) -> bool:
     return urlsplit(url).scheme == SCHEME
 
 
-def tls_of(url: str, options: TlsOptions) -> ClientTls | None:
+def options_of(url: str) -> UrlOptions:
+    """
+    Return the options in the query of *url*.
+
+    Raises:
+        InvalidRequest: An option is malformed.
+    """
+    _, query = split_query(url)
+    return UrlOptions.parse(query) if query else UrlOptions()
+
+
+def tls_of(url: str, options: UrlOptions) -> ClientTls | None:
     """
     Return the TLS that *url* asks for; None: none.
 
@@ -89,15 +100,13 @@ def tls_of(url: str, options: TlsOptions) -> ClientTls | None:
         InvalidRequest: An option is malformed or not for this URL, or a file cannot be
             used.
     """
-    first, query = split_query(url)
-    if query:
-        options = TlsOptions.parse(query).overridden_by(options)
-    if uses_tls(first):
+    options = options_of(url).overridden_by(options)
+    if uses_tls(split_query(url)[0]):
         return ClientTls(options)
-    if given := options.given():
+    given = [name for name in options.given() if name in TLS_OPTIONS]
+    if given:
         raise InvalidRequest(
-            f"{next(iter(given))} is an option of TLS: use a URL that begins with "
-            f"{SCHEME}://"
+            f"{given[0]} is an option of TLS: use a URL that begins with {SCHEME}://"
         )
     return None
 
@@ -115,7 +124,7 @@ def dial_of(url: str, tls: ClientTls | None = None) -> Dial:
         return redirect.dial
     if tls is None and uses_tls(url):
         # The address that a broker without TLS tells.
-        tls = ClientTls(TlsOptions())
+        tls = ClientTls(UrlOptions())
 
     async def dial(factory: Callable[[], BrokerConnection]) -> BrokerConnection:
         if tls is not None:

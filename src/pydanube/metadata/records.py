@@ -226,6 +226,9 @@ class QueryRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The last commit id."""
     decision: StagingDecision | None = None
     """The commit that is decided and not completed yet."""
+    dropping: tuple[str, ...] = ()
+    """In a cluster: parts that are being removed, and cannot be committed any more:
+    the ends of their objects' names."""
 
 
 class ApiKeySecretRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,7 +36,7 @@ from pydanube.model.errors import InvalidRequest
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
 
-SECRETS = frozenset({"token"})
+SECRETS = frozenset({"api_key", "token"})
 """The arguments whose values error messages do not contain."""
 
 _shortener = Repr()

@@ -17,7 +17,7 @@ from enum import Enum
 
 from pydanube.model.errors import InvalidConfig, InvalidRequest
 from pydanube.model.names import TopicName, parse_subscription
-from pydanube.model.tls_options import TlsOptions, with_tls_options
+from pydanube.model.url_options import UrlOptions, with_url_options
 from pydanube.reader.bounds import (
     EARLIEST,
     LATEST,
@@ -38,7 +38,20 @@ URL = Option(
     instead_of=("kafka.bootstrap.servers", "bootstrap.servers"),
 )
 
-TLS = (
+CONNECTION = (
+    Option(
+        "auth.apiKeyFile",
+        "",
+        "The file with the API key of this client; by default the variable "
+        "`DANUBE_API_KEY` of the driver and of every executor. Files have the same "
+        "path on all of them.",
+    ),
+    Option(
+        "auth.tokenFile",
+        "",
+        "The file with the token of this client, which is read for each connection; by "
+        "default the variable `DANUBE_TOKEN`.",
+    ),
     Option(
         "tls.caFile",
         "",
@@ -64,7 +77,7 @@ TO_LATEST = Bound(option="endingOffsets", value=LATEST)
 
 OPTIONS = (
     URL,
-    *TLS,
+    *CONNECTION,
     Option(
         "subscribe",
         "",
@@ -356,20 +369,22 @@ class ReadOptions:
 
 def parse_broker_url(given: ParsedOptions) -> str:
     """
-    Return the URL of the broker, with the options of TLS in its query.
+    Return the URL of the broker, with the options of the connection in its query.
 
     Raises:
         InvalidConfig: The query of the URL is malformed.
     """
     url = given.text("url", URL_DEFAULT)
-    options = TlsOptions(
+    options = UrlOptions(
         ca_file=given.text("tls.caFile") or None,
         certificate_file=given.text("tls.certificateFile") or None,
         key_file=given.text("tls.keyFile") or None,
         server_name=given.text("tls.serverName") or None,
+        token_file=given.text("auth.tokenFile") or None,
+        api_key_file=given.text("auth.apiKeyFile") or None,
     )
     try:
-        return with_tls_options(url, options)
+        return with_url_options(url, options)
     except InvalidRequest as error:
         raise InvalidConfig(f"url: {error}") from error
 

@@ -50,9 +50,8 @@ def principal_of_certificate(
     ]
     if not names or not is_principal_name(names[0]):
         raise Unauthenticated(
-            "the certificate of the client has no name that can be that of a principal: "
-            "neither an alternative name (URI of SPIFFE, DNS or e-mail) nor a common "
-            "name"
+            "the certificate of the client has no name of a principal: neither an "
+            "alternative name (URI of SPIFFE, DNS or e-mail) nor a common name"
         )
     units = [value for field, value in subject if field == "organizationalUnitName"]
     groups = tuple(filter(is_principal_name, units))

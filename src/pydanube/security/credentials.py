@@ -97,7 +97,7 @@ def parse_principal_name(what: str, name: str) -> str:
     if not is_principal_name(name):
         raise InvalidRequest(
             f"{what} is {name[:NAME_CHARACTERS_MAX]!r}; it has 1 to "
-            f"{NAME_CHARACTERS_MAX} printable characters, no spaces around them, and is "
-            "neither 'anonymous' nor 'bootstrap'"
+            f"{NAME_CHARACTERS_MAX} printable characters, no spaces around them, and "
+            "is neither 'anonymous' nor 'bootstrap'"
         )
     return name

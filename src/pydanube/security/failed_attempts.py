@@ -8,7 +8,7 @@ ATTEMPTS_MAX = 20
 """The failed attempts of an address at once."""
 ATTEMPTS_PER_S = 1.0
 """The failed attempts of an address that are forgotten per second.  Clients that try
-again regularly wait longer, so one of them does not keep others from its address out."""
+again regularly wait longer, so they do not keep others at their address out."""
 ADDRESSES_MAX = 10_000
 
 

@@ -80,8 +80,7 @@ def parse_keys(text: str) -> IssuerKeys:
         raise InvalidConfig(f"the keys have more than {KEYS_BYTES_MAX} characters")
     try:
         found = _from_pem(text) if "-----BEGIN" in text else _from_jwks(text)
-    except Exception as error:
-        # The library raises errors of many kinds for what strangers may send.
+    except Exception as error:  # noqa: BLE001  # Of many kinds, for foreign texts.
         raise InvalidConfig(
             "expected the public keys of an issuer, as a JWKS or in PEM format "
             f"({type(error).__name__})"

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from pydanube.broker.api_keys import ApiKeys, open_api_keys
 from pydanube.metadata.store import MetadataStore
 from pydanube.model.errors import QuotaExceeded, Unauthenticated, Unavailable
+from pydanube.objects.store import wall_clock_us
 from pydanube.security.api_keys import KEY_PREFIX, parse_key
 from pydanube.security.certificates import principal_of_certificate
 from pydanube.security.credentials import BOOTSTRAP, check_credential
@@ -67,7 +68,7 @@ class Authenticator:
         *,
         bootstrap: BootstrapKey | None = None,
         issuer_keys: IssuerKeySource | None = None,
-        wall_clock_s: Callable[[], float] = time.time,
+        wall_clock_us: Callable[[], int] = wall_clock_us,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config = config
@@ -76,7 +77,7 @@ class Authenticator:
         self.failures = FailedAttempts()
         self._bootstrap = bootstrap
         self._issuer_keys = issuer_keys
-        self._wall_clock_s = wall_clock_s
+        self._wall_clock_us = wall_clock_us
         self._clock = clock
         self._tokens: dict[bytes, Principal] = {}
         self._tokens_generation = 0
@@ -127,7 +128,7 @@ class Authenticator:
     def is_valid(self, identity: Identity) -> bool:
         """Return whether *identity*, which was verified before, still holds."""
         principal, key_id = identity
-        now_s = self._wall_clock_s()
+        now_s = self._now_s()
         if principal.expires_at_s is not None and now_s >= principal.expires_at_s:
             return False
         if not key_id or principal.name == BOOTSTRAP:
@@ -148,7 +149,10 @@ class Authenticator:
         expires_at_s = identity.principal.expires_at_s
         if expires_at_s is None:
             return 0.0
-        return max(0.001, expires_at_s - self._wall_clock_s())
+        return max(0.001, expires_at_s - self._now_s())
+
+    def _now_s(self) -> float:
+        return self._wall_clock_us() / 1_000_000
 
     def _of_certificate(self, certificate: Any) -> Identity:
         if not certificate or not self.config.certificates:
@@ -168,7 +172,7 @@ class Authenticator:
             raise Unauthenticated("this broker accepts no API keys (security.api_keys)")
         if self.api_keys is None:
             raise Unavailable("the broker is starting")
-        principal = self.api_keys.find(key, self._wall_clock_s())
+        principal = self.api_keys.find(key, self._now_s())
         if principal is None:
             raise Unauthenticated(
                 f"the API key with the id {key.key_id} is unknown, was revoked, or has "
@@ -188,7 +192,7 @@ class Authenticator:
             # A key may have been withdrawn.
             self._tokens.clear()
             self._tokens_generation = source.generation
-        now_s = self._wall_clock_s()
+        now_s = self._now_s()
         digest = sha256(token.encode()).digest()
         known = self._tokens.get(digest)
         if known is not None:

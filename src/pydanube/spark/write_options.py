@@ -14,13 +14,13 @@ from enum import Enum
 from pydanube.model.errors import InvalidConfig
 from pydanube.model.names import TopicName, parse_client_name
 from pydanube.reader.option_parsing import Option
-from pydanube.reader.read_options import TLS, URL, URL_DEFAULT, parse_broker_url
+from pydanube.reader.read_options import CONNECTION, URL, URL_DEFAULT, parse_broker_url
 from pydanube.spark.sink import BatchIdentity
 from pydanube.spark.sink_options import APP_ID, BATCH_ID, parse_sink_options
 
 OPTIONS = (
     URL,
-    *TLS,
+    *CONNECTION,
     Option(
         "topic",
         "the column `topic`",

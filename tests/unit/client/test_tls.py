@@ -9,7 +9,7 @@ import pytest
 from pydanube.client.tls import ClientTls, explain
 from pydanube.client.urls import split_url, tls_of
 from pydanube.model.errors import ConnectionLost, InvalidRequest, Unauthenticated
-from pydanube.model.tls_options import TlsOptions
+from pydanube.model.url_options import UrlOptions
 from support.certificates import write_certificates
 
 
@@ -25,32 +25,32 @@ def test_brokers_with_and_without_tls_are_refused():
 
 def test_options_of_tls_need_a_url_with_tls():
     with pytest.raises(InvalidRequest, match="ca_file is an option of TLS"):
-        tls_of("danube://a", TlsOptions(ca_file="a"))
-    assert tls_of("danube://a", TlsOptions()) is None
+        tls_of("danube://a", UrlOptions(ca_file="a"))
+    assert tls_of("danube://a", UrlOptions()) is None
 
 
 def test_certificate_and_key_belong_together():
     with pytest.raises(InvalidRequest, match="give both or neither"):
-        ClientTls(TlsOptions(certificate_file="a"))
+        ClientTls(UrlOptions(certificate_file="a"))
 
 
 def test_files_that_cannot_be_used_are_refused_with_their_option(tmp_path):
     missing = str(tmp_path / "missing.pem")
     with pytest.raises(InvalidRequest, match=r"ca_file: the file .* cannot be read"):
-        ClientTls(TlsOptions(ca_file=missing))
+        ClientTls(UrlOptions(ca_file=missing))
     damaged = tmp_path / "damaged.pem"
     damaged.write_text("damaged")
     with pytest.raises(InvalidRequest, match="ca_file: expected certificates in PEM"):
-        ClientTls(TlsOptions(ca_file=str(damaged)))
+        ClientTls(UrlOptions(ca_file=str(damaged)))
     files = write_certificates(tmp_path)
     certificate_file, key_file = str(files["client"][0]), str(files["server"][1])
     with pytest.raises(InvalidRequest, match=r"^key_file: .* is not the key of"):
-        ClientTls(TlsOptions(certificate_file=certificate_file, key_file=key_file))
+        ClientTls(UrlOptions(certificate_file=certificate_file, key_file=key_file))
 
 
 def test_client_trusts_only_its_authorities_and_checks_names(tmp_path):
     files = write_certificates(tmp_path)
-    context = ClientTls(TlsOptions(ca_file=str(files["ca"][0]))).context()
+    context = ClientTls(UrlOptions(ca_file=str(files["ca"][0]))).context()
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.check_hostname
     assert len(context.get_ca_certs()) == 1

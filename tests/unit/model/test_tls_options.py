@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from pydanube.model.errors import InvalidRequest
-from pydanube.model.tls_options import TlsOptions, split_query, with_tls_options
+from pydanube.model.url_options import UrlOptions, split_query, with_url_options
 
 
 def test_options_in_the_query_of_a_url_are_read():
-    options = TlsOptions.parse("ca_file=/etc/ca%20file.pem&server_name=broker")
-    assert options == TlsOptions(ca_file="/etc/ca file.pem", server_name="broker")
+    options = UrlOptions.parse("ca_file=/etc/ca%20file.pem&server_name=broker")
+    assert options == UrlOptions(ca_file="/etc/ca file.pem", server_name="broker")
 
 
 @pytest.mark.parametrize(
@@ -24,16 +24,16 @@ def test_options_in_the_query_of_a_url_are_read():
 )
 def test_malformed_queries_are_refused(query, error):
     with pytest.raises(InvalidRequest, match=error):
-        TlsOptions.parse(query)
+        UrlOptions.parse(query)
 
 
 def test_options_are_added_to_a_url_and_override_those_in_it():
-    url = with_tls_options(
+    url = with_url_options(
         "danubes://a,b:6652?ca_file=old&server_name=broker",
-        TlsOptions(ca_file="/new/ca.pem"),
+        UrlOptions(ca_file="/new/ca.pem"),
     )
     assert url == "danubes://a,b:6652?ca_file=/new/ca.pem&server_name=broker"
-    assert with_tls_options("danube://a", TlsOptions()) == "danube://a"
+    assert with_url_options("danube://a", UrlOptions()) == "danube://a"
 
 
 def test_question_marks_in_a_password_begin_no_query():

@@ -32,7 +32,7 @@ from pydanube.cli.output import (
 from pydanube.cli.parameters import command_group
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.redaction import without_password
-from pydanube.model.tls_options import TlsOptions, with_tls_options
+from pydanube.model.url_options import UrlOptions, with_url_options
 
 app = command_group(
     "Manage contexts, the named addresses of brokers.",
@@ -96,6 +96,7 @@ def show(
     app,
     "danube config set prod --url danube://broker.example:6651",
     "danube config set secure --url danubes://broker.example:6651 --ca-file ca.pem",
+    "danube config set secure --api-key-file api-key.txt",
     "danube config set local --url danube://127.0.0.1:6651 --use",
     "danube config set prod --output-format json",
     name="set",
@@ -108,6 +109,8 @@ def set_(
     certificate_file: Path | None = None,
     key_file: Path | None = None,
     server_name: str | None = None,
+    api_key_file: Path | None = None,
+    token_file: Path | None = None,
     stored_format: OutputFormat | None = None,
     use: bool = False,
 ) -> None:
@@ -124,30 +127,41 @@ def set_(
         key_file (FILE): The key of that certificate.
         server_name (NAME): The name in the certificate of the broker, if it is not the
             host of the address.
+        api_key_file (FILE): A file with the API key of the client. The context stores
+            the name of the file, and commands read the key from it.
+        token_file (FILE): A file with the token of the client, instead of an API key.
         stored_format (--output-format table|json): The output format of commands that
             have the option --format, if it is not given.
         use: Make it the current context.
     """
     # Other commands of this group need no client.
-    from pydanube.client.urls import split_url, tls_of  # noqa: PLC0415
+    from pydanube.client.credentials import credentials_of  # noqa: PLC0415
+    from pydanube.client.urls import (  # noqa: PLC0415
+        options_of,
+        split_url,
+        tls_of,
+    )
 
     path = contexts_path(os.environ)
     contexts = load_contexts(path)
     known = contexts.by_name.get(name)
-    tls = TlsOptions(
+    options = UrlOptions(
         ca_file=_absolute(ca_file),
         certificate_file=_absolute(certificate_file),
         key_file=_absolute(key_file),
         server_name=server_name,
+        api_key_file=_absolute(api_key_file),
+        token_file=_absolute(token_file),
     )
     if url is None and known is None:
         raise InvalidRequest(f"there is no context {name!r}; add it with --url URL")
-    if url is None and known is not None and tls.given():
+    if url is None and known is not None and options.given():
         url = known.url
     if url is not None:
-        url = with_tls_options(url, tls)
+        url = with_url_options(url, options)
         split_url(url)
-        tls_of(url, TlsOptions())
+        tls_of(url, UrlOptions())
+        credentials_of("", "", options_of(url), {}, may_be_plain=False)
     elif stored_format is None and not use:
         raise InvalidRequest("nothing to change; use --url, --output-format or --use")
     given: dict[str, str] = {} if url is None else {"url": url}

@@ -48,8 +48,9 @@ from pydanube.cli.quantities import (
 )
 from pydanube.cli.standard_streams import LINE_BYTES_MAX, InputStream
 from pydanube.client.batching import DeliveryOptions
-from pydanube.client.client import DEFAULT_URL, LATEST, connect
+from pydanube.client.client import DEFAULT_URL, connect
 from pydanube.client.messages import MessageIds
+from pydanube.client.options import LATEST
 from pydanube.client.partitioned_ids import PartitionedIds
 from pydanube.client.partitioned_producer import PartitionedProducer
 from pydanube.client.producer import Producer

@@ -48,5 +48,7 @@ DEDUPLICATION_REVISION = 7
 """The first revision with SET_DEDUPLICATION."""
 OFFSETS_REVISION = 7
 """The first revision with LIST_OFFSETS."""
+CONFIGURE_REVISION = 7
+"""The first revision with CONFIGURE_TOPIC and CONFIGURE_SUBSCRIPTION."""
 SECURITY_REVISION = 8
 """The first revision with AUTHENTICATE, and with requests about API keys."""

@@ -1,4 +1,4 @@
-"""The options of TLS, in the URLs of brokers and elsewhere."""
+"""The options of a connection, in the URLs of brokers and elsewhere."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ SCHEME = "danubes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TlsOptions:
-    """The options of TLS; None: not given."""
+class UrlOptions:
+    """The files and names for TLS, and files with credentials; None: not given."""
 
     ca_file: str | None = None
     """A PEM file with the certificates of the authorities to trust."""
@@ -25,6 +25,10 @@ class TlsOptions:
     """A PEM file with the key of that certificate."""
     server_name: str | None = None
     """The name in the broker's certificate, if it is not the host of the URL."""
+    token_file: str | None = None
+    """A file with the client's token, which is read for each connection."""
+    api_key_file: str | None = None
+    """A file with the client's API key, which is read for each connection."""
 
     @classmethod
     def of(
@@ -33,7 +37,7 @@ class TlsOptions:
         certificate_file: str | Path | None,
         key_file: str | Path | None,
         server_name: str | None,
-    ) -> TlsOptions:
+    ) -> UrlOptions:
         """Return the options with the text of these paths."""
         paths = (ca_file, certificate_file, key_file)
         ca, certificate, key = (None if path is None else str(path) for path in paths)
@@ -45,7 +49,7 @@ class TlsOptions:
         )
 
     @classmethod
-    def parse(cls, query: str) -> TlsOptions:
+    def parse(cls, query: str) -> UrlOptions:
         """
         Return the options in the query of a URL, such as ``ca_file=ca.pem``.
 
@@ -72,7 +76,7 @@ class TlsOptions:
             given[name] = value
         return cls(**given)
 
-    def overridden_by(self, other: TlsOptions) -> TlsOptions:
+    def overridden_by(self, other: UrlOptions) -> UrlOptions:
         """Return these options, with those of *other* that are given."""
         return replace(self, **other.given())
 
@@ -83,10 +87,12 @@ class TlsOptions:
         }
 
 
-OPTIONS = tuple(each.name for each in fields(TlsOptions))
+OPTIONS = tuple(each.name for each in fields(UrlOptions))
+TLS_OPTIONS = ("ca_file", "certificate_file", "key_file", "server_name")
+"""The options that only URLs with TLS have."""
 
 
-def with_tls_options(url: str, options: TlsOptions) -> str:
+def with_url_options(url: str, options: UrlOptions) -> str:
     """
     Return *url* with *options* in its query, where they override others.
 
@@ -96,7 +102,7 @@ def with_tls_options(url: str, options: TlsOptions) -> str:
     if not options.given():
         return url
     address, query = split_query(url)
-    known = TlsOptions.parse(query) if query else TlsOptions()
+    known = UrlOptions.parse(query) if query else UrlOptions()
     found = known.overridden_by(options).given()
     return f"{address}?{urlencode(found, safe='/:')}"
 
