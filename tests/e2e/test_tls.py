@@ -15,6 +15,7 @@ import pytest
 
 import pydanube
 from pydanube.client.broker_pool import BrokerPool
+from pydanube.client.credentials import NO_CREDENTIALS
 from pydanube.client.tls import ClientTls
 from pydanube.model.url_options import UrlOptions
 from pydanube.servers.config import BrokerConfig, ListenConfig, TlsConfig
@@ -196,7 +197,7 @@ async def test_tls_client_of_a_plain_port_learns_that_it_is_plain(tmp_path, file
 
 async def test_addresses_that_other_brokers_name_are_reached_over_tls(broker, files):
     tls = ClientTls(UrlOptions(ca_file=str(files["ca"][0])))
-    pool = BrokerPool({}, "", 30.0, tls=tls, shown=str)
+    pool = BrokerPool({}, NO_CREDENTIALS, 30.0, tls=tls, shown=str)
     plain_url = broker.stream_url.replace("danubes:", "danube:")
     connection = await pool.connection(plain_url)
     assert connection.welcome.revision

@@ -78,7 +78,7 @@ class LocalServer:
             def do_POST(self) -> None:
                 owner._handle(self)
 
-            do_PUT = do_PATCH = do_OPTIONS = do_POST  # noqa: N815
+            do_GET = do_PUT = do_PATCH = do_OPTIONS = do_POST  # noqa: N815
 
             def log_message(self, *_: object) -> None:
                 """Say nothing."""

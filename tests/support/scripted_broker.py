@@ -40,6 +40,8 @@ class ScriptedBroker:
         }
         """By the kind of a request, a function from its message to the answer."""
         self.connections = []
+        self.identity = None
+        """What WELCOME says about the client."""
 
     def connect(self, **options):
         """A client of this broker."""
@@ -80,7 +82,10 @@ class ScriptedConnection(asyncio.BufferedProtocol):
             if frame.kind is Kind.HELLO:
                 self.machine.welcome(FRAME_BYTES_MAX, frame.message.revision)
                 welcome = pb.Welcome(
-                    version=1, revision=REVISION, frame_bytes_max=FRAME_BYTES_MAX
+                    version=1,
+                    revision=REVISION,
+                    frame_bytes_max=FRAME_BYTES_MAX,
+                    identity=self._broker.identity,
                 )
                 self._answer(frame, Kind.WELCOME, welcome)
             elif frame.correlation and frame.kind in self._broker.answers:

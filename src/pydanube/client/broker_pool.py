@@ -82,10 +82,12 @@ class BrokerPool:
         Raises:
             ConnectionLost: The broker cannot be reached at the moment.
             Closed: The client was closed.
+            InvalidRequest: Credentials would be sent to it readable.
         """
         link = self._links.get(url)
         if link is None:
-            self._credentials.check_recipient(url)
+            if self._tls is None:
+                self._credentials.check_recipient(url)
             self._forget_one()
             link = self._links[url] = _Link(self, url, dial_of(url, self._tls))
         return await link.get()
@@ -197,7 +199,7 @@ class BrokerPool:
     def renewal_of(
         self, connection: BrokerConnection
     ) -> Coroutine[Any, Any, None] | None:
-        """Return the work that renews the token of a connection; None: there is none."""
+        """Return the work that renews the token of a connection, if there is any."""
         expires_in_s = connection.welcome.identity.expires_in_s
         if not self._credentials.is_renewed or not expires_in_s:
             return None

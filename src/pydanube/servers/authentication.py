@@ -201,13 +201,15 @@ class Authenticator:
                 return known
         try:
             principal = verify_token(token, keys, self.config.jwt.rules, now_s)
-        except UnknownKey as error:
+        except UnknownKey:
             if source.refresh_soon():
                 raise Unavailable(
                     "the token is signed with a new key of the issuer, which the "
                     "broker is fetching: try again"
                 ) from None
-            raise Unauthenticated(str(error)) from None
+            raise Unauthenticated(
+                "the token is signed with a key that is not one of the issuer's keys"
+            ) from None
         if len(self._tokens) >= VERIFIED_TOKENS_MAX:
             del self._tokens[next(iter(self._tokens))]
         self._tokens[digest] = principal

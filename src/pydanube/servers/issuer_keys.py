@@ -153,8 +153,12 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 def _fetch(url: str) -> str:
     """Return the document at *url*, which the settings have checked."""
     opener = urllib.request.build_opener(_NoRedirect)
-    with opener.open(url, timeout=FETCH_TIMEOUT_S) as answer:
-        data: bytes = answer.read(KEYS_BYTES_MAX + 1)
+    try:
+        with opener.open(url, timeout=FETCH_TIMEOUT_S) as answer:
+            data: bytes = answer.read(KEYS_BYTES_MAX + 1)
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise
     if len(data) > KEYS_BYTES_MAX:
         raise ValueError(f"the document has more than {KEYS_BYTES_MAX} bytes")
     return data.decode()

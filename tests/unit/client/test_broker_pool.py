@@ -7,6 +7,7 @@ import pytest
 
 from pydanube.client import broker_pool
 from pydanube.client.broker_pool import BrokerPool
+from pydanube.client.credentials import NO_CREDENTIALS
 from pydanube.client.redirects import Redirect, redirecting
 from pydanube.model.errors import ConnectionLost
 from support.scripted_broker import ScriptedBroker
@@ -26,7 +27,7 @@ class Dials:
 
     def pool(self):
         dials = {A: self.dial_of(A), B: self.dial_of(B)}
-        return BrokerPool(dials, "", 60.0, shown=str)
+        return BrokerPool(dials, NO_CREDENTIALS, 60.0, shown=str)
 
     def dial_of(self, url):
         async def dial(factory):

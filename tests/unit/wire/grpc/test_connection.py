@@ -129,12 +129,22 @@ def test_call_without_a_message_is_reported():
 def test_other_headers_are_ignored():
     headers = (
         *REQUEST,
-        (b"authorization", b"Bearer x"),
+        (b"x-forwarded-user", b"root"),
         (b"trace-bin", b"AAE="),
         (b"grpc-timeout", b"1500m"),
     )
     [event] = connection().receive(request(1, headers=headers))
     assert event == started(timeout_s=1.5)
+
+
+def test_all_headers_with_credentials_are_reported():
+    credentials = (
+        (b"authorization", b"Bearer x"),
+        (b"x-api-key", b"y"),
+        (b"x-api-key", b"z"),
+    )
+    [event] = connection().receive(request(1, headers=(*REQUEST, *credentials)))
+    assert event == CallStarted(1, METHOD, None, credentials)
 
 
 @pytest.mark.parametrize(
