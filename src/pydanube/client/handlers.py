@@ -17,6 +17,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, get_args, get_origin, get_type_hints
 
+from pydanube.aio.contexts import in_own_context
 from pydanube.client.messages import Message, MessageBatch
 from pydanube.client.requester import Requester
 from pydanube.client.schema import Schema
@@ -60,12 +61,12 @@ class Handler:
             )
 
     def arguments(
-        self, client: object, messages: Sequence[Message], values: Sequence[Any]
+        self, client: object, message: Message | MessageBatch, values: list[Any]
     ) -> list[Any]:
-        """Return the arguments of a call with *messages*."""
-        found: dict[str, Any] = {"client": client, "message": self.message(messages)}
+        """Return the arguments of a call with *message*, which may be a batch."""
+        found: dict[str, Any] = {"client": client, "message": message}
         if self._is_batched:
-            found["value"] = list(values)
+            found["value"] = values
         else:
             found["value"] = values[0] if values else None
         return [found[role] for role in self._roles]
@@ -77,9 +78,11 @@ class Handler:
         return messages[0]
 
     async def call(self, threads: CallThreads, arguments: Sequence[Any]) -> None:
-        """Call the function, in a thread if it is not asynchronous."""
+        """
+        Call the function, in a context of its own, and in a thread if not asynchronous.
+        """
         if self.is_async:
-            await self._function(*arguments)
+            await in_own_context(self._function(*arguments))
         else:
             await threads.run(partial(self._function, *arguments))
 

@@ -145,14 +145,15 @@ class WorkQueue:
         self._ready: deque[Hashable] = deque()
         self._held: dict[MessageId, WorkItem] = {}
         self._running: set[Work] = set()
+        self._running_messages = 0
         self._is_ordered = is_ordered
         self._recovering: dict[Hashable, Recovery] = {}
 
     @property
     def room(self) -> int:
         """The number of messages that may be added now."""
-        running = sum(len(work.items) for work in self._running)
-        return max(0, self.waiting_max - (len(self._held) - running))
+        waiting = len(self._held) - self._running_messages
+        return max(0, self.waiting_max - waiting)
 
     @property
     def has_room(self) -> bool:
@@ -217,11 +218,13 @@ class WorkQueue:
             item.is_running = True
         work = Work(items, lanes)
         self._running.add(work)
+        self._running_messages += len(items)
         return work
 
     def finish(self, work: Work) -> None:
         """Remove *work*, whose messages are settled."""
         self._running.remove(work)
+        self._running_messages -= len(work.items)
         for item in work.items:
             del self._held[item.id]
         for key in work.lanes:
@@ -261,9 +264,7 @@ class WorkQueue:
                 del self._recovering[recovery.lane]
 
     def _drop_lost(self, key: Hashable) -> None:
+        # They arrived before all others of the lane.
         lane = self._lanes[key]
-        if any(item.is_lost for item in lane):
-            for item in lane:
-                if item.is_lost:
-                    del self._held[item.id]
-            lane[:] = [item for item in lane if not item.is_lost]
+        while lane and lane[0].is_lost:
+            del self._held[lane.pop(0).id]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -28,7 +28,8 @@ from typing import Any, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
 from pydanube.aio.tasks import TaskScope, run_all, task_scope
 from pydanube.client.consumer import Consumer, TopicConsumer
 from pydanube.client.handlers import CallThreads, Handler
-from pydanube.client.messages import Message, MessageBatch
+from pydanube.client.messages import Message, MessageBatch, MessageId
+from pydanube.client.offsets import AckTarget
 from pydanube.client.requester import check_seconds
 from pydanube.client.schema import Schema
 from pydanube.client.telemetry import Telemetry
@@ -54,6 +55,8 @@ WAITING_PER_CALL_IN_LANES = 16
 """The same if messages wait for others with the same key."""
 EXTENSIONS_PER_TIMEOUT = 3
 """How often a worker extends the ack timeout of a message before it has passed."""
+TURN_S = 0.001
+"""How long calls that do not wait may follow each other in a turn of the loop."""
 SETTINGS_INTERVAL_S = 10.0
 """The longest time after which a worker learns of another ack timeout."""
 
@@ -111,13 +114,13 @@ class Worker:
         factor = WAITING_PER_CALL_IN_LANES if self.is_ordered else WAITING_PER_CALL
         return factor * self.concurrency * self.batch_max
 
-    def lane_of(self, message: Message) -> Any:
+    def lane_of(self, message: Message, id: MessageId) -> Any:  # noqa: A002
         """Return what the message shares with those that it must not overtake."""
         if not self.is_ordered:
-            return message.id
+            return id
         key = message.key_bytes
         # As the broker does for messages without a key.
-        return message.topic, message.producer.encode() if key is None else key
+        return id.topic, message.producer.encode() if key is None else key
 
 
 class Workers:
@@ -324,47 +327,69 @@ class RunningWorker:
 
     def _add(self, batch: MessageBatch) -> None:
         refused = []
-        for message in batch:
-            received, _ = message.location
+        for received, base, end in batch.slices:
             source: Any = received.source
             consumer: TopicConsumer = source.consumer
-            item = WorkItem(
-                message.id,
-                self._worker.lane_of(message),
-                message,
-                consumer,
-                consumer.drops,
-                received.arrival,
-            )
-            if not self._queue.add(item):
-                refused.append(item)
+            for message in received.messages(base, end):
+                id = message.id  # noqa: A001  # It is what users call it.
+                item = WorkItem(
+                    id,
+                    self._worker.lane_of(message, id),
+                    message,
+                    consumer,
+                    consumer.drops,
+                    received.arrival,
+                )
+                if not self._queue.add(item):
+                    refused.append(item)
         self._release(refused)
 
-    def _start_calls(self) -> None:
-        while not self._is_stopping and (work := self._queue.take()) is not None:
-            self._tasks.run(self._process(work), self._worker.handler.name)
-
     # Processing.
+
+    def _next_work(self) -> Work | None:
+        return None if self._is_stopping else self._queue.take()
+
+    def _start_calls(self) -> None:
+        """Start a task for each call that may begin now."""
+        while (work := self._next_work()) is not None:
+            self._tasks.run(self._run_calls(work), self._worker.handler.name)
+
+    async def _run_calls(self, work: Work | None) -> None:
+        """Process *work*, and then what is ready, one call after the other."""
+        task = asyncio.current_task()
+        assert task is not None
+        turn_end = self._clock() + TURN_S
+        while work is not None:
+            await self._process(work)
+            if self._clock() >= turn_end:
+                await asyncio.sleep(0)
+                turn_end = self._clock() + TURN_S
+            # A function may return although its task is cancelled.
+            work = None if task.cancelling() else self._next_work()
+            self._start_calls()
+            if self._queue.has_room or self._is_stopping:
+                self._call_ended.set()
 
     async def _process(self, work: Work) -> None:
         """Call the function with the messages of *work*, and settle them."""
         handler = self._worker.handler
         good, values, invalid = _decoded(work.items, handler)
-        for item, error in invalid:
-            self._reject([item], error)
-        failed_lanes = {item.lane for item, _ in invalid}
-        # Their places are behind the rejected messages.
-        behind = [item for item in good if item.lane in failed_lanes]
-        if behind:
+        behind: list[WorkItem] = []
+        if invalid:
+            for item, error in invalid:
+                self._reject([item], error)
+            failed_lanes = {item.lane for item, _ in invalid}
+            # Their places are behind the rejected messages.
+            behind = [item for item in good if item.lane in failed_lanes]
             kept = [at for at, item in enumerate(good) if item not in behind]
             good = [good[at] for at in kept]
-            values = [values[at] for at in kept] if values else []
+            values = [values[at] for at in kept]
         is_failed = bool(invalid)
         if good:
-            messages = [item.message for item in good]
-            arguments = handler.arguments(self._client, messages, values)
+            message = handler.message([item.message for item in good])
+            arguments = handler.arguments(self._client, message, values)
             try:
-                with self._tracing(messages):
+                with self._tracing(message):
                     await handler.call(self._threads, arguments)
             except asyncio.CancelledError as error:
                 task = asyncio.current_task()
@@ -377,7 +402,7 @@ class RunningWorker:
                 self._reject(good, error)
                 is_failed = True
             else:
-                self._settle(self._consumer._ack_nowait, messages)
+                self._settle(self._consumer._ack_nowait, message)
         if is_failed:
             released, recoveries = self._queue.fail(work)
             self._release([*behind, *released])
@@ -388,9 +413,6 @@ class RunningWorker:
             self._queue.finish(work)
         if self._limit.on_processed(len(work.items), self._clock()):
             self._apply_limit()
-        self._start_calls()
-        if self._queue.has_room or self._is_stopping:
-            self._call_ended.set()
 
     def _apply_limit(self) -> None:
         """Let as many messages wait, here and on their way, as the limit says."""
@@ -401,11 +423,11 @@ class RunningWorker:
             share = max(1, self._limit.messages // len(consumers))
             each.credit.change_max(share, bytes_max)
 
-    def _tracing(self, messages: Sequence[Message]) -> AbstractContextManager[object]:
+    def _tracing(
+        self, message: Message | MessageBatch
+    ) -> AbstractContextManager[object]:
         telemetry = self._client.telemetry
-        if telemetry is None:
-            return nullcontext()
-        return telemetry.processing(self._worker.handler.message(messages))
+        return nullcontext() if telemetry is None else telemetry.processing(message)
 
     async def _recover(self, consumer: Any, recoveries: list[Recovery]) -> None:
         """Note when the broker has learnt of failures and of released messages."""
@@ -433,7 +455,7 @@ class RunningWorker:
             self._settle(self._consumer._release_nowait, messages)
 
     def _settle(
-        self, settle: Callable[..., None], messages: Sequence[Message], **options: Any
+        self, settle: Callable[..., None], messages: AckTarget, **options: Any
     ) -> None:
         # If the consumer has failed, the broker delivers the messages again, and
         # receiving raises the error.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 
@@ -97,6 +98,21 @@ async def test_a_function_without_async_runs_in_threads(client, calls, orders):
         idents = await calls.first(3)
     assert threading.get_ident() not in idents
     assert await backlog(client) == 0
+
+
+async def test_calls_do_not_see_context_variables_of_earlier_calls(
+    client, calls, orders
+):
+    variable = ContextVar("variable", default="unset")
+    await published(client, *[b"message"] * 5)
+
+    @client.worker(TOPIC, **OPTIONS)
+    async def work(message: pydanube.Message):
+        calls.add(variable.get())
+        variable.set(f"message {message.offset}")
+
+    async with client.running_workers():
+        assert await calls.first(5) == ["unset"] * 5
 
 
 async def test_a_batch_is_acknowledged_together(client, calls, orders):
