@@ -51,6 +51,9 @@ from pydanube.wire.batches import INT64_MAX
 
 log = logging.getLogger(__name__)
 
+CARRIED_OUT_MAX = 4
+"""The number of commits that are carried out at the same time; each has a part of at
+most 64 MiB in memory."""
 RETRY_S = 1.0
 """The pause before a part of a commit that failed is tried again."""
 
@@ -85,6 +88,7 @@ class SharedCommits:
         self._changed = asyncio.Event()
         self._wanted: set[str] = set()
         self._running: set[str] = set()
+        self._slots = asyncio.Semaphore(CARRIED_OUT_MAX)
         self._tasks: TaskScope | None = None
         self._logged: dict[str, str] = {}
         """The last logged error, by query, so that each is logged once."""
@@ -142,7 +146,8 @@ class SharedCommits:
             while query in self._wanted:
                 self._wanted.discard(query)
                 try:
-                    await self._carry_out(query, held)
+                    async with self._slots:
+                        await self._carry_out(query, held)
                 except SessionLost:
                     return
                 except Exception as error:

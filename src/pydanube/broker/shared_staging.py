@@ -69,12 +69,9 @@ from pydanube.storage.staged_objects import (
 )
 from pydanube.storage.staging import StagedFiles, open_staged_files
 from pydanube.storage.storage import Storage
-from pydanube.wire.files.staging_format import PartContent
 
 log = logging.getLogger(__name__)
 
-READS_MAX = 4
-"""The number of parts that a commit reads at the same time."""
 DROPPED_AT_ONCE_MAX = 100
 """The number of parts that are removed with one change of the record."""
 COMPLETION_S = 30.0
@@ -108,7 +105,6 @@ class SharedStaging(PartStaging):
         self._config = config
         self._wall_clock_us = wall_clock_us
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._reads = asyncio.Semaphore(READS_MAX)
 
     # Parts.
 
@@ -190,7 +186,8 @@ class SharedStaging(PartStaging):
         check_version(version)
         if len(named) > PARTS_MAX:
             raise InvalidRequest(
-                f"a version of {len(named)} parts; at most {PARTS_MAX} are allowed"
+                f"a version of {len(named)} parts, one for each writer and topic or "
+                f"partition; at most {PARTS_MAX} are allowed: use fewer writers"
             )
         async with self._lock(query):
             return await self._commit(query, version, named)
@@ -347,7 +344,7 @@ class SharedStaging(PartStaging):
                     f"the part {key.name} was dropped or has expired; stage the "
                     "version again"
                 )
-        contents = await gather(map(self._verify, part_keys))
+        contents = await gather(map(self._objects.verify, part_keys))
         found: dict[int, StagedTopicRecord] = {}
         parts: dict[int, list[str]] = {}
         for content in contents:
@@ -365,10 +362,6 @@ class SharedStaging(PartStaging):
             msgspec.structs.replace(record, parts=tuple(parts[topic_id]))
             for topic_id, record in found.items()
         )
-
-    async def _verify(self, key: PartKey) -> PartContent:
-        async with self._reads:
-            return await self._objects.verify(key)
 
     async def _find_topic(self, topic_id: int, name: str) -> StagedTopicRecord:
         stored = await self._store.get(keys.topic(TopicName.parse(name)))

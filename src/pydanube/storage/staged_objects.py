@@ -7,6 +7,7 @@ so every broker finds it.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 from collections.abc import Iterable
@@ -29,6 +30,8 @@ ROOT = ".staging/"
 """The prefix of the names; readers of tables ignore names that begin with a dot."""
 OBJECT_BYTES_MAX = 64 * 1024 * 1024
 """The longest part of a cluster: brokers read parts as a whole."""
+TRANSFERS_MAX = 4
+"""The number of parts that are stored or verified at the same time."""
 DELETIONS_MAX = 16
 """The number of objects that are deleted at a time."""
 _HEADER_BYTES_MAX = 4096
@@ -57,12 +60,18 @@ def version_of(name: str) -> int:
 
 
 class StagedObjects:
-    """The complete parts of all brokers."""
+    """
+    The complete parts of all brokers.
+
+    Bounds: At most ``TRANSFERS_MAX`` parts are in memory for put() and verify(), and
+        one for each reader.
+    """
 
     def __init__(self, objects: Objects, bytes_max: int = OBJECT_BYTES_MAX) -> None:
         """Parts of more than *bytes_max* are refused."""
         self._objects = objects
         self._bytes_max = bytes_max
+        self._transfers = asyncio.Semaphore(TRANSFERS_MAX)
 
     async def put(self, key: PartKey, data: memoryview) -> None:
         """
@@ -79,7 +88,8 @@ class StagedObjects:
                 f"the part {key.name} has {len(data)} bytes; in a cluster a part has "
                 f"at most {self._bytes_max}: divide it into several parts"
             )
-        await self._objects.put_if_absent(name_of(key), data)
+        async with self._transfers:
+            await self._objects.put_if_absent(name_of(key), data)
 
     async def verify(self, key: PartKey) -> PartContent:
         """
@@ -90,7 +100,9 @@ class StagedObjects:
             CorruptStage: It is damaged.
         """
         name = name_of(key)
-        content = read_part(await self._read(name), verifies=True)
+        async with self._transfers:
+            data = await self._read(name)
+            content = await asyncio.to_thread(read_part, data, verifies=True)
         if content.header.key != key:
             raise CorruptStage(f"the object {name} belongs to another part")
         if content.damage is not None:
