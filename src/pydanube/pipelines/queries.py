@@ -23,35 +23,65 @@ from pydanube.pipelines.loading import Pipeline
 from pydanube.pipelines.modes import mode_problem, write_mode
 from pydanube.pipelines.progress import QueryProgress, QueryState, key_of, unseen
 from pydanube.pipelines.spark_errors import SPARK_ERRORS, error_message
-from pydanube.pipelines.spec import Mode, TriggerKind
+from pydanube.pipelines.spec import Mode, Sink, TriggerKind
+from pydanube.pipelines.write_numbers import take_number
 from pydanube.spark.sink_options import APP_ID
 
 _STARTING = ("Initializing", "Getting offsets")
 """How the status of a query begins before its source has answered."""
 
 
-class StreamQuery:
-    """A streaming query, with its retries."""
+class _RetriedQuery:
+    """The progress of a query, and its retries."""
 
     def __init__(self, query: Query, pipeline: Pipeline) -> None:
         self.progress = QueryProgress(name=query.name, writes_to=query.writes_to)
         self._query = query
-        self._name = f"{pipeline.name}.{query.name}"
-        self._checkpoint = pipeline.state.checkpoints / query.name
         self._retries = pipeline.spec.retries.policy
         self._redact = pipeline.redact
-        self._handle: Any = None
-        self._last_report: tuple[str, int, str] | None = None
         self._failures_in_a_row = 0
         self._retry_at: float | None = None
         self._is_stop_requested = False
+
+    def start(self) -> None:
+        """Start the query, or continue it after a failure."""
+        raise NotImplementedError
+
+    def _fail(self, error: BaseException, now: float | None) -> None:
+        """Record *error*, and plan a retry; without *now* there is none."""
+        self._failures_in_a_row += 1
+        self.progress.failures += 1
+        self.progress.error = self._redact(error_message(error))
+        may_retry = self._retries.allows(self._failures_in_a_row)
+        if not may_retry or now is None or self._is_stop_requested:
+            self.progress.state = QueryState.FAILED
+            return
+        self.progress.state = QueryState.RETRYING
+        self._retry_at = now + self._retries.delay_s(self._failures_in_a_row)
+
+    def _retry_if_due(self, now: float) -> None:
+        if self._is_stop_requested:
+            self.progress.state = QueryState.STOPPED
+        elif self._retry_at is not None and now >= self._retry_at:
+            self._retry_at = None
+            self.start()
+
+
+class StreamQuery(_RetriedQuery):
+    """A streaming query."""
+
+    def __init__(self, query: Query, pipeline: Pipeline) -> None:
+        super().__init__(query, pipeline)
+        self._name = f"{pipeline.name}.{query.name}"
+        self._checkpoint = pipeline.state.checkpoints / query.name
+        self._handle: Any = None
+        self._last_report: tuple[str, int, str] | None = None
         self._is_unfinished = False
         """Whether the micro-batch that ran at the stop request may still be running."""
 
     def start(self) -> None:
         """Start the query, or resume it from its checkpoint."""
         self.progress.state = QueryState.RUNNING
-        self._retry_at = None
         try:
             self._handle = self._start()
         except (BrokerError, *SPARK_ERRORS) as error:
@@ -146,33 +176,22 @@ class StreamQuery:
     def _on_failure(self, error: BaseException, now: float | None) -> None:
         self._handle = None
         self._last_report = None
-        self._failures_in_a_row += 1
-        self.progress.failures += 1
-        self.progress.error = self._redact(error_message(error))
-        may_retry = self._retries.allows(self._failures_in_a_row)
-        if not may_retry or now is None or self._is_stop_requested:
-            self.progress.state = QueryState.FAILED
-            return
-        self.progress.state = QueryState.RETRYING
-        self._retry_at = now + self._retries.delay_s(self._failures_in_a_row)
-
-    def _retry_if_due(self, now: float) -> None:
-        if self._is_stop_requested:
-            self.progress.state = QueryState.STOPPED
-        elif self._retry_at is not None and now >= self._retry_at:
-            self.start()
+        self._fail(error, now)
 
 
-class TableWrite:
-    """A write of bounded rows, in its own thread."""
+class TableWrite(_RetriedQuery):
+    """
+    A write of bounded rows, in its own thread.
+
+    A repeated write has the same number, so sinks of this package write it once.
+    """
 
     def __init__(self, query: Query, pipeline: Pipeline) -> None:
-        self.progress = QueryProgress(name=query.name, writes_to=query.writes_to)
-        self._query = query
-        self._redact = pipeline.redact
+        super().__init__(query, pipeline)
+        self._checkpoints = pipeline.state.checkpoints
+        self._identity: dict[str, str] | None = None
         self._error: BaseException | None = None
-        self._observed = Observation(f"{query.name}-rows")
-        self._thread = threading.Thread(target=self._write, name=query.name)
+        self._thread: threading.Thread | None = None
 
     @property
     def is_starting(self) -> bool:
@@ -180,21 +199,27 @@ class TableWrite:
 
     def start(self) -> None:
         self.progress.state = QueryState.RUNNING
+        self._error = None
+        self._thread = threading.Thread(target=self._write, name=self._query.name)
         self._thread.start()
 
-    def poll(self, now: float) -> None:  # Others need it.
-        if self.progress.state is not QueryState.RUNNING or self._thread.is_alive():
+    def poll(self, now: float) -> None:
+        if self.progress.state is QueryState.RETRYING:
+            self._retry_if_due(now)
+        thread = self._thread
+        if self.progress.state is not QueryState.RUNNING or thread is None:
             return
-        self._thread.join()
-        if self._error is not None:
-            self.progress.failures = 1
-            self.progress.error = self._redact(error_message(self._error))
-            self.progress.state = QueryState.FAILED
+        if thread.is_alive():
             return
-        self.progress.state = QueryState.DONE
+        thread.join()
+        if self._error is None:
+            self.progress.state = QueryState.DONE
+        else:
+            self._fail(self._error, now if may_repeat(self._query.sink) else None)
 
     def request_stop(self) -> None:
-        """Do nothing: the write counts as one micro-batch and is finished."""
+        """Prevent retries; a running write is finished, as a micro-batch is."""
+        self._is_stop_requested = True
 
     def stop(self) -> None:
         # A write cannot be cancelled; it is lost with the session.
@@ -206,18 +231,42 @@ class TableWrite:
         try:
             # Sets the session of this thread, where Spark looks up formats.
             query.frame.sparkSession.createDataFrame([], "nothing int")
-            frame = query.frame.observe(self._observed, F.count(F.lit(1)).alias("rows"))
             if query.function is not None:
-                query.function(frame, 0)
+                query.function(query.frame, 0)
                 return
+            observed = Observation()
+            frame = query.frame.observe(observed, F.count(F.lit(1)).alias("rows"))
+            if self._identity is None:
+                self._identity = self._take_identity()
             writer = frame.write.format(query.sink.format_name)
-            writer = writer.mode(query.sink.mode.value).options(**query.options)
+            writer = writer.mode(query.sink.mode.value)
+            writer = writer.options(**query.options, **self._identity)
             if query.sink.partition_by:
                 writer = writer.partitionBy(*query.sink.partition_by)
             writer.save()
-            self.progress.rows = self._observed.get["rows"]
+            self.progress.rows = observed.get["rows"]
         except Exception as error:  # noqa: BLE001  # This query fails alone.
             self._error = error
+
+    def _take_identity(self) -> dict[str, str]:
+        """Return the options that identify this write, unless the user has set them."""
+        own = {name.lower() for name in self._query.options}
+        name = self._query.sink.format_name
+        if name not in formats.OURS or any(map(APP_ID.has_name, own)):
+            return {}
+        found = take_number(self._checkpoints, self._query.name)
+        return {"appId": found.app, "batchId": str(found.number)}
+
+
+def may_repeat(sink: Sink) -> bool:
+    """
+    Return whether a failed batch write to *sink* can be repeated.
+
+    Spark's formats may have written a part of the rows, which a repeated append would
+    write again.
+    """
+    is_complete = sink.mode is Mode.OVERWRITE
+    return sink.python is not None or sink.format_name in formats.OURS or is_complete
 
 
 RunningQuery = StreamQuery | TableWrite

@@ -105,11 +105,23 @@ class StateDirectory:
         )
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Write *content* to *path* atomically."""
+def replace_file(path: Path, content: bytes, *, is_durable: bool = False) -> None:
+    """Write *content* to *path* atomically; on disk on return if *is_durable*."""
     new = path.with_name(f".{path.name}.{os.getpid()}")
     new.write_bytes(content)
+    if is_durable:
+        _sync(new)
     new.replace(path)
+    if is_durable:
+        _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def process_start_time(pid: int) -> str | None:

@@ -1,14 +1,16 @@
 """Tests of the writes of single micro-batches."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("pyspark")
 
 from pydanube.model.errors import InvalidConfig
-from pydanube.pipelines.queries import batch_writer
-from pydanube.pipelines.spec import Mode
+from pydanube.pipelines.progress import QueryState
+from pydanube.pipelines.queries import TableWrite, batch_writer, may_repeat
+from pydanube.pipelines.spec import Mode, Retries, Sink
 
 
 class WriterSpy:
@@ -87,3 +89,86 @@ def test_updates_have_the_number_of_their_batch(spy, checkpoint):
 def test_updates_without_a_key_are_refused_before_the_first_batch(name, checkpoint):
     with pytest.raises(InvalidConfig, match="beside the old ones"):
         batch_writer(name, Mode.UPDATE, {"table": "t"}, checkpoint)
+
+
+class Frame:
+    """A DataFrame without rows, for functions that ignore it."""
+
+    def __init__(self):
+        self.sparkSession = self
+
+    def createDataFrame(self, rows, schema):  # noqa: N802
+        """A write sets the session of its thread with this."""
+
+
+def write_with(function, tmp_path):
+    """A write that calls *function*, with two retries."""
+    query = SimpleNamespace(
+        name="out",
+        writes_to="it",
+        sink=Sink(python="f.py:g"),
+        frame=Frame(),
+        options={},
+        function=function,
+    )
+    pipeline = SimpleNamespace(
+        state=SimpleNamespace(checkpoints=tmp_path),
+        spec=SimpleNamespace(retries=Retries(count=2, backoff="1s")),
+        redact=str,
+    )
+    return TableWrite(query, pipeline)
+
+
+def state_after(write, now):
+    """The state of *write* as soon as it does not run any more."""
+    write.poll(now)
+    while write.progress.state is QueryState.RUNNING:
+        write.poll(now)
+    return write.progress.state
+
+
+def broken(frame, number):
+    raise ValueError("broken")
+
+
+def test_failed_table_write_is_repeated_after_its_delay(tmp_path):
+    calls = []
+
+    def fail_once(frame, number):
+        calls.append(number)
+        if len(calls) == 1:
+            broken(frame, number)
+
+    write = write_with(fail_once, tmp_path)
+    write.start()
+    assert state_after(write, 10.0) is QueryState.RETRYING
+    assert write.progress.error == "broken"
+    assert state_after(write, 10.9) is QueryState.RETRYING
+    assert state_after(write, 11.0) is QueryState.DONE
+    assert calls == [0, 0]
+
+
+def test_table_write_fails_without_retries_left_and_after_a_stop_request(tmp_path):
+    write = write_with(broken, tmp_path)
+    write.start()
+    states = [state_after(write, now) for now in (0.0, 1.0, 3.0)]
+    assert states == [QueryState.RETRYING, QueryState.RETRYING, QueryState.FAILED]
+    stopped = write_with(broken, tmp_path)
+    stopped.start()
+    stopped.request_stop()
+    assert state_after(stopped, 0.0) is QueryState.FAILED
+
+
+@pytest.mark.parametrize(
+    ("sink", "may"),
+    [
+        (Sink(format="danube-delta"), True),
+        (Sink(topic="/default/a"), True),
+        (Sink(python="f.py:g"), True),
+        (Sink(format="parquet", mode=Mode.OVERWRITE), True),
+        (Sink(format="parquet"), False),
+        (Sink(format="jdbc"), False),
+    ],
+)
+def test_write_that_could_leave_a_part_is_not_repeated(sink, may):
+    assert may_repeat(sink) is may
