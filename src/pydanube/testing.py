@@ -23,9 +23,11 @@ from contextlib import (
     contextmanager,
 )
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from pydanube import sync
+from pydanube.broker.access_control import IsSuperuser
 from pydanube.broker.broker import Broker, open_broker
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.client.blocking import LoopThread, blocking_scope, loop_thread
@@ -167,12 +169,14 @@ async def memory_broker(
     auto_create_topics: bool = True,
     storage: StorageConfig | None = None,
     listen: ListenConfig | None = None,
+    is_superuser: IsSuperuser | None = None,
+    audit_file: Path | None = None,
 ) -> AsyncIterator[MemoryBroker]:
     """
     Run a broker while the body runs.
 
     It is the real broker with its protocol and journal, but uses memory instead of
-    sockets and files.
+    sockets and files.  With *is_superuser*, it enforces its access policy.
     """
     failure: BaseException | None = None
     clock = BrokerClock()
@@ -193,6 +197,8 @@ async def memory_broker(
             clock=clock.now,
             auto_create_topics=auto_create_topics,
             batch_bytes_max=batch_bytes_max((listen or ListenConfig()).frame_bytes_max),
+            is_superuser=is_superuser,
+            audit_file=audit_file,
         ) as broker,
         open_native_server(broker, listen) as server,
     ):

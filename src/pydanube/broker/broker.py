@@ -12,7 +12,14 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from pathlib import Path
 
+from pydanube.broker.access_control import (
+    AccessControl,
+    IsSuperuser,
+    open_access_control,
+)
+from pydanube.broker.audit import AuditLog, AuditTopic, open_audit
 from pydanube.broker.backups import Backups, Snapshots
 from pydanube.broker.catalog import Catalog
 from pydanube.broker.consumer_registry import ConsumerRegistry
@@ -68,6 +75,10 @@ IDLE_RETENTION_INTERVALS = 60
 class Broker:
     """The parts of a broker; made by ``open_broker``."""
 
+    access: AccessControl
+    """What clients may do."""
+    audit: AuditLog
+    """What clients did, and what they were refused."""
     staging: Staging | SharedStaging
     """Batches that are stored and not published yet."""
 
@@ -253,6 +264,8 @@ async def open_broker(
     staging: StagingConfig = StagingConfig(),  # noqa: B008  # It is immutable.
     snapshots: Snapshots | None = None,
     shards: Shards | None = None,
+    is_superuser: IsSuperuser | None = None,
+    audit_file: Path | None = None,
 ) -> AsyncIterator[Broker]:
     """
     Open a broker on *store* and *storage*.
@@ -262,6 +275,10 @@ async def open_broker(
     has jumped, call ``wake_subscriptions``.
 
     Staged batches are kept in *staging_files*, or in memory if there are none.
+    Without *is_superuser*, every client may do everything; with it, clients may do what
+    roles permit them, superusers everything, and the topic ``/system/audit`` has the
+    audit log.  *audit_file* has it, too.
+
     *snapshots* is *store* if it can copy itself; without it there are no backups.
 
     Topics with messages that are not sealed are opened at once, the others on first
@@ -298,14 +315,28 @@ async def open_broker(
                 snapshots, storage, files, tasks, wall_clock_us=wall_clock_us
             )
         try:
-            async with _open_staging(
-                broker,
-                store=store,
-                storage=storage,
-                files=files,
-                config=staging,
-                wall_clock_us=wall_clock_us,
-            ) as broker.staging:
+            async with (
+                open_access_control(
+                    store, wall_clock_us, is_superuser
+                ) as broker.access,
+                open_audit(
+                    wall_clock_us,
+                    path=audit_file,
+                    publish=None
+                    if is_superuser is None
+                    else AuditTopic(
+                        broker.topics, broker.batcher, wall_clock_us
+                    ).publish,
+                ) as broker.audit,
+                _open_staging(
+                    broker,
+                    store=store,
+                    storage=storage,
+                    files=files,
+                    config=staging,
+                    wall_clock_us=wall_clock_us,
+                ) as broker.staging,
+            ):
                 if broker.shard_serving is not None:
                     assert isinstance(broker.staging, SharedStaging)
                     broker.shard_serving.on_served = broker.staging.commits.wake

@@ -196,6 +196,11 @@ class Part:
         """Whether it accepts batches."""
         return self._finishing is None and not self.is_finished
 
+    @property
+    def topics(self) -> list[str]:
+        """The topics that it has messages for."""
+        return list(self._contents)
+
     def touch(self) -> None:
         """Note that the part is in use, so that it does not expire."""
         self.touched_at = self._parts.now()

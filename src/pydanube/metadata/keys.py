@@ -19,6 +19,7 @@ from pydanube.metadata.key import Key, key_of, prefix_of
 from pydanube.metadata.records import (
     ActiveBrokerRecord,
     ApiKeyRecord,
+    BindingRecord,
     BrokerRecord,
     ClusterRecord,
     ConsumerRecord,
@@ -29,6 +30,7 @@ from pydanube.metadata.records import (
     NamespaceRecord,
     PartitionedTopicRecord,
     QueryRecord,
+    RoleRecord,
     SchemaVersionRecord,
     SettingsRecord,
     SubjectRecord,
@@ -105,6 +107,11 @@ SCHEMA_VERSIONS = prefix_of("/schemas/versions/", SchemaVersionRecord)
 
 API_KEYS = prefix_of("/security/api-keys/", ApiKeyRecord)
 """``/security/api-keys/{name}``"""
+ROLES = prefix_of("/security/roles/", RoleRecord)
+"""``/security/roles/{name}``"""
+
+BINDINGS = prefix_of("/security/bindings/", BindingRecord)
+"""``/security/bindings/{id}``"""
 
 # The keys of clusters; docs/format/cluster.md describes them.
 

@@ -214,6 +214,25 @@ class StagingDecision(msgspec.Struct, frozen=True, kw_only=True):
     acks: tuple[CommittedAcksRecord, ...] = ()
 
 
+class RoleRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A role of the access policy: permissions on resources."""
+
+    permissions: tuple[str, ...]
+    patterns: tuple[str, ...]
+    """The resources on which it permits them."""
+    created_at: int
+
+
+class BindingRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Roles that a member has."""
+
+    member: str
+    roles: tuple[str, ...]
+    patterns: tuple[str, ...]
+    """The resources on which the roles apply."""
+    created_at: int
+
+
 class QueryRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of a query that stages batches."""
 

@@ -106,6 +106,14 @@ class SchemaNotFound(NotFound):
     """The subject, schema id or version does not exist."""
 
 
+class RoleNotFound(NotFound):
+    """The role of the access policy does not exist."""
+
+
+class BindingNotFound(NotFound):
+    """The binding of roles to a member does not exist."""
+
+
 class StagedPartNotFound(NotFound):
     """A staged part does not exist: it was dropped, expired, or is not finished."""
 
@@ -168,6 +176,10 @@ class StagingClosed(Conflict):
 
 class SubscriptionInUse(Conflict):
     """The subscription or topic has consumers or producers, so it cannot be deleted."""
+
+
+class RoleInUse(Conflict):
+    """A binding has the role, so it cannot be deleted."""
 
 
 class BackupRunning(Conflict):

@@ -239,10 +239,19 @@ class SchemaRegistry:
         Raises:
             SchemaNotFound: The subject or version does not exist.
         """
+        return await self.version(await self.subject_of(schema_id), version)
+
+    async def subject_of(self, schema_id: int) -> str:
+        """
+        Return the subject with this id.
+
+        Raises:
+            SchemaNotFound: It does not exist.
+        """
         stored = await self._store.get(keys.SCHEMA_IDS.key(schema_id))
         if stored is None:
             raise SchemaNotFound(f"Schema not found for ID: {schema_id}")
-        return await self.version(stored.value, version)
+        return stored.value
 
     async def check(
         self, subject: str, new: NewSchema, mode: Compatibility | None = None

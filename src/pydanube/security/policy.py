@@ -9,7 +9,7 @@ What no binding permits is denied.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from types import MappingProxyType
@@ -180,14 +180,15 @@ class AccessPolicy:
     """
     All roles and bindings at one moment.  Immutable.
 
-    *superusers* are members that may do everything, whatever the bindings are.
+    Superusers may do everything, whatever the bindings are.
     """
 
     roles: Mapping[str, Role] = field(default_factory=dict)
     """The roles that are not built in, by name."""
     bindings: Mapping[str, Binding] = field(default_factory=dict)
     """The bindings by id."""
-    superusers: frozenset[str] = frozenset()
+    is_superuser: Callable[[Principal], bool] = lambda _: False
+    """Returns whether a principal may do everything."""
     _grants: dict[str, tuple[Grant, ...]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -209,17 +210,64 @@ class AccessPolicy:
     ) -> Decision:
         """Decide whether *principal* has *permission* on *resource*."""
         members = members_of(principal)
-        for member in members:
-            if member in self.superusers:
-                return Decision(True, f"{member} is in security.superusers")
-        for member in members:
-            for grant in self._grants.get(member, ()):
-                if grant.permits(permission, resource):
-                    return Decision(True, grant.rule)
+        if self.is_superuser(principal):
+            return Decision(True, f"{members[0]} is a superuser")
+        for grant in self._grants_of(principal):
+            if grant.permits(permission, resource):
+                return Decision(True, grant.rule)
         return Decision(
             False,
             f"no binding grants {permission.value} on {resource} to {members[0]}",
         )
+
+    def holds_anywhere(self, principal: Principal, permission: Permission) -> bool:
+        """Return whether *principal* has *permission* on anything at all."""
+        return self.is_superuser(principal) or any(
+            is_included(permission, grant.permissions)
+            for grant in self._grants_of(principal)
+        )
+
+    def visible_bindings(self, principal: Principal) -> list[Binding]:
+        """Return the bindings of *principal*, and those that it could remove, by id."""
+        members = members_of(principal)
+        return [
+            binding
+            for _, binding in sorted(self.bindings.items())
+            if binding.member in members or self._may_bind(principal, binding)
+        ]
+
+    def all_roles(self) -> list[Role]:
+        """Return the built-in roles, and the others by name."""
+        return [
+            *BUILT_IN_ROLES.values(),
+            *(role for _, role in sorted(self.roles.items())),
+        ]
+
+    def visible_roles(self, principal: Principal) -> list[Role]:
+        """Return the roles that exist always, and those that *principal* may know."""
+        own = {
+            role
+            for binding in self.bindings.values()
+            if binding.member in members_of(principal)
+            for role in binding.roles
+        }
+        grants = self.holds_anywhere(principal, Permission.GRANT)
+        return [
+            role
+            for role in self.all_roles()
+            if role.is_built_in or grants or role.name in own
+        ]
+
+    def _may_bind(self, principal: Principal, binding: Binding) -> bool:
+        try:
+            self.check_may_bind(principal, binding)
+        except PermissionDenied:
+            return False
+        return True
+
+    def _grants_of(self, principal: Principal) -> Iterator[Grant]:
+        for member in members_of(principal):
+            yield from self._grants.get(member, ())
 
     def check_may_define(self, principal: Principal, role: Role) -> None:
         """
@@ -245,10 +293,9 @@ class AccessPolicy:
             self._check_held(principal, _grant_of(binding, role), what)
 
     def _check_held(self, principal: Principal, wanted: Grant, what: str) -> None:
-        members = members_of(principal)
-        if not self.superusers.isdisjoint(members):
+        if self.is_superuser(principal):
             return
-        held = [grant for each in members for grant in self._grants.get(each, ())]
+        held = list(self._grants_of(principal))
         needed = Grant(
             wanted.permissions | {Permission.GRANT},
             wanted.role_patterns,
@@ -259,9 +306,9 @@ class AccessPolicy:
             if not any(grant.covers(permission, both) for grant in held):
                 text = " and ".join(dict.fromkeys(map(str, both)))
                 raise PermissionDenied(
-                    f"{members[0]} may not change {what}: that needs the permission "
-                    f"{permission.value} on all of {text}, and nobody can grant more "
-                    "than they hold"
+                    f"{members_of(principal)[0]} may not change {what}: that needs the "
+                    f"permission {permission.value} on all of {text}, and nobody can "
+                    "grant more than they hold"
                 )
 
 

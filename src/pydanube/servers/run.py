@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from pydanube.aio.loops import new_loop
 from pydanube.broker.broker import Broker, open_broker
@@ -172,6 +173,12 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 staging_files=DirectoryFiles(directory.staging),
                 staging=config.staging,
                 snapshots=metadata.file,
+                is_superuser=config.security.is_superuser
+                if config.security.is_enabled
+                else None,
+                audit_file=Path(config.security.audit_file)
+                if config.security.audit_file
+                else None,
             ) as broker,
             verifying_api_keys(
                 authenticator, metadata.store, wall_clock_us=wall_clock_us

@@ -1,4 +1,4 @@
-"""The settings of authentication."""
+"""The settings of security."""
 
 from __future__ import annotations
 
@@ -99,10 +99,11 @@ class JwtConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SecurityConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Authentication: who may connect to the broker."""
+    """Who may use the broker, and the record of what they did."""
 
     is_enabled: bool = False
-    """Accept only clients with valid credentials, except for health checks."""
+    """Accept only clients with valid credentials, except for health checks, and let them do
+    only what roles and bindings permit."""
     api_keys: bool = True
     """Accept API keys, which 'danube security keys' creates."""
     certificates: bool = True
@@ -114,6 +115,10 @@ class SecurityConfig(msgspec.Struct, frozen=True, kw_only=True):
     All brokers of a cluster may have the same file."""
     superusers: str = ""
     """The names of principals that may do everything, separated by commas."""
+    audit_file: str = ""
+    """A file to which the broker appends a line of JSON for each administrative
+    request, each refusal and each failed authentication. The broker opens it again if
+    it was renamed. Empty: no file."""
     jwt: JwtConfig = JwtConfig()
 
     def __post_init__(self) -> None:

@@ -31,6 +31,7 @@ CLASSES = [
 CODES = """
     already_exists
     backup_running
+    binding_not_found
     broker_error
     closed
     cluster_in_use
@@ -77,6 +78,8 @@ CODES = """
     refused
     request_failed
     revision_conflict
+    role_in_use
+    role_not_found
     schema_in_use
     schema_mismatch
     schema_not_found

@@ -26,7 +26,7 @@ def policy_of(*bindings, roles=(), superusers=()):
     return AccessPolicy(
         {role.name: role for role in roles},
         {binding.id: binding for binding in bindings},
-        frozenset(superusers),
+        lambda principal: not set(superusers).isdisjoint(members_of(principal)),
     )
 
 
@@ -48,6 +48,28 @@ def test_superuser_may_do_everything(permission):
     policy = policy_of(superusers=["user:alice"])
     assert policy.decide(ALICE, permission, CLUSTER).allowed
     assert not policy.decide(BOB, permission, CLUSTER).allowed
+
+
+def test_permission_anywhere_is_known():
+    policy = policy_of(
+        bind("user:bob", "producer", "/shop/*"), superusers=["user:alice"]
+    )
+    assert policy.holds_anywhere(BOB, Permission.PRODUCE)
+    assert not policy.holds_anywhere(BOB, Permission.CONSUME)
+    assert policy.holds_anywhere(ALICE, Permission.GRANT)
+    assert not policy.holds_anywhere(ANONYMOUS, Permission.DESCRIBE)
+
+
+def test_own_bindings_and_roles_are_visible_and_others_to_those_who_grant():
+    role = Role("secret", frozenset({Permission.CONSUME}), ("/bank/*",))
+    mine = bind("user:bob", "producer", "/shop/*")
+    other = bind("user:eve", "secret", "*")
+    policy = policy_of(mine, other, roles=[role], superusers=["user:alice"])
+    assert policy.visible_bindings(BOB) == [mine]
+    assert role not in policy.visible_roles(BOB)
+    assert role in policy.visible_roles(Principal("eve", "token"))
+    assert set(policy.visible_bindings(ALICE)) == {mine, other}
+    assert role in policy.visible_roles(ALICE)
 
 
 def test_superusers_may_be_a_group():

@@ -13,6 +13,8 @@ from pydanube.model.errors import BrokerError, InvalidRequest
 from pydanube.model.names import TopicName, parse_client_name, parse_subscription
 from pydanube.model.policy import ProducerAccess, SubscriptionType, TopicPolicy
 from pydanube.model.schemas import SchemaReference
+from pydanube.security.permissions import Permission
+from pydanube.servers.authorization import check_may_create, check_now
 from pydanube.servers.native.consumers import ConsumerChannel
 from pydanube.servers.native.link import ClientLink
 from pydanube.servers.native.producers import ProducerChannel
@@ -42,9 +44,11 @@ CHANNEL_REQUESTS: Handlers[
 async def _open_producer(
     link: ClientLink, frame: ReceivedFrame, m: pb.OpenProducer
 ) -> pb.ProducerOpened:
-    channel = frame.channel
+    channel, name = frame.channel, TopicName.parse(m.topic)
+    if m.HasField("policy"):
+        await check_may_create(link.broker, name)
     topic, session = await link.broker.producers.open(
-        TopicName.parse(m.topic),
+        name,
         parse_client_name("producer", m.name),
         policy=from_wire(TopicPolicy, m.policy) if m.HasField("policy") else None,
         takes_any_kind=m.takes_any_kind,
@@ -166,6 +170,7 @@ async def _fetch(link: ClientLink, frame: ReceivedFrame, m: pb.Fetch) -> pb.Fetc
     if offset >= topic_log.end_offset and m.wait_s:
         wait_s = min(m.wait_s, FETCH_WAIT_S_MAX)
         await _wait_for(link, offset, topic_log, wait_s)
+        check_now(Permission.CONSUME, topic.name, "fetch")
     end = min(m.end_offset or topic_log.end_offset, topic_log.end_offset)
     while offset < end and left > 0 and not link.is_lost:
         bytes_max = min(left, FETCH_TURN_BYTES)

@@ -33,11 +33,13 @@ from pydanube.model.errors import (
 from pydanube.model.version import __version__
 from pydanube.servers.addresses import address_of, binding, peer_text
 from pydanube.servers.authentication import Identity, certificate_of
+from pydanube.servers.authorization import Need, authorized, is_checked
 from pydanube.servers.errors import as_broker_error
+from pydanube.servers.native.access import ACCESS_REQUESTS
 from pydanube.servers.native.api_keys import API_KEY_REQUESTS
 from pydanube.servers.native.channels import CHANNEL_REQUESTS
 from pydanube.servers.native.consumers import ConsumerChannel
-from pydanube.servers.native.link import ClientLink
+from pydanube.servers.native.link import Channel, ClientLink
 from pydanube.servers.native.requests import REQUESTS
 from pydanube.servers.native.server import NativeServer
 from pydanube.servers.tls import PLAIN_REFUSED, ServerTls, over_tls
@@ -95,7 +97,11 @@ _UNITS = {
 }
 _CONTROL_BYTES_PER_UNIT = 512
 
-assert REQUESTS.keys() | CHANNEL_REQUESTS.keys() | API_KEY_REQUESTS.keys() == OPERATIONS
+_SECURITY_REQUESTS = {**ACCESS_REQUESTS, **API_KEY_REQUESTS}
+
+assert REQUESTS.keys() | CHANNEL_REQUESTS.keys() | _SECURITY_REQUESTS.keys() == (
+    OPERATIONS
+)
 
 
 class NativeConnection(ClientLink, asyncio.BufferedProtocol):
@@ -476,10 +482,32 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
             self.answer(frame, message)
 
     async def _handle(self, frame: ReceivedFrame) -> Message:
+        if not is_checked(self.broker):
+            return await self._carry_out(frame)
+        async with authorized(self.caller, frame.kind, frame.message) as needs:
+            answer = await self._carry_out(frame)
+            channel = self.channels.get(frame.channel)
+            if needs and channel is not None and frame.kind in _OPENINGS:
+                self._admit(frame, channel, needs)
+        return answer
+
+    def _admit(
+        self, frame: ReceivedFrame, channel: Channel, needs: tuple[Need, ...]
+    ) -> None:
+        channel.needs = needs
+        try:
+            # The policy may have changed while it was opened.
+            self.caller.check(needs, frame.kind.name.lower())
+        except BrokerError:
+            del self.channels[frame.channel]
+            channel.leave()
+            raise
+
+    async def _carry_out(self, frame: ReceivedFrame) -> Message:
         if frame.kind in CHANNEL_REQUESTS:
             answer = await CHANNEL_REQUESTS[frame.kind](self, frame, frame.message)
-        elif frame.kind in API_KEY_REQUESTS:
-            answer = await API_KEY_REQUESTS[frame.kind](self, frame.message)
+        elif frame.kind in _SECURITY_REQUESTS:
+            answer = await _SECURITY_REQUESTS[frame.kind](self, frame.message)
         else:
             answer = await REQUESTS[frame.kind](self.broker, frame.message)
         return pb.Ok() if answer is None else answer

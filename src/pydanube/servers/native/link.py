@@ -18,6 +18,7 @@ from pydanube.model.batch import Column
 from pydanube.model.errors import BrokerError, MessageTooLarge
 from pydanube.security.principals import Principal
 from pydanube.servers.authentication import NOBODY
+from pydanube.servers.authorization import Caller, Need
 from pydanube.servers.native.server import NativeServer
 from pydanube.storage.staging import StagedFiles
 from pydanube.wire.batches import BATCH_MESSAGES_MAX, BatchFrame
@@ -36,9 +37,11 @@ REVISION_1_COLUMNS = Column.DELIVER_AT | Column.EXPIRES_AT
 class Channel(ABC):
     """A producer, consumer or stage of a connection."""
 
-    __slots__ = ("_link", "_number")
+    __slots__ = ("_link", "_number", "needs")
 
     def __init__(self, link: ClientLink, number: int) -> None:
+        self.needs: tuple[Need, ...] = ()
+        """The permissions without which the broker closes it."""
         self._link = link
         self._number = number
 
@@ -83,6 +86,20 @@ class ClientLink(ABC):
     def principal(self) -> Principal:
         """The principal of the client."""
         return self.identity.principal
+
+    @property
+    def caller(self) -> Caller:
+        """The client as the one that makes requests."""
+        return Caller(self.broker, self.principal, self.peer, "stream")
+
+    def check_channels(self) -> None:
+        """Close the channels that the access policy permits no longer."""
+        caller = self.caller
+        for number, channel in list(self.channels.items()):
+            try:
+                caller.check(channel.needs, "the open channel")
+            except BrokerError as error:
+                self.close_channel(number, error)
 
     @property
     def is_lost(self) -> bool:

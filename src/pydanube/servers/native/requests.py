@@ -40,6 +40,14 @@ from pydanube.model.policy import (
 )
 from pydanube.model.schemas import Compatibility, SchemaType
 from pydanube.schemas.registry import NewSchema
+from pydanube.security.resources import Resource
+from pydanube.servers.authorization import (
+    may_see,
+    visible_namespaces,
+    visible_records,
+    visible_subjects,
+    visible_topics,
+)
 from pydanube.storage.replacement import Replacement
 from pydanube.wire.native.kinds import KIND_OF, Kind
 from pydanube.wire.native.messages import (
@@ -128,11 +136,11 @@ async def _delete_topic(broker: Broker, m: pb.DeleteTopic) -> None:
 async def _list_topics(broker: Broker, m: pb.ListTopics) -> pb.Topics:
     namespace = parse_namespace(m.namespace) if m.namespace else None
     if not m.limit:
-        names = await broker.catalog.names(namespace)
+        names = visible_topics(await broker.catalog.names(namespace))
         return pb.Topics(topics=[str(name) for name in names])
     after = TopicName.parse(m.after) if m.after else None
     limit = min(m.limit, PAGE_MAX)
-    records = await broker.catalog.records(namespace, after=after, limit=limit + 1)
+    records = await visible_records(broker, namespace, after, limit + 1)
     page = [str(name) for name, _ in records]
     return pb.Topics(topics=page[:limit], has_more=len(page) > limit)
 
@@ -236,7 +244,8 @@ async def _delete_namespace(broker: Broker, m: pb.DeleteNamespace) -> None:
 
 @REQUESTS.handler(pb.ListNamespaces)
 async def _list_namespaces(broker: Broker, _: pb.ListNamespaces) -> pb.Namespaces:
-    return pb.Namespaces(namespaces=await broker.namespaces.names())
+    names = visible_namespaces(await broker.namespaces.names())
+    return pb.Namespaces(namespaces=names)
 
 
 @REQUESTS.handler(pb.DescribeNamespace)
@@ -248,7 +257,7 @@ async def _describe_namespace(
     return pb.NamespaceDescription(
         namespace=name,
         policy=to_wire(pb.NamespacePolicy, record.policy),
-        topic_count=len(await broker.catalog.names(name)),
+        topic_count=len(visible_topics(await broker.catalog.names(name))),
         retention=to_wire(pb.Retention, record.retention),
     )
 
@@ -358,8 +367,11 @@ async def _list_offsets(broker: Broker, m: pb.ListOffsets) -> pb.OffsetsListed:
         )
     answer = pb.OffsetsListed()
     for name in m.topics:
+        parsed = TopicName.parse(name)
+        if not may_see(Resource.topic(parsed)):
+            continue
         try:
-            topic = await broker.topics.get(TopicName.parse(name))
+            topic = await broker.topics.get(parsed)
         except (TopicNotFound, NotOwner):
             continue
         found = topic.offsets()
@@ -555,7 +567,8 @@ async def _list_schema_versions(
 
 @REQUESTS.handler(pb.ListSubjects)
 async def _list_subjects(broker: Broker, _: pb.ListSubjects) -> pb.Subjects:
-    return pb.Subjects(subjects=await broker.registry.subjects())
+    subjects = visible_subjects(await broker.registry.subjects())
+    return pb.Subjects(subjects=subjects)
 
 
 @REQUESTS.handler(pb.DescribeSubject)

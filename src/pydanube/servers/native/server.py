@@ -41,6 +41,9 @@ class Connection(Receiver, Protocol):
     def sweep(self, sweeps_max: int) -> None:
         """Close it if the client was silent for more than *sweeps_max* sweeps."""
 
+    def check_channels(self) -> None:
+        """Close the channels that the access policy permits no longer."""
+
     async def say_goodbye(self, reason: str) -> None:
         """Send GOODBYE and everything written before it, and close it."""
 
@@ -74,6 +77,7 @@ class NativeServer:
         """The number of errors sent, by code."""
         self._checks = asyncio.Semaphore(CHECKS_MAX)
         self.run = tasks.run
+        self._is_policy_changed = asyncio.Event()
 
     def on_connected(self, connection: Connection) -> None:
         """Add a connection that was made."""
@@ -137,6 +141,21 @@ class NativeServer:
         for connection in list(self.connections):
             connection.sweep(sweeps_max)
 
+    async def check_channels(self) -> None:
+        """Close channels that the access policy permits no longer, when it changes."""
+        changed = self._is_policy_changed
+        self.broker.access.on_change.append(changed.set)
+        try:
+            while True:
+                await changed.wait()
+                changed.clear()
+                for connection in list(self.connections):
+                    connection.check_channels()
+                    # Many connections must not hold up the others.
+                    await asyncio.sleep(0)
+        finally:
+            self.broker.access.on_change.remove(changed.set)
+
     async def close(self) -> None:
         """Close every connection after sending GOODBYE."""
         async with asyncio.TaskGroup() as goodbyes:
@@ -158,6 +177,8 @@ async def open_native_server(
     async with task_scope() as tasks:
         server = NativeServer(broker, tasks, limits or ListenConfig(), authenticator)
         server.run(server.sweep_regularly())
+        if broker.access.is_enforced:
+            server.run(server.check_channels())
         try:
             yield server
         finally:

@@ -3,7 +3,7 @@ The kinds of frames of the native protocol, and the operations among them.
 
 ``Kind`` declares once, for both sides of a connection, what each frame carries, who
 sends it, and its answer.  Requests are operations: their rows also say which permission
-a client needs, and whether a client may repeat them.
+a client needs on which resource, and whether a client may repeat them.
 ``docs/format/stream.md`` is the normative description of the frames.
 """
 
@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from google.protobuf.message import Message
 
+from pydanube.security.permissions import Permission
 from pydanube.wire.pb import stream_pb2 as pb
 
 
@@ -25,19 +26,42 @@ class Side(Enum):
     BOTH = "both"
 
 
-class Permission(Enum):
-    """The permission that an operation needs.  Brokers do not enforce it yet."""
+class On(Enum):
+    """The resource on which an operation needs its permission."""
 
-    READ = "read"
-    """Read messages, descriptions and schemas; move subscriptions."""
-    WRITE = "write"
-    """Publish messages and register schemas."""
-    ADMIN = "admin"
-    """Create, change and delete topics, namespaces and their policies."""
+    TOPIC = "topic"
+    """The topic in the field ``topic`` of the request."""
+    NAMESPACE = "namespace"
+    """The namespace in the field ``namespace``."""
+    SUBJECT = "subject"
+    """The subject in the field ``subject``, or that of the ``schema_id``."""
+    CLUSTER = "cluster"
+    """The cluster as a whole."""
+    CHANNEL = "channel"
+    """The topic of the channel, which was checked when the channel was opened."""
+    STAGING = "staging"
+    """The topics of the parts that are staged in the name of the ``query``."""
+    LISTED = "listed"
+    """Each thing in the answer, which has only those that the client may see."""
+    CHANGED = "changed"
+    """Everything that the changed role or binding gives."""
+    ANYTHING = "anything"
+    """Nothing in particular: every client may ask about itself."""
 
 
 CLIENT, BROKER, BOTH = Side
-READ, WRITE, ADMIN = Permission
+TOPIC, NAMESPACE, SUBJECT, CLUSTER, CHANNEL, STAGING, LISTED, CHANGED, ANYTHING = On
+(
+    DESCRIBE,
+    PRODUCE,
+    CONSUME,
+    CREATE,
+    MANAGE,
+    SCHEMA_READ,
+    SCHEMA_WRITE,
+    CLUSTER_ADMIN,
+    GRANT,
+) = Permission
 REPEAT: Final = True
 
 _Row = tuple[Any, ...]
@@ -51,19 +75,20 @@ def _frame(
     *,
     on_channel: bool = False,
 ) -> _Row:
-    return number, body, sender, answer_body, None, False, on_channel
+    return number, body, sender, answer_body, None, None, False, on_channel
 
 
-def _op(
+def _op(  # noqa: PLR0917  # A row is short without names.
     number: int,
     body: type[Message],
     permission: Permission,
+    on: On,
     answer_body: type[Message] = pb.Ok,
     is_repeatable: bool = False,
     *,
     on_channel: bool = False,
 ) -> _Row:
-    more = permission, is_repeatable, on_channel
+    more = permission, on, is_repeatable, on_channel
     return number, body, CLIENT, answer_body, *more
 
 
@@ -76,6 +101,8 @@ class Kind(IntEnum):
     answer_body: type[Message] | None
     permission: Permission | None
     """The permission that an operation needs; None for other frames."""
+    on: On | None
+    """The resource on which an operation needs it; None for other frames."""
     is_repeatable: bool
     """True if the client may send a request again if it got no answer."""
     on_channel: bool
@@ -86,7 +113,7 @@ class Kind(IntEnum):
         kind = int.__new__(cls, row[0])
         kind._value_ = row[0]
         _, kind.body, kind.sender, kind.answer_body, *more = row
-        kind.permission, kind.is_repeatable, kind.on_channel = more
+        kind.permission, kind.on, kind.is_repeatable, kind.on_channel = more
         return kind
 
     @property
@@ -107,150 +134,208 @@ class Kind(IntEnum):
     AUTHENTICATE = _frame(8, pb.Authenticate, CLIENT, pb.Authenticated)
     AUTHENTICATED = _frame(9, pb.Authenticated, BROKER)
 
-    LOOKUP = _op(16, pb.Lookup, READ, pb.Location, REPEAT)
+    LOOKUP = _op(16, pb.Lookup, DESCRIBE, TOPIC, pb.Location, REPEAT)
     LOCATION = _frame(17, pb.Location, BROKER)
-    CREATE_TOPIC = _op(18, pb.CreateTopic, ADMIN)
-    DELETE_TOPIC = _op(19, pb.DeleteTopic, ADMIN)
-    LIST_TOPICS = _op(20, pb.ListTopics, READ, pb.Topics, REPEAT)
+    CREATE_TOPIC = _op(18, pb.CreateTopic, CREATE, TOPIC)
+    DELETE_TOPIC = _op(19, pb.DeleteTopic, MANAGE, TOPIC)
+    LIST_TOPICS = _op(20, pb.ListTopics, DESCRIBE, LISTED, pb.Topics, REPEAT)
     TOPICS = _frame(21, pb.Topics, BROKER)
-    DESCRIBE_TOPIC = _op(22, pb.DescribeTopic, READ, pb.TopicDescription, REPEAT)
+    DESCRIBE_TOPIC = _op(
+        22, pb.DescribeTopic, DESCRIBE, TOPIC, pb.TopicDescription, REPEAT
+    )
     TOPIC_DESCRIPTION = _frame(23, pb.TopicDescription, BROKER)
-    LIST_SEGMENTS = _op(24, pb.ListSegments, READ, pb.Segments, REPEAT)
+    LIST_SEGMENTS = _op(24, pb.ListSegments, CONSUME, TOPIC, pb.Segments, REPEAT)
     SEGMENTS = _frame(25, pb.Segments, BROKER)
-    SET_TOPIC_LIMITS = _op(26, pb.SetTopicLimits, ADMIN, pb.Ok, REPEAT)
-    ADD_PARTITIONS = _op(27, pb.AddPartitions, ADMIN)
-    LIST_PARTITIONS = _op(28, pb.ListPartitions, READ, pb.Partitions, REPEAT)
+    SET_TOPIC_LIMITS = _op(26, pb.SetTopicLimits, MANAGE, TOPIC, pb.Ok, REPEAT)
+    ADD_PARTITIONS = _op(27, pb.AddPartitions, MANAGE, TOPIC)
+    LIST_PARTITIONS = _op(28, pb.ListPartitions, DESCRIBE, TOPIC, pb.Partitions, REPEAT)
     PARTITIONS = _frame(29, pb.Partitions, BROKER)
-    REPLACE_SEGMENTS = _op(30, pb.ReplaceSegments, ADMIN, pb.SegmentsReplaced)
+    REPLACE_SEGMENTS = _op(30, pb.ReplaceSegments, MANAGE, TOPIC, pb.SegmentsReplaced)
     SEGMENTS_REPLACED = _frame(31, pb.SegmentsReplaced, BROKER)
-    OPEN_PRODUCER = _op(32, pb.OpenProducer, WRITE, pb.ProducerOpened, on_channel=True)
+    OPEN_PRODUCER = _op(
+        32, pb.OpenProducer, PRODUCE, TOPIC, pb.ProducerOpened, on_channel=True
+    )
     PRODUCER_OPENED = _frame(33, pb.ProducerOpened, BROKER, on_channel=True)
-    CLOSE_PRODUCER = _op(34, pb.CloseProducer, WRITE, on_channel=True)
+    CLOSE_PRODUCER = _op(34, pb.CloseProducer, PRODUCE, CHANNEL, on_channel=True)
     PUBLISH = _frame(35, None, CLIENT, on_channel=True)
     RECEIPT = _frame(36, pb.Receipt, BROKER, on_channel=True)
 
-    OPEN_CONSUMER = _op(48, pb.OpenConsumer, READ, pb.ConsumerOpened, on_channel=True)
+    OPEN_CONSUMER = _op(
+        48, pb.OpenConsumer, CONSUME, TOPIC, pb.ConsumerOpened, on_channel=True
+    )
     CONSUMER_OPENED = _frame(49, pb.ConsumerOpened, BROKER, on_channel=True)
-    CLOSE_CONSUMER = _op(50, pb.CloseConsumer, READ, on_channel=True)
+    CLOSE_CONSUMER = _op(50, pb.CloseConsumer, CONSUME, CHANNEL, on_channel=True)
     CONSUMER_STATE = _frame(51, pb.ConsumerState, BROKER, on_channel=True)
     CREDIT = _frame(52, pb.Credit, CLIENT, on_channel=True)
     DELIVERY = _frame(53, None, BROKER, on_channel=True)
     ACK = _frame(54, pb.Ack, CLIENT, pb.Ok, on_channel=True)
     NACK = _frame(55, pb.Nack, CLIENT, on_channel=True)
-    SEEK = _op(56, pb.Seek, READ, on_channel=True)
+    SEEK = _op(56, pb.Seek, CONSUME, CHANNEL, on_channel=True)
     EXTEND = _frame(57, pb.Extend, CLIENT, on_channel=True)
     RELEASE = _frame(58, pb.Release, CLIENT, on_channel=True)
 
-    CREATE_SUBSCRIPTION = _op(64, pb.CreateSubscription, READ)
-    DELETE_SUBSCRIPTION = _op(65, pb.DeleteSubscription, READ)
+    CREATE_SUBSCRIPTION = _op(64, pb.CreateSubscription, CONSUME, TOPIC)
+    DELETE_SUBSCRIPTION = _op(65, pb.DeleteSubscription, CONSUME, TOPIC)
     DESCRIBE_SUBSCRIPTION = _op(
-        66, pb.DescribeSubscription, READ, pb.SubscriptionDescription, REPEAT
+        66, pb.DescribeSubscription, DESCRIBE, TOPIC, pb.SubscriptionDescription, REPEAT
     )
     SUBSCRIPTION_DESCRIPTION = _frame(67, pb.SubscriptionDescription, BROKER)
-    REPORT_PROGRESS = _op(68, pb.ReportProgress, READ, pb.Ok, REPEAT)
-    DESCRIBE_SETTINGS = _op(69, pb.DescribeSettings, READ, pb.Settings, REPEAT)
+    REPORT_PROGRESS = _op(68, pb.ReportProgress, CONSUME, TOPIC, pb.Ok, REPEAT)
+    DESCRIBE_SETTINGS = _op(
+        69, pb.DescribeSettings, DESCRIBE, TOPIC, pb.Settings, REPEAT
+    )
     SETTINGS = _frame(70, pb.Settings, BROKER)
-    SET_FAILURE_POLICY = _op(71, pb.SetFailurePolicy, ADMIN, pb.Ok, REPEAT)
-    SET_DISPATCH_LIMITS = _op(72, pb.SetDispatchLimits, ADMIN, pb.Ok, REPEAT)
-    PAUSE = _op(73, pb.Pause, ADMIN, pb.Ok, REPEAT)
-    SEEK_SUBSCRIPTION = _op(74, pb.SeekSubscription, READ, pb.Ok, REPEAT)
-    SKIP = _op(75, pb.Skip, READ)
-    MARK_DONE = _op(76, pb.MarkDone, READ, pb.Ok, REPEAT)
+    SET_FAILURE_POLICY = _op(71, pb.SetFailurePolicy, MANAGE, TOPIC, pb.Ok, REPEAT)
+    SET_DISPATCH_LIMITS = _op(72, pb.SetDispatchLimits, MANAGE, TOPIC, pb.Ok, REPEAT)
+    PAUSE = _op(73, pb.Pause, MANAGE, TOPIC, pb.Ok, REPEAT)
+    SEEK_SUBSCRIPTION = _op(74, pb.SeekSubscription, CONSUME, TOPIC, pb.Ok, REPEAT)
+    SKIP = _op(75, pb.Skip, CONSUME, TOPIC)
+    MARK_DONE = _op(76, pb.MarkDone, CONSUME, TOPIC, pb.Ok, REPEAT)
 
-    FETCH = _op(80, pb.Fetch, READ, pb.FetchEnd)
+    FETCH = _op(80, pb.Fetch, CONSUME, TOPIC, pb.FetchEnd)
     FETCHED = _frame(81, None, BROKER)
     FETCH_END = _frame(82, pb.FetchEnd, BROKER)
     MOVED = _frame(83, pb.Moved, BROKER, on_channel=True)
-    FIND_OFFSETS = _op(84, pb.FindOffsets, READ, pb.OffsetsFound, REPEAT)
+    FIND_OFFSETS = _op(84, pb.FindOffsets, CONSUME, TOPIC, pb.OffsetsFound, REPEAT)
     OFFSETS_FOUND = _frame(85, pb.OffsetsFound, BROKER)
-    LIST_OFFSETS = _op(86, pb.ListOffsets, READ, pb.OffsetsListed, REPEAT)
+    LIST_OFFSETS = _op(86, pb.ListOffsets, DESCRIBE, LISTED, pb.OffsetsListed, REPEAT)
     OFFSETS_LISTED = _frame(87, pb.OffsetsListed, BROKER)
 
-    CREATE_NAMESPACE = _op(96, pb.CreateNamespace, ADMIN)
-    DELETE_NAMESPACE = _op(97, pb.DeleteNamespace, ADMIN)
-    LIST_NAMESPACES = _op(98, pb.ListNamespaces, READ, pb.Namespaces, REPEAT)
+    CREATE_NAMESPACE = _op(96, pb.CreateNamespace, CREATE, NAMESPACE)
+    DELETE_NAMESPACE = _op(97, pb.DeleteNamespace, MANAGE, NAMESPACE)
+    LIST_NAMESPACES = _op(
+        98, pb.ListNamespaces, DESCRIBE, LISTED, pb.Namespaces, REPEAT
+    )
     NAMESPACES = _frame(99, pb.Namespaces, BROKER)
     DESCRIBE_NAMESPACE = _op(
-        100, pb.DescribeNamespace, READ, pb.NamespaceDescription, REPEAT
+        100, pb.DescribeNamespace, DESCRIBE, NAMESPACE, pb.NamespaceDescription, REPEAT
     )
     NAMESPACE_DESCRIPTION = _frame(101, pb.NamespaceDescription, BROKER)
-    SET_NAMESPACE_POLICY = _op(102, pb.SetNamespacePolicy, ADMIN, pb.Ok, REPEAT)
+    SET_NAMESPACE_POLICY = _op(
+        102, pb.SetNamespacePolicy, MANAGE, NAMESPACE, pb.Ok, REPEAT
+    )
 
-    REGISTER_SCHEMA = _op(112, pb.RegisterSchema, WRITE, pb.SchemaRegistered, REPEAT)
+    REGISTER_SCHEMA = _op(
+        112, pb.RegisterSchema, SCHEMA_WRITE, SUBJECT, pb.SchemaRegistered, REPEAT
+    )
     SCHEMA_REGISTERED = _frame(113, pb.SchemaRegistered, BROKER)
-    GET_SCHEMA = _op(114, pb.GetSchema, READ, pb.SchemaVersion, REPEAT)
+    GET_SCHEMA = _op(114, pb.GetSchema, SCHEMA_READ, SUBJECT, pb.SchemaVersion, REPEAT)
     SCHEMA_VERSION = _frame(115, pb.SchemaVersion, BROKER)
     LIST_SCHEMA_VERSIONS = _op(
-        116, pb.ListSchemaVersions, READ, pb.SchemaVersions, REPEAT
+        116, pb.ListSchemaVersions, SCHEMA_READ, SUBJECT, pb.SchemaVersions, REPEAT
     )
     SCHEMA_VERSIONS = _frame(117, pb.SchemaVersions, BROKER)
-    LIST_SUBJECTS = _op(118, pb.ListSubjects, READ, pb.Subjects, REPEAT)
+    LIST_SUBJECTS = _op(118, pb.ListSubjects, DESCRIBE, LISTED, pb.Subjects, REPEAT)
     SUBJECTS = _frame(119, pb.Subjects, BROKER)
-    DESCRIBE_SUBJECT = _op(120, pb.DescribeSubject, READ, pb.SubjectDescription, REPEAT)
+    DESCRIBE_SUBJECT = _op(
+        120, pb.DescribeSubject, SCHEMA_READ, SUBJECT, pb.SubjectDescription, REPEAT
+    )
     SUBJECT_DESCRIPTION = _frame(121, pb.SubjectDescription, BROKER)
-    CHECK_SCHEMA = _op(122, pb.CheckSchema, READ, pb.SchemaChecked, REPEAT)
+    CHECK_SCHEMA = _op(
+        122, pb.CheckSchema, SCHEMA_READ, SUBJECT, pb.SchemaChecked, REPEAT
+    )
     SCHEMA_CHECKED = _frame(123, pb.SchemaChecked, BROKER)
-    SET_COMPATIBILITY = _op(124, pb.SetCompatibility, ADMIN, pb.Ok, REPEAT)
-    DELETE_SCHEMA = _op(125, pb.DeleteSchema, ADMIN)
-    BIND_SCHEMA = _op(126, pb.BindSchema, ADMIN, pb.Ok, REPEAT)
-    GET_TOPIC_SCHEMA = _op(127, pb.GetTopicSchema, READ, pb.TopicSchemaAnswer, REPEAT)
+    SET_COMPATIBILITY = _op(124, pb.SetCompatibility, MANAGE, SUBJECT, pb.Ok, REPEAT)
+    DELETE_SCHEMA = _op(125, pb.DeleteSchema, MANAGE, SUBJECT)
+    BIND_SCHEMA = _op(126, pb.BindSchema, MANAGE, TOPIC, pb.Ok, REPEAT)
+    GET_TOPIC_SCHEMA = _op(
+        127, pb.GetTopicSchema, DESCRIBE, TOPIC, pb.TopicSchemaAnswer, REPEAT
+    )
     TOPIC_SCHEMA = _frame(128, pb.TopicSchemaAnswer, BROKER)
 
-    HOLD_TOPIC = _op(136, pb.HoldTopic, ADMIN, pb.Ok, REPEAT)
-    RELEASE_TOPIC = _op(137, pb.ReleaseTopic, ADMIN)
-    SET_ON_CORRUPTION = _op(138, pb.SetOnCorruption, ADMIN, pb.Ok, REPEAT)
-    SET_TOPIC_RETENTION = _op(139, pb.SetTopicRetention, ADMIN, pb.Ok, REPEAT)
-    SET_NAMESPACE_RETENTION = _op(140, pb.SetNamespaceRetention, ADMIN, pb.Ok, REPEAT)
-    SET_SEALING = _op(141, pb.SetSealing, ADMIN, pb.Ok, REPEAT)
-    APPLY_RETENTION = _op(142, pb.ApplyRetention, ADMIN, pb.RetentionDrops)
+    HOLD_TOPIC = _op(136, pb.HoldTopic, MANAGE, TOPIC, pb.Ok, REPEAT)
+    RELEASE_TOPIC = _op(137, pb.ReleaseTopic, MANAGE, TOPIC)
+    SET_ON_CORRUPTION = _op(138, pb.SetOnCorruption, MANAGE, TOPIC, pb.Ok, REPEAT)
+    SET_TOPIC_RETENTION = _op(139, pb.SetTopicRetention, MANAGE, TOPIC, pb.Ok, REPEAT)
+    SET_NAMESPACE_RETENTION = _op(
+        140, pb.SetNamespaceRetention, MANAGE, NAMESPACE, pb.Ok, REPEAT
+    )
+    SET_SEALING = _op(141, pb.SetSealing, MANAGE, TOPIC, pb.Ok, REPEAT)
+    APPLY_RETENTION = _op(142, pb.ApplyRetention, MANAGE, TOPIC, pb.RetentionDrops)
     RETENTION_DROPS = _frame(143, pb.RetentionDrops, BROKER)
 
-    OPEN_STAGE = _op(144, pb.OpenStage, WRITE, pb.StageOpened, on_channel=True)
+    OPEN_STAGE = _op(144, pb.OpenStage, PRODUCE, TOPIC, pb.StageOpened, on_channel=True)
     STAGE_OPENED = _frame(145, pb.StageOpened, BROKER, on_channel=True)
-    CLOSE_STAGE = _op(146, pb.CloseStage, WRITE, on_channel=True)
+    CLOSE_STAGE = _op(146, pb.CloseStage, PRODUCE, CHANNEL, on_channel=True)
     STAGE = _frame(147, None, CLIENT, on_channel=True)
     STAGED = _frame(148, pb.Staged, BROKER, on_channel=True)
-    FINISH_PART = _op(149, pb.FinishPart, WRITE, pb.PartFinished, REPEAT)
+    FINISH_PART = _op(149, pb.FinishPart, PRODUCE, STAGING, pb.PartFinished, REPEAT)
     PART_FINISHED = _frame(150, pb.PartFinished, BROKER)
-    DROP_PART = _op(151, pb.DropPart, WRITE)
-    COMMIT_STAGED = _op(152, pb.CommitStaged, WRITE, pb.StagedCommitted)
+    DROP_PART = _op(151, pb.DropPart, PRODUCE, STAGING)
+    COMMIT_STAGED = _op(152, pb.CommitStaged, PRODUCE, STAGING, pb.StagedCommitted)
     STAGED_COMMITTED = _frame(153, pb.StagedCommitted, BROKER)
-    DROP_STAGED = _op(154, pb.DropStaged, WRITE, pb.Ok, REPEAT)
+    DROP_STAGED = _op(154, pb.DropStaged, PRODUCE, STAGING, pb.Ok, REPEAT)
     DESCRIBE_STAGING = _op(
-        155, pb.DescribeStaging, WRITE, pb.StagingDescription, REPEAT
+        155, pb.DescribeStaging, PRODUCE, STAGING, pb.StagingDescription, REPEAT
     )
     STAGING_DESCRIPTION = _frame(156, pb.StagingDescription, BROKER)
     BEGIN_TRANSACTION = _op(
-        157, pb.BeginTransaction, WRITE, pb.TransactionBegun, REPEAT
+        157, pb.BeginTransaction, PRODUCE, STAGING, pb.TransactionBegun, REPEAT
     )
     TRANSACTION_BEGUN = _frame(158, pb.TransactionBegun, BROKER)
 
-    DESCRIBE_STORAGE = _op(160, pb.DescribeStorage, READ, pb.StorageDescription, REPEAT)
+    DESCRIBE_STORAGE = _op(
+        160, pb.DescribeStorage, DESCRIBE, CLUSTER, pb.StorageDescription, REPEAT
+    )
     STORAGE_DESCRIPTION = _frame(161, pb.StorageDescription, BROKER)
-    UPLOAD_SEGMENTS = _op(162, pb.UploadSegments, ADMIN)
-    EVICT_SEGMENTS = _op(163, pb.EvictSegments, ADMIN, pb.SegmentsEvicted)
+    UPLOAD_SEGMENTS = _op(162, pb.UploadSegments, CLUSTER_ADMIN, CLUSTER)
+    EVICT_SEGMENTS = _op(
+        163, pb.EvictSegments, CLUSTER_ADMIN, CLUSTER, pb.SegmentsEvicted
+    )
     SEGMENTS_EVICTED = _frame(164, pb.SegmentsEvicted, BROKER)
-    VERIFY_SEGMENTS = _op(165, pb.VerifySegments, ADMIN, pb.SegmentsVerified, REPEAT)
+    VERIFY_SEGMENTS = _op(
+        165, pb.VerifySegments, CLUSTER_ADMIN, CLUSTER, pb.SegmentsVerified, REPEAT
+    )
     SEGMENTS_VERIFIED = _frame(166, pb.SegmentsVerified, BROKER)
-    COPY_SEGMENTS = _op(167, pb.CopySegments, ADMIN, pb.SegmentsVerified, REPEAT)
-    CREATE_BACKUP = _op(192, pb.CreateBackup, ADMIN, pb.BackupProgress)
-    DESCRIBE_BACKUP = _op(193, pb.DescribeBackup, READ, pb.BackupProgress, REPEAT)
+    COPY_SEGMENTS = _op(
+        167, pb.CopySegments, CLUSTER_ADMIN, CLUSTER, pb.SegmentsVerified, REPEAT
+    )
+    CREATE_BACKUP = _op(192, pb.CreateBackup, CLUSTER_ADMIN, CLUSTER, pb.BackupProgress)
+    DESCRIBE_BACKUP = _op(
+        193, pb.DescribeBackup, DESCRIBE, CLUSTER, pb.BackupProgress, REPEAT
+    )
     BACKUP_PROGRESS = _frame(194, pb.BackupProgress, BROKER)
 
-    DESCRIBE_CLUSTER = _op(200, pb.DescribeCluster, READ, pb.ClusterDescription, REPEAT)
+    DESCRIBE_CLUSTER = _op(
+        200, pb.DescribeCluster, DESCRIBE, CLUSTER, pb.ClusterDescription, REPEAT
+    )
     CLUSTER_DESCRIPTION = _frame(201, pb.ClusterDescription, BROKER)
-    SET_BROKER_MODE = _op(202, pb.SetBrokerMode, ADMIN, pb.Ok, REPEAT)
+    SET_BROKER_MODE = _op(202, pb.SetBrokerMode, CLUSTER_ADMIN, CLUSTER, pb.Ok, REPEAT)
 
-    SET_DEDUPLICATION = _op(208, pb.SetDeduplication, ADMIN, pb.Ok, REPEAT)
-    CONFIGURE_TOPIC = _op(209, pb.ConfigureTopic, ADMIN, pb.Ok, REPEAT)
-    CONFIGURE_SUBSCRIPTION = _op(210, pb.ConfigureSubscription, ADMIN, pb.Ok, REPEAT)
+    SET_DEDUPLICATION = _op(208, pb.SetDeduplication, MANAGE, TOPIC, pb.Ok, REPEAT)
+    CONFIGURE_TOPIC = _op(209, pb.ConfigureTopic, MANAGE, TOPIC, pb.Ok, REPEAT)
+    CONFIGURE_SUBSCRIPTION = _op(
+        210, pb.ConfigureSubscription, MANAGE, TOPIC, pb.Ok, REPEAT
+    )
 
-    CREATE_API_KEY = _op(216, pb.CreateApiKey, ADMIN, pb.ApiKeyCreated)
+    CREATE_API_KEY = _op(
+        216, pb.CreateApiKey, CLUSTER_ADMIN, CLUSTER, pb.ApiKeyCreated
+    )
     API_KEY_CREATED = _frame(217, pb.ApiKeyCreated, BROKER)
-    LIST_API_KEYS = _op(218, pb.ListApiKeys, ADMIN, pb.ApiKeys, REPEAT)
+    LIST_API_KEYS = _op(
+        218, pb.ListApiKeys, CLUSTER_ADMIN, CLUSTER, pb.ApiKeys, REPEAT
+    )
     API_KEYS = _frame(219, pb.ApiKeys, BROKER)
-    REVOKE_API_KEY = _op(220, pb.RevokeApiKey, ADMIN)
-    ROTATE_API_KEY = _op(221, pb.RotateApiKey, ADMIN, pb.ApiKeyCreated)
+    REVOKE_API_KEY = _op(220, pb.RevokeApiKey, CLUSTER_ADMIN, CLUSTER)
+    ROTATE_API_KEY = _op(
+        221, pb.RotateApiKey, CLUSTER_ADMIN, CLUSTER, pb.ApiKeyCreated
+    )
+
+    LIST_ROLES = _op(224, pb.ListRoles, DESCRIBE, LISTED, pb.Roles, REPEAT)
+    ROLES = _frame(225, pb.Roles, BROKER)
+    SET_ROLE = _op(226, pb.SetRole, GRANT, CHANGED, pb.Ok, REPEAT)
+    DELETE_ROLE = _op(227, pb.DeleteRole, GRANT, CHANGED)
+    LIST_BINDINGS = _op(228, pb.ListBindings, DESCRIBE, LISTED, pb.Bindings, REPEAT)
+    BINDINGS = _frame(229, pb.Bindings, BROKER)
+    ADD_BINDING = _op(230, pb.AddBinding, GRANT, CHANGED, pb.BindingAdded, REPEAT)
+    BINDING_ADDED = _frame(231, pb.BindingAdded, BROKER)
+    REMOVE_BINDING = _op(232, pb.RemoveBinding, GRANT, CHANGED)
+    WHO_AM_I = _op(233, pb.WhoAmI, DESCRIBE, ANYTHING, pb.Identity, REPEAT)
+    IDENTITY = _frame(234, pb.Identity, BROKER)
+    CHECK_ACCESS = _op(
+        235, pb.CheckAccess, DESCRIBE, ANYTHING, pb.AccessDecision, REPEAT
+    )
+    ACCESS_DECISION = _frame(236, pb.AccessDecision, BROKER)
 
 
 KIND_OF: dict[type[Message], Kind] = {

@@ -1791,3 +1791,113 @@ class RotateApiKey(_message.Message):
     grace_s: float
     expires_at: int
     def __init__(self, name: _Optional[str] = ..., grace_s: _Optional[float] = ..., expires_at: _Optional[int] = ...) -> None: ...
+
+class Role(_message.Message):
+    __slots__ = ("name", "permissions", "patterns", "is_built_in")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PERMISSIONS_FIELD_NUMBER: _ClassVar[int]
+    PATTERNS_FIELD_NUMBER: _ClassVar[int]
+    IS_BUILT_IN_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    permissions: _containers.RepeatedScalarFieldContainer[str]
+    patterns: _containers.RepeatedScalarFieldContainer[str]
+    is_built_in: bool
+    def __init__(self, name: _Optional[str] = ..., permissions: _Optional[_Iterable[str]] = ..., patterns: _Optional[_Iterable[str]] = ..., is_built_in: bool = ...) -> None: ...
+
+class Binding(_message.Message):
+    __slots__ = ("id", "member", "roles", "patterns")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    ROLES_FIELD_NUMBER: _ClassVar[int]
+    PATTERNS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    member: str
+    roles: _containers.RepeatedScalarFieldContainer[str]
+    patterns: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., member: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., patterns: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ListRoles(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Roles(_message.Message):
+    __slots__ = ("roles",)
+    ROLES_FIELD_NUMBER: _ClassVar[int]
+    roles: _containers.RepeatedCompositeFieldContainer[Role]
+    def __init__(self, roles: _Optional[_Iterable[_Union[Role, _Mapping]]] = ...) -> None: ...
+
+class SetRole(_message.Message):
+    __slots__ = ("role",)
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    role: Role
+    def __init__(self, role: _Optional[_Union[Role, _Mapping]] = ...) -> None: ...
+
+class DeleteRole(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class ListBindings(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Bindings(_message.Message):
+    __slots__ = ("bindings",)
+    BINDINGS_FIELD_NUMBER: _ClassVar[int]
+    bindings: _containers.RepeatedCompositeFieldContainer[Binding]
+    def __init__(self, bindings: _Optional[_Iterable[_Union[Binding, _Mapping]]] = ...) -> None: ...
+
+class AddBinding(_message.Message):
+    __slots__ = ("binding",)
+    BINDING_FIELD_NUMBER: _ClassVar[int]
+    binding: Binding
+    def __init__(self, binding: _Optional[_Union[Binding, _Mapping]] = ...) -> None: ...
+
+class BindingAdded(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class RemoveBinding(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class WhoAmI(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Identity(_message.Message):
+    __slots__ = ("name", "method", "groups", "is_superuser", "is_enforced")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    IS_SUPERUSER_FIELD_NUMBER: _ClassVar[int]
+    IS_ENFORCED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    method: str
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    is_superuser: bool
+    is_enforced: bool
+    def __init__(self, name: _Optional[str] = ..., method: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., is_superuser: bool = ..., is_enforced: bool = ...) -> None: ...
+
+class CheckAccess(_message.Message):
+    __slots__ = ("member", "permission", "resource")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    PERMISSION_FIELD_NUMBER: _ClassVar[int]
+    RESOURCE_FIELD_NUMBER: _ClassVar[int]
+    member: str
+    permission: str
+    resource: str
+    def __init__(self, member: _Optional[str] = ..., permission: _Optional[str] = ..., resource: _Optional[str] = ...) -> None: ...
+
+class AccessDecision(_message.Message):
+    __slots__ = ("allowed", "rule")
+    ALLOWED_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    allowed: bool
+    rule: str
+    def __init__(self, allowed: bool = ..., rule: _Optional[str] = ...) -> None: ...

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from pydanube.security.permissions import Permission
 from pydanube.wire.native.kinds import (
     KIND_OF,
     OPERATIONS,
     Kind,
-    Permission,
+    On,
     Side,
     is_repeatable,
 )
@@ -26,9 +27,23 @@ def test_kind_is_found_by_number_and_by_message():
     assert KIND_OF[pb.Skip] is Kind.SKIP
 
 
-def test_operation_declares_its_permission():
-    assert Kind.SET_NAMESPACE_POLICY.permission is Permission.ADMIN
-    assert Kind.PUBLISH.permission is None
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind in OPERATIONS])
+def test_operation_declares_its_permission_and_resource(kind):
+    assert isinstance(kind.permission, Permission)
+    assert isinstance(kind.on, On)
+    named = {On.TOPIC: "topic", On.NAMESPACE: "namespace", On.SUBJECT: "subject"}
+    if kind.on in named:
+        assert named[kind.on] in kind.body.DESCRIPTOR.fields_by_name
+    if kind.on is On.STAGING:
+        assert "query" in kind.body.DESCRIPTOR.fields_by_name
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind not in OPERATIONS])
+def test_frame_of_the_client_that_is_no_operation_belongs_to_a_channel(kind):
+    # A request that is missing among the operations would need no permission.
+    assert kind.permission is None
+    if kind.sender is Side.CLIENT and kind not in {Kind.HELLO, Kind.PING}:
+        assert kind.on_channel
 
 
 def test_create_is_repeatable_if_the_topic_may_exist():

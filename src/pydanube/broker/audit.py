@@ -1,0 +1,255 @@
+"""
+The audit log: administrative requests, refusals, and failed authentications.
+
+Records wait in a bounded queue for a task that appends them to a file and publishes
+them to a topic.  Requests never wait for either; what does not fit is dropped and
+counted, and the next record that is written says how many are missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgspec
+
+from pydanube.aio.futures import complete_future
+from pydanube.aio.tasks import task_scope
+from pydanube.broker.message_batcher import SingleMessage
+from pydanube.model.errors import BrokerError, TopicNotFound
+from pydanube.model.names import SYSTEM_NAMESPACE, TopicName
+from pydanube.model.policy import TopicPolicy
+from pydanube.security.principals import ANONYMOUS, Principal
+
+if TYPE_CHECKING:
+    from pydanube.broker.message_batcher import MessageBatcher
+    from pydanube.broker.topics import Topics
+
+log = logging.getLogger(__name__)
+
+AUDIT_TOPIC: Final = TopicName(SYSTEM_NAMESPACE, "audit")
+PRODUCER: Final = "audit"
+QUEUED_MAX = 10_000
+"""The most records that wait; more are dropped."""
+BATCH_MAX = 500
+"""The most records that are written at a time."""
+TEXT_MAX = 1000
+"""Longer texts of a record are cut."""
+WRITE_TIMEOUT_S = 5.0
+"""The most time for writing a batch to one place; then it is given up there."""
+
+_encode = msgspec.json.Encoder().encode
+
+Record: TypeAlias = "dict[str, str]"
+Publish: TypeAlias = "Callable[[Sequence[bytes]], Awaitable[None]]"
+
+
+class Outcome(Enum):
+    """How a recorded request ended."""
+
+    DONE = "done"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+class AuditLog:
+    """The audit log of a broker; opened by ``open_audit``."""
+
+    def __init__(
+        self,
+        wall_clock_us: Callable[[], int],
+        *,
+        path: Path | None = None,
+        publish: Publish | None = None,
+    ) -> None:
+        self.is_enabled = path is not None or publish is not None
+        self.recorded_count = 0
+        self.dropped_count = 0
+        """The records that were dropped because ``QUEUED_MAX`` waited."""
+        self.failed_count = 0
+        """The records that the file or the topic has not got."""
+        self._wall_clock_us = wall_clock_us
+        self._path = path
+        self._publish = publish
+        self._queue: deque[Record] = deque()
+        self._unreported = 0
+        self._problems: dict[str, str] = {}
+        self._wake = asyncio.Event()
+
+    def record(
+        self,
+        *,
+        principal: Principal,
+        address: str,
+        listener: str,
+        operation: str,
+        resource: str,
+        outcome: Outcome,
+        reason: str = "",
+    ) -> None:
+        """Add a record, without waiting."""
+        if not self.is_enabled:
+            return
+        if len(self._queue) >= QUEUED_MAX:
+            self.dropped_count += 1
+            self._unreported += 1
+            return
+        self.recorded_count += 1
+        self._queue.append(
+            self._record(
+                principal=principal.name,
+                method=principal.method,
+                address=address,
+                listener=listener,
+                operation=operation,
+                resource=resource,
+                outcome=outcome.value,
+                reason=reason,
+            )
+        )
+        self._wake.set()
+
+    def record_failed_authentication(
+        self, *, address: str, listener: str, reason: str
+    ) -> None:
+        """Add a record of a client whose credentials were refused; never has them."""
+        self.record(
+            principal=ANONYMOUS,
+            address=address,
+            listener=listener,
+            operation="authenticate",
+            resource="",
+            outcome=Outcome.REFUSED,
+            reason=reason,
+        )
+
+    def _record(self, **texts: str) -> Record:
+        time = datetime.fromtimestamp(self._wall_clock_us() / 1_000_000, UTC)
+        cut = {name: text[:TEXT_MAX] for name, text in texts.items()}
+        return {"time": time.isoformat(timespec="milliseconds"), **cut}
+
+    async def run(self) -> None:
+        """Write records until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Write all records that wait."""
+        while self._queue:
+            count = min(len(self._queue), BATCH_MAX)
+            records = [self._queue.popleft() for _ in range(count)]
+            if self._unreported:
+                dropped, self._unreported = self._unreported, 0
+                text = f"{dropped} records were dropped, because too many waited"
+                records.append(
+                    self._record(operation="audit", outcome="failed", reason=text)
+                )
+            lines = [_encode(record) for record in records]
+            if self._path is not None:
+                append = asyncio.to_thread(_append, self._path, lines)
+                await self._attempt(f"the file {self._path}", append, len(lines))
+            if self._publish is not None:
+                publish = self._publish(lines)
+                await self._attempt(f"the topic {AUDIT_TOPIC}", publish, len(lines))
+
+    async def _attempt(self, place: str, write: Awaitable[None], count: int) -> None:
+        try:
+            async with asyncio.timeout(WRITE_TIMEOUT_S):
+                await write
+        except (BrokerError, OSError) as error:
+            # TimeoutError is an OSError.
+            self.failed_count += count
+            text = str(error) or f"no answer within {WRITE_TIMEOUT_S:g} s"
+            if self._problems.get(place) != text:
+                self._problems[place] = text
+                log.warning("the audit log cannot be written to %s: %s", place, text)
+        else:
+            self._problems.pop(place, None)
+
+
+@asynccontextmanager
+async def open_audit(
+    wall_clock_us: Callable[[], int],
+    *,
+    path: Path | None = None,
+    publish: Publish | None = None,
+) -> AsyncIterator[AuditLog]:
+    """
+    Open an audit log that is written during the body.
+
+    At the end, the records that wait are written, or given up after a time.
+    """
+    audit = AuditLog(wall_clock_us, path=path, publish=publish)
+    async with task_scope() as tasks:
+        tasks.run(audit.run(), "write the audit log")
+        yield audit
+    try:
+        async with asyncio.timeout(WRITE_TIMEOUT_S):
+            await audit.flush()
+    except TimeoutError:
+        log.warning("the last records of the audit log were not written")
+
+
+class AuditTopic:
+    """Publishes records to ``AUDIT_TOPIC``, and creates it."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        batcher: MessageBatcher,
+        wall_clock_us: Callable[[], int],
+    ) -> None:
+        self._topics = topics
+        self._batcher = batcher
+        self._wall_clock_us = wall_clock_us
+
+    async def publish(self, records: Sequence[bytes]) -> None:
+        """
+        Publish *records* as messages.
+
+        Raises:
+            BrokerError: At least one was not published.
+        """
+        try:
+            topic = await self._topics.get(AUDIT_TOPIC)
+        except TopicNotFound:
+            topic = await self._topics.create(AUDIT_TOPIC, TopicPolicy(), exist_ok=True)
+        if not self._topics.has_room:
+            await self._topics.wait_for_room()
+        loop = asyncio.get_running_loop()
+        futures: list[asyncio.Future[None]] = []
+        for record in records:
+            done: asyncio.Future[None] = loop.create_future()
+            futures.append(done)
+            message = SingleMessage(PRODUCER, record, self._wall_clock_us())
+            self._batcher.publish(topic, message, partial(_complete, done))
+        await asyncio.wait(futures)
+        for each in futures:
+            each.result()
+
+
+def _complete(done: asyncio.Future[None], _: object, error: BrokerError | None) -> None:
+    complete_future(done, error)
+
+
+def _append(path: Path, lines: Sequence[bytes]) -> None:
+    # The file is opened for each batch, so it may be renamed at any time.
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        data = memoryview(b"".join(line + b"\n" for line in lines))
+        while data:
+            data = data[os.write(descriptor, data) :]
+    finally:
+        os.close(descriptor)

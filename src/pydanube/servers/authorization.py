@@ -1,0 +1,327 @@
+"""
+Authorization: whether a client may carry out an operation.
+
+The table of operations (``wire.native.kinds``) declares what each needs.  All listeners
+decide here, before they call the broker, and pass a request of the native protocol: the
+one that was received, or one with the same names.
+
+Answers that list things have only those that the client may see.  Handlers ask
+``may_see``, which knows the caller of the task that handles the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from pydanube.broker.audit import Outcome
+from pydanube.broker.broker import Broker
+from pydanube.metadata.records import TopicRecord
+from pydanube.model.errors import (
+    BrokerError,
+    PermissionDenied,
+    Refused,
+    Unauthenticated,
+)
+from pydanube.model.names import (
+    NamespaceName,
+    TopicName,
+    parse_namespace,
+    parse_subject,
+)
+from pydanube.security.permissions import Permission
+from pydanube.security.policy import AccessPolicy
+from pydanube.security.principals import Principal
+from pydanube.security.resources import CLUSTER, Resource
+from pydanube.wire.native.kinds import Kind, On
+
+T = TypeVar("T")
+
+_ADMINISTRATIVE = frozenset(
+    {
+        Permission.CREATE,
+        Permission.MANAGE,
+        Permission.SCHEMA_WRITE,
+        Permission.CLUSTER_ADMIN,
+        Permission.GRANT,
+    }
+)
+"""The permissions of operations that are recorded also if they are allowed."""
+
+_ALLOWED_MAX = 10_000
+"""The most permissions of the data path that are remembered as allowed."""
+
+
+class Need(NamedTuple):
+    """A permission that an operation needs on a resource."""
+
+    permission: Permission
+    resource: Resource
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A client that makes a request, and where it comes from."""
+
+    broker: Broker
+    principal: Principal
+    address: str
+    """Its address and port."""
+    listener: str
+    """``stream``, ``grpc``, ``admin`` or ``http``."""
+
+    def may(self, permission: Permission, resource: Resource) -> bool:
+        """Return whether the policy permits something now."""
+        policy = self.broker.access.policy
+        return policy.decide(self.principal, permission, resource).allowed
+
+    def check(self, needs: Iterable[Need], operation: str) -> None:
+        """
+        Raise if the policy does not permit everything that *operation* needs.
+
+        Raises:
+            PermissionDenied: The client has not all permissions.
+            Unauthenticated: The same, for a client without credentials.
+        """
+        policy = self.broker.access.policy
+        for permission, resource in needs:
+            decision = policy.decide(self.principal, permission, resource)
+            if not decision.allowed:
+                error = self.refusal(f"{operation} is not allowed: {decision.rule}")
+                self.record(operation, [resource], error)
+                raise error
+
+    def refusal(self, reason: str) -> Refused:
+        """Return the error for a client that may not do something."""
+        if self.principal.method == "anonymous":
+            return Unauthenticated(f"{reason}; connect with credentials")
+        return PermissionDenied(reason)
+
+    def record(
+        self,
+        operation: str,
+        resources: Iterable[Resource],
+        error: BrokerError | None = None,
+    ) -> None:
+        """Add a record of a finished request to the audit log."""
+        outcome = Outcome.DONE
+        if error is not None:
+            is_refused = isinstance(error, Unauthenticated | PermissionDenied)
+            outcome = Outcome.REFUSED if is_refused else Outcome.FAILED
+        self.broker.audit.record(
+            principal=self.principal,
+            address=self.address,
+            listener=self.listener,
+            operation=operation,
+            resource=" ".join(map(str, resources)),
+            outcome=outcome,
+            reason="" if error is None else str(error),
+        )
+
+
+_CALLER: ContextVar[Caller | None] = ContextVar("caller", default=None)
+
+
+def is_checked(broker: Broker) -> bool:
+    """Return whether requests must pass ``authorized``."""
+    return broker.access.is_enforced or broker.audit.is_enabled
+
+
+@asynccontextmanager
+async def authorized(
+    caller: Caller, kind: Kind, message: Any
+) -> AsyncIterator[tuple[Need, ...]]:
+    """
+    Carry out an operation in the body, if its *caller* may; yields what it needs.
+
+    Raises:
+        PermissionDenied, Unauthenticated: The caller may not.
+        InvalidName: *message* has a malformed name.
+    """
+    operation = kind.name.lower()
+    is_enforced = caller.broker.access.is_enforced
+    needs = await needs_of(caller, kind, message) if is_enforced else ()
+    if is_enforced:
+        caller.check(needs, operation)
+    token = _CALLER.set(caller)
+    try:
+        yield needs
+    except BrokerError as error:
+        if is_administrative(kind) or isinstance(error, PermissionDenied):
+            caller.record(operation, resources_of(kind, message), error)
+        raise
+    else:
+        if is_administrative(kind):
+            caller.record(operation, resources_of(kind, message))
+    finally:
+        _CALLER.reset(token)
+
+
+def is_administrative(kind: Kind) -> bool:
+    """Return whether requests of *kind* are recorded in the audit log."""
+    return kind.permission in _ADMINISTRATIVE
+
+
+async def needs_of(caller: Caller, kind: Kind, message: Any) -> tuple[Need, ...]:
+    """
+    Return the permissions that a request needs, on which resources.
+
+    Raises:
+        InvalidName: *message* has a malformed name.
+        SchemaNotFound: *message* has the id of a subject that does not exist.
+    """
+    permission, on, broker = kind.permission, kind.on, caller.broker
+    assert permission is not None
+    if on is On.SUBJECT and not message.subject and message.schema_id:
+        subject = await broker.registry.subject_of(message.schema_id)
+        return (Need(permission, Resource.subject(subject)),)
+    if on is On.STAGING:
+        return await _needs_of_staging(caller, kind, message)
+    return tuple(Need(permission, each) for each in resources_of(kind, message))
+
+
+def resources_of(kind: Kind, message: Any) -> list[Resource]:
+    """
+    Return the resources that the fields of *message* name.
+
+    Raises:
+        InvalidName: A name is malformed.
+    """
+    match kind.on:
+        case On.TOPIC:
+            return [Resource.topic(TopicName.parse(message.topic))]
+        case On.NAMESPACE:
+            return [Resource.namespace(parse_namespace(message.namespace))]
+        case On.SUBJECT:
+            return [Resource.subject(parse_subject(message.subject))]
+        case On.CLUSTER:
+            return [CLUSTER]
+    return []
+
+
+async def _needs_of_staging(
+    caller: Caller, kind: Kind, message: Any
+) -> tuple[Need, ...]:
+    """Return the needs of a request that names a query, which is no credential."""
+    staged = await caller.broker.staging.topics_of(message.query)
+    needs = [
+        Need(Permission.PRODUCE, Resource.topic(TopicName.parse(topic)))
+        for topic in sorted(staged)
+    ]
+    if kind is Kind.COMMIT_STAGED:
+        needs += (
+            Need(Permission.CONSUME, Resource.topic(TopicName.parse(each.topic)))
+            for each in message.acks
+        )
+    policy = caller.broker.access.policy
+    if not needs and not policy.holds_anywhere(caller.principal, Permission.PRODUCE):
+        # Those who may not publish anything have nothing to stage.
+        return (Need(Permission.PRODUCE, CLUSTER),)
+    return tuple(needs)
+
+
+# For handlers.
+
+
+def current_caller() -> Caller | None:
+    """Return the caller of the request; None if clients may do everything."""
+    caller = _CALLER.get()
+    return caller if caller is not None and caller.broker.access.is_enforced else None
+
+
+def may_see(resource: Resource) -> bool:
+    """Return whether the caller of the request may know that *resource* exists."""
+    caller = current_caller()
+    return caller is None or caller.may(Permission.DESCRIBE, resource)
+
+
+def visible_topics(names: Iterable[TopicName]) -> list[TopicName]:
+    """Return those of *names* that the caller of the request may see."""
+    return [name for name in names if may_see(Resource.topic(name))]
+
+
+async def visible_records(
+    broker: Broker,
+    namespace: NamespaceName | None,
+    after: TopicName | None,
+    limit: int,
+) -> list[tuple[TopicName, TopicRecord]]:
+    """Return up to *limit* topics that the caller may see; see ``Catalog.records``."""
+    found: list[tuple[TopicName, TopicRecord]] = []
+    while True:
+        page = await broker.catalog.records(namespace, after=after, limit=limit)
+        found += [each for each in page if may_see(Resource.topic(each[0]))]
+        if len(page) < limit or len(found) >= limit:
+            return found[:limit]
+        after = page[-1][0]
+
+
+def visible_namespaces(names: Iterable[T]) -> list[T]:
+    """Return those of *names* that the caller of the request may see."""
+    return [name for name in names if may_see(Resource.namespace(str(name)))]
+
+
+def visible_subjects(names: Iterable[str]) -> list[str]:
+    """Return those of *names* that the caller of the request may see."""
+    return [name for name in names if may_see(Resource.subject(name))]
+
+
+async def check_may_create(broker: Broker, name: TopicName) -> None:
+    """
+    Raise if publishing would create *name*, and the caller may not create it.
+
+    Raises:
+        PermissionDenied, Unauthenticated: The caller has no such permission.
+    """
+    caller, resource = current_caller(), Resource.topic(name)
+    if caller is None or caller.may(Permission.CREATE, resource):
+        return
+    if not await broker.catalog.partitions_of(name):
+        caller.check([Need(Permission.CREATE, resource)], f"creating {name}")
+
+
+def check_now(permission: Permission, name: TopicName, operation: str) -> None:
+    """
+    Raise if the caller of the request has not *permission* on a topic.
+
+    Raises:
+        PermissionDenied, Unauthenticated: The caller has no such permission.
+    """
+    caller = current_caller()
+    if caller is not None:
+        caller.check([Need(permission, Resource.topic(name))], operation)
+
+
+class AllowedTopics:
+    """
+    The decisions on topics for one connection, for requests that each have a message.
+
+    Bounds: ``_ALLOWED_MAX`` decisions, of the current policy only.
+    """
+
+    def __init__(self) -> None:
+        self._policy: AccessPolicy | None = None
+        self._allowed: set[tuple[Principal, Permission, str]] = set()
+
+    def check(self, caller: Caller, kind: Kind, topic: str) -> None:
+        """
+        Raise if *caller* may not carry out *kind* on *topic*.
+
+        Raises:
+            PermissionDenied, Unauthenticated: The caller may not.
+            InvalidName: *topic* is malformed.
+        """
+        permission = kind.permission
+        assert permission is not None
+        policy = caller.broker.access.policy
+        if policy is not self._policy or len(self._allowed) >= _ALLOWED_MAX:
+            self._policy = policy
+            self._allowed.clear()
+        decision = caller.principal, permission, topic
+        if decision not in self._allowed:
+            resource = Resource.topic(TopicName.parse(topic))
+            caller.check([Need(permission, resource)], kind.name.lower())
+            self._allowed.add(decision)

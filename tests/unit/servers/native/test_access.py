@@ -1,0 +1,198 @@
+"""Every operation of the native protocol needs the permission in its row."""
+
+from __future__ import annotations
+
+import pytest
+
+from pydanube.model.errors import ERRORS, PermissionDenied, Refused, Unauthenticated
+from pydanube.security.permissions import Permission
+from pydanube.security.policy import Binding, Role
+from pydanube.security.principals import ANONYMOUS, Principal
+from pydanube.wire.native.kinds import OPERATIONS, Kind, On
+from pydanube.wire.pb import stream_pb2 as pb
+from support.principals import ROOT, client_of, guarded_broker
+from support.stream_peer import connected
+
+ALICE = Principal("alice", "token")
+TOPIC = "/shop/orders"
+RESOURCES = {
+    On.TOPIC: TOPIC,
+    On.NAMESPACE: "/shop",
+    On.SUBJECT: "subject:orders",
+    On.CLUSTER: "cluster",
+    On.STAGING: TOPIC,
+}
+NAMES = {
+    "topic": TOPIC,
+    "namespace": "shop",
+    "subject": "orders",
+    "query": "q",
+    "subscription": "s",
+    "name": "n",
+    "part": "p",
+    "part_id": "i",
+}
+OTHERS = {
+    On.TOPIC: "/shop/other",
+    On.NAMESPACE: "/bank",
+    On.SUBJECT: "subject:other",
+    On.CLUSTER: "/shop",
+    On.STAGING: "/shop/other",
+}
+ORDERED = sorted(OPERATIONS)
+GUARDED = [kind for kind in ORDERED if kind.on in RESOURCES]
+
+
+@pytest.fixture
+async def guarded():
+    async with guarded_broker() as broker:
+        async with client_of(broker, ROOT) as client:
+            await client.create_namespace("shop")
+            await client.create_topic(TOPIC)
+        stage = pb.OpenStage(query="q", version=1, part="p", part_id="i", topic=TOPIC)
+        peer = await peer_of(broker, ROOT)
+        await peer.ask(Kind.OPEN_STAGE, stage, 9)
+        yield broker
+
+
+async def peer_of(broker, principal):
+    known = set(broker.server.connections)
+    peer = await connected(broker)
+    for connection in broker.server.connections.keys() - known:
+        connection.principal = principal
+    return peer
+
+
+def request_of(kind):
+    fields = kind.body.DESCRIPTOR.fields_by_name
+    return kind.body(
+        **{
+            name: value
+            for name, value in NAMES.items()
+            if name in fields and fields[name].type == fields[name].TYPE_STRING
+        }
+    )
+
+
+async def error_of(broker, principal, kind):
+    """Return the class of the error that an operation ends with; None: it succeeds."""
+    peer = await peer_of(broker, principal)
+    answer = await peer.ask(kind, request_of(kind), 1 if kind.on_channel else 0)
+    return ERRORS[answer.message.code] if answer.kind is Kind.ERROR else None
+
+
+async def bind(broker, kind, resource, permission=None):
+    role = Role("tested", frozenset({permission or kind.permission}), (resource,))
+    access = broker.broker.access
+    await access.set_role(ROOT, role)
+    await access.add_binding(ROOT, Binding("user:alice", ("tested",), (resource,), "b"))
+
+
+@pytest.mark.parametrize("kind", GUARDED)
+async def test_client_without_identity_is_refused(guarded, kind):
+    assert await error_of(guarded, ANONYMOUS, kind) is Unauthenticated
+
+
+@pytest.mark.parametrize("kind", GUARDED)
+async def test_client_without_a_binding_is_refused(guarded, kind):
+    assert await error_of(guarded, ALICE, kind) is PermissionDenied
+
+
+@pytest.mark.parametrize("kind", GUARDED)
+async def test_client_with_the_permission_on_another_resource_is_refused(guarded, kind):
+    await bind(guarded, kind, OTHERS[kind.on])
+    assert await error_of(guarded, ALICE, kind) is PermissionDenied
+
+
+@pytest.mark.parametrize(
+    "kind",
+    # Every permission includes DESCRIBE.
+    [kind for kind in GUARDED if kind.permission is not Permission.DESCRIBE],
+)
+async def test_client_with_other_permissions_is_refused(guarded, kind):
+    others = set(Permission) - {kind.permission}
+    if kind.permission is Permission.SCHEMA_READ:
+        others.discard(Permission.SCHEMA_WRITE)
+    role = Role("tested", frozenset(others))
+    access = guarded.broker.access
+    await access.set_role(ROOT, role)
+    await access.add_binding(ROOT, Binding("user:alice", ("tested",), ("*",), "b"))
+    assert await error_of(guarded, ALICE, kind) is PermissionDenied
+
+
+@pytest.mark.parametrize("kind", GUARDED)
+async def test_client_with_the_permission_is_not_refused(guarded, kind):
+    await bind(guarded, kind, RESOURCES[kind.on])
+    error = await error_of(guarded, ALICE, kind)
+    assert error is None or not issubclass(error, Refused)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ORDERED if kind.on is On.CHANGED])
+@pytest.mark.parametrize("principal", [ANONYMOUS, ALICE])
+async def test_policy_is_changed_only_by_those_who_may_grant(guarded, kind, principal):
+    access = guarded.broker.access
+    everything = frozenset(Permission)
+    await access.set_role(ROOT, Role("everything", everything))
+    await access.add_binding(ROOT, Binding("user:eve", ("everything",), ("*",), "n"))
+    binding = pb.Binding(member="user:alice", roles=["everything"], patterns=["*"])
+    role = pb.Role(name="everything", permissions=["grant"], patterns=["*"])
+    requests = {
+        Kind.SET_ROLE: pb.SetRole(role=role),
+        Kind.DELETE_ROLE: pb.DeleteRole(name="everything"),
+        Kind.ADD_BINDING: pb.AddBinding(binding=binding),
+        Kind.REMOVE_BINDING: pb.RemoveBinding(id="n"),
+    }
+    before = access.policy
+    answer = await (await peer_of(guarded, principal)).ask(kind, requests[kind])
+    assert answer.kind is Kind.ERROR
+    assert issubclass(ERRORS[answer.message.code], Refused)
+    assert access.policy == before
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ORDERED if kind.on is On.LISTED])
+@pytest.mark.parametrize("principal", [ANONYMOUS, ALICE])
+async def test_list_has_nothing_that_the_client_may_not_see(guarded, kind, principal):
+    await guarded.broker.access.set_role(ROOT, Role("x", frozenset(Permission)))
+    await guarded.broker.access.add_binding(
+        ROOT, Binding("user:eve", ("x",), ("*",), "n")
+    )
+    request = kind.body()
+    if kind is Kind.LIST_OFFSETS:
+        request.topics.append(TOPIC)
+    peer = await peer_of(guarded, principal)
+    answer = (await peer.ask(kind, request)).message
+    [(field, found)] = [
+        (field.name, getattr(answer, field.name))
+        for field in answer.DESCRIPTOR.fields
+        if field.name != "has_more"
+    ]
+    if field == "roles":
+        assert all(role.is_built_in for role in found)
+    else:
+        assert not found
+    seen = (await (await peer_of(guarded, ROOT)).ask(kind, request)).message
+    assert kind is Kind.LIST_SUBJECTS or getattr(seen, field)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ORDERED if kind.on is On.CHANNEL])
+async def test_operation_on_a_channel_that_is_not_open_does_nothing(guarded, kind):
+    error = await error_of(guarded, ANONYMOUS, kind)
+    assert error is None or not issubclass(error, Refused)
+
+
+def test_every_operation_is_tested_above():
+    tested = {*RESOURCES, On.CHANGED, On.LISTED, On.CHANNEL, On.ANYTHING}
+    assert {kind.on for kind in OPERATIONS} <= tested
+
+
+async def test_client_may_ask_who_it_is_and_what_it_may_do(guarded):
+    peer = await peer_of(guarded, ANONYMOUS)
+    found = (await peer.ask(Kind.WHO_AM_I, pb.WhoAmI())).message
+    assert (found.name, found.is_enforced) == ("anonymous", True)
+    asking = pb.CheckAccess(permission="produce", resource=TOPIC)
+    decision = (await peer.ask(Kind.CHECK_ACCESS, asking)).message
+    assert not decision.allowed
+    asking.member = "user:alice"
+    assert (await peer.ask(Kind.CHECK_ACCESS, asking)).kind is Kind.ERROR
+    root = await peer_of(guarded, ROOT)
+    assert "no binding" in (await root.ask(Kind.CHECK_ACCESS, asking)).message.rule
