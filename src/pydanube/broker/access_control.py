@@ -220,6 +220,18 @@ class AccessControl:
 
     # Questions.
 
+    def visible_roles(self, principal: Principal) -> list[Role]:
+        """Return the roles that *principal* may know."""
+        if self.is_enforced:
+            return self.policy.visible_roles(principal)
+        return self.policy.all_roles()
+
+    def visible_bindings(self, principal: Principal) -> list[Binding]:
+        """Return the bindings that *principal* may know, by id."""
+        if self.is_enforced:
+            return self.policy.visible_bindings(principal)
+        return [binding for _, binding in sorted(self.policy.bindings.items())]
+
     def check_access(
         self,
         principal: Principal,

@@ -21,7 +21,6 @@ from pydanube.broker.audit import Outcome
 from pydanube.broker.broker import Broker
 from pydanube.metadata.records import TopicRecord
 from pydanube.model.errors import (
-    BrokerError,
     PermissionDenied,
     Refused,
     Unauthenticated,
@@ -104,7 +103,7 @@ class Caller:
         self,
         operation: str,
         resources: Iterable[Resource],
-        error: BrokerError | None = None,
+        error: Exception | None = None,
     ) -> None:
         """Add a record of a finished request to the audit log."""
         outcome = Outcome.DONE
@@ -149,8 +148,8 @@ async def authorized(
     token = _CALLER.set(caller)
     try:
         yield needs
-    except BrokerError as error:
-        if is_administrative(kind) or isinstance(error, PermissionDenied):
+    except Exception as error:
+        if is_administrative(kind):
             caller.record(operation, resources_of(kind, message), error)
         raise
     else:

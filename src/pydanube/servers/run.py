@@ -373,7 +373,7 @@ async def _open_grpc(
             metrics_address=f"{in_url(listens.host)}:{http_port}",
         )
         services = [*admins, schema_registry(broker)]
-        async with admin.serving(services):
+        async with admin.serving(services, broker):
             yield danube.port, admin.port, [*danube.services, *services]
 
 

@@ -32,6 +32,13 @@ from pydanube.model.names import (
 )
 from pydanube.model.policy import SubscriptionSettings
 from pydanube.model.schemas import TopicSchema
+from pydanube.security.resources import Resource
+from pydanube.servers.authorization import (
+    may_see,
+    visible_namespaces,
+    visible_topics,
+)
+from pydanube.servers.grpc.security_admin import SecurityAdmin
 from pydanube.servers.grpc.services import Service, StatusError, refusing
 from pydanube.wire.grpc.danube_admin_api import (
     dispatch_limits_from_wire,
@@ -48,7 +55,6 @@ from pydanube.wire.grpc.status import StatusCode
 from pydanube.wire.pb import danube_admin_pb2 as pb
 
 NO_CLUSTER = "this is a standalone broker, not a cluster"
-NO_SECURITY = "this broker has no roles: every client may do everything"
 FOLLOWER = "Cluster_Follower"
 CONFLICTS = (AlreadyExists, NamespaceInUse)
 """Errors that have the status NOT_FOUND, as in the original."""
@@ -101,9 +107,8 @@ class BrokerAdmin:
 
     async def list_namespaces(self, _: pb.Empty) -> pb.NamespaceListResponse:
         """List all namespaces by name."""
-        return pb.NamespaceListResponse(
-            namespaces=await self._broker.namespaces.names()
-        )
+        names = visible_namespaces(await self._broker.namespaces.names())
+        return pb.NamespaceListResponse(namespaces=names)
 
     async def unload_broker(
         self, request: pb.UnloadBrokerRequest
@@ -170,7 +175,7 @@ class NamespaceAdmin:
         """List the topics and partitions of a namespace."""
         name = parse_namespace(request.name)
         await self._broker.namespaces.policy(name)
-        topics = await self._broker.catalog.names(name)
+        topics = visible_topics(await self._broker.catalog.names(name))
         return pb.TopicListResponse(
             topics=(str(name).removeprefix("/") for name in topics)
         )
@@ -354,6 +359,7 @@ class TopicAdmin:
     def _listed(
         self, records: Sequence[tuple[TopicName, TopicRecord]]
     ) -> pb.TopicInfoListResponse:
+        records = [each for each in records if may_see(Resource.topic(each[0]))]
         return _bounded(
             pb.TopicInfoListResponse(
                 topics=[
@@ -463,5 +469,5 @@ def admin_services(
             unimplemented="there is no other broker that could take the topic",
         ),
         Service(services["ClusterAdmin"], None, unimplemented=NO_CLUSTER),
-        Service(services["SecurityAdmin"], None, unimplemented=NO_SECURITY),
+        Service(services["SecurityAdmin"], SecurityAdmin(broker)),
     ]

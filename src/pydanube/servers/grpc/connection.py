@@ -23,13 +23,21 @@ from typing import Any
 from google.protobuf.message import Message as Protobuf
 
 from pydanube.aio.tasks import TaskScope
+from pydanube.broker.broker import Broker
 from pydanube.model.errors import BrokerError
 from pydanube.security.credentials import credential_of
+from pydanube.security.principals import Principal
 from pydanube.servers.authentication import (
     NOBODY,
     Authenticator,
     Identity,
     certificate_of,
+)
+from pydanube.servers.authorization import (
+    AllowedTopics,
+    Caller,
+    authorized,
+    is_checked,
 )
 from pydanube.servers.connections import ConnectionCounts
 from pydanube.servers.errors import grpc_status_of
@@ -82,12 +90,15 @@ class GrpcServer:
         services: Sequence[Service],
         tasks: TaskScope,
         *,
+        broker: Broker | None = None,
         counts: ConnectionCounts | None = None,
         receive_bytes_max: int = RECEIVE_BYTES_MAX,
         message_bytes_max: int = MESSAGE_BYTES_MAX,
         keepalive_s: float = KEEPALIVE_S,
         authenticator: Authenticator | None = None,
     ) -> None:
+        """*broker* decides on calls; without it, every client may make every call."""
+        self.broker = broker
         self.authenticator = authenticator or Authenticator(SecurityConfig())
         self.counts = counts or ConnectionCounts(listener="grpc")
         self.held_bytes = 0
@@ -158,6 +169,7 @@ class GrpcProtocol(asyncio.Protocol):
         self._address = "?"
         # Who the caller of each running call with a task is.
         self._identities: dict[int, Identity] = {}
+        self._allowed = AllowedTopics()
         self.calls: dict[int, asyncio.Task[None]] = {}
         """The tasks of running calls, by call."""
         # Running calls without a task.
@@ -421,14 +433,31 @@ class GrpcProtocol(asyncio.Protocol):
             # A task that has not started yet would not remove the call.
             self._forget(number)
 
+    def _caller(self, method: Method, principal: Principal) -> Caller | None:
+        """Return *principal* as the one that calls; None: it may call everything."""
+        broker = self._server.broker
+        if broker is None or method.rule is None or not is_checked(broker):
+            return None
+        listener = self._server.counts.listener
+        return Caller(broker, principal, self._peer, listener)
+
     def _answer_nowait(
-        self, number: int, method: Method, call: CallNowait, data: bytes
+        self,
+        number: int,
+        method: Method,
+        call: CallNowait,
+        data: bytes,
+        principal: Principal,
     ) -> bool:
         """Start a call without a task if possible, and return whether it started."""
         self._answering.add(number)
         on_answer = partial(self._on_answer, number, method)
         try:
-            if call(method.request_of(data), on_answer):
+            request = method.request_of(data)
+            caller, rule = self._caller(method, principal), method.rule
+            if caller is not None and rule is not None:
+                self._allowed.check(caller, rule.kind, rule.topic_of(request))
+            if call(request, on_answer):
                 return True
         except Exception as error:  # noqa: BLE001  # The caller gets it.
             on_answer(error)
@@ -466,7 +495,9 @@ class GrpcProtocol(asyncio.Protocol):
             method.call_nowait is not None
             and not has_deadline
             and isinstance(data, bytes)
-            and self._answer_nowait(number, method, method.call_nowait, data)
+            and self._answer_nowait(
+                *(number, method, method.call_nowait, data), identity.principal
+            )
         ):
             return
         context = CallContext(
@@ -484,11 +515,7 @@ class GrpcProtocol(asyncio.Protocol):
     ) -> None:
         try:
             request = data if isinstance(data, _Requests) else method.request_of(data)
-            answer = await (
-                method.call(request, context)
-                if method.takes_context
-                else method.call(request)
-            )
+            answer = await self._call(method, request, context)
             if method.streams_answers:
                 self._grpc.finish(number, StatusCode.OK)
             else:
@@ -500,6 +527,14 @@ class GrpcProtocol(asyncio.Protocol):
         finally:
             self._forget(number)
             self.flush_soon()
+
+    async def _call(self, method: Method, request: Any, context: CallContext) -> Any:
+        arguments = (request, context) if method.takes_context else (request,)
+        caller, rule = self._caller(method, context.principal), method.rule
+        if caller is None or rule is None:
+            return await method.call(*arguments)
+        async with authorized(caller, rule.kind, rule.native_request(request)):
+            return await method.call(*arguments)
 
     async def _answer_in_time(
         self,

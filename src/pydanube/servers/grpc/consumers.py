@@ -31,6 +31,7 @@ from pydanube.model.errors import (
     InvalidRequest,
     NotFound,
     QuotaExceeded,
+    Refused,
     SubscriptionNotFound,
     Unavailable,
 )
@@ -42,6 +43,9 @@ from pydanube.model.names import (
     parse_subscription,
 )
 from pydanube.model.policy import Start, SubscriptionType
+from pydanube.security.permissions import Permission
+from pydanube.security.resources import Resource
+from pydanube.servers.authorization import Caller, Need, check_now, current_caller
 from pydanube.servers.grpc.connection import CallContext
 from pydanube.servers.grpc.id_registry import IdRegistry
 from pydanube.servers.grpc.services import StatusError, refusing
@@ -119,6 +123,8 @@ class ConsumerSession:
         self.subscription = subscription
         self.peer = peer
         """The connection of the consumer, as gRPC names it."""
+        self.caller: Caller | None = None
+        """The client that receives its messages; None: the policy is not enforced."""
         self.successor = ""
         """The connection of the consumer that is about to replace this one."""
         self.has_stream = False
@@ -190,7 +196,7 @@ class ConsumerSession:
                     break
             self._unwritten_bytes -= frame.plain_bytes
             self.grant()
-        if isinstance(self.reason, Corrupt):
+        if isinstance(self.reason, Corrupt | Refused):
             # After UNAVAILABLE clients would come back at once.
             raise self.reason
         if not isinstance(self.reason, ConsumerReplaced):
@@ -242,6 +248,7 @@ class Consumers:
         # Forgotten registrations that are still stored.
         self._forgotten: list[int] = []
         self._is_closed = False
+        broker.access.on_change.append(self._check_sessions)
 
     async def load(self) -> None:
         """Load the consumers that were stored before the broker started."""
@@ -388,7 +395,9 @@ class Consumers:
 
     def close(self) -> None:
         """End every stream because the broker is stopping."""
-        self._is_closed = True
+        if not self._is_closed:
+            self._is_closed = True
+            self._broker.access.on_change.remove(self._check_sessions)
         for registration in self._known.values():
             session = registration.session
             if session is not None:
@@ -433,6 +442,8 @@ class Consumers:
             raise Unavailable(
                 f"The consumer with the id {number} does not exist; subscribe again"
             )
+        topic = _parse_topic(registration.record.topic)
+        check_now(Permission.CONSUME, topic, "receive_messages")
         if peer in registration.replaced:
             raise StatusError(
                 StatusCode.NOT_FOUND,
@@ -444,7 +455,21 @@ class Consumers:
             session = await self._attach_again(registration, peer)
         session.has_stream = True
         session.peer = peer
+        session.caller = current_caller()
         return session
+
+    def _check_sessions(self) -> None:
+        """End the streams that the access policy permits no longer."""
+        for registration in self._known.values():
+            session = registration.session
+            if session is None or session.caller is None:
+                continue
+            need = Need(Permission.CONSUME, Resource.topic(session.topic.name))
+            try:
+                session.caller.check([need], "the open stream")
+            except BrokerError as error:
+                self._leave(session)
+                session.close(error)
 
     async def _store(self, registration: ConsumerRegistration) -> None:
         record = registration.record

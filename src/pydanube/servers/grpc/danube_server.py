@@ -95,7 +95,7 @@ async def open_danube_server(
             ),
             schema_registry(broker),
         ]
-        async with listener.serving(services):
+        async with listener.serving(services, broker):
             with (
                 _every(SWEEP_S, producers.sweep),
                 _every(SWEEP_S, consumers.sweep),

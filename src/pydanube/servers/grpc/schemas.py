@@ -21,6 +21,7 @@ from pydanube.model.schemas import (
     TopicSchema,
 )
 from pydanube.schemas.registry import NewSchema
+from pydanube.servers.authorization import visible_subjects
 from pydanube.servers.grpc.services import StatusError, refusing
 from pydanube.wire.grpc.danube_schema_api import (
     definition_from_wire,
@@ -93,7 +94,7 @@ class SchemaRegistryService:
     async def list_subjects(self, _: pb.ListSubjectsRequest) -> pb.ListSubjectsResponse:
         """List all subjects by name."""
         summaries = []
-        for subject in await self._registry.subjects():
+        for subject in visible_subjects(await self._registry.subjects()):
             # The subject may be deleted meanwhile.
             with suppress(SchemaNotFound):
                 described = await self._registry.describe(subject)

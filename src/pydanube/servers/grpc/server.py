@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from pydanube.aio.tasks import task_scope
+from pydanube.broker.broker import Broker
 from pydanube.servers.addresses import binding
 from pydanube.servers.grpc.connection import GrpcServer
 from pydanube.servers.grpc.services import Service
@@ -35,16 +36,22 @@ class Listener:
         return port
 
     @asynccontextmanager
-    async def serving(self, services: Sequence[Service]) -> AsyncIterator[GrpcServer]:
+    async def serving(
+        self, services: Sequence[Service], broker: Broker | None = None
+    ) -> AsyncIterator[GrpcServer]:
         """
         Serve *services*, health and reflection during the body.
+
+        *broker* decides what clients may call.
 
         At the end, new calls are refused with UNAVAILABLE, and running calls have
         ``STOP_S`` to end.
         """
         health, standard = standard_services([service.name for service in services])
         async with task_scope() as tasks:
-            self.server = GrpcServer([*services, *standard], tasks, **self._limits)
+            self.server = GrpcServer(
+                [*services, *standard], tasks, broker=broker, **self._limits
+            )
             await self.listening.start_serving()
             try:
                 yield self.server

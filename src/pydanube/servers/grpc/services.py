@@ -33,6 +33,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from pydanube.model.errors import BrokerError, InvalidRequest
 from pydanube.servers.errors import as_broker_error, grpc_status_of
+from pydanube.servers.grpc.call_rules import CALL_RULES, CallRule
 from pydanube.wire.grpc.status import StatusCode
 
 Call = Callable[..., Awaitable[Any]]
@@ -88,6 +89,8 @@ class Method:
     success: Message | None
     """The answer of a method that returns None."""
     service: Service
+    rule: CallRule | None
+    """What a call needs; None for standard services, which need nothing."""
 
     def request_of(self, data: bytes) -> Message:
         """
@@ -156,6 +159,7 @@ class Service:
             streams_answers=method.server_streaming,
             success=answer(success=True) if "success" in fields else None,
             service=self,
+            rule=CALL_RULES.get(f"{self.name}/{method.name}"),
         )
 
     async def _refuse(self, _: Message) -> NoReturn:

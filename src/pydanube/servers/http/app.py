@@ -16,15 +16,23 @@ from pydanube.broker.broker import Broker
 from pydanube.model.errors import BrokerError, Draining, Unavailable
 from pydanube.model.metrics import Sample
 from pydanube.model.version import __version__
+from pydanube.security.permissions import Permission
+from pydanube.security.resources import CLUSTER
 from pydanube.servers.addresses import in_url
 from pydanube.servers.authentication import Authenticator
+from pydanube.servers.authorization import Need
 from pydanube.servers.connections import ConnectionCounts
 from pydanube.servers.errors import http_status_of
 from pydanube.servers.grpc.services import Service
 from pydanube.servers.http.authentication import AuthenticationMiddleware
+from pydanube.servers.http.endpoints import caller_of
 from pydanube.servers.http.namespaces import NAMESPACES
 from pydanube.servers.http.openapi import openapi_document
-from pydanube.servers.http.responses import json_response, on_http_error
+from pydanube.servers.http.responses import (
+    error_response,
+    json_response,
+    on_http_error,
+)
 from pydanube.servers.http.same_origin import SameOriginMiddleware
 from pydanube.servers.http.schemas import SCHEMAS
 from pydanube.servers.http.subscriptions import SUBSCRIPTIONS
@@ -138,6 +146,8 @@ def make_app(
         )
 
     async def metrics(request: Request) -> Response:
+        if (refusal := _refusal_of_metrics(state, request)) is not None:
+            return error_response(refusal)
         # Imported at the first scrape, so that brokers start faster.
         from pydanube.servers.http.exposition import expose  # noqa: PLC0415
 
@@ -177,6 +187,21 @@ def make_app(
         ],
         exception_handlers={HTTPException: on_http_error},
     )
+
+
+def _refusal_of_metrics(state: BrokerState, request: Request) -> BrokerError | None:
+    """Return why *request* may not read the metrics, which name topics, or None."""
+    needed = [Need(Permission.DESCRIBE, CLUSTER)]
+    try:
+        broker = state.broker()
+        if broker.access.is_enforced:
+            caller_of(request, broker).check(needed, "metrics")
+    except Unavailable:
+        # A broker that is starting has no metrics.
+        return None
+    except BrokerError as error:
+        return error
+    return None
 
 
 def _addresses(scheme: str, host: str, ports: Ports | None) -> str:

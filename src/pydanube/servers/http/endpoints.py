@@ -9,6 +9,7 @@ a broker on the machine of the person who visits it.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, is_dataclass
 from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
@@ -30,9 +31,11 @@ from pydanube.model.names import (
     parse_namespace,
     parse_subscription,
 )
+from pydanube.security.principals import ANONYMOUS
+from pydanube.servers.authorization import Caller, authorized, is_checked
 from pydanube.servers.errors import as_broker_error
 from pydanube.servers.http.responses import JSON, error_response, json_response
-from pydanube.wire.native.kinds import Kind
+from pydanube.wire.native.kinds import Kind, On
 
 B = TypeVar("B")
 
@@ -126,7 +129,7 @@ class Endpoint:
                 body = await _body_of(request, self.body) if self.body else None
                 query = dict(request.query_params)
                 call = Call(broker(), body, request.path_params, query)
-                value = await self.handler(call)
+                value = await self._carry_out(request, call)
             except ClientDisconnect:
                 return error_response(
                     InvalidRequest("the request ended before its body")
@@ -141,6 +144,36 @@ class Endpoint:
             return json_response(value, self.status)
 
         return Route(self.path, respond, methods=[self.method])
+
+    async def _carry_out(self, request: Request, call: Call[Any]) -> object:
+        if not is_checked(call.broker):
+            return await self.handler(call)
+        caller = caller_of(request, call.broker)
+        async with AsyncExitStack() as operations:
+            for kind in self.operations:
+                named = self._native_request(kind, call)
+                await operations.enter_async_context(authorized(caller, kind, named))
+            return await self.handler(call)
+
+    def _native_request(self, kind: Kind, call: Call[Any]) -> Any:
+        """Return a native request that names the same things as *call*."""
+        assert kind.body is not None
+        names: dict[str, Any] = dict(call.path)
+        if "topic" in names:
+            names["topic"] = f"/{names['namespace']}/{names['topic']}"
+        elif "name" in getattr(call.body, "__dataclass_fields__", {}):
+            # Of the topic or namespace that is created.
+            field = "topic" if kind.on is On.TOPIC else "namespace"
+            names[field] = call.body.name
+        known = kind.body.DESCRIPTOR.fields_by_name
+        texts = {
+            name: value
+            for name, value in names.items()
+            if name in known and known[name].type == known[name].TYPE_STRING
+        }
+        if kind.on is On.SUBJECT and "schema_id" in names:
+            texts["schema_id"] = parse_count("schema_id", names["schema_id"])
+        return kind.body(**texts)
 
 
 class Endpoints(list[Endpoint]):
@@ -164,6 +197,14 @@ class Endpoints(list[Endpoint]):
             return handler
 
         return add
+
+
+def caller_of(request: Request, broker: Broker) -> Caller:
+    """Return the client of *request* as the one that makes it."""
+    principal = getattr(request.state, "principal", ANONYMOUS)
+    address = request.client
+    at = "?" if address is None else f"{address.host}:{address.port}"
+    return Caller(broker, principal, at, "http")
 
 
 def parse_count(what: str, text: str, minimum: int = 0) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pydanube.model.names import NamespaceName, parse_namespace
 from pydanube.model.policy import NamespacePolicy, Retention
+from pydanube.servers.authorization import visible_namespaces
 from pydanube.servers.http.endpoints import NAMESPACE, Call, Endpoints
 from pydanube.wire.native.kinds import Kind
 
@@ -25,7 +26,7 @@ class NewNamespace:
 @NAMESPACES.add("GET", "/namespaces", Kind.LIST_NAMESPACES)
 async def list_namespaces(call: Call[None]) -> dict[str, list[NamespaceName]]:
     """Return the names of all namespaces."""
-    return {"namespaces": await call.broker.namespaces.names()}
+    return {"namespaces": visible_namespaces(await call.broker.namespaces.names())}
 
 
 @NAMESPACES.add(

@@ -12,6 +12,7 @@ from pydanube.model.schemas import (
     TopicSchema,
 )
 from pydanube.schemas.registry import NewSchema
+from pydanube.servers.authorization import visible_subjects
 from pydanube.servers.http.endpoints import TOPIC, Call, Endpoints, parse_count
 from pydanube.servers.http.responses import json_response
 from pydanube.wire.native.kinds import Kind
@@ -54,7 +55,7 @@ class Mode:
 @SCHEMAS.add("GET", "/schemas", Kind.LIST_SUBJECTS)
 async def list_subjects(call: Call[None]) -> dict[str, list[str]]:
     """Return the names of all subjects."""
-    return {"subjects": await call.broker.registry.subjects()}
+    return {"subjects": visible_subjects(await call.broker.registry.subjects())}
 
 
 @SCHEMAS.add("GET", SUBJECT, Kind.DESCRIBE_SUBJECT)

@@ -15,6 +15,9 @@ from pydanube.model.policy import (
     TopicPolicy,
 )
 from pydanube.model.schemas import TopicSchema
+from pydanube.security.permissions import Permission
+from pydanube.security.resources import Resource
+from pydanube.servers.authorization import check_now, may_see, visible_records
 from pydanube.servers.http.endpoints import TOPIC, Call, Endpoints, parse_count
 from pydanube.wire.native.kinds import Kind
 
@@ -73,17 +76,17 @@ async def list_topics(call: Call[None]) -> object:
     limit = parse_count("limit", call.query.get("limit", str(PAGE_MAX)), minimum=1)
     limit = min(limit, PAGE_MAX)
     after = TopicName.parse(call.query["after"]) if "after" in call.query else None
-    catalog = call.broker.catalog
-    records = await catalog.records(namespace, after=after, limit=limit + 1)
+    records = await visible_records(call.broker, namespace, after, limit + 1)
     topics = [{"name": str(n), "policy": record.policy} for n, record in records]
     answer: dict[str, object] = {"topics": topics[:limit]}
     if len(topics) > limit:
         answer["next"] = topics[limit - 1]["name"]
     if after is None:
-        partitioned = await catalog.partitioned(namespace)
+        partitioned = await call.broker.catalog.partitioned(namespace)
         answer["partitioned_topics"] = [
             {"name": str(name), "partitions": record.partitions}
             for name, record in partitioned.items()
+            if may_see(Resource.topic(name))
         ]
     return answer
 
@@ -93,6 +96,8 @@ async def create_topic(call: Call[NewTopic]) -> object:
     """Create a topic or a partitioned topic."""
     topics, body = call.broker.topics, call.body
     name = TopicName.parse(body.name)
+    if body.limits is not None:
+        check_now(Permission.MANAGE, name, "set_topic_limits")
     if body.partitions is None:
         await topics.add(name, body.policy, body.schema)
     else:

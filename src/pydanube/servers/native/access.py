@@ -22,12 +22,7 @@ ACCESS_REQUESTS: Handlers[Callable[[ClientLink, Any], Awaitable[Message | None]]
 
 @ACCESS_REQUESTS.handler(pb.ListRoles)
 async def _list_roles(link: ClientLink, _: pb.ListRoles) -> pb.Roles:
-    access = link.broker.access
-    policy = access.policy
-    if access.is_enforced:
-        roles = policy.visible_roles(link.principal)
-    else:
-        roles = policy.all_roles()
+    roles = link.broker.access.visible_roles(link.principal)
     return pb.Roles(
         roles=[
             pb.Role(
@@ -58,11 +53,7 @@ async def _delete_role(link: ClientLink, m: pb.DeleteRole) -> None:
 
 @ACCESS_REQUESTS.handler(pb.ListBindings)
 async def _list_bindings(link: ClientLink, _: pb.ListBindings) -> pb.Bindings:
-    access = link.broker.access
-    if access.is_enforced:
-        bindings = access.policy.visible_bindings(link.principal)
-    else:
-        bindings = list(access.policy.bindings.values())
+    bindings = link.broker.access.visible_bindings(link.principal)
     return pb.Bindings(
         bindings=[
             pb.Binding(

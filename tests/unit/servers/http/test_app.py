@@ -417,7 +417,7 @@ async def test_openapi_document_describes_every_endpoint(api):
     assert described == {(each.method, each.path) for each in ENDPOINTS}
     create = document["paths"]["/topics"]["post"]
     assert create["summary"] == "Create a topic or a partitioned topic."
-    assert create["x-permission"] == "admin"
+    assert create["x-permission"] == "create"
     assert list(create["responses"]) == ["201", "default"]
     body = create["requestBody"]["content"]["application/json"]["schema"]
     name = body["$ref"].removeprefix("#/components/schemas/")

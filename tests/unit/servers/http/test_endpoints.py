@@ -1,0 +1,122 @@
+"""Every endpoint of the JSON API needs the permissions of its operations."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+
+from pydanube.model.schemas import SchemaType
+from pydanube.schemas.registry import NewSchema
+from pydanube.security.policy import Binding, Role
+from pydanube.security.principals import ANONYMOUS, Principal
+from pydanube.servers.http.app import ENDPOINTS, make_app
+from pydanube.wire.native.kinds import On
+from support.http_api import State
+from support.principals import ROOT, client_of, guarded_broker
+
+ALICE = Principal("alice", "token")
+TOPIC = "/shop/orders"
+PLACES = {
+    On.TOPIC: TOPIC,
+    On.NAMESPACE: "/shop",
+    On.SUBJECT: "subject:orders",
+}
+PATH = {
+    "namespace": "shop",
+    "topic": "orders",
+    "subscription": "s",
+    "subject": "orders",
+    "version": "1",
+    "schema_id": "1",
+}
+BODIES: dict[str, Any] = {
+    "/topics": {"name": TOPIC},
+    "/namespaces": {"name": "shop"},
+    "/topics/{namespace}/{topic}/partitions": {"count": 2},
+    "/topics/{namespace}/{topic}/on-corruption": {"on_corruption": "stop"},
+    "/topics/{namespace}/{topic}/deduplication": {"window": 10},
+    "/topics/{namespace}/{topic}/schema": {"subject": "orders"},
+    "/topics/{namespace}/{topic}/subscriptions": {"name": "s", "type": "shared"},
+    "/topics/{namespace}/{topic}/subscriptions/{subscription}/seek": {"to": "latest"},
+    "/topics/{namespace}/{topic}/subscriptions/{subscription}/skip": {"count": 1},
+    "/schemas/{subject}/versions": {"type": "string", "definition": ""},
+    "/schemas/{subject}/check": {"type": "string", "definition": ""},
+    "/schemas/{subject}/compatibility": {"compatibility": "none"},
+}
+LISTS = [
+    each for each in ENDPOINTS if {kind.on for kind in each.operations} == {On.LISTED}
+]
+GUARDED = [each for each in ENDPOINTS if each not in LISTS]
+
+
+def name_of(endpoint):
+    return f"{endpoint.method} {endpoint.path}"
+
+
+@pytest.fixture
+async def guarded():
+    async with guarded_broker() as memory, client_of(memory, ROOT) as client:
+        await client.create_namespace("shop")
+        await client.create_topic(TOPIC)
+        schema = NewSchema(type=SchemaType.STRING, definition=b"")
+        await memory.broker.registry.register("orders", schema)
+        app = make_app(State(memory.broker))
+        yield SimpleNamespace(broker=memory.broker, app=app)
+
+
+async def answer_of(guarded, principal, endpoint):
+    """Return the status and the JSON of a request."""
+
+    async def app(scope, receive, send):
+        scope.setdefault("state", {})["principal"] = principal
+        await guarded.app(scope, receive, send)
+
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://broker") as http:
+        path = endpoint.path.format(**PATH)
+        body = None if endpoint.body is None else BODIES.get(endpoint.path, {})
+        answer = await http.request(endpoint.method, f"/api/v1{path}", json=body)
+    return answer.status_code, answer.json() if answer.content else None
+
+
+@pytest.mark.parametrize("endpoint", GUARDED, ids=name_of)
+async def test_request_without_permission_is_refused(guarded, endpoint):
+    assert (await answer_of(guarded, ANONYMOUS, endpoint))[0] == 401
+    assert (await answer_of(guarded, ALICE, endpoint))[0] == 403
+    access = guarded.broker.access
+    bound = []
+    for kind in endpoint.operations:
+        name, place = kind.name.lower(), PLACES[kind.on]
+        await access.set_role(ROOT, Role(name, frozenset({kind.permission})))
+        bound.append(Binding("user:alice", (name,), (place,), name))
+    for binding in bound:
+        await access.add_binding(ROOT, binding)
+    assert (await answer_of(guarded, ALICE, endpoint))[0] not in {400, 401, 403}
+
+
+@pytest.mark.parametrize("endpoint", LISTS, ids=name_of)
+async def test_list_has_only_what_the_client_may_see(guarded, endpoint):
+    status, answer = await answer_of(guarded, ALICE, endpoint)
+    assert status == 200
+    assert not any(answer.values())
+    status, answer = await answer_of(guarded, ROOT, endpoint)
+    assert any(answer.values())
+
+
+@pytest.mark.parametrize(
+    ("principal", "status"), [(ANONYMOUS, 401), (ALICE, 403), (ROOT, 200)]
+)
+async def test_metrics_need_permission_because_they_name_topics(
+    guarded, principal, status
+):
+    async def app(scope, receive, send):
+        scope.setdefault("state", {})["principal"] = principal
+        await guarded.app(scope, receive, send)
+
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://broker") as http:
+        assert (await http.get("/metrics")).status_code == status
+        assert (await http.get("/healthz")).status_code == 200
