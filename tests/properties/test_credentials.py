@@ -1,4 +1,4 @@
-"""What strangers send as credentials fails with one kind of error, and in no other way."""
+"""What strangers send as credentials fails with one kind of error only."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def test_signed_claims_of_any_type_are_refused_or_name_a_principal(changes):
         assert all(isinstance(each, str) for each in principal.groups)
 
 
-@given(st.text() | VALUES.map(json.dumps) | VALUES.map(lambda v: json.dumps({"keys": v})))
+@given(
+    st.text() | VALUES.map(json.dumps) | VALUES.map(lambda v: json.dumps({"keys": v}))
+)
 def test_no_text_has_the_keys_of_an_issuer(text):
     with suppress(InvalidConfig):
         assert parse_keys(text).keys

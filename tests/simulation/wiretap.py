@@ -141,10 +141,10 @@ class LinkTap:
             case Kind.PAUSE:
                 watch.on_resumed(of)
             case Kind.SET_FAILURE_POLICY:
-                is_given = m.HasField("policy")
+                is_given = m.HasField("failure_policy")
                 watch.on_policy(
                     of,
-                    from_wire(FailurePolicy, m.policy) if is_given else FailurePolicy(),
+                    from_wire(FailurePolicy, m.failure_policy) if is_given else FailurePolicy(),
                 )
 
     def _when_ok(self, frame: RawFrame, then: Callable[[], None]) -> None:

@@ -114,6 +114,16 @@ class PartStaging(ABC):
         await part.finish(batch_count, message_count)
         return part
 
+    async def topics_of(self, query: str, *, are_finished: bool) -> set[str]:
+        """
+        Return the topics of the parts of a query.
+
+        In a cluster, the parts that *are_finished* are those of all brokers.
+        """
+        await self._ready()
+        parts = self.parts.of_query(query)
+        return {topic for part in parts for topic in part.topics}
+
     async def drop_part(self, key: PartKey) -> None:
         """Drop a part, if it exists."""
         await self._ready()

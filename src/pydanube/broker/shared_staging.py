@@ -142,6 +142,12 @@ class SharedStaging(PartStaging):
             self.parts.drop(part)
         return part.byte_count
 
+    async def topics_of(self, query: str, *, are_finished: bool) -> set[str]:
+        found = await super().topics_of(query, are_finished=are_finished)
+        if are_finished:
+            found |= await self._objects.topics_of(query)
+        return found
+
     # Versions.
 
     async def begin_transaction(self, query: str) -> int:

@@ -185,12 +185,6 @@ class Staging(PartStaging):
             byte_count=sum(part.byte_count for part in parts),
         )
 
-    async def topics_of(self, query: str) -> set[str]:
-        """Return the topics for which parts of a query are staged."""
-        await self._recovered.wait()
-        parts = self.parts.of_query(query)
-        return {topic for part in parts for topic in part.topics}
-
     @property
     def dropped_count(self) -> int:
         """The number of messages whose topic was deleted after the decision."""

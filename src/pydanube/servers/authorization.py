@@ -205,7 +205,10 @@ async def _needs_of_staging(
     caller: Caller, kind: Kind, message: Any
 ) -> tuple[Need, ...]:
     """Return the needs of a request that names a query, which is no credential."""
-    staged = await caller.broker.staging.topics_of(message.query)
+    are_finished = kind not in {Kind.FINISH_PART, Kind.DROP_PART}
+    staged = await caller.broker.staging.topics_of(
+        message.query, are_finished=are_finished
+    )
     needs = [
         Need(Permission.PRODUCE, Resource.topic(TopicName.parse(topic)))
         for topic in sorted(staged)

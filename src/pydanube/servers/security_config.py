@@ -102,8 +102,8 @@ class SecurityConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Who may use the broker, and the record of what they did."""
 
     is_enabled: bool = False
-    """Accept only clients with valid credentials, except for health checks, and let them do
-    only what roles and bindings permit."""
+    """Accept only clients with valid credentials, except for health checks, and let
+    clients do only what roles and bindings permit."""
     api_keys: bool = True
     """Accept API keys, which 'danube security keys' creates."""
     certificates: bool = True

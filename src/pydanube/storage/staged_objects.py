@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Iterable
+from functools import partial
 
 from pydanube.aio.tasks import gather
 from pydanube.model.errors import CorruptStage, InvalidRequest, StagedPartNotFound
@@ -30,6 +31,8 @@ ROOT = ".staging/"
 """The prefix of the names; readers of tables ignore names that begin with a dot."""
 OBJECT_BYTES_MAX = 64 * 1024 * 1024
 """The longest part of a cluster: brokers read parts as a whole."""
+TOPICS_MAX = 10_000
+"""The number of parts whose topics are remembered."""
 TRANSFERS_MAX = 4
 """The number of parts that are stored or verified at the same time."""
 DELETIONS_MAX = 16
@@ -72,6 +75,8 @@ class StagedObjects:
         self._objects = objects
         self._bytes_max = bytes_max
         self._transfers = asyncio.Semaphore(TRANSFERS_MAX)
+        self._topics: dict[str, frozenset[str]] = {}
+        """The topics of parts, by the names of their objects."""
 
     async def put(self, key: PartKey, data: memoryview) -> None:
         """
@@ -119,6 +124,43 @@ class StagedObjects:
             StagedPartNotFound, CorruptStage: It is missing or damaged.
         """
         return PartReader(await self._read(name), name)
+
+    async def topics_of(self, query: str) -> set[str]:
+        """
+        Return the topics of all parts of a query.
+
+        The first call for a part reads all of it; its topics are then remembered, for
+        at most ``TOPICS_MAX`` parts.
+
+        Raises:
+            InvalidRequest: The object store cannot list objects.
+        """
+        if not self._objects.supports_listing:
+            raise InvalidRequest(
+                "the object store cannot list the parts of a query, so the permission "
+                "for their topics cannot be checked; use a store that lists objects"
+            )
+        names = await self._objects.names(query_prefix(query))
+        return set().union(*await gather(map(self._topics_in, names)))
+
+    async def _topics_in(self, name: str) -> frozenset[str]:
+        known = self._topics.get(name)
+        if known is None:
+            async with self._transfers:
+                data = await self._objects.read(name)
+                if data is None:
+                    return frozenset()
+                try:
+                    read = partial(read_part, memoryview(data), verifies=False)
+                    content = await asyncio.to_thread(read)
+                except CorruptStage:
+                    # No commit accepts it.
+                    return frozenset()
+            known = frozenset(topic.name for topic in content.topics)
+            if len(self._topics) >= TOPICS_MAX:
+                del self._topics[next(iter(self._topics))]
+            self._topics[name] = known
+        return known
 
     async def names(self, prefix: str = ROOT) -> list[str]:
         """Return the names of the parts that begin with *prefix*."""

@@ -287,12 +287,6 @@ async def test_non_reliable_topics_have_owners_too(cluster, stack):
     assert owner_of(cluster) != first
 
 
-async def test_batches_are_not_staged_in_a_cluster(cluster, stack):
-    (member,) = await start(stack, cluster, "a")
-    with pytest.raises(InvalidRequest, match="do not stage batches or"):
-        await member.broker.staging.commit("query", 1, [])
-
-
 def test_errors_name_the_owner_if_it_is_known():
     shards = Shards(4, lambda: None)
     name = TopicName.parse("/default/a")

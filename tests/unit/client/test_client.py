@@ -415,7 +415,7 @@ async def test_requests_are_repeated_for_the_time_that_the_caller_allows(broker)
 
 CONSUMER_NAMES = """
 ack ack_cumulative aclose extend flush is_active is_connected nack receive
-receive_batch release reply seek
+receive_batch release reply seek topics
 """
 PRODUCER_NAMES = """
 aclose flush has_capacity is_connected pending_count send send_batch send_nowait

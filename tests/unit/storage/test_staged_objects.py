@@ -103,3 +103,18 @@ async def test_store_that_lists_nothing_has_no_names(objects):
     objects.supports_listing = False
     await objects.put(name_of(KEY), part_of(b"1"))
     assert await StagedObjects(objects).names() == []
+
+
+async def test_topics_of_a_query_are_those_of_its_parts(objects):
+    staged = StagedObjects(objects)
+    assert await staged.topics_of("q") == set()
+    await staged.put(KEY, part_of(b"1"))
+    await objects.put(name_of(KEY) + "-damaged", b"no part")
+    assert await staged.topics_of("q") == {"/default/a"}
+    assert await staged.topics_of("other") == set()
+    # They are not read again, and forgotten with the part.
+    objects.read = None
+    await objects.delete(name_of(KEY) + "-damaged")
+    assert await staged.topics_of("q") == {"/default/a"}
+    await staged.remove([name_of(KEY)])
+    assert await staged.topics_of("q") == set()

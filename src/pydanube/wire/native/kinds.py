@@ -308,18 +308,12 @@ class Kind(IntEnum):
         210, pb.ConfigureSubscription, MANAGE, TOPIC, pb.Ok, REPEAT
     )
 
-    CREATE_API_KEY = _op(
-        216, pb.CreateApiKey, CLUSTER_ADMIN, CLUSTER, pb.ApiKeyCreated
-    )
+    CREATE_API_KEY = _op(216, pb.CreateApiKey, CLUSTER_ADMIN, CLUSTER, pb.ApiKeyCreated)
     API_KEY_CREATED = _frame(217, pb.ApiKeyCreated, BROKER)
-    LIST_API_KEYS = _op(
-        218, pb.ListApiKeys, CLUSTER_ADMIN, CLUSTER, pb.ApiKeys, REPEAT
-    )
+    LIST_API_KEYS = _op(218, pb.ListApiKeys, CLUSTER_ADMIN, CLUSTER, pb.ApiKeys, REPEAT)
     API_KEYS = _frame(219, pb.ApiKeys, BROKER)
     REVOKE_API_KEY = _op(220, pb.RevokeApiKey, CLUSTER_ADMIN, CLUSTER)
-    ROTATE_API_KEY = _op(
-        221, pb.RotateApiKey, CLUSTER_ADMIN, CLUSTER, pb.ApiKeyCreated
-    )
+    ROTATE_API_KEY = _op(221, pb.RotateApiKey, CLUSTER_ADMIN, CLUSTER, pb.ApiKeyCreated)
 
     LIST_ROLES = _op(224, pb.ListRoles, DESCRIBE, LISTED, pb.Roles, REPEAT)
     ROLES = _frame(225, pb.Roles, BROKER)
