@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import logging
 import sys
+from copy import copy
 from importlib import import_module
 from inspect import cleandoc
 from typing import Annotated, Any
 
 import typer
+from typer.main import get_command_name
 
 from pydanube.cli.completion import complete_contexts
 from pydanube.cli.context_options import address_context
@@ -86,7 +88,7 @@ class Commands(HelpfulGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that *args* begin with, imported."""
         name, entry, rest = super().resolve_command(ctx, args)
-        return name, entry and load(name or ""), rest
+        return name, entry and load(name or "", *rest[:1]), rest
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; if it fails, exit with a code."""
@@ -96,10 +98,25 @@ class Commands(HelpfulGroup):
             return super().invoke(ctx)
 
 
-def load(name: str) -> Any:
-    """Import and return the command *name*."""
-    module = import_module(f"pydanube.cli.commands.{name.replace('-', '_')}")
-    command = typer.main.get_command(module.app)
+def load(name: str, subcommand: str | None = None) -> Any:
+    """
+    Import and return the command *name*.
+
+    If it has a *subcommand* of this name, the others are left out, because Typer takes
+    a millisecond to build each.
+    """
+    group = import_module(f"pydanube.cli.commands.{name.replace('-', '_')}").app
+    chosen = [
+        each
+        for each in group.registered_commands
+        if subcommand == (each.name or get_command_name(each.callback.__name__))
+    ]
+    if chosen:
+        group = copy(group)
+        group.registered_commands = chosen
+        command: Any = typer.main.get_group(group)
+    else:
+        command = typer.main.get_command(group)
     command.name = name
     _unwrap(command)
     return command

@@ -164,3 +164,11 @@ def test_commands_without_spark_do_not_import_pandas():
 def test_command_is_loaded_by_its_name():
     for name in COMMANDS:
         assert load(name).name == name
+
+
+def test_only_the_subcommand_that_runs_is_built():
+    every = load("topics").commands
+    assert list(load("topics", "list").commands) == ["list"]
+    assert load("topics", "lst").commands.keys() == every.keys() > {"list", "create"}
+    # One that is found is as it would be among the others.
+    assert load("topics", "edit").commands["edit"].help == every["edit"].help
