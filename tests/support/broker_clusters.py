@@ -198,6 +198,21 @@ class BrokerCluster:
         record = BrokerModeRecord(mode=mode, changed_at=A_NOW_US)
         await self.store.put(keys.BROKER_MODES.key(broker_id), record)
 
+    @contextmanager
+    def holding_commits(self, broker_id: str) -> Iterator[None]:
+        """Let a broker carry out no commit while the body runs."""
+        commits = self.members[broker_id].broker.staging.commits
+        carry_out, waiting = commits._carry_out, asyncio.Event()
+
+        async def wait(*arguments: Any) -> None:
+            await waiting.wait()
+            await carry_out(*arguments)
+
+        commits._carry_out = wait
+        yield
+        commits._carry_out = carry_out
+        waiting.set()
+
     async def ask(self, request: Callable[[Broker], Awaitable[T]]) -> T:
         """Make a request of the owner: try all brokers, as clients do."""
         while True:

@@ -9,13 +9,17 @@ in the record.  The broker that marks the last topic removes the parts.
 A broker whose shard was taken over cannot commit to its journal any more, and one whose
 shard moves appends nothing after the mark that ends the shard.  The next owner reads
 from the journal how many messages were appended, so nothing is there twice.
+
+The commit of a transaction may also acknowledge messages, which the deciding broker
+holds.  The next owner finds them in the cursors that it adopts; see
+``cluster.decided_acks``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -26,12 +30,27 @@ from pydanube.broker.shared_decisions import mark_done
 from pydanube.broker.staged_appends import StagedAppender, Target, register_commit
 from pydanube.broker.topic import ReliableTopic
 from pydanube.broker.topics import Topics
+from pydanube.broker.transaction_acks import CommitAcks, TransactionAcknowledger
 from pydanube.cluster.mirror import Mirror
 from pydanube.metadata import keys
-from pydanube.metadata.records import QueryRecord, StagedTopicRecord, StagingDecision
-from pydanube.metadata.store import ABSENT, MetadataStore, Revision, Stored
+from pydanube.metadata.records import (
+    CommittedAcksRecord,
+    QueryRecord,
+    StagedTopicRecord,
+    StagingDecision,
+)
+from pydanube.metadata.store import (
+    ABSENT,
+    Comparison,
+    MetadataStore,
+    Put,
+    Revision,
+    Stored,
+    Unchanged,
+)
 from pydanube.model.errors import (
     BrokerError,
+    MetadataUnavailable,
     NotOwner,
     ProducerBusy,
     RevisionConflict,
@@ -77,6 +96,7 @@ class SharedCommits:
         self.appender = StagedAppender(
             topics, storage, files, final_errors=(), check_served=self._check_served
         )
+        self.acknowledger = TransactionAcknowledger(topics, store)
         self.queries: Mirror[QueryRecord] = Mirror(keys.QUERIES)
         """The records, which may be late."""
         self._topics = topics
@@ -85,6 +105,8 @@ class SharedCommits:
         self._storage = storage
         self._objects = objects
         self._wall_clock_us = wall_clock_us
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when records have changed."""
         self._changed = asyncio.Event()
         self._wanted: set[str] = set()
         self._running: set[str] = set()
@@ -100,14 +122,68 @@ class SharedCommits:
         stored = await self._store.get(keys.QUERIES.key(query))
         return Stored(QueryRecord(), ABSENT) if stored is None else stored
 
-    async def write(self, query: str, record: QueryRecord, expected: Revision) -> None:
+    async def write(
+        self,
+        query: str,
+        record: QueryRecord,
+        expected: Revision,
+        conditions: Iterable[Comparison] = (),
+    ) -> None:
         """
         Replace the record of *query*.
 
         Raises:
-            RevisionConflict: It has changed since *expected*.
+            RevisionConflict: It has changed since *expected*, or one of *conditions*
+                does not hold.
         """
-        await self._store.put(keys.QUERIES.key(query), record, expected=expected)
+        key = keys.QUERIES.key(query)
+        await self._store.transaction(
+            [Unchanged(key, expected), *conditions], [Put(key, record)]
+        )
+
+    def settle(
+        self,
+        query: str,
+        decision: StagingDecision,
+        expected: Revision,
+        acks: Sequence[CommitAcks],
+    ) -> None:
+        """
+        Give messages back that a commit holds, unless it was decided.
+
+        Its *decision* would have replaced the record with the revision *expected*.
+        """
+        if acks and self._tasks is not None:
+            work = self._settle(query, decision, expected, acks)
+            self._tasks.run(work, f"settle {query}")
+
+    async def _settle(
+        self,
+        query: str,
+        decision: StagingDecision,
+        expected: Revision,
+        acks: Sequence[CommitAcks],
+    ) -> None:
+        while True:
+            try:
+                stored = await self.read(query)
+                record = stored.value
+                current = record if record.decision is None else record.decision
+                if (current.version, current.commit_id) == (
+                    decision.version,
+                    decision.commit_id,
+                ):
+                    return
+                if stored.revision == expected:
+                    # From now on it cannot be decided.
+                    await self.write(query, record, expected)
+            except (MetadataUnavailable, RevisionConflict):
+                await asyncio.sleep(RETRY_S)
+            else:
+                # Messages that were acknowledged are not held any more.
+                for each in acks:
+                    each.give_back()
+                return
 
     async def wait_until_done(self, query: str, commit_id: int) -> None:
         """Return when all messages of a decided commit are in their topics."""
@@ -129,6 +205,7 @@ class SharedCommits:
         """Look for commits of which this broker may have topics now."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
+        self.on_change()
         if self._tasks is None:
             return
         for query, stored in self.queries.values.items():
@@ -174,6 +251,7 @@ class SharedCommits:
         decision = (await self.read(query)).value.decision
         if decision is None:
             return
+        acks: list[CommittedAcksRecord] = []
         targets = {
             # The messages of topics that are done, or not served here, are skipped.
             each.topic_id: Target(topic=None, appended=INT64_MAX)
@@ -193,7 +271,15 @@ class SharedCommits:
                     targets[record.topic_id] = self._target(
                         query, decision, record, topic, held
                     )
-        if not own and not deleted:
+        for each in decision.acks:
+            if each.is_done:
+                continue
+            with suppress(NotOwner):
+                if await self._find(each) is None:
+                    deleted.add(each.topic_id)
+                else:
+                    acks.append(each)
+        if not own and not acks and not deleted:
             return
         prefix = version_prefix(query, decision.version)
         names = dict.fromkeys(prefix + part for each in own for part in each.parts)
@@ -202,8 +288,13 @@ class SharedCommits:
             targets,
             [partial(self._objects.reader, name) for name in names],
         )
+        acked = await self.acknowledger.resume(acks)
+        await self.acknowledger.acknowledge(acked)
         await self._storage.journal.sync()
-        await self._mark_done(query, decision, {each.topic_id for each in own}, deleted)
+        for held_acks in acked:
+            # Otherwise the cursor may stand behind the mark that ends the shard.
+            self._check_served(held_acks.topic)
+        await self._mark_done(query, decision, own, acks, deleted)
         for record in own:
             topic = targets[record.topic_id].topic
             assert topic is not None
@@ -211,7 +302,9 @@ class SharedCommits:
                 self._check_served(topic)
                 self.appender.forget_producer(query, record)
 
-    async def _find(self, record: StagedTopicRecord) -> ReliableTopic | None:
+    async def _find(
+        self, record: StagedTopicRecord | CommittedAcksRecord
+    ) -> ReliableTopic | None:
         """
         Return a topic; None if it was deleted.
 
@@ -230,7 +323,9 @@ class SharedCommits:
         return topic
 
     def _check_served(self, topic: ReliableTopic) -> None:
-        self._shards.epoch_of(topic.name, topic.log.shard)
+        """Raise ``NotOwner`` unless this broker has served *topic* without a break."""
+        if self._shards.epoch_of(topic.name, topic.log.shard) != topic.log.epoch:
+            raise NotOwner(f"{topic.name} has moved to another broker and back")
 
     def _target(
         self,
@@ -251,15 +346,26 @@ class SharedCommits:
         self,
         query: str,
         decision: StagingDecision,
-        own: set[int],
+        own: Sequence[StagedTopicRecord],
+        acks: Sequence[CommittedAcksRecord],
         deleted: set[int],
     ) -> None:
-        """Mark topics as done, and remove the parts if these were the last ones."""
+        """Mark what is done, and remove the parts if that was the last of it."""
+        topic_ids = {each.topic_id for each in own} | deleted
+        acked = {
+            (each.topic_id, each.subscription)
+            for each in decision.acks
+            if each in acks or each.topic_id in deleted
+        }
         while True:
             stored = await self.read(query)
             before = stored.value
             after = mark_done(
-                before, decision.commit_id, own | deleted, self._wall_clock_us()
+                before,
+                decision.commit_id,
+                topic_ids,
+                self._wall_clock_us(),
+                acked=acked,
             )
             if after == before:
                 return

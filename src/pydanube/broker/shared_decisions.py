@@ -42,8 +42,20 @@ def commit_id_after(record: QueryRecord, now: int) -> int:
     return max(now, record.commit_id + 1)
 
 
+def begun(record: QueryRecord, now: int) -> tuple[QueryRecord, int]:
+    """Return the record after a transaction begins, and its version."""
+    known = [record.version, record.begun]
+    if record.decision is not None:
+        known.append(record.decision.version)
+    version = max(now, *(each + 1 for each in known if each is not None), 0)
+    after = msgspec.structs.replace(
+        record, begun=version, committed_at=max(record.committed_at, now)
+    )
+    return after, version
+
+
 def decided(record: QueryRecord, decision: StagingDecision, now: int) -> QueryRecord:
-    """Return the record after *decision*; one without messages is complete."""
+    """Return the record after *decision*; one that does nothing is complete."""
     assert record.decision is None
     return mark_done(
         msgspec.structs.replace(record, decision=decision), decision.commit_id, (), now
@@ -51,9 +63,18 @@ def decided(record: QueryRecord, decision: StagingDecision, now: int) -> QueryRe
 
 
 def mark_done(
-    record: QueryRecord, commit_id: int, topic_ids: Collection[int], now: int
+    record: QueryRecord,
+    commit_id: int,
+    topic_ids: Collection[int],
+    now: int,
+    *,
+    acked: Collection[tuple[int, str]] = (),
 ) -> QueryRecord:
-    """Return the record when the messages of a commit are in these topics."""
+    """
+    Return the record when the messages of a commit are in these topics.
+
+    *acked* has topics and subscriptions whose cursors have the acknowledged messages.
+    """
     decision = record.decision
     if decision is None or decision.commit_id != commit_id:
         return record
@@ -63,15 +84,22 @@ def mark_done(
         else each
         for each in decision.topics
     )
-    if not all(each.is_done for each in topics):
-        decision = msgspec.structs.replace(decision, topics=topics)
+    acks = tuple(
+        msgspec.structs.replace(each, is_done=True)
+        if (each.topic_id, each.subscription) in acked
+        else each
+        for each in decision.acks
+    )
+    if not all([each.is_done for each in topics] + [each.is_done for each in acks]):
+        decision = msgspec.structs.replace(decision, topics=topics, acks=acks)
         return msgspec.structs.replace(record, decision=decision)
-    return QueryRecord(
+    return msgspec.structs.replace(
+        record,
         version=decision.version,
         message_count=sum(each.message_count for each in topics),
         committed_at=now,
         commit_id=commit_id,
-        dropping=record.dropping,
+        decision=None,
     )
 
 

@@ -26,6 +26,7 @@ from pydanube.broker.shards import Shards
 from pydanube.broker.shared_commits import SharedCommits
 from pydanube.broker.shared_decisions import (
     answer_of,
+    begun,
     commit_id_after,
     decided,
     dropping,
@@ -37,18 +38,28 @@ from pydanube.broker.staged_parts import StagedParts
 from pydanube.broker.topic import ReliableTopic
 from pydanube.broker.topic_schemas import TopicSchemas
 from pydanube.broker.topics import Topics
+from pydanube.broker.transaction_acks import CommitAcks
 from pydanube.metadata import keys
-from pydanube.metadata.records import QueryRecord, StagedTopicRecord, StagingDecision
-from pydanube.metadata.store import MetadataStore
+from pydanube.metadata.key import Key
+from pydanube.metadata.records import (
+    CommittedAcksRecord,
+    QueryRecord,
+    StagedTopicRecord,
+    StagingDecision,
+)
+from pydanube.metadata.store import HasValue, MetadataStore
 from pydanube.model.errors import (
     BrokerError,
     CorruptStage,
     InvalidRequest,
+    MessageNotHeld,
+    NotOwner,
     ProducerBusy,
     RevisionConflict,
     StagedPartNotFound,
     StagingClosed,
     TopicNotFound,
+    TransactionFenced,
     Unavailable,
 )
 from pydanube.model.names import TopicName
@@ -105,6 +116,7 @@ class SharedStaging(PartStaging):
         self._config = config
         self._wall_clock_us = wall_clock_us
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        commits.on_change = self._drop_refused
 
     # Parts.
 
@@ -120,11 +132,21 @@ class SharedStaging(PartStaging):
                 "or publish with it"
             )
 
+    def _drop_refused(self) -> None:
+        """Drop the parts that are written here and can never be committed."""
+        for part in list(self.parts):
+            try:
+                self._check_not_committed(part.key.query, part.key.version)
+            except (StagingClosed, TransactionFenced) as error:
+                part.fail(error)
+
     def _check_not_committed(self, query: str, version: int) -> None:
         stored = self.commits.queries.values.get(query)
         if stored is None:
             return
         record = stored.value
+        if record.begun is not None and version < record.begun:
+            _check_newest(query, record, version)
         current = record if record.decision is None else record.decision
         if current.version is not None and version <= current.version:
             raise StagingClosed(
@@ -151,13 +173,18 @@ class SharedStaging(PartStaging):
     # Versions.
 
     async def begin_transaction(self, query: str) -> int:
-        """Refuse: consumers of a transaction may be at several brokers."""
-        raise InvalidRequest(
-            f"brokers of a cluster do not commit transactions such as {query}: "
-            "transform topics with Spark, whose sink publishes everything once, or "
-            "publish results with client.staging and acknowledge messages when its "
-            "version is committed"
-        )
+        """
+        Begin a transaction; return its version, which is higher than earlier ones.
+
+        Ordering: When this returns, no earlier transaction of the query can be
+            decided any more.
+        """
+        while True:
+            stored = await self.commits.read(query)
+            after, version = begun(stored.value, self._wall_clock_us())
+            with suppress(RevisionConflict):
+                await self.commits.write(query, after, stored.revision)
+                return version
 
     async def commit(
         self,
@@ -171,7 +198,9 @@ class SharedStaging(PartStaging):
         """
         Publish the parts *named*, in this order, and drop the version's other parts.
 
-        Does nothing if this or a later version is committed.
+        Does nothing if this or a later version is committed.  A transaction also
+        acknowledges the messages *acks*, all of topics that this broker serves; it is
+        refused if a later one has begun.
 
         Durability: On return every message is as durable as its topic promises.  A
             decided commit is always carried out, by whichever brokers serve the topics.
@@ -181,14 +210,15 @@ class SharedStaging(PartStaging):
         Cancellation: The commit may be decided or not.
 
         Raises:
-            StagedPartNotFound, CorruptStage, TopicNotFound: The version cannot be
-                committed; nothing happened.
-            InvalidRequest: It is a transaction.
+            StagedPartNotFound, CorruptStage, TopicNotFound, TransactionFenced,
+            MessageNotHeld, SubscriptionNotFound: The version cannot be committed;
+                nothing happened.
+            InvalidRequest: It acknowledges messages of topics of several brokers.
             Unavailable and its subclasses: The commit may be decided, and is then
                 carried out; call this method again for the result.
         """
-        if is_transaction or acks:
-            await self.begin_transaction(query)
+        if acks and not is_transaction:
+            raise InvalidRequest("only a transaction can acknowledge messages")
         check_version(version)
         if len(named) > PARTS_MAX:
             raise InvalidRequest(
@@ -196,11 +226,28 @@ class SharedStaging(PartStaging):
                 f"partition; at most {PARTS_MAX} are allowed: use fewer writers"
             )
         async with self._lock(query):
-            return await self._commit(query, version, named)
+            held: list[CommitAcks] = []
+            try:
+                return await self._commit(
+                    query, version, named, acks if is_transaction else None, held
+                )
+            finally:
+                for each in held:
+                    each.give_back()
 
     async def _commit(
-        self, query: str, version: int, named: Sequence[StagedPart]
+        self,
+        query: str,
+        version: int,
+        named: Sequence[StagedPart],
+        acks: Sequence[TransactionAcks] | None,
+        held: list[CommitAcks],
     ) -> StagedCommit:
+        """
+        Commit a version; *acks* are those of a transaction.
+
+        The messages *held* are given back, whatever happens.
+        """
         own_id: int | None = None
         while True:
             stored = await self.commits.read(query)
@@ -208,6 +255,8 @@ class SharedStaging(PartStaging):
             if record.decision is not None:
                 await self._wait_until_done(query, record.decision)
                 continue
+            if acks is not None and record.version != version:
+                _check_newest(query, record, version)
             answer = answer_of(record, version, own_id)
             if answer is not None:
                 return answer
@@ -219,6 +268,7 @@ class SharedStaging(PartStaging):
                     commit_id=commit_id_after(record, now),
                     parts=(),
                     topics=await self._topics_of(query, version, named, record),
+                    acks=await self._hold(acks or (), held),
                 )
             except (StagedPartNotFound, CorruptStage):
                 # Another broker may have committed the version, and removed its parts.
@@ -227,8 +277,20 @@ class SharedStaging(PartStaging):
                 raise
             self._shards.check_session()
             after = decided(record, decision, now)
-            with suppress(RevisionConflict):
-                await self.commits.write(query, after, stored.revision)
+            conditions = [
+                HasValue(_epoch_key(each), each.topic.log.epoch) for each in held
+            ]
+            try:
+                await self.commits.write(query, after, stored.revision, conditions)
+            except RevisionConflict:
+                await self._check_epochs(held)
+            except BaseException:
+                self.commits.settle(query, decision, stored.revision, tuple(held))
+                held.clear()
+                raise
+            else:
+                # They are acknowledged when the commit is carried out.
+                held.clear()
                 own_id = decision.commit_id
                 self.commit_count += 1
                 self.committed_messages += sum(
@@ -305,6 +367,38 @@ class SharedStaging(PartStaging):
                 )
 
     # Helpers.
+
+    async def _hold(
+        self, acks: Sequence[TransactionAcks], held: list[CommitAcks]
+    ) -> tuple[CommittedAcksRecord, ...]:
+        """Hold the messages of *acks*, unless they are *held*, and return records."""
+        if not held and acks:
+            for each in acks:
+                try:
+                    await self._topics.get_reliable(TopicName.parse(each.topic))
+                except NotOwner as error:
+                    if each is acks[0]:
+                        raise
+                    raise InvalidRequest(
+                        f"a transaction acknowledges messages of {acks[0].topic} and "
+                        f"{each.topic}, which different brokers serve: commit a "
+                        "transaction for each batch that a consumer receives"
+                    ) from error
+            acknowledger = self.commits.acknowledger
+            records = await acknowledger.find(acks)
+            consumers = [each.consumer_id for each in acks]
+            held += acknowledger.hold(records, consumers, ())
+        return tuple(each.record for each in held)
+
+    async def _check_epochs(self, held: Sequence[CommitAcks]) -> None:
+        """Raise if another broker has taken over a topic whose messages are held."""
+        for each in held:
+            stored = await self._store.get(_epoch_key(each))
+            if stored is None or stored.value != each.topic.log.epoch:
+                raise MessageNotHeld(
+                    f"another broker serves {each.topic.name} now, and delivers the "
+                    "messages again that the transaction acknowledges"
+                )
 
     def _lock(self, query: str) -> asyncio.Lock:
         """Return the lock under which this broker commits and drops parts."""
@@ -404,6 +498,21 @@ class SharedStaging(PartStaging):
             with suppress(RevisionConflict):
                 await self.commits.write(query, after, stored.revision)
                 return True
+
+
+def _epoch_key(acks: CommitAcks) -> Key[int]:
+    shard = acks.topic.log.shard
+    assert shard is not None
+    return keys.SHARD_EPOCHS.key(shard)
+
+
+def _check_newest(query: str, record: QueryRecord, version: int) -> None:
+    """Raise unless *version* is the newest transaction of *query*."""
+    if record.begun != version:
+        raise TransactionFenced(
+            f"a newer transaction of {query} has begun, perhaps in another program; "
+            "let each program that runs at the same time use a name of its own"
+        )
 
 
 @asynccontextmanager

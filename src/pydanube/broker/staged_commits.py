@@ -306,7 +306,7 @@ class Committer:
 
         Its messages are acknowledged in memory, so that nobody receives them.
         """
-        commit = Commit(decision, acks=await self._acknowledger.resume(decision))
+        commit = Commit(decision, acks=await self._acknowledger.resume(decision.acks))
         for record in decision.topics:
             topic = await self.appender.find_topic(record)
             if topic is not None:

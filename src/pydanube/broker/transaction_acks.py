@@ -127,10 +127,10 @@ class TransactionAcknowledger:
             acks.subscription.hold_messages(consumer, acks.record.ranges)
         return [acks for acks, _ in found]
 
-    async def resume(self, decision: StagingDecision) -> list[CommitAcks]:
-        """Apply the acknowledgements of a commit that was decided before."""
+    async def resume(self, records: Iterable[CommittedAcksRecord]) -> list[CommitAcks]:
+        """Apply acknowledgements of a commit that was decided before."""
         found = []
-        for record in decision.acks:
+        for record in records:
             acks = await self._find_again(record)
             if acks is None:
                 log.warning(

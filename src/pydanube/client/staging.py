@@ -23,7 +23,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from pydanube.aio.tasks import run_all
@@ -160,8 +159,18 @@ class Staging:
         )
 
     async def _commit(self, request: pb.CommitStaged) -> StagedCommit:
-        retry_s = max(COMMIT_RETRY_S, self._client.retry_s)
-        answer = await retry(partial(self._client.send_request, request), retry_s)
+        # In a cluster, the broker that has the messages to acknowledge commits.
+        topic = request.acks[0].topic if request.acks else ""
+
+        async def attempt() -> Any:
+            connection = await self._client.connection(topic)
+            try:
+                return await self._client.request_at(connection, request)
+            except BrokerError as error:
+                self._client.owners.on_error(topic, connection.url, error)
+                raise
+
+        answer = await retry(attempt, max(COMMIT_RETRY_S, self._client.retry_s))
         return from_wire(StagedCommit, answer)
 
     async def abort(self) -> None:

@@ -78,14 +78,16 @@ class TransactionRequests(TopicRequests):
                 same time need different names.
 
         Raises, when it is entered:
-            InvalidRequest: The broker is part of a cluster, or too old.
+            InvalidRequest: The broker is too old.
 
         Raises, when it is left; nothing is published unless the error says so:
             MessageNotHeld: The broker has taken an acknowledged message back, and
                 delivers it again.
+            InvalidRequest: In a cluster: different brokers serve the topics of
+                acknowledged messages.  Commit a transaction for each batch.
             SubscriptionNotFound: A subscription of an acknowledged message is deleted.
-            TransactionFenced: A newer transaction of this name has begun, or the
-                broker has restarted.
+            TransactionFenced: A newer transaction of this name has begun, or a
+                standalone broker has restarted.
             TopicNotFound, StagedPartNotFound, CorruptStage, ProducerBusy,
             QuotaExceeded: As for ``Staging.commit``.
             Unavailable: The outcome is unknown, because no broker has answered for

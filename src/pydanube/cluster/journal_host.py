@@ -16,6 +16,7 @@ from functools import partial
 from typing import Protocol
 
 from pydanube.aio.futures import completion
+from pydanube.cluster.decided_acks import with_decided_acks
 from pydanube.cluster.session_journals import journal_of
 from pydanube.metadata import keys
 from pydanube.metadata.store import MetadataStore
@@ -117,6 +118,8 @@ class JournalHost:
             one_pass = self._passes.setdefault(source, _Pass())
             fold = await one_pass.include(shard, epoch, partial(self._recover, source))
             states, frames = fold.topics_of(shard), fold.recovery.frames
+            # Read after the claim, so none is missing.
+            states = await with_decided_acks(self._store, states)
         self._read[shard] = _ShardContent(source, topics, segments, states, frames)
 
     async def _recover(self, source: str, epochs: Mapping[int, Epoch]) -> ShardFold:

@@ -200,6 +200,8 @@ class CommittedAcksRecord(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int
     """When the subscription was created; a later one of the same name is another."""
     ranges: tuple[tuple[int, int], ...]
+    is_done: bool = False
+    """In a cluster: whether the cursor of the subscription has them."""
 
 
 class StagingDecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -245,6 +247,8 @@ class QueryRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The last commit id."""
     decision: StagingDecision | None = None
     """The commit that is decided and not completed yet."""
+    begun: int | None = None
+    """In a cluster: the newest transaction that has begun; others are fenced."""
     dropping: tuple[str, ...] = ()
     """In a cluster: parts that are being removed, and cannot be committed any more:
     the ends of their objects' names."""

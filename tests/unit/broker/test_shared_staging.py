@@ -323,9 +323,3 @@ async def test_stage_belongs_to_the_owner(cluster):
         await create(cluster, topic)
         with pytest.raises(NotOwner):
             await PartMaker(a, 1, "p").open(topic)
-
-
-async def test_transaction_is_refused(cluster):
-    async with two_brokers(cluster) as (a, _):
-        with pytest.raises(InvalidRequest, match="of a cluster do not commit"):
-            await a.staging.begin_transaction("transaction:t")

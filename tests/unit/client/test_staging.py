@@ -400,9 +400,3 @@ async def test_aborted_version_can_be_staged_again(cluster, cluster_client):
     await part.write(TOPIC, keyed(0))
     await staging.commit([await part.finish()])
     assert await by_key(cluster_client) == expected(1)
-
-
-async def test_transaction_is_refused(cluster_client):
-    with pytest.raises(pydanube.InvalidRequest, match="do not commit transactions"):
-        async with cluster_client.transaction("t"):
-            pass

@@ -2,13 +2,18 @@
 
 import asyncio
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, count
 
 import pytest
 
 import pydanube
+from pydanube.aio.tasks import task_scope
 from pydanube.client.transactions import ACK_RANGES_MAX, GATHERED_BYTES_MAX
+from pydanube.cluster.shard_topics import shard_of
+from pydanube.model.names import TopicName
+from support.broker_clusters import SHARDS
 from support.running import TOPIC, nothing_comes, published, received
+from support.served_clusters import ServedCluster
 
 RESULTS = "/default/results"
 SUBSCRIPTION = {"subscription": "s", "start": "earliest"}
@@ -321,3 +326,172 @@ async def test_messages_of_a_held_commit_come_to_nobody(client):
         await copy(client, messages)
     async with client.consumer(TOPIC, **SUBSCRIPTION, type="shared") as consumer:
         assert await nothing_comes(consumer)
+
+
+# In a cluster, the broker with the consumers commits; others may publish the results.
+
+
+@pytest.fixture
+async def cluster():
+    async with ServedCluster().running("a", "b") as cluster:
+        yield cluster
+
+
+def topics_of(cluster, broker_id):
+    """The names of topics that a broker serves."""
+    for number in count():
+        name = f"/default/t{number}"
+        if shard_of(TopicName.parse(name), SHARDS) in cluster.cluster.served(broker_id):
+            yield name
+
+
+@pytest.fixture
+async def flow(cluster):
+    """A client, a topic of broker a with messages, and one of broker b for results."""
+    source, target = next(topics_of(cluster, "a")), next(topics_of(cluster, "b"))
+    async with pydanube.connect("danube://a,b") as client:
+        await client.create_topic(source)
+        await client.create_topic(target)
+        async with client.producer(source) as producer:
+            await producer.send_batch([b"1", b"2", b"3", b"4"])
+        yield client, source, target
+
+
+async def transact(client, target, messages, end=None):
+    """Publish results, acknowledge *messages*, and await *end* in the transaction."""
+    async with client.transaction("copy") as transaction:
+        for message in messages:
+            await transaction.send(target, b"result " + message.payload)
+            await transaction.ack(message)
+        assert await payloads(client, target) == []
+        if end is not None:
+            await end
+
+
+async def acknowledge(client, messages):
+    async with client.transaction("copy") as transaction:
+        await transaction.ack(messages)
+
+
+async def test_transaction_publishes_at_another_broker(flow):
+    client, source, target = flow
+    async with client.consumer(source, **SUBSCRIPTION) as consumer:
+        messages = await receive(consumer, 3)
+        await transact(client, target, messages)
+        assert await payloads(client, target) == [b"result 1", b"result 2", b"result 3"]
+        assert await cursor(client, source) == 3
+    async with client.consumer(source, **SUBSCRIPTION) as consumer:
+        assert await received(consumer, 1) == [b"4"]
+
+
+async def test_transaction_without_results_or_without_acknowledgements(flow):
+    client, source, target = flow
+    async with client.consumer(source, **SUBSCRIPTION) as consumer:
+        messages = await receive(consumer, 2)
+        await acknowledge(client, messages)
+        assert await cursor(client, source) == 2
+    async with client.transaction("copy") as transaction:
+        await transaction.send(source, "5")
+        await transaction.send(target, "5")
+    assert await payloads(client, target) == [b"5"]
+    async with client.transaction("copy"):
+        pass
+
+
+async def divide():
+    1 / 0  # noqa: B018
+
+
+async def test_failed_transaction_gives_messages_back(flow):
+    client, source, target = flow
+    async with client.consumer(source, **SUBSCRIPTION) as consumer:
+        messages = await receive(consumer, 1)
+        with pytest.raises(ZeroDivisionError):
+            await transact(client, target, messages, divide())
+        assert {each.payload for each in await receive(consumer, 4)} >= {b"1"}
+        assert await payloads(client, target) == []
+        assert await cursor(client, source) == 0
+
+
+async def test_newer_transaction_fences_at_every_broker(flow):
+    client, source, target = flow
+
+    async def begin_another():
+        async with (
+            pydanube.connect("danube://b") as other,
+            other.transaction("copy") as newer,
+        ):
+            await newer.send(target, "new")
+
+    async with client.consumer(source, **SUBSCRIPTION) as consumer:
+        messages = await receive(consumer, 1)
+        with pytest.raises(pydanube.TransactionFenced, match="a newer transaction"):
+            await transact(client, target, messages, begin_another())
+    assert await payloads(client, target) == [b"new"]
+
+
+async def test_messages_of_several_brokers_are_refused(flow):
+    client, source, target = flow
+    async with client.producer(target) as producer:
+        await producer.send(b"other")
+    async with (
+        client.consumer(source, **SUBSCRIPTION) as consumer,
+        client.consumer(target, **SUBSCRIPTION) as other,
+    ):
+        messages = [*await receive(consumer, 1), *await receive(other, 1)]
+        with pytest.raises(pydanube.InvalidRequest, match="for each batch"):
+            await acknowledge(client, messages)
+        assert await cursor(client, source) == 0
+        assert await cursor(client, target) == 0
+
+
+async def test_messages_are_not_acknowledged_after_their_topic_has_moved(cluster, flow):
+    client, source, target = flow
+    async with client.consumer(source, **SUBSCRIPTION) as consumer:
+        messages = await receive(consumer, 2)
+        with pytest.raises(pydanube.MessageNotHeld):
+            await transact(client, target, messages, cluster.drain("a"))
+        assert [each.payload for each in await receive(consumer, 4)] == [
+            *(b"1", b"2", b"3", b"4")
+        ]
+    assert await payloads(client, target) == []
+
+
+async def test_takeover_refuses_a_commit_that_is_being_decided(cluster, flow):
+    client, source, target = flow
+    async with client.consumer(source, **SUBSCRIPTION) as consumer, task_scope() as run:
+        messages = await receive(consumer, 2)
+        with cluster.cluster.remote.holding_part_reads() as held:
+            transacting = run.start(transact(client, target, messages))
+            await held.wait()
+            cluster.lose("a")
+            await cluster.cluster.settled("b")
+        with pytest.raises(pydanube.MessageNotHeld):
+            await transacting
+        assert len(await receive(consumer, 4)) == 4
+    assert await payloads(client, target) == []
+
+
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "drained"])
+async def test_next_owner_has_decided_acknowledgements(cluster, flow, is_killed):
+    client, source, target = flow
+    remote = cluster.cluster.remote
+    async with client.consumer(source, **SUBSCRIPTION) as consumer, task_scope() as run:
+        messages = await receive(consumer, 2)
+        remote.part_reads_left = 1
+        with cluster.cluster.holding_commits("a"):
+            transacting = run.start(transact(client, target, messages))
+            broker = cluster.cluster.members["b"].broker
+            while not broker.staging.pending_count:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            if is_killed:
+                cluster.kill("a")
+                await cluster.cluster.settled("b")
+            else:
+                await cluster.drain("a")
+        remote.part_reads_left = None
+        await transacting
+        assert [each.payload for each in await receive(consumer, 2)] == [b"3", b"4"]
+        assert await nothing_comes(consumer)
+    assert await payloads(client, target) == [b"result 1", b"result 2"]
+    assert await cursor(client, source) == 2
