@@ -8,9 +8,9 @@ mistake is reported once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -20,6 +20,7 @@ from pydanube.model.dead_letters import ORIGINAL_OFFSET, ORIGINAL_TOPIC, REASON
 from pydanube.model.errors import BrokerError
 from pydanube.pipelines.change_feeds import IS_TOMBSTONE, rows_of_debezium
 from pydanube.pipelines.functions import NoSuchFunction, load_function
+from pydanube.pipelines.json_messages import message_expressions
 from pydanube.pipelines.loading import Pipeline
 from pydanube.pipelines.options import (
     DELETED,
@@ -46,15 +47,24 @@ class Query:
     name: str
     """The name of the sink; that of dead letters has a dot."""
     path: SpecPath
+    base: DataFrame
+    """The rows of the input."""
     frame: DataFrame
+    """The rows that are written."""
     sink: Sink
     options: Mapping[str, str]
     trigger: Trigger
     function: Callable[..., Any] | None = None
+    expressions: tuple[str, ...] = ()
+    """The SQL of the columns of ``frame``; empty: those of ``base``."""
 
     @property
     def is_stream(self) -> bool:
         return bool(self.frame.isStreaming)
+
+    def written(self, rows: DataFrame) -> DataFrame:
+        """Return *rows* of the input as they are written."""
+        return rows.selectExpr(*self.expressions) if self.expressions else rows
 
     @property
     def writes_to(self) -> str:
@@ -217,28 +227,34 @@ class Builder:
         raise _Failed(path, f"must return a DataFrame, and returned a {found}")
 
     def _add(self, name: str, path: SpecPath, frame: DataFrame, sink: Sink) -> None:
-        if sink.table is not None and sink.table.delete is not None:
-            with _failing_at((*path, "table", "delete")):
-                # The condition may be null, which is not true.
-                condition = f"coalesce({sink.table.delete}, false) AS {DELETED}"
-                frame = _analysed(frame.selectExpr("*", condition))
         function = None
         if sink.python is not None:
             with _failing_at((*path, "python")):
                 function = load_function(sink.python, self._pipeline.directory)
-        self._queries.append(
-            Query(
-                name=name,
-                path=path,
-                frame=frame,
-                sink=sink,
-                options=sink_options(
-                    sink, self._pipeline.broker, self._pipeline.directory
-                ),
-                trigger=self._pipeline.trigger_of(sink),
-                function=function,
-            )
+        query = Query(
+            name=name,
+            path=path,
+            base=frame,
+            frame=frame,
+            sink=sink,
+            options=sink_options(sink, self._pipeline.broker, self._pipeline.directory),
+            trigger=self._pipeline.trigger_of(sink),
+            function=function,
+            expressions=_expressions(sink, frame.columns),
         )
+        with _failing_at((*path, "table", "delete")):
+            query = replace(query, frame=_analysed(query.written(frame)))
+        self._queries.append(query)
+
+
+def _expressions(sink: Sink, columns: Sequence[str]) -> tuple[str, ...]:
+    """Return what *sink* writes of *columns*, in SQL; empty: the columns themselves."""
+    if sink.table is not None and sink.table.delete is not None:
+        # The condition may be null, which is not true.
+        return "*", f"coalesce({sink.table.delete}, false) AS {DELETED}"
+    if sink.format_name == "danube":
+        return tuple(message_expressions(columns) or ())
+    return ()
 
 
 def _analysed(frame: DataFrame) -> DataFrame:

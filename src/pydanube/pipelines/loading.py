@@ -11,6 +11,7 @@ from pydanube.pipelines.parameters import Substitution
 from pydanube.pipelines.problems import InvalidPipeline, Problem, Problems
 from pydanube.pipelines.reading import Document, read_document
 from pydanube.pipelines.rules import Rules
+from pydanube.pipelines.secret_files import secret_files_of
 from pydanube.pipelines.spec import Sink, Spec, Trigger, parse_spec, parse_trigger
 from pydanube.pipelines.state import StateDirectory
 from pydanube.reader.read_options import URL_DEFAULT
@@ -68,7 +69,13 @@ def load(
     environment = environment or {}
     document = _read(file)
     problems = Problems(document.line_of)
-    substitution = Substitution(document.tree, parameters or {}, environment, problems)
+    substitution = Substitution(
+        document.tree,
+        parameters or {},
+        environment,
+        problems,
+        secret_files_of(environment),
+    )
     tree = substitution.substitute(document.tree)
     spec = parse_spec(tree, problems)
     if spec is None:
@@ -98,7 +105,9 @@ def locate(
     tree: dict[str, Any] = document.tree
     checkpoints = tree.get("checkpoints")
     own = checkpoints.get("path") if isinstance(checkpoints, dict) else None
-    substitution = Substitution(tree, parameters, environment, problems)
+    substitution = Substitution(
+        tree, parameters, environment, problems, secret_files_of(environment)
+    )
     name = substitution.substitute(tree.get("name"), ("name",))
     path = substitution.substitute(own, ("checkpoints", "path"))
     if not isinstance(name, str) or not name:

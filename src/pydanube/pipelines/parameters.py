@@ -1,9 +1,9 @@
 """
-The substitution of ``${name}`` and ``${env:NAME}`` in a pipeline file.
+The substitution of ``${name}``, ``${env:NAME}`` and ``${file:NAME}`` in a file.
 
 Parameters are declared under ``parameters`` with a default, or without one if they are
-required.  Secrets come from the environment and are redacted in everything that is
-shown or stored.  ``$${`` is an escaped ``${``.
+required.  Secrets come from the environment or from files of one directory, and are
+redacted in everything that is shown or stored.  ``$${`` is an escaped ``${``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from pydanube.model.errors import InvalidRequest
+from pydanube.model.errors import InvalidConfig, InvalidRequest
 from pydanube.model.redaction import mask
 from pydanube.model.suggestions import did_you_mean
 from pydanube.pipelines.problems import Path, Problems
@@ -25,6 +25,11 @@ PARAMETERS = "parameters"
 _PLACEHOLDER = re.compile(r"\$\$\{|\$\{([^{}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WORDS = {"true": True, "false": False}
+_SECRETS = ("env", "file")
+
+
+def _no_files(name: str) -> str:
+    raise InvalidConfig(f"there is no directory for the file {name}")
 
 
 class Substitution:
@@ -36,8 +41,11 @@ class Substitution:
         given: Mapping[str, str],
         environment: Mapping[str, str],
         problems: Problems,
+        read_file: Callable[[str], str] = _no_files,
     ) -> None:
+        """*read_file* returns the secret in a file, or raises InvalidConfig."""
         self._environment = environment
+        self._read_file = read_file
         self._problems = problems
         self._secrets: set[str] = set()
         self._values = self._parameters(tree.get(PARAMETERS), given)
@@ -71,29 +79,36 @@ class Substitution:
         return _expand(text, lambda name: self._value(name, path))
 
     def _value(self, name: str, path: Path) -> Any:
-        if name.startswith("env:"):
-            return self._secret(name.removeprefix("env:").strip(), path)
+        kind, colon, rest = name.partition(":")
+        if colon and kind in _SECRETS:
+            return self._secret(kind, rest.strip(), path)
         if name in self._values:
             return self._values[name]
         self._problems.add(
             path,
             f"${{{name}}} is not a parameter{did_you_mean(name, self._values) or '.'} "
             f"Declare it under '{PARAMETERS}', or write ${{env:{name}}} for an "
-            "environment variable",
+            f"environment variable, or ${{file:{name}}} for a file with a secret",
         )
         return ""
 
-    def _secret(self, variable: str, path: Path) -> str:
-        value = self._environment.get(variable)
-        if not value:
-            known = [name for name in self._environment if not name.startswith("_")]
-            self._problems.add(
-                path,
-                f"the environment variable {variable} is not set"
-                f"{did_you_mean(variable, known) or '.'} Set it before the command",
-            )
+    def _secret(self, kind: str, name: str, path: Path) -> str:
+        try:
+            value = self._variable(name) if kind == "env" else self._read_file(name)
+        except InvalidConfig as error:
+            self._problems.add(path, str(error))
             return ""
         self._secrets.add(value)
+        return value
+
+    def _variable(self, name: str) -> str:
+        value = self._environment.get(name)
+        if not value:
+            known = [each for each in self._environment if not each.startswith("_")]
+            raise InvalidConfig(
+                f"the environment variable {name} is not set"
+                f"{did_you_mean(name, known) or '.'} Set it before the command"
+            )
         return value
 
     def _parameters(self, declared: Any, given: Mapping[str, str]) -> dict[str, Any]:
@@ -135,7 +150,7 @@ class Substitution:
         """Substitute secrets in a default; parameters cannot refer to others."""
 
         def value_of(name: str) -> Any:
-            if name.startswith("env:"):
+            if name.partition(":")[0] in _SECRETS:
                 return self._value(name, path)
             self._problems.add(path, "a default cannot refer to parameters")
             return ""

@@ -41,7 +41,8 @@ _TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "expires_at": (TIME_TYPE.equals, "timestamp"),
 }
 """The columns that have certain types: a test of the type, and what it must be."""
-_COLUMNS = (VALUE, *_TYPES)
+COLUMNS = (VALUE, *_TYPES)
+"""The columns of rows that become messages."""
 
 OFFSET = "offset"
 NOT_WRITTEN = frozenset(
@@ -55,9 +56,9 @@ def check_columns(schema: pa.Schema, options: WriteOptions) -> list[str]:
     names = set(schema.names)
     found = [
         f"a message has no column {name!r}"
-        + (did_you_mean(name, _COLUMNS) or "; struct(*) AS value keeps it")
+        + (did_you_mean(name, COLUMNS) or "; struct(*) AS value keeps it")
         for name in schema.names
-        if name not in _COLUMNS and name not in NOT_WRITTEN
+        if name not in COLUMNS and name not in NOT_WRITTEN
     ]
     if options.topic is None and OFFSET in names:
         found.append(
