@@ -153,6 +153,7 @@ async def recover(world, published):
         assert payloads_of(await read_all(log)) == stored
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_after", [False, True])
 async def test_crash_at_any_step_of_uploads_loses_nothing_and_leaves_no_orphans(
     is_after,
@@ -170,6 +171,7 @@ async def test_crash_at_any_step_of_uploads_loses_nothing_and_leaves_no_orphans(
     assert {"local delete", "remote delete"} <= steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_after", [False, True])
 async def test_crash_at_any_step_of_making_room_for_a_segment_loses_nothing(is_after):
     for step in range(1, STEPS_MAX):

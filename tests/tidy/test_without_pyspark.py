@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 MODULES = [
     "pydanube.pipelines.loading",
     "pydanube.sinks.option_tables",
@@ -19,6 +21,7 @@ MODULES = [
 BLOCKED = "import sys; sys.modules['pyspark'] = None; import "
 
 
+@pytest.mark.slow
 def test_modules_are_imported_without_pyspark() -> None:
     program = BLOCKED + ", ".join(MODULES)
     done = subprocess.run(

@@ -134,6 +134,7 @@ def loaded_by(words, modules):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "modules"),
     [

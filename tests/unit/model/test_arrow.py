@@ -21,6 +21,7 @@ print(set(sys.modules) == loaded)
 """
 
 
+@pytest.mark.slow
 def test_client_imports_arrow_on_demand():
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], check=True, capture_output=True, text=True
