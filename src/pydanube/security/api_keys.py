@@ -15,7 +15,7 @@ from hashlib import sha256
 from hmac import compare_digest
 
 KEY_PREFIX = "danube_"
-"""What each key begins with; tokens do not."""
+"""The beginning of each key, which no token has."""
 ID_BYTES = 8
 SECRET_BYTES = 32
 

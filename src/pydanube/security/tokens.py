@@ -39,7 +39,7 @@ class UnknownKey(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRules:
-    """What tokens must be like."""
+    """The requirements for tokens."""
 
     issuer: str
     audience: str

@@ -45,7 +45,7 @@ NO_CREDENTIALS = (
 
 
 class Identity(NamedTuple):
-    """Who a client is, and by which API key, if by one."""
+    """The principal of a client, and the id of its API key, if it has one."""
 
     principal: Principal
     key_id: str = ""

@@ -87,7 +87,7 @@ class JwtConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rules(self) -> TokenRules:
-        """What tokens must be like."""
+        """The requirements for tokens."""
         return TokenRules(
             issuer=self.issuer,
             audience=self.audience,

@@ -662,7 +662,7 @@ class CallContext:
         self.address = address
         """The caller's address, without a port."""
         self.principal = identity.principal
-        """Who the caller is."""
+        """The principal of the caller."""
         self._connection = connection
         self._number = number
         self._peer = peer

@@ -72,7 +72,7 @@ class ClientLink(ABC):
         """The bytes of all batches that the producers hold."""
         self.peer = "?"
         self.identity = NOBODY
-        """Who the client is."""
+        """The identity of the client."""
         self._protocol = StreamConnection(Side.BROKER, frame_bytes_max)
         self._transport: asyncio.Transport
         self._write_buffer: WriteBuffer
