@@ -1,4 +1,4 @@
-"""What strangers send as credentials fails with one kind of error only."""
+"""Anything that strangers send as credentials fails with one kind of error."""
 
 from __future__ import annotations
 

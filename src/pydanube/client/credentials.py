@@ -1,4 +1,4 @@
-"""The credentials of a client, and to whom it may send them."""
+"""The credentials of a client, and the brokers that may get them."""
 
 from __future__ import annotations
 
