@@ -33,7 +33,8 @@ SUMMARIES = {
         "recover": "Repair a data directory that is damaged or incomplete.",
         "backup": "Back up a running broker to a directory or an object store, and "
         "restore it.",
-        "security": "Manage the API keys of clients.",
+        "security": "Manage API keys, roles and bindings: who may connect, and do "
+        "what.",
         "certs": "Create certificates for TLS, for development.",
         "demo": "Run a demonstration of the whole system on real data.",
         "bench": "Measure throughput and latency on this machine.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydanube.client.requester import Requester
+from pydanube.client.access import AccessRequests
 from pydanube.model.arguments import checks_arguments
 from pydanube.model.clusters import BrokerMode, ClusterBroker, ClusterDescription
 from pydanube.model.descriptions import BrokerDescription
@@ -11,8 +11,8 @@ from pydanube.wire.pb import stream_pb2 as pb
 
 
 @checks_arguments
-class ClusterRequests(Requester):
-    """The operations of ``Client`` on brokers, above all those of a cluster."""
+class ClusterRequests(AccessRequests):
+    """The operations of ``Client`` on brokers and their access, and on clusters."""
 
     async def describe_broker(self) -> BrokerDescription:
         """Describe the broker that this client is connected to."""
