@@ -84,6 +84,7 @@ class AuditLog:
         self._unreported = 0
         self._problems: dict[str, str] = {}
         self._wake = asyncio.Event()
+        self._lock = asyncio.Lock()
 
     def record(
         self,
@@ -146,6 +147,10 @@ class AuditLog:
 
     async def flush(self) -> None:
         """Write all records that wait."""
+        async with self._lock:
+            await self._write_all()
+
+    async def _write_all(self) -> None:
         while self._queue:
             count = min(len(self._queue), BATCH_MAX)
             records = [self._queue.popleft() for _ in range(count)]

@@ -93,6 +93,22 @@ CONNECTIONS_TIMED_OUT = _counter(
     "Connections of the native protocol that were closed because the client was silent "
     "or sent half a frame.",
 )
+AUDIT_RECORDS = _counter(
+    "danube_audit_records_total",
+    "records",
+    "Records of the audit log, without those that were dropped.",
+)
+AUDIT_DROPPED = _counter(
+    "danube_audit_dropped_total",
+    "records",
+    "Records of the audit log that were dropped because too many waited.",
+)
+AUDIT_FAILED = _counter(
+    "danube_audit_failed_total",
+    "records",
+    "Records that the file or the topic of the audit log could not take; a record that "
+    "neither took counts twice.",
+)
 RECEIVE_BYTES = _gauge(
     "danube_receive_bytes",
     "bytes",

@@ -23,6 +23,7 @@ from pydanube.metadata.records import TopicRecord
 from pydanube.model.errors import (
     PermissionDenied,
     Refused,
+    SchemaNotFound,
     Unauthenticated,
 )
 from pydanube.model.names import (
@@ -170,12 +171,15 @@ async def needs_of(caller: Caller, kind: Kind, message: Any) -> tuple[Need, ...]
 
     Raises:
         InvalidName: *message* has a malformed name.
-        SchemaNotFound: *message* has the id of a subject that does not exist.
     """
     permission, on, broker = kind.permission, kind.on, caller.broker
     assert permission is not None
     if on is On.SUBJECT and not message.subject and message.schema_id:
-        subject = await broker.registry.subject_of(message.schema_id)
+        try:
+            subject = await broker.registry.subject_of(message.schema_id)
+        except SchemaNotFound:
+            # Only those who may read all subjects learn that it does not exist.
+            subject = f"number {message.schema_id}"
         return (Need(permission, Resource.subject(subject)),)
     if on is On.STAGING:
         return await _needs_of_staging(caller, kind, message)

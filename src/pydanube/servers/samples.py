@@ -38,6 +38,10 @@ def samples_of(
     yield metrics.CONNECTIONS_OPENED, (), server.connections_total
     yield metrics.CONNECTIONS_REFUSED, (), server.refused_total
     yield metrics.CONNECTIONS_TIMED_OUT, (), server.timed_out_total
+    audit = server.broker.audit
+    yield metrics.AUDIT_RECORDS, (), audit.recorded_count
+    yield metrics.AUDIT_DROPPED, (), audit.dropped_count
+    yield metrics.AUDIT_FAILED, (), audit.failed_count
     yield metrics.RECEIVE_BYTES, (), server.receive_memory.reserved_bytes
     for counts in connections:
         listener = (counts.listener,)

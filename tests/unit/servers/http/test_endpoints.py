@@ -37,7 +37,7 @@ BODIES: dict[str, Any] = {
     "/namespaces": {"name": "shop"},
     "/topics/{namespace}/{topic}/partitions": {"count": 2},
     "/topics/{namespace}/{topic}/on-corruption": {"on_corruption": "stop"},
-    "/topics/{namespace}/{topic}/deduplication": {"window": 10},
+    "/topics/{namespace}/{topic}/deduplication": {"age_s": 10},
     "/topics/{namespace}/{topic}/schema": {"subject": "orders"},
     "/topics/{namespace}/{topic}/subscriptions": {"name": "s", "type": "shared"},
     "/topics/{namespace}/{topic}/subscriptions/{subscription}/seek": {"to": "latest"},

@@ -1,0 +1,168 @@
+"""The audit log: what it has, and that requests do not wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from pydanube.broker import audit
+from pydanube.broker.audit import AUDIT_TOPIC, AuditLog, Outcome, open_audit
+from pydanube.model.errors import DiskFull, PermissionDenied
+from pydanube.security.policy import Binding
+from pydanube.security.principals import Principal
+from support.principals import ROOT, client_of, guarded_broker
+
+ALICE = Principal("alice", "token")
+
+
+def record(log, operation="delete_topic", **more):
+    fields = {
+        "principal": ALICE,
+        "address": "10.0.0.7:1",
+        "listener": "stream",
+        "operation": operation,
+        "resource": "/shop/orders",
+        "outcome": Outcome.DONE,
+    }
+    log.record(**(fields | more))
+
+
+def lines_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+async def test_records_are_lines_of_the_file(tmp_path):
+    path = tmp_path / "audit.jsonl"
+    async with open_audit(lambda: 1_000_000, path=path) as log:
+        record(log)
+        log.record_failed_authentication(
+            address="10.0.0.8", listener="http", reason="the token has expired"
+        )
+    first, second = lines_of(path)
+    assert first == {
+        "time": "1970-01-01T00:00:01.000+00:00",
+        "principal": "alice",
+        "method": "token",
+        "address": "10.0.0.7:1",
+        "listener": "stream",
+        "operation": "delete_topic",
+        "resource": "/shop/orders",
+        "outcome": "done",
+        "reason": "",
+    }
+    assert (second["operation"], second["outcome"]) == ("authenticate", "refused")
+    assert path.stat().st_mode & 0o077 == 0
+
+
+async def test_file_may_be_renamed_at_any_time(tmp_path):
+    path = tmp_path / "audit.jsonl"
+    async with open_audit(lambda: 0, path=path) as log:
+        record(log, "first")
+        await log.flush()
+        path.rename(tmp_path / "old.jsonl")
+        record(log, "second")
+    assert [line["operation"] for line in lines_of(path)] == ["second"]
+    assert [line["operation"] for line in lines_of(tmp_path / "old.jsonl")] == ["first"]
+
+
+async def test_record_cannot_forge_another_line(tmp_path):
+    path = tmp_path / "audit.jsonl"
+    async with open_audit(lambda: 0, path=path) as log:
+        record(log, reason='x"}\n{"operation":"forged"}' + "y" * 5000)
+    [line] = lines_of(path)
+    assert line["operation"] == "delete_topic"
+    assert len(line["reason"]) == audit.TEXT_MAX
+
+
+async def test_records_beyond_the_bound_are_dropped_and_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(audit, "QUEUED_MAX", 3)
+    path = tmp_path / "audit.jsonl"
+    log = AuditLog(lambda: 0, path=path)
+    for _ in range(5):
+        record(log)
+    await log.flush()
+    assert (log.recorded_count, log.dropped_count) == (3, 2)
+    *_, last = lines_of(path)
+    assert last["operation"] == "audit"
+    assert last["reason"].startswith("2 records were dropped")
+
+
+async def test_place_that_hangs_or_fails_holds_up_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(audit, "WRITE_TIMEOUT_S", 0.01)
+    failing = [asyncio.Event().wait, disk_is_full]
+
+    async def publish(_):
+        await failing.pop(0)()
+
+    path = tmp_path / "audit.jsonl"
+    log = AuditLog(lambda: 0, path=path, publish=publish)
+    for _ in range(2):
+        record(log)
+        await log.flush()
+    assert log.failed_count == 2
+    assert len(lines_of(path)) == 2
+
+
+async def disk_is_full():
+    raise DiskFull("no space left")
+
+
+async def test_file_that_cannot_be_written_is_counted(tmp_path):
+    async with open_audit(lambda: 0, path=tmp_path / "no" / "audit") as log:
+        record(log)
+    assert log.failed_count == 1
+
+
+async def test_log_without_a_place_records_nothing():
+    log = AuditLog(lambda: 0)
+    record(log)
+    assert not log.is_enabled
+    assert log.recorded_count == 0
+
+
+@pytest.fixture
+async def guarded(tmp_path):
+    async with guarded_broker(audit_file=tmp_path / "audit.jsonl") as broker:
+        yield broker
+
+
+async def test_requests_of_clients_are_recorded(guarded, tmp_path):
+    async with client_of(guarded, ROOT) as root:
+        await root.create_topic("/default/orders")
+        await root.describe_topic("/default/orders")
+        async with client_of(guarded, ALICE) as client:
+            with pytest.raises(PermissionDenied):
+                await client.delete_topic("/default/orders")
+            with pytest.raises(PermissionDenied):
+                await client.add_binding("user:alice", ["admin"], ["*"])
+    await guarded.broker.audit.flush()
+    found = {
+        (each["principal"], each["operation"], each["resource"], each["outcome"])
+        for each in lines_of(tmp_path / "audit.jsonl")
+    }
+    assert found == {
+        ("root", "create_topic", "/default/orders", "done"),
+        ("alice", "delete_topic", "/default/orders", "refused"),
+        ("alice", "add_binding", "", "refused"),
+    }
+
+
+async def test_topic_has_the_records_and_needs_a_binding(guarded):
+    access = guarded.broker.access
+    async with client_of(guarded, ROOT) as root:
+        await root.create_topic("/default/orders")
+        await guarded.broker.audit.flush()
+        topic = await guarded.broker.topics.get(AUDIT_TOPIC)
+        assert topic.policy.is_reliable
+        await access.add_binding(
+            ROOT, Binding("user:alice", ("consumer",), ("/*/*",), "b")
+        )
+        async with client_of(guarded, ALICE) as client:
+            with pytest.raises(PermissionDenied):
+                async with client.consumer(str(AUDIT_TOPIC), subscription="s"):
+                    pass
+        async with client_of(guarded, ROOT) as auditor:
+            [message, *_] = await anext(auditor.read(str(AUDIT_TOPIC)))
+            assert json.loads(message.payload)["operation"] == "create_topic"
