@@ -35,10 +35,13 @@ PAGES = [
     "docs/guide/lakehouse.md",
     "docs/guide/maintenance.md",
     "docs/guide/backup.md",
+    "docs/guide/authorization.md",
 ]
 
 
-@pytest.mark.parametrize("page", ["operate", "object-storage", "storage-plugins"])
+@pytest.mark.parametrize(
+    "page", ["operate", "object-storage", "storage-plugins", "authorization"]
+)
 def test_settings_in_guides_are_settings(page, tmp_path):
     text = (ROOT / f"docs/guide/{page}.md").read_text()
     examples = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)

@@ -144,7 +144,9 @@ class LinkTap:
                 is_given = m.HasField("failure_policy")
                 watch.on_policy(
                     of,
-                    from_wire(FailurePolicy, m.failure_policy) if is_given else FailurePolicy(),
+                    from_wire(FailurePolicy, m.failure_policy)
+                    if is_given
+                    else FailurePolicy(),
                 )
 
     def _when_ok(self, frame: RawFrame, then: Callable[[], None]) -> None:

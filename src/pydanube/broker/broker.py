@@ -76,9 +76,9 @@ class Broker:
     """The parts of a broker; made by ``open_broker``."""
 
     access: AccessControl
-    """What clients may do."""
+    """The access policy: roles, bindings, and decisions."""
     audit: AuditLog
-    """What clients did, and what they were refused."""
+    """The audit log of administrative requests and refusals."""
     staging: Staging | SharedStaging
     """Batches that are stored and not published yet."""
 

@@ -17,7 +17,7 @@ _PERMISSIONS = {each.value: each for each in Permission}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who a client is for the broker."""
+    """The identity that a broker knows a client by."""
 
     name: str
     method: str

@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Permission(Enum):
-    """What a role may permit on topics, namespaces, subjects or the cluster."""
+    """A permission on topics, namespaces, subjects or the cluster."""
 
     DESCRIBE = "describe"
     """See that something exists, and its settings and state.  Every other permission

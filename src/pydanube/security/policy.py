@@ -132,7 +132,7 @@ BUILT_IN_ROLES: Mapping[str, Role] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What one role of one binding gives to its member."""
+    """The permissions that one role of one binding gives to its member."""
 
     permissions: frozenset[Permission]
     role_patterns: tuple[ResourcePattern, ...]

@@ -99,7 +99,7 @@ class JwtConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SecurityConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Who may use the broker, and the record of what they did."""
+    """The access policy and the audit log."""
 
     is_enabled: bool = False
     """Accept only clients with valid credentials, except for health checks, and let

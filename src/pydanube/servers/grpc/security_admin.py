@@ -38,7 +38,7 @@ PERMISSIONS: dict[str, frozenset[Permission]] = {
     "ManageBroker": frozenset({Permission.CLUSTER_ADMIN}),
     "ManageCluster": frozenset({Permission.CLUSTER_ADMIN, Permission.GRANT}),
 }
-"""What each permission of Danube stands for."""
+"""Our permissions for each permission of Danube."""
 
 CLUSTER, NAMESPACE, TOPIC = "cluster", "namespace", "topic"
 OTHER = "patterns"

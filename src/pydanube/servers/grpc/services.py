@@ -90,7 +90,7 @@ class Method:
     """The answer of a method that returns None."""
     service: Service
     rule: CallRule | None
-    """What a call needs; None for standard services, which need nothing."""
+    """The permission for a call; None for standard services, which need none."""
 
     def request_of(self, data: bytes) -> Message:
         """
