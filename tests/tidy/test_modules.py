@@ -18,6 +18,8 @@ LEFT_OVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 # Somebody's home directory, or where this checkout happens to be.
 MACHINE_PATH = re.compile(rf"(?<![\w.-])(/root/|/home/\w+/|/Users/\w+/|{ROOT}\b)")
 
+MERGE_CONFLICT = re.compile(r"^(<{7}|>{7}) ")
+
 NESTED_TEST = re.compile(r"^ +(async )?def test\(")
 
 PUBLIC_MEMBERS_MAX = 25
@@ -73,6 +75,10 @@ def test_nothing_is_left_for_later_in_a_comment() -> None:
 
 def test_no_path_of_a_machine_is_written_down() -> None:
     assert _lines_with(MACHINE_PATH) == []
+
+
+def test_no_merge_conflict_is_left() -> None:
+    assert _lines_with(MERGE_CONFLICT) == []
 
 
 def test_a_test_is_not_nested_in_another_function() -> None:
