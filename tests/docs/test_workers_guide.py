@@ -69,6 +69,17 @@ def test_the_examples_process_messages_and_stop_on_sigterm(broker):
     assert sum(int(line.split()[0]) for line in printed[2]) == len(CLICKS)
 
 
+def test_the_order_service_for_users_of_other_systems_runs(broker):
+    page = (ROOT / "docs" / "guide" / "coming-from.md").read_text()
+    [code] = re.findall(
+        r"^```py\n(import asyncio\n.*?)^```", page, re.MULTILINE | re.DOTALL
+    )
+    with sync.connect(broker.url) as client:
+        publish(client)
+        printed = run(client, broker, code)
+    assert printed == [f"order {number}: 1.5" for number in range(5)]
+
+
 def test_the_example_of_a_web_application_is_the_one_that_is_tested():
     """tests/e2e/test_web_examples.py runs it."""
     [code] = [code for code in BLOCKS if "asyncio.run" not in code]
