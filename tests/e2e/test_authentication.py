@@ -15,6 +15,7 @@ import pytest
 
 import pydanube
 from pydanube.security.failed_attempts import ATTEMPTS_MAX
+from pydanube.wire.grpc.http2_frames import FrameType
 from pydanube.wire.native.connection import StreamConnection
 from pydanube.wire.native.frames import header
 from pydanube.wire.native.kinds import Kind, Side
@@ -24,6 +25,15 @@ from pydanube.wire.pb import health_pb2
 from pydanube.wire.pb import stream_pb2 as pb
 from support.certificates import write_certificates
 from support.grpc_calls import connected as connected_grpc
+from support.http2_frames import (
+    REQUEST,
+    data,
+    frame,
+    handshake,
+    headers_of,
+    request,
+    seen,
+)
 from support.running import TOPIC, published
 from support.secured import (
     AUDIENCE,
@@ -269,14 +279,14 @@ async def test_grpc_needs_credentials(broker, admin):
     key = (await admin.create_api_key("billing")).key
     lookup = api_pb.TopicLookupRequest(topic=TOPIC)
     brokers = admin_pb.Empty()
-    for url, method, request in (
+    for url, method, asked in (
         (broker.grpc_url, LOOKUP, lookup),
         (broker.admin_url, BROKERS, brokers),
     ):
         async with calling(url) as call:
 
-            async def status(*metadata, call=call, method=method, request=request):
-                return await status_of(call, method, request, *metadata)
+            async def status(*metadata, call=call, method=method, asked=asked):
+                return await status_of(call, method, asked, *metadata)
 
             accepted = {"OK", "NOT_FOUND"}
             assert await status() == "UNAUTHENTICATED"
@@ -295,6 +305,30 @@ async def test_grpc_needs_credentials(broker, admin):
                 [("authorization", f"Bearer {key} {key}")],
             ):
                 assert await status(*wrong) == "UNAUTHENTICATED", wrong
+
+
+async def test_a_call_that_began_before_its_key_was_revoked_is_refused(broker, admin):
+    created = await admin.create_api_key("billing")
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", port_of(broker.grpc_url)
+    )
+    headers = (*REQUEST, (b"x-api-key", created.key.encode()))
+    writer.write(handshake() + request(1, headers=headers))
+    # An answer to PING comes after the headers were handled.
+    writer.write(frame(FrameType.PING, body=b"12345678"))
+    received = await reader.readuntil(b"12345678")
+    await admin.revoke_api_key("billing")
+    url = f"{broker.http_url}/metrics"
+    while await http_status(url, x_api_key=created.key) == 200:
+        pass
+    body = api_pb.TopicLookupRequest(topic=TOPIC).SerializeToString()
+    message = b"\0" + len(body).to_bytes(4, "big") + body
+    writer.write(data(1, message, ends=True) + frame(FrameType.GOAWAY, body=bytes(8)))
+    writer.write_eof()
+    received += await reader.read()
+    writer.close()
+    answer = headers_of(seen([received]))
+    assert answer["grpc-status"] == str(grpc.StatusCode.UNAUTHENTICATED.value[0])
 
 
 async def test_danube_clients_exchange_an_api_key_for_a_token(broker, admin):

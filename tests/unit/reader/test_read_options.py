@@ -46,6 +46,13 @@ def test_the_url_has_two_names_that_must_agree():
         stream(**{"danube.url": "danube://b:1", "url": "danube://c:1"})
 
 
+def test_files_with_credentials_are_in_the_url():
+    found = stream(**{"url": "danube://b:1", "auth.apiKeyFile": "/key"})
+    assert found.url == "danube://b:1?api_key_file=/key"
+    found = batch(**{"url": "danube://b:1", "auth.tokenFile": "/token"})
+    assert found.url == "danube://b:1?token_file=/token"
+
+
 def test_a_misspelt_option_is_refused_with_a_suggestion():
     with pytest.raises(InvalidConfig, match="did you mean 'startingOffsets'"):
         stream(startingOffset="earliest")

@@ -489,6 +489,13 @@ class GrpcProtocol(asyncio.Protocol):
         data: bytes | _Requests,
         identity: Identity,
     ) -> None:
+        authenticator = self._server.authenticator
+        if identity is not NOBODY and not authenticator.is_valid(identity):
+            # The request has taken long to arrive.
+            error = authenticator.why_invalid(identity)
+            self._grpc.finish(number, *method.service.refusal(error))
+            self._forget(number)
+            return
         timeout_s = started.timeout_s
         has_deadline = timeout_s is not None and timeout_s < TIMEOUT_S_MAX
         if (
