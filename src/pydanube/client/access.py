@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from pydanube.client.requester import Requester
 from pydanube.model.arguments import checks_arguments
-from pydanube.model.errors import InvalidRequest
 from pydanube.security.permissions import Permission
 from pydanube.security.policy import Binding, Decision, Role
 from pydanube.wire.pb import stream_pb2 as pb
@@ -104,8 +103,8 @@ class AccessRequests(Requester):
         """
         role = pb.Role(
             name=name,
-            permissions=_listed("permissions", permissions),
-            patterns=_listed("patterns", patterns),
+            permissions=list(permissions),
+            patterns=list(patterns),
         )
         await self.send_request(pb.SetRole(role=role))
 
@@ -155,8 +154,8 @@ class AccessRequests(Requester):
         binding = pb.Binding(
             id=binding_id,
             member=member,
-            roles=_listed("roles", roles),
-            patterns=_listed("patterns", patterns),
+            roles=list(roles),
+            patterns=list(patterns),
         )
         return str((await self.send_request(pb.AddBinding(binding=binding))).id)
 
@@ -169,10 +168,3 @@ class AccessRequests(Requester):
             PermissionDenied: The client does not hold what the binding gives.
         """
         await self.send_request(pb.RemoveBinding(id=binding_id))
-
-
-def _listed(name: str, texts: Iterable[str]) -> list[str]:
-    """Return *texts*, unless it is a single text by mistake."""
-    if isinstance(texts, str):
-        raise InvalidRequest(f"{name} is the text {texts!r}: pass a list of texts")
-    return list(texts)

@@ -1,5 +1,5 @@
 """
-What calls of gRPC methods need: each is an operation of the native protocol.
+The permissions for gRPC methods: each method carries out a native operation.
 
 The permission and the resource follow from the row of that operation.
 """
