@@ -8,6 +8,7 @@ command is run.  This file has the summaries of all commands, so that
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 from copy import copy
@@ -101,7 +102,7 @@ class Commands(HelpfulGroup):
 
 def load(name: str, subcommand: str | None = None) -> Any:
     """
-    Import and return the command *name*.
+    Import and return the command *name*, and enable the garbage collector.
 
     If it has a *subcommand* of this name, the others are left out, because Typer takes
     a millisecond to build each.
@@ -120,6 +121,7 @@ def load(name: str, subcommand: str | None = None) -> Any:
         command = typer.main.get_command(group)
     command.name = name
     _unwrap(command)
+    gc.enable()
     return command
 
 

@@ -1,5 +1,6 @@
 """Every command is listed, has help, and is loaded when it is needed."""
 
+import gc
 import subprocess
 import sys
 
@@ -173,3 +174,9 @@ def test_only_the_subcommand_that_runs_is_built():
     assert load("topics", "lst").commands.keys() == every.keys() > {"list", "create"}
     # One that is found is as it would be among the others.
     assert load("topics", "edit").commands["edit"].help == every["edit"].help
+
+
+def test_garbage_is_collected_while_a_command_runs():
+    gc.disable()
+    load("topics", "list")
+    assert gc.isenabled()
