@@ -626,7 +626,9 @@ class Pending(tuple[OpenBatch["asyncio.Future[Placement]"], int]):
         future = batch.completion
         if not future.done():
             # Cancelling one waiter must not cancel the batch.
-            yield from asyncio.shield(future).__await__()
+            waiter = future.get_loop().create_future()
+            future.add_done_callback(partial(_wake, waiter))
+            yield from waiter
         found = future.result()
         return MessageId(
             batch.topic, found + index if isinstance(found, int) else found[index]
@@ -635,6 +637,11 @@ class Pending(tuple[OpenBatch["asyncio.Future[Placement]"], int]):
     def done(self) -> bool:
         """Return whether the message is acknowledged or has failed."""
         return self[0].completion.done()
+
+
+def _wake(waiter: asyncio.Future[None], _: asyncio.Future[Placement]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 async def wait_for_offsets(sent: Sequence[SentPiece]) -> Sequence[int]:
