@@ -198,7 +198,7 @@ class WorkQueue:
 
     def take(self) -> Work | None:
         """Return the messages of the next call, which runs from now on, or None."""
-        if len(self._running) >= self._concurrency:
+        if not self._ready or len(self._running) >= self._concurrency:
             return None
         items: list[WorkItem] = []
         lanes: list[Hashable] = []
