@@ -22,7 +22,12 @@ from pydanube.metadata.cluster_records import (
     SessionRecord,
 )
 from pydanube.model.clusters import BrokerMode
-from pydanube.model.errors import JournalFailed, ObjectsUnavailable, Unavailable
+from pydanube.model.errors import (
+    JournalFailed,
+    MetadataUnavailable,
+    ObjectsUnavailable,
+    Unavailable,
+)
 from pydanube.objects.memory import MemoryObjects
 from pydanube.servers.membership import serving_shards
 from pydanube.storage.config import ObjectJournalConfig, StorageConfig
@@ -212,6 +217,19 @@ class BrokerCluster:
         yield
         commits._carry_out = carry_out
         waiting.set()
+
+    def lose_answer(self, broker_id: str, *, is_made: bool) -> None:
+        """Let a broker not learn whether its next change of a query was made."""
+        commits = self.members[broker_id].broker.staging.commits
+        write = commits.write
+
+        async def fail(*arguments: Any) -> None:
+            commits.write = write
+            if is_made:
+                await write(*arguments)
+            raise MetadataUnavailable("on purpose")
+
+        commits.write = fail
 
     async def ask(self, request: Callable[[Broker], Awaitable[T]]) -> T:
         """Make a request of the owner: try all brokers, as clients do."""
