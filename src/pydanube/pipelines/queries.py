@@ -273,13 +273,23 @@ RunningQuery = StreamQuery | TableWrite
 """One query of a run."""
 
 
+Write = Callable[[DataFrame, int], None]
+"""A function that writes a micro-batch with its number."""
+
+
 def batch_writer(
-    name: str, mode: Mode, options: Mapping[str, str], checkpoint: Path
-) -> Callable[[DataFrame, int], None]:
+    name: str,
+    mode: Mode,
+    options: Mapping[str, str],
+    checkpoint: Path,
+    *,
+    app_suffix: str = "",
+) -> Write:
     """
     Return a function that writes a micro-batch as a table, with its batch id.
 
-    In the mode ``complete`` each micro-batch replaces all rows.
+    In the mode ``complete`` each micro-batch replaces all rows.  Several sinks of one
+    query have different values of *app_suffix*, because they may share a table.
 
     Raises:
         InvalidConfig: The sink would add changed rows beside the old ones.
@@ -298,7 +308,7 @@ def batch_writer(
         if name in formats.OURS:
             more["batchId"] = str(batch_id)
             if not any(map(APP_ID.has_name, names)):
-                more["appId"] = query_id(checkpoint)
+                more["appId"] = query_id(checkpoint) + app_suffix
         writer = batch.write.format(name).mode(write_mode(mode))
         writer.options(**given, **more).save()
 

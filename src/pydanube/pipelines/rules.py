@@ -23,6 +23,7 @@ from pydanube.pipelines.modes import mode_problem
 from pydanube.pipelines.options import TABLE_OPTIONS, sink_options, topic_options
 from pydanube.pipelines.problems import Path as SpecPath
 from pydanube.pipelines.problems import Problems, listed, option_path
+from pydanube.pipelines.sink_groups import sink_groups
 from pydanube.pipelines.spec import (
     Mode,
     Sink,
@@ -77,6 +78,12 @@ class Rules:
             self._check_name(name, ("sinks", name), _DIRECTORY)
             self._check_input(sink.input, ("sinks", name, "input"), known)
             self._check_sink(sink, ("sinks", name))
+        if spec.fan_out and not sink_groups(spec):
+            self._problems.add(
+                ("fan_out",),
+                "no two sinks share a query: they need the same input, mode and "
+                "trigger, and formats that begin with danube or functions",
+            )
 
     def _check_settings(self) -> None:
         spec = self._spec

@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from pydanube.model.errors import Conflict
 from pydanube.pipelines.display import Display
+from pydanube.pipelines.fan_out import share_queries
 from pydanube.pipelines.loading import Pipeline
 from pydanube.pipelines.progress import QueryState, RunState, RunStatus
 from pydanube.pipelines.queries import RunningQuery, StreamQuery, TableWrite
@@ -133,7 +134,9 @@ class PipelineRun:
                 StreamQuery(query, self._pipeline)
                 if query.is_stream
                 else TableWrite(query, self._pipeline)
-                for query in queries
+                for query in share_queries(
+                    queries, self._pipeline.spec, self._state.checkpoints
+                )
             ]
             self._start = StaggeredStart(self._queries)
             self._display.begin()

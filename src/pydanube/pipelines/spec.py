@@ -209,6 +209,8 @@ class Spec(Section, frozen=True):
     spark: SparkSection = SparkSection()
     trigger: str | dict[str, Scalar] = "available-now"
     retries: Retries = Retries()
+    fan_out: bool = False
+    """Whether sinks with the same input, mode and trigger share a query."""
     checkpoints: CheckpointSection = CheckpointSection()
     sources: dict[str, Source] = {}
     steps: dict[str, Step] = {}

@@ -280,6 +280,7 @@ OTHERS = [
     ({"trigger": "later"}, "trigger", "a trigger is"),
     ({"spark": {"master": "local", "remote": "sc://x"}}, "spark.remote", "either"),
     ({"retries": {"backoff": "soon"}}, "retries.backoff", "duration"),
+    ({"fan_out": True}, "fan_out", "no two sinks share a query"),
     ({"retries": {"count": -1}}, "retries.count", "0 or more"),
 ]
 

@@ -2,9 +2,9 @@
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
-from pydanube.model.errors import InvalidRequest
+from pydanube.model.errors import InvalidConfig, InvalidRequest
 from pydanube.spark.formats import check_sink
 from pydanube.tables.delta import DeltaDataSource
 from support.lake_tables import options, table_in
@@ -35,3 +35,29 @@ def test_options_are_checked_first():
 def test_reading_is_refused():
     with pytest.raises(InvalidRequest, match="only writes"):
         DeltaDataSource({}).schema()
+
+
+CHANGES = StructType([*ROWS, StructField("gone", BooleanType())])
+
+
+def test_delete_column_is_staged_and_not_stored(tmp_path):
+    given = {"path": str(tmp_path / "table"), "keyColumns": "n"}
+    given["deleteColumn"] = "gone"
+    assert check_sink("danube-delta", given, CHANGES) == []
+    sink, _ = DeltaDataSource(given).sink(CHANGES)
+    assert sink.location.schema.names == ["n", "gone"]
+    assert sink.table.schema().names == ["n"]
+
+
+def test_keys_are_refused_if_all_rows_are_overwritten(tmp_path):
+    source = DeltaDataSource({"path": str(tmp_path / "table"), "keyColumns": "n"})
+    with pytest.raises(InvalidConfig, match="all rows are overwritten"):
+        source.writer(ROWS, overwrite=True)
+
+
+def test_unsuitable_keys_and_conditions_are_reported():
+    given = {"path": "table", "keyColumns": "m"}
+    [problem] = check_sink("danube-delta", given, ROWS)
+    assert problem.startswith("keyColumns: the DataFrame has no column 'm'")
+    [problem] = check_sink("danube-delta", given | {"deleteWhen": "n > 1"}, ROWS)
+    assert problem == "unknown option 'deleteWhen'; use 'deleteColumn'"
