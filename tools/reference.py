@@ -74,7 +74,7 @@ that has it decides:
    ```yaml
    data_dir: /var/lib/danube
    listen:
-     host: 0.0.0.0
+     host: 127.0.0.1
      stream_port: 6651
    ```
 

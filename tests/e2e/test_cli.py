@@ -119,6 +119,7 @@ def test_error_names_the_port_that_is_in_use(tmp_path, url, flag):
     [
         ("listen: {strem_port: 1}", "config.listen: unknown setting 'strem_port'"),
         ("listen: {stream_port: many}", "config.listen.stream_port"),
+        ("listen: {host: 0.0.0.0}", "accept with --insecure"),
         ("[]", "must contain settings by name"),
     ],
 )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from inspect import isawaitable
-from ipaddress import ip_address
 from pathlib import Path
 
 from pydanube.client.urls import parse_url, uses_tls
 from pydanube.model.errors import ConnectionLost, InvalidRequest
 from pydanube.model.redaction import mask, without_password
 from pydanube.model.url_options import UrlOptions
+from pydanube.security.addresses import is_loopback
 from pydanube.security.api_keys import KEY_PREFIX, parse_key
 from pydanube.security.credentials import CREDENTIAL_CHARACTERS_MAX
 
@@ -83,7 +83,7 @@ class Credentials:
         if not self or self._may_be_plain or uses_tls(url):
             return
         host, _ = parse_url(url)
-        if not _is_loopback(host):
+        if not is_loopback(host):
             raise InvalidRequest(
                 f"{without_password(url)} is on another machine and without TLS, which "
                 "would send the credentials readable over the network: use danubes://, "
@@ -176,12 +176,3 @@ def _checked_key(text: str) -> str:
             f"characters; the one that is given has {len(text)}"
         )
     return text
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

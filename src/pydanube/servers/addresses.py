@@ -10,7 +10,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pydanube.model.errors import InvalidConfig
-from pydanube.servers.config import ListenConfig
+from pydanube.security.addresses import is_loopback
+from pydanube.servers.config import BrokerConfig, ListenConfig
 
 ALL_ADDRESSES = {"", "0.0.0.0", "::"}  # noqa: S104  # Compared, not bound.
 
@@ -80,6 +81,29 @@ def binding(host: str, port: int, name: str, flag: str) -> Iterator[None]:
             f"cannot listen on {host}:{port} for {name}: {error.strerror or error}; "
             f"choose another with {flag}"
         ) from error
+
+
+def check_exposure(config: BrokerConfig) -> None:
+    """
+    Raise if strangers on other machines could do everything.
+
+    Raises:
+        InvalidConfig: The broker is to listen on an address of other networks, clients
+            need no credentials, and the settings do not accept that.
+    """
+    if (
+        config.security.is_enabled
+        or config.tls.client_certificates == "required"
+        or config.listen.insecure
+        or is_loopback(config.listen.host)
+    ):
+        return
+    raise InvalidConfig(
+        f"listen.host is {config.listen.host!r}, so other machines can reach the "
+        "broker, and its clients need no credentials: enable security "
+        "(security.is_enabled, see docs/guide/security.md), or accept with --insecure "
+        "that everybody who reaches the ports can do everything"
+    )
 
 
 def peer_text(peername: Any) -> str:

@@ -30,7 +30,7 @@ from pydanube.metadata.store import MetadataStore, retry_on_conflict
 from pydanube.model.version import __version__
 from pydanube.objects.directory import DirectoryObjects
 from pydanube.objects.store import Objects, wall_clock_us
-from pydanube.servers.addresses import http_hosts_of, in_url, url_of
+from pydanube.servers.addresses import check_exposure, http_hosts_of, in_url, url_of
 from pydanube.servers.authentication import (
     Authenticator,
     open_authenticator,
@@ -383,8 +383,12 @@ def run(config: BrokerConfig, *, ignored_variables: Sequence[str] = ()) -> None:
 
     A second signal kills the process.  *ignored_variables* are reported in the log.
 
-    Raises: As ``serve``.
+    Raises:
+        InvalidConfig: Other machines could reach a broker that needs no credentials.
+
+    For others, see ``serve``.
     """
+    check_exposure(config)
     configure_logging(config.log)
     log.info(
         "starting pydanube %s, process %d, on the data directory %s, with the journal "

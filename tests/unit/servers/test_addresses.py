@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import socket
+from contextlib import nullcontext
 
 import pytest
 
-from pydanube.servers.addresses import addresses_of, http_hosts_of, url_of
-from pydanube.servers.config import ListenConfig
+from pydanube.model.errors import InvalidConfig
+from pydanube.servers.addresses import (
+    addresses_of,
+    check_exposure,
+    http_hosts_of,
+    url_of,
+)
+from pydanube.servers.config import BrokerConfig, ListenConfig, TlsConfig
+from pydanube.servers.security_config import SecurityConfig
 
 
 @pytest.mark.parametrize(
@@ -53,3 +61,23 @@ def test_http_hosts_are_the_names_in_the_settings():
     names = {"a.example", "b.example", "broker.example", "outside.example"}
     names |= {"proxy.example", socket.gethostname()}
     assert set(http_hosts_of(listens)) == names
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
+def test_a_broker_for_its_own_machine_needs_no_security(host):
+    check_exposure(BrokerConfig(listen=ListenConfig(host=host)))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "", "::", "10.0.0.1", "broker.example"])
+def test_a_broker_for_other_machines_needs_security_or_consent(host):
+    with pytest.raises(InvalidConfig, match="--insecure"):
+        check_exposure(BrokerConfig(listen=ListenConfig(host=host)))
+    check_exposure(BrokerConfig(listen=ListenConfig(host=host, insecure=True)))
+    listen = ListenConfig(host=host)
+    security = SecurityConfig(is_enabled=True)
+    check_exposure(BrokerConfig(listen=listen, security=security))
+    files = {"certificate_file": "a", "key_file": "b", "client_ca_file": "c"}
+    for mode in ("optional", "required"):
+        tls = TlsConfig(**files, client_certificates=mode)
+        with nullcontext() if mode == "required" else pytest.raises(InvalidConfig):
+            check_exposure(BrokerConfig(listen=listen, tls=tls))

@@ -17,7 +17,7 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 @command(
     app,
     "danube broker",
-    "danube broker --data-dir /var/lib/danube --host 0.0.0.0",
+    "danube broker --data-dir /var/lib/danube --host 0.0.0.0 --insecure",
     "danube broker --config broker.yaml --log-format json",
     "danube broker --data-dir /tmp/try --stream-port 0 --grpc-port 0 "
     "--admin-port 0 --http-port 0",
@@ -35,6 +35,7 @@ def broker(
     connect_url: str | None = None,
     log_level: str | None = None,
     log_format: str | None = None,
+    insecure: bool = False,
 ) -> None:
     """
     Start a broker.
@@ -67,6 +68,8 @@ def broker(
         log_level (debug|info|warning|error): The minimum level to log, by default info.
         log_format (text|json): The format of log lines: text for people, the default,
             or JSON for log collectors.
+        insecure: Listen on an address that other machines can reach, although clients
+            need no credentials.
     """
     flags = {
         "data_dir": data_dir,
@@ -79,6 +82,7 @@ def broker(
         "listen.connect_url": connect_url,
         "log.level": log_level,
         "log.format": log_format,
+        "listen.insecure": insecure or None,
     }
     run(
         load_config(config, os.environ, flags),
