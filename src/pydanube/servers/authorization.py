@@ -21,6 +21,7 @@ from pydanube.broker.audit import Outcome
 from pydanube.broker.broker import Broker
 from pydanube.metadata.records import TopicRecord
 from pydanube.model.errors import (
+    InvalidName,
     PermissionDenied,
     Refused,
     SchemaNotFound,
@@ -151,11 +152,11 @@ async def authorized(
         yield needs
     except Exception as error:
         if is_administrative(kind):
-            caller.record(operation, resources_of(kind, message), error)
+            caller.record(operation, _recorded_resources(kind, message), error)
         raise
     else:
         if is_administrative(kind):
-            caller.record(operation, resources_of(kind, message))
+            caller.record(operation, _recorded_resources(kind, message))
     finally:
         _CALLER.reset(token)
 
@@ -203,6 +204,14 @@ def resources_of(kind: Kind, message: Any) -> list[Resource]:
         case On.CLUSTER:
             return [CLUSTER]
     return []
+
+
+def _recorded_resources(kind: Kind, message: Any) -> list[Resource]:
+    """Return the resources that *message* names; none if a name is malformed."""
+    try:
+        return resources_of(kind, message)
+    except InvalidName:
+        return []
 
 
 async def _needs_of_staging(

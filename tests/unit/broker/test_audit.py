@@ -9,9 +9,16 @@ import pytest
 
 from pydanube.broker import audit
 from pydanube.broker.audit import AUDIT_TOPIC, AuditLog, Outcome, open_audit
-from pydanube.model.errors import DiskFull, PermissionDenied
+from pydanube.model.errors import (
+    DiskFull,
+    InvalidName,
+    InvalidRequest,
+    PermissionDenied,
+)
 from pydanube.security.policy import Binding
 from pydanube.security.principals import Principal
+from pydanube.testing import memory_broker
+from pydanube.wire.pb import stream_pb2 as pb
 from support.principals import ROOT, client_of, guarded_broker
 
 ALICE = Principal("alice", "token")
@@ -147,6 +154,21 @@ async def test_requests_of_clients_are_recorded(guarded, tmp_path):
         ("alice", "delete_topic", "/default/orders", "refused"),
         ("alice", "add_binding", "", "refused"),
     }
+
+
+async def test_failed_requests_are_recorded_with_the_reason(tmp_path):
+    path = tmp_path / "audit.jsonl"
+    # Without security, clients may do everything, but a file is given.
+    async with memory_broker(audit_file=path) as broker, broker.connect() as client:
+        with pytest.raises(InvalidRequest):
+            await client.delete_namespace("default")
+        with pytest.raises(InvalidName):
+            await client.send_request(pb.DeleteTopic(topic="/a/../b"))
+        await broker.broker.audit.flush()
+    first, second = lines_of(path)
+    assert (first["operation"], first["outcome"]) == ("delete_namespace", "failed")
+    assert "cannot be deleted" in first["reason"]
+    assert (second["resource"], second["outcome"]) == ("", "failed")
 
 
 async def test_topic_has_the_records_and_needs_a_binding(guarded):
