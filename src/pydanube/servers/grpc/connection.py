@@ -15,12 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any
-
-from google.protobuf.message import Message as Protobuf
 
 from pydanube.aio.tasks import TaskScope
 from pydanube.broker.broker import Broker
@@ -41,6 +38,7 @@ from pydanube.servers.authorization import (
 )
 from pydanube.servers.connections import ConnectionCounts
 from pydanube.servers.errors import grpc_status_of
+from pydanube.servers.grpc.calls import CallContext, PendingCall, RequestStream
 from pydanube.servers.grpc.services import CallNowait, Method, Service
 from pydanube.servers.security_config import SecurityConfig
 from pydanube.wire.grpc.connection import (
@@ -72,8 +70,6 @@ answer within the same time again.  Its messages then go to other consumers.  Th
 preface must arrive in this time, and the SETTINGS ACK in twice this time."""
 CLOSE_S = 1.0
 """The time that a peer that violated the protocol has to read the error."""
-WRITES_AT_ONCE = 64
-"""A stream lets other tasks run after this number of messages."""
 PING_ANSWER_DELAY_S = 0.01
 """The time that an answer to a PING waits for other data to be sent with it."""
 CREDENTIAL_CHECK_S = 1.0
@@ -176,8 +172,8 @@ class GrpcProtocol(asyncio.Protocol):
         self._answering: set[int] = set()
         self._answered = asyncio.Event()
         # Calls whose request has not arrived yet.
-        self._pending: dict[int, _PendingCall] = {}
-        self._requests: dict[int, _Requests] = {}
+        self._pending: dict[int, PendingCall] = {}
+        self._requests: dict[int, RequestStream] = {}
         self._writers: dict[int, asyncio.Event] = {}
         self._is_flushing = False
         self._turn = TurnBudget(WORK_PER_TURN)
@@ -369,10 +365,10 @@ class GrpcProtocol(asyncio.Protocol):
             self._grpc.finish(number, *method.service.refusal(error))
             return
         if method.streams_requests:
-            requests = self._requests[number] = _Requests(self, number, method)
+            requests = self._requests[number] = RequestStream(self, number, method)
             self._run(number, method, event, requests, identity)
         else:
-            self._pending[number] = _PendingCall(method, event, identity)
+            self._pending[number] = PendingCall(method, event, identity)
 
     def _identity_of(self, started: CallStarted, method: Method) -> Identity:
         """
@@ -486,7 +482,7 @@ class GrpcProtocol(asyncio.Protocol):
         number: int,
         method: Method,
         started: CallStarted,
-        data: bytes | _Requests,
+        data: bytes | RequestStream,
         identity: Identity,
     ) -> None:
         authenticator = self._server.authenticator
@@ -518,10 +514,16 @@ class GrpcProtocol(asyncio.Protocol):
         self.calls[number] = self._server.run(work)
 
     async def _answer(
-        self, number: int, method: Method, data: bytes | _Requests, context: CallContext
+        self,
+        number: int,
+        method: Method,
+        data: bytes | RequestStream,
+        context: CallContext,
     ) -> None:
         try:
-            request = data if isinstance(data, _Requests) else method.request_of(data)
+            request = (
+                data if isinstance(data, RequestStream) else method.request_of(data)
+            )
             answer = await self._call(method, request, context)
             if method.streams_answers:
                 self._grpc.finish(number, StatusCode.OK)
@@ -650,77 +652,3 @@ class GrpcProtocol(asyncio.Protocol):
         self._has_received = False
         self._sent_bytes = sent_bytes
         self._start_keepalive()
-
-
-class CallContext:
-    """The call of a method, besides its request."""
-
-    __slots__ = ("_connection", "_number", "_peer", "_writes", "address", "principal")
-
-    def __init__(
-        self,
-        connection: GrpcProtocol,
-        number: int,
-        peer: str,
-        *,
-        address: str = "?",
-        identity: Identity = NOBODY,
-    ) -> None:
-        self.address = address
-        """The caller's address, without a port."""
-        self.principal = identity.principal
-        """The principal of the caller."""
-        self._connection = connection
-        self._number = number
-        self._peer = peer
-        self._writes = 0
-
-    def peer(self) -> str:
-        """Return the connection's name, which changes when a client reconnects."""
-        return self._peer
-
-    async def send_initial_metadata(self) -> None:
-        """Tell the client that its call was accepted, before any message."""
-        self._connection.begin(self._number)
-
-    async def write(self, message: Protobuf) -> None:
-        """Send one message of a streamed answer when the client's window allows it."""
-        await self._connection.write(self._number, message.SerializeToString())
-        self._writes += 1
-        if self._writes % WRITES_AT_ONCE == 0:
-            await asyncio.sleep(0)
-
-
-@dataclass(slots=True)
-class _PendingCall:
-    """A call whose request has not arrived yet."""
-
-    method: Method
-    started: CallStarted
-    identity: Identity
-    message: bytes = b""
-    message_count: int = 0
-
-
-class _Requests:
-    """The stream of requests of one call."""
-
-    def __init__(self, connection: GrpcProtocol, number: int, method: Method) -> None:
-        self._connection = connection
-        self._number = number
-        self._method = method
-        # The flow-control window bounds the queue.
-        self._waiting: asyncio.Queue[bytes | None] = asyncio.Queue()
-
-    def add(self, message: bytes) -> None:
-        """Add a request."""
-        self._waiting.put_nowait(message)
-
-    def end(self) -> None:
-        """End the stream."""
-        self._waiting.put_nowait(None)
-
-    async def __aiter__(self) -> AsyncIterator[Protobuf]:
-        while (message := await self._waiting.get()) is not None:
-            yield self._method.request_of(message)
-            self._connection.consumed(self._number, message)

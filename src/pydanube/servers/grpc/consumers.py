@@ -46,7 +46,7 @@ from pydanube.model.policy import Start, SubscriptionType
 from pydanube.security.permissions import Permission
 from pydanube.security.resources import Resource
 from pydanube.servers.authorization import Caller, Need, check_now, current_caller
-from pydanube.servers.grpc.connection import CallContext
+from pydanube.servers.grpc.calls import CallContext
 from pydanube.servers.grpc.id_registry import IdRegistry
 from pydanube.servers.grpc.services import StatusError, refusing
 from pydanube.servers.grpc.window import AdaptiveWindow

@@ -14,7 +14,7 @@ from pydanube.model.errors import InvalidRequest, NotOwner, TopicNotFound
 from pydanube.model.names import TopicName
 from pydanube.servers.addresses import Addresses, addresses_of
 from pydanube.servers.authentication import Authenticator
-from pydanube.servers.grpc.connection import CallContext
+from pydanube.servers.grpc.calls import CallContext
 from pydanube.servers.grpc.consumers import REFUSAL_PAUSE_S, Consumers
 from pydanube.servers.grpc.producers import Producers
 from pydanube.servers.grpc.schemas import SchemaRegistryService

@@ -23,7 +23,7 @@ from pydanube.security.policy import (
     Role,
 )
 from pydanube.security.resources import ALL
-from pydanube.servers.grpc.connection import CallContext
+from pydanube.servers.grpc.calls import CallContext
 from pydanube.servers.grpc.services import StatusError
 from pydanube.wire.grpc.status import StatusCode
 from pydanube.wire.pb import danube_admin_pb2 as pb

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 
-from pydanube.servers.grpc.connection import CallContext
+from pydanube.servers.grpc.calls import CallContext
 from pydanube.servers.grpc.services import Service, StatusError
 from pydanube.wire.grpc.status import StatusCode
 from pydanube.wire.pb import POOL, health_pb2
