@@ -64,6 +64,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--drains", type=int, default=5)
     parser.add_argument("--session-ttl-s", type=int, default=2)
+    parser.add_argument("--moves-max", type=int, help="cluster.moves_max")
     parser.add_argument("--pause-ms", type=float, default=10, help="between messages")
     arguments = parser.parse_args()
     # It tells of every lost connection, which is what is measured.
@@ -77,7 +78,7 @@ def main() -> None:
     ):
         endpoint = stack.enter_context(etcd_server(arguments.etcd, Path(scratch)))
         brokers = [
-            Broker(f"broker-{number}", Path(scratch), endpoint, arguments.session_ttl_s)
+            Broker(f"broker-{number}", Path(scratch), endpoint, arguments)
             for number in range(1, arguments.brokers + 1)
         ]
         for broker in brokers:
@@ -115,7 +116,7 @@ def etcd_server(program: str, scratch: Path) -> Iterator[str]:
 class Broker:
     """A broker of the cluster, which is killed and started again."""
 
-    def __init__(self, name: str, scratch: Path, etcd: str, ttl_s: int) -> None:
+    def __init__(self, name: str, scratch: Path, etcd: str, arguments: Any) -> None:
         self.name = name
         self.port = free_port()
         self._log = scratch / f"{name}.log"
@@ -128,10 +129,12 @@ class Broker:
             "DANUBE_CLUSTER__BROKER_ID": name,
             "DANUBE_METADATA__KIND": "etcd",
             "DANUBE_METADATA__ETCD__ENDPOINTS": etcd,
-            "DANUBE_METADATA__ETCD__SESSION_TTL_S": str(ttl_s),
+            "DANUBE_METADATA__ETCD__SESSION_TTL_S": str(arguments.session_ttl_s),
             "DANUBE_STORAGE__JOURNAL__KIND": "object",
             "DANUBE_STORAGE__REMOTE__URL": (scratch / "remote").as_uri(),
         }
+        if arguments.moves_max is not None:
+            self._environ["DANUBE_CLUSTER__MOVES_MAX"] = str(arguments.moves_max)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

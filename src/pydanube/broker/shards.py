@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from pydanube.cluster.overview import STREAM
+from pydanube.cluster.placement import PlacementLimits
 from pydanube.cluster.takeover import TakeoverCounts
 from pydanube.metadata.cluster_records import SessionRecord
 from pydanube.model.errors import InvalidRequest, NotOwner
@@ -28,6 +29,8 @@ class Shards:
         """Returns the other session that serves a shard, as it was seen last."""
         self.counts = TakeoverCounts()
         """The takeovers of this session."""
+        self.limits = PlacementLimits()
+        """The limits by which this broker balances as the controller."""
         self.check_session = check_session
         """Raises SessionLost if the session of this broker is over."""
 
@@ -69,6 +72,13 @@ class Shards:
     def url_of(self, shard: int) -> str:
         """Return the URL of the owner of *shard*; empty if it is not known."""
         return self.addresses_of(shard).get(STREAM, "")
+
+    def broker_of(self, shard: int | None, own_id: str) -> str:
+        """Return the id of the broker that serves *shard*; empty if not known."""
+        if self.serves(shard):
+            return own_id
+        owner = None if shard is None else self.find_owner(shard)
+        return "" if owner is None else owner.broker_id
 
     def addresses_of(self, shard: int | None) -> Mapping[str, str]:
         """Return the addresses of the owner of *shard*; none if it is not known."""

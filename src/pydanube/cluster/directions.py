@@ -7,6 +7,7 @@ compare the revisions of what they depend on; if one is refused, a newer view fo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ from pydanube.metadata.cluster_records import (
     BrokerModeRecord,
     LoadRecord,
     SessionRecord,
+    ShardLoad,
     ShardState,
 )
 from pydanube.model.clusters import BrokerMode
@@ -70,8 +72,8 @@ class Director:
     """
     The decisions of one controller, in the order of what it sees.
 
-    It remembers when shards got their owners, and whether it is balancing.  A new
-    controller begins without memory, and may at most move shards a bit earlier.
+    It remembers when shards got their owners, their loads, and whether it is balancing.
+    A new controller begins without memory, and may at most move shards a bit earlier.
     """
 
     def __init__(
@@ -82,14 +84,23 @@ class Director:
         self._is_balancing = False
         # The last owner that served each shard, its zone, and since when.
         self._owners: dict[int, tuple[str, str, float]] = {}
+        # The last known load of each shard; a new owner reports it late.
+        self._loads: dict[int, ShardLoad] = {}
+        self._active: set[str] = set()
+
+    def begin_balancing(self) -> None:
+        """Balance although the loads differ little, and move shards that rest, too."""
+        self._is_balancing = True
+        self._end_rests()
 
     def on_view(self, view: ClusterView, now: float) -> Directions:
         """Take what was seen, and return what to change."""
         self._note_owners(view, now)
-        placed = [self._place(view, shard, now) for shard in view.shards]
+        sessions = candidates(view)
+        self._note_active({each.session for each in sessions if not each.is_draining})
         planned = plan(
-            placed,
-            candidates(view),
+            self.placed(view, now),
+            sessions,
             self._limits,
             is_balancing=self._is_balancing,
         )
@@ -100,6 +111,10 @@ class Director:
             if change is not None:
                 shards.append(DirectShard(move.shard, move.source, move.target, change))
         return Directions(tuple(shards), _drained(view), planned.is_balancing)
+
+    def placed(self, view: ClusterView, now: float) -> list[PlacedShard]:
+        """Return where all shards are or will be, with their loads."""
+        return [self._place(view, shard, now) for shard in view.shards]
 
     def next_rest_end(self, now: float) -> float | None:
         """Return when the next shard may be moved again; None if all may."""
@@ -116,20 +131,33 @@ class Director:
             if known is None or known[0] != record.owner:
                 session = view.sessions.get(record.owner)
                 zone = "" if session is None else session.zone
-                since = now - self._rest_s if is_first else now
+                since = -math.inf if is_first else now
                 self._owners[shard] = record.owner, zone, since
+
+    def _note_active(self, active: set[str]) -> None:
+        if active - self._active:
+            # A new broker should get its share soon.
+            self._end_rests()
+        self._active = active
+
+    def _end_rests(self) -> None:
+        self._owners = {
+            shard: (owner, zone, -math.inf)
+            for shard, (owner, zone, _) in self._owners.items()
+        }
 
     def _place(self, view: ClusterView, shard: int, now: float) -> PlacedShard:
         record = view.shards[shard].record
-        load = NO_LOAD
         if record.owner is not None and record.owner in view.loads:
-            load = view.loads[record.owner].shards.get(shard, NO_LOAD)
-        _, zone, since = self._owners.get(shard, ("", "", now - self._rest_s))
+            reported = view.loads[record.owner].shards.get(shard)
+            if reported is not None:
+                self._loads[shard] = reported
+        _, zone, since = self._owners.get(shard, ("", "", -math.inf))
         return place(
             shard,
             record,
             view.sessions,
-            load=load,
+            load=self._loads.get(shard, NO_LOAD),
             zone=zone,
             is_resting=now < since + self._rest_s,
         )

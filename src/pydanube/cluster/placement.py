@@ -31,6 +31,9 @@ BYTES_PER_S_MIN = 1_000_000.0
 CONNECTIONS_MIN = 100
 """The same for connections."""
 
+MOVES_MAX = 32
+IMBALANCE_PERCENT_MAX = 20
+
 _ROUNDING = 1e-9
 
 
@@ -63,16 +66,22 @@ class PlacedShard:
 class PlacementLimits:
     """When and how fast shards are moved."""
 
-    moves_max: int = 8
+    moves_max: int = MOVES_MAX
     """
     The most shards that move at the same time.
 
     Shards without an owner are not limited, but others wait until these are served.
     """
-    begin_ratio: float = 0.2
+    begin_ratio: float = IMBALANCE_PERCENT_MAX / 100
     """Balancing begins when a broker differs from its share by more than this part."""
     end_ratio: float = 0.05
     """Balancing ends when no broker differs from its share by more than this part."""
+
+    @classmethod
+    def of(cls, *, moves_max: int, imbalance_percent_max: int) -> PlacementLimits:
+        """Return the limits of these settings; balancing ends at a quarter."""
+        begin_ratio = imbalance_percent_max / 100
+        return cls(moves_max, begin_ratio, begin_ratio / 4)
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ class ShardRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The session that should own it; None if the owner should keep it."""
 
 
-class ShardLoad(msgspec.Struct, frozen=True, kw_only=True):
+class ShardLoad(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The load that one shard causes."""
 
     bytes_per_s: float = 0.0

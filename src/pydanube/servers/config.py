@@ -21,6 +21,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
+from pydanube.cluster.placement import IMBALANCE_PERCENT_MAX, MOVES_MAX
 from pydanube.metadata.etcd.config import EtcdConfig
 from pydanube.model.errors import InvalidConfig
 from pydanube.servers.security_config import SecurityConfig
@@ -257,6 +258,15 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
     new topics are spread over all of them."""
     zone: str = ""
     """The zone of this broker, such as a rack or a data center."""
+    moves_max: Annotated[int, Meta(ge=1, le=4096)] = MOVES_MAX
+    """The maximum number of shards that move to another broker at the same time, when a
+    broker is drained or the load is balanced. More shards at a time take less time
+    together, and each of them pauses longer. The setting of the controller counts, so
+    every broker should have the same."""
+    imbalance_percent_max: Annotated[int, Meta(ge=1, le=1000)] = IMBALANCE_PERCENT_MAX
+    """Shards move to other brokers when the load of a broker differs from the average
+    by more than this, until it differs by less than a quarter of this. The setting of
+    the controller counts."""
 
     def __post_init__(self) -> None:
         url = self.advertised_url

@@ -11,11 +11,14 @@ from pydanube.aio.tasks import task_scope
 from pydanube.broker.broker import Broker
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.broker.record_changes import RecordChanges
+from pydanube.broker.shard_traffic import traffic_of
 from pydanube.cluster.controller import Controller, create_shards
 from pydanube.cluster.directions import Director
 from pydanube.cluster.journal_host import JournalHost
 from pydanube.cluster.journal_removal import JournalRemoval
+from pydanube.cluster.load_reports import LoadReports
 from pydanube.cluster.overview import GRPC, GRPC_CONNECT, STREAM
+from pydanube.cluster.placement import PlacementLimits
 from pydanube.cluster.session import ClusterSession, open_cluster_session
 from pydanube.cluster.takeover import Takeovers
 from pydanube.metadata import keys
@@ -109,13 +112,15 @@ async def serving_shards(
     *,
     journal_id: bytes,
     journal_objects: Objects,
+    limits: PlacementLimits | None = None,
     wall_clock_us: Callable[[], int] = wall_clock_us,
 ) -> AsyncIterator[Takeovers]:
     """
     Take over, serve and leave shards during the body, and take part in elections.
 
-    *journal_objects* is the store of the journals of all sessions.  At the end of the
-    body, or of the session, no shard is served any more.
+    *journal_objects* is the store of the journals of all sessions.  *limits* count
+    while this broker is the controller.  At the end of the body, or of the session, no
+    shard is served any more.
     """
     journal, shards, serving = (
         broker.storage.journal,
@@ -135,12 +140,22 @@ async def serving_shards(
         manifest=MetadataManifest(store),
     )
     takeovers = Takeovers(session, store, host)
+    shards.limits = limits or shards.limits
     shards.find_owner, shards.counts = takeovers.find_owner, takeovers.counts
+    clock = asyncio.get_running_loop().time
     controller = Controller(
         session,
         store,
-        Director(),
-        clock=asyncio.get_running_loop().time,
+        Director(shards.limits),
+        clock=clock,
+        wall_clock_us=wall_clock_us,
+    )
+    loads = LoadReports(
+        session,
+        store,
+        find_traffic=lambda: traffic_of(broker.topics.opened.values()),
+        find_served=lambda: shards.served,
+        clock=clock,
         wall_clock_us=wall_clock_us,
     )
     removal = JournalRemoval(store, journal_objects, lambda: controller.is_controller)
@@ -150,6 +165,7 @@ async def serving_shards(
     async with task_scope() as tasks:
         tasks.run(takeovers.run(), "take over shards")
         tasks.run(controller.run(), "direct the cluster")
+        tasks.run(loads.run(), "report the load of shards")
         tasks.run(removal.run(), "remove journals of ended sessions")
         tasks.run(changes.run(), "apply changed records")
         yield takeovers

@@ -24,6 +24,7 @@ from pydanube.aio.loops import new_loop
 from pydanube.broker.broker import Broker, open_broker
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.broker.shards import Shards
+from pydanube.cluster.placement import PlacementLimits
 from pydanube.cluster.session import ClusterSession
 from pydanube.metadata.sessions import Session
 from pydanube.metadata.store import MetadataStore, retry_on_conflict
@@ -197,7 +198,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 admin_port,
                 services,
             ),
-            _serving_shards(session, metadata.store, broker, config.storage, identity),
+            _serving_shards(config, session, metadata.store, broker, identity),
         ):
             state.on_serving(
                 broker,
@@ -293,10 +294,10 @@ def _shards_of(config: BrokerConfig, session: ClusterSession | None) -> Shards |
 
 @asynccontextmanager
 async def _serving_shards(
+    config: BrokerConfig,
     session: ClusterSession | None,
     store: MetadataStore,
     broker: Broker,
-    config: StorageConfig,
     identity: Identity,
 ) -> AsyncIterator[None]:
     """Take over and serve shards during the body, if the broker is in a cluster."""
@@ -308,7 +309,11 @@ async def _serving_shards(
         store,
         broker,
         journal_id=identity.journal_id(),
-        journal_objects=open_journal_objects(config),
+        journal_objects=open_journal_objects(config.storage),
+        limits=PlacementLimits.of(
+            moves_max=config.cluster.moves_max,
+            imbalance_percent_max=config.cluster.imbalance_percent_max,
+        ),
     ):
         yield
 

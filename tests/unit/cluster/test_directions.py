@@ -98,3 +98,30 @@ def test_loads_decide_which_shard_moves() -> None:
     found = targets(Director(), view([opened("a-1")] * 3, BOTH, loads=loads))
     assert 0 not in found
     assert found == {1: "b-1", 2: "b-1"}
+
+
+def test_new_owner_of_a_shard_has_its_load_before_it_reports_one() -> None:
+    heavy, light = ShardLoad(bytes_per_s=1e9), ShardLoad(bytes_per_s=1e7)
+    director = Director()
+    loads = {
+        "a-1": LoadRecord(measured_at=0, shards=dict.fromkeys(range(4), heavy)),
+        "b-1": LoadRecord(measured_at=0, shards=dict.fromkeys(range(4, 8), light)),
+    }
+    records = [opened("a-1")] * 4 + [opened("b-1")] * 4
+    moved = targets(director, view(records, BOTH, loads=loads))
+    assert moved
+    for shard, target in moved.items():
+        records[shard] = opened(target)
+    # The reports are those from before the moves.
+    assert targets(director, view(records, BOTH, loads=loads), REST_S) == {}
+
+
+def test_new_broker_gets_its_share_although_shards_rest() -> None:
+    director, all_three = Director(), BOTH | {"c-1": session("c")}
+    one = {"a-1": session("a")}
+    records = [opened("a-1")] * 3 + [opened("b-1")] * 3
+    director.on_view(view([opened("a-1")] * 6, one), 0.0)
+    assert targets(director, view(records, BOTH), 1.0) == {}
+    found = targets(director, view(records, all_three), 2.0)
+    assert list(found.values()) == ["c-1", "c-1"]
+    assert {shard // 3 for shard in found} == {0, 1}

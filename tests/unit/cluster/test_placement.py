@@ -81,6 +81,16 @@ def settle(shards, brokers, *, is_balancing=False):
     pytest.fail("there are always more moves")
 
 
+@given(clusters())
+def test_no_shard_returns_to_a_broker_that_it_has_left(world):
+    shards, brokers = world
+    shards = [replace(each, is_moving=False, is_resting=False) for each in shards]
+    visited = {each.shard: [each.session] for each in shards}
+    for move in settle(shards, brokers, is_balancing=True)[1]:
+        assert move.target not in visited[move.shard]
+        visited[move.shard].append(move.target)
+
+
 def counts(shards):
     return Counter(each.session for each in shards)
 

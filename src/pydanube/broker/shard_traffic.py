@@ -1,0 +1,26 @@
+"""What the topics of a broker's shards receive and deliver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pydanube.broker.topic import ReliableTopic, Topic
+from pydanube.cluster.load import TopicTraffic
+from pydanube.model.ids import TopicId
+
+
+def traffic_of(topics: Iterable[Topic]) -> dict[TopicId, TopicTraffic]:
+    """Return the traffic of those *topics* that are in a shard."""
+    return {
+        topic.topic_id: TopicTraffic(
+            shard=topic.shard,
+            byte_count=topic.counts.published_bytes + topic.counts.delivered_bytes,
+            message_count=topic.counts.published + topic.counts.delivered,
+            connections=len(topic.registrations) + topic.counts.consumers,
+            tail_bytes=(
+                topic.log.tail.byte_count if isinstance(topic, ReliableTopic) else 0
+            ),
+        )
+        for topic in topics
+        if topic.shard is not None
+    }
