@@ -571,6 +571,8 @@ class Client(Facade):
     remove_binding = blocking(aio.Client.remove_binding)
     drain_broker = blocking(aio.Client.drain_broker)
     activate_broker = blocking(aio.Client.activate_broker)
+    move_topic = blocking(aio.Client.move_topic)
+    rebalance = blocking(aio.Client.rebalance)
 
     create_api_key = blocking(aio.Client.create_api_key)
     api_keys = blocking(aio.Client.api_keys)

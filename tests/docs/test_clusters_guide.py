@@ -45,7 +45,7 @@ def test_the_cluster_of_the_guide_works(tmp_path: Path) -> None:
         program = program.replace("6651", str(one.stream_port))
         program = program.replace("6661", str(two.stream_port))
         subprocess.run([sys.executable, "-c", program], check=True, timeout=240)
-        drained = danube("cluster", "drain", "one", url=two.url)
+        drained = danube("brokers", "drain", "one", url=two.url)
         assert drained.returncode == 0, drained.stderr
         shown = danube("cluster", "status", "--format", "json", url=two.url)
         modes = {

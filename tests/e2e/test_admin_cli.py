@@ -83,7 +83,7 @@ def test_broker_is_listed_and_described(broker, topic):
 def test_a_broker_alone_is_no_cluster(broker):
     assert told(broker, "cluster", "status")["brokers"] == []
     assert "not part of a cluster" in said(broker, "cluster", "status")
-    done = danube("cluster", "drain", "x", url=broker.url)
+    done = danube("brokers", "drain", "x", url=broker.url)
     assert done.returncode == 2
     assert "cluster.enabled" in done.stderr
 

@@ -145,7 +145,7 @@ def test_a_broker_is_drained_and_activated_from_the_command_line(
         with pydanube.sync.connect(first.url) as client:
             for topic in TOPICS:
                 client.create_topic(topic)
-        drained = danube("cluster", "drain", "a", "--reason", "test", url=second.url)
+        drained = danube("brokers", "drain", "a", "--reason", "test", url=second.url)
         assert drained.returncode == 0, drained.stderr
         assert {owner_of(topic, *brokers) for topic in TOPICS} == {second}
         shown = danube("cluster", "status", "--format", "json", url=first.url)
@@ -155,13 +155,55 @@ def test_a_broker_is_drained_and_activated_from_the_command_line(
             for each in json.loads(shown.stdout)["brokers"]
         }
         assert described == {"a": ("drained", 0), "b": ("active", SHARDS)}
-        refused = danube("cluster", "drain", "b", url=first.url)
+        refused = danube("brokers", "drain", "b", url=first.url)
         assert refused.returncode == 2
         assert "b is the only active broker" in refused.stderr
-        assert danube("cluster", "activate", "a", url=first.url).returncode == 0
+        assert danube("brokers", "undrain", "a", url=first.url).returncode == 0
         text = danube("cluster", "status", url=first.url).stdout
         assert first.url in text
         assert second.url in text
+        listed = json.loads(
+            danube("brokers", "list", "--format", "json", url=first.url).stdout
+        )
+        assert [each["broker_id"] for each in listed] == ["a", "b"]
+        described = danube("brokers", "describe", "b", url=first.url)
+        assert second.url in described.stdout
+        unknown = danube("brokers", "describe", "x", url=first.url)
+        assert unknown.returncode == 2
+        assert "it has a, b" in unknown.stderr
+
+
+def test_a_topic_is_moved_and_the_load_is_balanced_from_the_command_line(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    with (
+        broker_of(tmp_path, settings, "a") as first,
+        broker_of(tmp_path, settings, "b") as second,
+    ):
+        brokers = first, second
+        with pydanube.sync.connect(first.url) as client:
+            for topic in TOPICS:
+                client.create_topic(topic)
+        for target, broker in (("a", first), ("b", second), ("b", second)):
+            moved = danube("topics", "move", TOPICS[0], "--to", target, url=first.url)
+            assert moved.returncode == 0, moved.stderr
+            assert TOPICS[0] in moved.stdout
+            while owner_of(TOPICS[0], *brokers) is not broker:
+                pass
+        refused = danube("topics", "move", TOPICS[0], "--to", "x", url=first.url)
+        assert refused.returncode == 2
+        assert "these run: a, b" in refused.stderr
+        shown = danube("brokers", "rebalance", "--dry-run", url=first.url)
+        assert shown.returncode == 0, shown.stderr
+        began = danube("brokers", "rebalance", url=first.url)
+        assert began.returncode == 0, began.stderr
+        while True:
+            planned = danube(
+                *("brokers", "rebalance", "--dry-run", "--format", "json"),
+                url=second.url,
+            )
+            if json.loads(planned.stdout) == []:
+                break
 
 
 class Flow:
@@ -287,7 +329,7 @@ def test_a_client_of_danube_uses_topics_of_different_brokers(
             messages = client.receive(consumer=name, count=3)
             assert payloads(messages) == [f"{name} {n}".encode() for n in range(3)]
         # The client follows the topics that move.
-        drained = danube("cluster", "drain", "b", url=third.url)
+        drained = danube("brokers", "drain", "b", url=third.url)
         assert drained.returncode == 0, drained.stderr
         for topic in TOPICS:
             name = topic.rpartition("/")[2]

@@ -39,6 +39,12 @@ from pydanube.broker.topic import ReliableTopic, Topic
 from pydanube.broker.topic_schemas import TopicSchemas
 from pydanube.broker.topics import Topics
 from pydanube.cluster import overview
+from pydanube.cluster.shard_moves import (
+    measure_balance,
+    move_shard,
+    plan_rebalance,
+    request_rebalance,
+)
 from pydanube.metadata import keys
 from pydanube.metadata.records import BrokerRecord, NamespaceRecord
 from pydanube.metadata.store import (
@@ -48,7 +54,13 @@ from pydanube.metadata.store import (
     Unchanged,
     retry_on_conflict,
 )
-from pydanube.model.clusters import BrokerMode, ClusterDescription
+from pydanube.model.clusters import (
+    BrokerLoad,
+    BrokerMode,
+    ClusterDescription,
+    ShardMove,
+    ShardMoves,
+)
 from pydanube.model.errors import (
     BrokerError,
     Draining,
@@ -235,11 +247,7 @@ class Broker:
             InvalidRequest: This broker is not in a cluster; or as
                 ``overview.set_broker_mode``.
         """
-        if self.shards is None:
-            raise InvalidRequest(
-                "this broker is not part of a cluster, so no other broker could serve "
-                "its topics: start brokers with the setting cluster.enabled"
-            )
+        self._clustered()
         await overview.set_broker_mode(
             self._store,
             broker_id,
@@ -247,6 +255,50 @@ class Broker:
             reason=reason,
             wall_clock_us=self._wall_clock_us(),
         )
+
+    async def move_topic(self, name: TopicName, broker_id: str | None) -> ShardMove:
+        """
+        Move the shard of a topic to a broker, as ``shard_moves.move_shard``.
+
+        Raises:
+            TopicNotFound: The topic does not exist.
+            InvalidRequest: This broker is not in a cluster; or as ``move_shard``.
+        """
+        self._clustered()
+        shard = (await self.catalog.get_topic(name)).value.shard
+        if shard is None:
+            raise InvalidRequest(f"{name} was created outside of a cluster: no shard")
+        return await move_shard(self._store, shard, broker_id)
+
+    async def rebalance(self, *, dry_run: bool) -> ShardMoves:
+        """
+        Return the moves that balance the cluster; unless *dry_run*, begin them.
+
+        Raises:
+            InvalidRequest: This broker is not in a cluster.
+        """
+        moves = await plan_rebalance(self._store, self._clustered().limits)
+        if moves and not dry_run:
+            await request_rebalance(self._store, self._wall_clock_us())
+        return ShardMoves(moves=tuple(moves))
+
+    @property
+    def imbalance_max(self) -> float:
+        """The part of the average load from which on the controller balances."""
+        return self._clustered().limits.begin_ratio
+
+    async def measure_balance(self) -> list[BrokerLoad]:
+        """Return the loads of the active brokers; none outside of a cluster."""
+        return [] if self.shards is None else await measure_balance(self._store)
+
+    def _clustered(self) -> Shards:
+        """Return the shards of this broker, or raise if it is not in a cluster."""
+        if self.shards is None:
+            raise InvalidRequest(
+                "this broker is not part of a cluster, so no other broker could serve "
+                "its topics: start brokers with the setting cluster.enabled"
+            )
+        return self.shards
 
 
 @asynccontextmanager

@@ -30,7 +30,8 @@ from pydanube.model.version import __version__
 SUMMARIES = {
     "Broker": {
         "broker": "Start a broker.",
-        "cluster": "Show the brokers of a cluster, and drain them.",
+        "brokers": "Show the brokers of a cluster, drain them, and balance their load.",
+        "cluster": "Show the state of a cluster of brokers.",
         "recover": "Repair a data directory that is damaged or incomplete.",
         "backup": "Back up a running broker to a directory or an object store, and "
         "restore it.",

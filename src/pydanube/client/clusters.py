@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from pydanube.client.access import AccessRequests
 from pydanube.model.arguments import checks_arguments
-from pydanube.model.clusters import BrokerMode, ClusterBroker, ClusterDescription
+from pydanube.model.clusters import (
+    BrokerMode,
+    ClusterBroker,
+    ClusterDescription,
+    ShardMove,
+    ShardMoves,
+)
 from pydanube.model.descriptions import BrokerDescription
 from pydanube.wire.native.messages import from_wire
 from pydanube.wire.pb import stream_pb2 as pb
@@ -67,6 +73,41 @@ class ClusterRequests(AccessRequests):
             InvalidRequest: There is no such broker.
         """
         await self._set_mode(broker_id, BrokerMode.ACTIVE, reason)
+
+    async def move_topic(self, topic: str, broker_id: str | None = None) -> ShardMove:
+        """
+        Move a topic to another broker, with all topics of its shard.
+
+        The call does not wait for the move: ``describe_cluster`` shows the shard as
+        incoming until the broker serves it.  Later the shard may be moved again, to
+        balance the load.
+
+        Args:
+            topic: ``/{namespace}/{topic}``, or one partition of a topic.
+            broker_id: The broker; by default the one with the fewest shards, except
+                the one that serves the topic.
+
+        Raises:
+            InvalidRequest: There is no such broker, or it is draining, or another
+                broker is taking the topic over at this moment.
+        """
+        answer = await self.send_request(
+            pb.MoveTopic(topic=topic, broker_id=broker_id or "")
+        )
+        return from_wire(ShardMoves, answer).moves[0]
+
+    async def rebalance(self, *, dry_run: bool = False) -> tuple[ShardMove, ...]:
+        """
+        Balance the load of the brokers, also if it differs little.
+
+        The call returns the planned moves and does not wait for them.  They are fewer
+        if the load changes meanwhile.
+
+        Args:
+            dry_run: Whether to only return the moves.
+        """
+        answer = await self.send_request(pb.Rebalance(dry_run=dry_run))
+        return from_wire(ShardMoves, answer).moves
 
     async def _set_mode(self, broker_id: str, mode: BrokerMode, reason: str) -> None:
         await self.send_request(

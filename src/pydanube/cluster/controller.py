@@ -32,10 +32,12 @@ from pydanube.metadata.store import (
     ABSENT,
     OPERATIONS_MAX,
     Comparison,
+    Delete,
     MetadataStore,
     Operation,
     Put,
     Revision,
+    Stored,
     Unchanged,
     retry_on_conflict,
 )
@@ -46,6 +48,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _NAME = keys.CONTROLLERS.name_of(keys.CONTROLLER.path)
+_REBALANCE = keys.CONTROLLERS.name_of(keys.REBALANCE.path)
 
 RETRY_S = 1.0
 """How long the controller waits after a change that was refused or failed."""
@@ -191,6 +194,9 @@ class Controller:
         if not (self._shards.has(self._shards_at) and self._modes.has(self._modes_at)):
             # Its own changes come first.
             return None
+        request = self._election.values.get(_REBALANCE)
+        if request is not None:
+            self._director.begin_balancing()
         now = self._clock()
         directions = self._director.on_view(self._view(), now)
         shards = directions.shards
@@ -198,6 +204,8 @@ class Controller:
             await self._direct_shards(shards[at : at + CHANGES_MAX])
         for broker in directions.drained:
             await self._note_drained(broker)
+        if request is not None:
+            await self._note_rebalance(request)
         rest_end = self._director.next_rest_end(now)
         return None if rest_end is None else rest_end - now
 
@@ -237,6 +245,17 @@ class Controller:
                 each.source or "(none)",
                 each.target,
             )
+
+    async def _note_rebalance(self, request: Stored[str]) -> None:
+        """Delete the request to balance the cluster, unless there is a newer one."""
+        assert self._elected is not None
+        await self._store.transaction(
+            [
+                Unchanged(keys.CONTROLLER, self._elected),
+                Unchanged(keys.REBALANCE, request.revision),
+            ],
+            [Delete(keys.REBALANCE)],
+        )
 
     async def _note_drained(self, broker: str) -> None:
         assert self._elected is not None

@@ -127,6 +127,8 @@ BROKER_MODES = prefix_of("/broker-modes/", BrokerModeRecord)
 CONTROLLERS = prefix_of("/controller/", str)
 CONTROLLER = CONTROLLERS.key("session")
 """The session that is the controller, with its lease."""
+REBALANCE = CONTROLLERS.key("rebalance")
+"""When the controller was asked to balance the cluster; it deletes the key."""
 
 SHARDS = prefix_of("/shards/", ShardRecord)
 """``/shards/{shard}``"""

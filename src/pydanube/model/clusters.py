@@ -56,6 +56,36 @@ class ClusterBroker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerLoad:
+    """The load of a broker that may serve shards."""
+
+    broker_id: str
+    load_percent: float
+    """The weight of its shards, in percent of the weight of all shards."""
+    topic_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardMove:
+    """A shard that moves to another broker, with all its topics."""
+
+    shard: int
+    source: str = ""
+    """The broker that serves it; empty if none does."""
+    target: str
+    topics: tuple[str, ...] = ()
+    """The names of its topics, or the first ones."""
+    topic_count: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardMoves:
+    """Shards that move to other brokers."""
+
+    moves: tuple[ShardMove, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterDescription:
     """The brokers of a cluster at one moment."""
 

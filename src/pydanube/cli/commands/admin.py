@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from pydanube.cli import parameters
-from pydanube.cli.commands import limits, subscriptions, topics
+from pydanube.cli.commands import brokers, limits, subscriptions, topics
 from pydanube.cli.commands.retention import (
     check_actions,
     describe_retention,
@@ -16,7 +16,7 @@ from pydanube.cli.commands.retention import (
 )
 from pydanube.cli.completion import complete_namespaces
 from pydanube.cli.declaration import Connect, command, confirm
-from pydanube.cli.output import Columns, Fields, Result, Table, to_json_value
+from pydanube.cli.output import Columns, Fields, Result, Table
 from pydanube.cli.parameters import command_group
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import NamespacePolicy
@@ -25,19 +25,13 @@ app = command_group(
     """
     Manage brokers, namespaces, topics and subscriptions.
 
-    "danube topics" and "danube subscriptions" are short for "danube admin topics" and
-    "danube admin subscriptions".
+    "danube brokers", "danube topics" and "danube subscriptions" are short for "danube
+    admin brokers", "danube admin topics" and "danube admin subscriptions".
     """,
     "danube admin brokers list",
     "danube admin namespaces create shop",
     "danube admin topics create /shop/orders",
     "danube admin subscriptions pause /shop/orders -s billing",
-)
-
-brokers = command_group(
-    "List and describe brokers.",
-    "danube admin brokers list",
-    "danube admin brokers describe",
 )
 
 namespaces = command_group(
@@ -49,7 +43,7 @@ namespaces = command_group(
     "danube admin namespaces delete shop",
 )
 
-app.add_typer(brokers, name="brokers")
+app.add_typer(brokers.app, name="brokers")
 app.add_typer(namespaces, name="namespaces")
 app.add_typer(topics.app, name="topics")
 app.add_typer(subscriptions.app, name="subscriptions")
@@ -60,8 +54,6 @@ NAMESPACE: Columns = {
     "Retention": lambda namespace: describe_retention(namespace.retention),
 }
 
-BROKER = {"Broker": "broker_id", "URL": "url", "Version": "version"}
-
 Namespace = Annotated[
     str,
     typer.Argument(
@@ -71,30 +63,6 @@ Namespace = Annotated[
         show_default=False,
     ),
 ]
-
-
-@command(brokers, "danube admin brokers list --format json", name="list")
-def list_brokers(connect: Connect) -> Result:
-    """Show the broker that answers; danube cluster status shows all of a cluster."""
-    with connect() as client:
-        described = client.describe_broker()
-    return Result([described], Table.of([described], BROKER))
-
-
-@command(brokers, "danube admin brokers describe", name="describe")
-def describe_broker(connect: Connect) -> Result:
-    """Describe the broker: its version, addresses and contents."""
-    with connect() as client:
-        counts = {
-            "namespace_count": len(client.namespaces()),
-            "topic_count": len(client.topics()),
-        }
-        described = client.describe_broker()
-    return Result(
-        to_json_value(described) | counts,
-        Fields.of(described, BROKER),
-        Fields(zip(("Namespaces", "Topics"), counts.values(), strict=True)),
-    )
 
 
 @command(

@@ -10,7 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from pydanube.cli import parameters
-from pydanube.cli.commands import limits, subscriptions, topic_configuration
+from pydanube.cli.commands import (
+    brokers,
+    limits,
+    subscriptions,
+    topic_configuration,
+)
 from pydanube.cli.commands.retention import (
     check_actions,
     describe_retention,
@@ -491,6 +496,8 @@ command(
     "danube topics edit /default/orders",
     "danube topics edit /default/orders --file orders.yaml --dry-run",
 )(topic_configuration.edit)
+
+command(app, "danube topics move /default/orders --to broker-2")(brokers.move)
 
 
 def _describe(client: Client, topic: str) -> list[TopicDescription]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from statistics import fmean, pstdev
 from typing import Any, TypeVar
 
 from pydanube.broker.broker import Broker
@@ -55,6 +56,10 @@ from pydanube.wire.grpc.status import StatusCode
 from pydanube.wire.pb import danube_admin_pb2 as pb
 
 NO_CLUSTER = "this is a standalone broker, not a cluster"
+NO_MEMBERS = (
+    "brokers join and leave a cluster by themselves, when they start and stop; "
+    "etcd has the members"
+)
 FOLLOWER = "Cluster_Follower"
 CONFLICTS = (AlreadyExists, NamespaceInUse)
 """Errors that have the status NOT_FOUND, as in the original."""
@@ -142,6 +147,65 @@ class BrokerAdmin:
                 StatusCode.FAILED_PRECONDITION, "the broker is stopping (draining)"
             )
 
+    async def get_cluster_balance(
+        self, _: pb.ClusterBalanceRequest
+    ) -> pb.ClusterBalanceResponse:
+        """Return the load of each broker, in percent of that of the cluster."""
+        loads = await self._broker.measure_balance()
+        if not loads:
+            raise StatusError(StatusCode.UNIMPLEMENTED, NO_CLUSTER)
+        scores = [each.load_percent for each in loads]
+        mean, deviation = fmean(scores), pstdev(scores)
+        limit = mean * self._broker.imbalance_max
+        return pb.ClusterBalanceResponse(
+            coefficient_of_variation=deviation / mean if mean else 0.0,
+            mean_load=mean,
+            max_load=max(scores),
+            min_load=min(scores),
+            std_deviation=deviation,
+            broker_count=len(loads),
+            assignment_strategy="WeightedLoad",
+            brokers=[
+                pb.BrokerLoadInfo(
+                    broker_id=int(number_of(each.broker_id)),
+                    load=each.load_percent,
+                    topic_count=each.topic_count,
+                    is_overloaded=each.load_percent > mean + limit,
+                    is_underloaded=each.load_percent < mean - limit,
+                )
+                for each in loads
+            ],
+        )
+
+    async def trigger_rebalance(
+        self, request: pb.RebalanceRequest
+    ) -> pb.RebalanceResponse:
+        """Plan moves of shards, and begin them unless it is a dry run."""
+        if not (await self._broker.describe_cluster()).shard_count:
+            raise StatusError(StatusCode.UNIMPLEMENTED, NO_CLUSTER)
+        if request.HasField("max_moves") and not request.dry_run:
+            raise StatusError(
+                StatusCode.INVALID_ARGUMENT,
+                "max_moves is not supported: the setting cluster.moves_max limits how "
+                "many shards move at the same time",
+            )
+        moves = (await self._broker.rebalance(dry_run=request.dry_run)).moves
+        count = request.max_moves or len(moves)
+        return pb.RebalanceResponse(
+            success=True,
+            moves_executed=0 if request.dry_run else len(moves),
+            proposed_moves=[
+                pb.ProposedMove(
+                    topic_name=each.topics[0] if each.topics else "",
+                    from_broker=int(number_of(each.source)) if each.source else 0,
+                    to_broker=int(number_of(each.target)),
+                    reason=f"shard {each.shard} with {each.topic_count} topics",
+                )
+                for each in moves[:count]
+            ],
+            error_message="" if moves else "Cluster is balanced",
+        )
+
     async def _set_mode(
         self, broker: ClusterBroker, mode: BrokerMode, reason: str
     ) -> None:
@@ -226,9 +290,14 @@ class TopicAdmin:
     async def list_broker_topics(
         self, request: pb.BrokerRequest
     ) -> pb.TopicInfoListResponse:
-        """List all topics if the request names this broker, and none otherwise."""
-        is_ours = request.broker_id == self._broker_id
-        return self._listed(await self._broker.catalog.records() if is_ours else [])
+        """List the topics that a broker serves; none if there is no such broker."""
+        return self._listed(
+            [
+                (name, record)
+                for name, record in await self._broker.catalog.records()
+                if self._owner_of(record) == request.broker_id
+            ]
+        )
 
     async def create_topic(self, request: pb.NewTopicRequest) -> None:
         """Create a topic."""
@@ -257,6 +326,18 @@ class TopicAdmin:
         """Delete a topic or all its partitions, even if they are in use."""
         with _refused_as(f"Unable to delete the topic {request.name}"):
             await self._broker.topics.delete(TopicName.parse(request.name), force=True)
+
+    async def unload_topic(self, request: pb.TopicRequest) -> None:
+        """Move a topic to another broker of the cluster, with its shard."""
+        if self._broker.shards is None:
+            raise StatusError(
+                StatusCode.UNIMPLEMENTED,
+                "there is no other broker that could take the topic",
+            )
+        try:
+            await self._broker.move_topic(TopicName.parse(request.name), None)
+        except InvalidRequest as error:
+            raise StatusError(StatusCode.FAILED_PRECONDITION, str(error)) from error
 
     async def describe_topic(
         self, request: pb.DescribeTopicRequest
@@ -365,7 +446,7 @@ class TopicAdmin:
                 topics=[
                     pb.TopicInfo(
                         name=str(name),
-                        broker_id=self._broker_id,
+                        broker_id=self._owner_of(record),
                         delivery=danube_name(record.policy.dispatch),
                     )
                     for name, record in records
@@ -373,6 +454,14 @@ class TopicAdmin:
             ),
             f"{len(records)} topics",
         )
+
+    def _owner_of(self, record: TopicRecord) -> str:
+        """Return the number of the broker that serves a topic; empty if not known."""
+        shards = self._broker.shards
+        if shards is None:
+            return self._broker_id
+        owner = shards.broker_of(record.shard, self._broker.broker_id)
+        return number_of(owner) if owner else ""
 
     async def _to_configure(
         self, request: Any, field: str
@@ -390,6 +479,28 @@ class TopicAdmin:
             )
         settings = await self._broker.subscriptions.settings(name, subscription)
         return name, subscription, settings
+
+
+class ClusterAdmin:
+    """The service for the members of a cluster, which has no consensus of its own."""
+
+    def __init__(self, broker: Broker, broker_id: str) -> None:
+        self._broker = broker
+        self._broker_id = broker_id
+
+    async def cluster_status(self, _: pb.Empty) -> pb.ClusterStatusResponse:
+        """Return the running brokers, and which one is the controller."""
+        found = await self._broker.describe_cluster()
+        if not found.shard_count:
+            raise StatusError(StatusCode.UNIMPLEMENTED, NO_CLUSTER)
+        leaders = [each.broker_id for each in found.brokers if each.is_controller]
+        return pb.ClusterStatusResponse(
+            leader_id=int(number_of(leaders[0])) if leaders else 0,
+            voters=[
+                int(number_of(each.broker_id)) for each in found.brokers if each.url
+            ],
+            self_node_id=int(self._broker_id),
+        )
 
 
 def number_of(broker_id: str) -> str:
@@ -457,17 +568,13 @@ def admin_services(
         metrics_addr=metrics_address,
     )
     return [
-        Service(
-            services["BrokerAdmin"],
-            BrokerAdmin(broker, info),
-            unimplemented=NO_CLUSTER,
-        ),
+        Service(services["BrokerAdmin"], BrokerAdmin(broker, info)),
         Service(services["NamespaceAdmin"], NamespaceAdmin(broker)),
+        Service(services["TopicAdmin"], TopicAdmin(broker, broker_id)),
         Service(
-            services["TopicAdmin"],
-            TopicAdmin(broker, broker_id),
-            unimplemented="there is no other broker that could take the topic",
+            services["ClusterAdmin"],
+            ClusterAdmin(broker, broker_id),
+            unimplemented=NO_CLUSTER if broker.shards is None else NO_MEMBERS,
         ),
-        Service(services["ClusterAdmin"], None, unimplemented=NO_CLUSTER),
         Service(services["SecurityAdmin"], SecurityAdmin(broker)),
     ]

@@ -17,7 +17,7 @@ from pydanube.broker.backups import Backups
 from pydanube.broker.broker import Broker
 from pydanube.broker.named_stores import open_named_store
 from pydanube.cluster.overview import STREAM
-from pydanube.model.clusters import BrokerMode
+from pydanube.model.clusters import BrokerMode, ShardMoves
 from pydanube.model.descriptions import TopicSettings
 from pydanube.model.errors import InvalidRequest, NotOwner, TopicNotFound
 from pydanube.model.ids import TopicId
@@ -63,6 +63,8 @@ from pydanube.wire.pb import stream_pb2 as pb
 
 HOLD_REASON_LENGTH_MAX = 1000
 MODE_REASON_LENGTH_MAX = 1000
+MOVED_TOPICS_MAX = 5
+"""How many topics of each shard are named in a plan."""
 LISTED_TOPICS_MAX = 1000
 """The maximum number of topics whose offsets one request lists."""
 PAGE_MAX = 5000
@@ -284,6 +286,20 @@ async def _set_broker_mode(broker: Broker, m: pb.SetBrokerMode) -> None:
             f"most {MODE_REASON_LENGTH_MAX} are allowed"
         )
     await broker.set_broker_mode(m.broker_id, BrokerMode.parse(m.mode), m.reason)
+
+
+@REQUESTS.handler(pb.MoveTopic)
+async def _move_topic(broker: Broker, m: pb.MoveTopic) -> pb.ShardMoves:
+    move = await broker.move_topic(TopicName.parse(m.topic), m.broker_id or None)
+    return to_wire(pb.ShardMoves, ShardMoves(moves=(move,)))
+
+
+@REQUESTS.handler(pb.Rebalance)
+async def _rebalance(broker: Broker, m: pb.Rebalance) -> pb.ShardMoves:
+    moves = (await broker.rebalance(dry_run=m.dry_run)).moves
+    # The answer must fit into a frame, so only some of the topics are named.
+    named = [replace(each, topics=each.topics[:MOVED_TOPICS_MAX]) for each in moves]
+    return to_wire(pb.ShardMoves, ShardMoves(moves=tuple(named)))
 
 
 @REQUESTS.handler(pb.CreateSubscription)

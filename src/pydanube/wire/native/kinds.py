@@ -301,6 +301,9 @@ class Kind(IntEnum):
     )
     CLUSTER_DESCRIPTION = _frame(201, pb.ClusterDescription, BROKER)
     SET_BROKER_MODE = _op(202, pb.SetBrokerMode, CLUSTER_ADMIN, CLUSTER, pb.Ok, REPEAT)
+    MOVE_TOPIC = _op(203, pb.MoveTopic, CLUSTER_ADMIN, CLUSTER, pb.ShardMoves, REPEAT)
+    SHARD_MOVES = _frame(204, pb.ShardMoves, BROKER)
+    REBALANCE = _op(205, pb.Rebalance, CLUSTER_ADMIN, CLUSTER, pb.ShardMoves, REPEAT)
 
     SET_DEDUPLICATION = _op(208, pb.SetDeduplication, MANAGE, TOPIC, pb.Ok, REPEAT)
     CONFIGURE_TOPIC = _op(209, pb.ConfigureTopic, MANAGE, TOPIC, pb.Ok, REPEAT)

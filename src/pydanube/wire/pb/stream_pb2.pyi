@@ -1716,6 +1716,40 @@ class ClusterBroker(_message.Message):
     grpc_url: str
     def __init__(self, broker_id: _Optional[str] = ..., url: _Optional[str] = ..., mode: _Optional[str] = ..., is_controller: bool = ..., shard_count: _Optional[int] = ..., incoming_count: _Optional[int] = ..., started_at: _Optional[int] = ..., zone: _Optional[str] = ..., session_id: _Optional[str] = ..., grpc_url: _Optional[str] = ...) -> None: ...
 
+class MoveTopic(_message.Message):
+    __slots__ = ("topic", "broker_id")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    broker_id: str
+    def __init__(self, topic: _Optional[str] = ..., broker_id: _Optional[str] = ...) -> None: ...
+
+class Rebalance(_message.Message):
+    __slots__ = ("dry_run",)
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    dry_run: bool
+    def __init__(self, dry_run: bool = ...) -> None: ...
+
+class ShardMoves(_message.Message):
+    __slots__ = ("moves",)
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    moves: _containers.RepeatedCompositeFieldContainer[ShardMove]
+    def __init__(self, moves: _Optional[_Iterable[_Union[ShardMove, _Mapping]]] = ...) -> None: ...
+
+class ShardMove(_message.Message):
+    __slots__ = ("shard", "source", "target", "topics", "topic_count")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_COUNT_FIELD_NUMBER: _ClassVar[int]
+    shard: int
+    source: str
+    target: str
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    topic_count: int
+    def __init__(self, shard: _Optional[int] = ..., source: _Optional[str] = ..., target: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., topic_count: _Optional[int] = ...) -> None: ...
+
 class SetBrokerMode(_message.Message):
     __slots__ = ("broker_id", "mode", "reason")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]

@@ -1,0 +1,252 @@
+"""`danube brokers`: shows the brokers of a cluster, drains them, and levels loads."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from pydanube.cli import parameters
+from pydanube.cli.declaration import Connect, command
+from pydanube.cli.output import Columns, Fields, Result, Table, to_json_value
+from pydanube.cli.parameters import command_group
+from pydanube.cli.progress_line import progress_line
+from pydanube.cli.quantities import format_time
+from pydanube.model.clusters import (
+    BrokerMode,
+    ClusterBroker,
+    ClusterDescription,
+    ShardMove,
+)
+from pydanube.model.errors import InvalidRequest
+from pydanube.model.positions import to_datetime
+from pydanube.sync import Client
+
+POLL_INTERVAL_S = 0.2
+NOT_CLUSTERED = "this broker is not part of a cluster"
+
+app = command_group(
+    """
+    Show the brokers of a cluster, drain them, and balance their load.
+
+    A cluster divides its topics into shards. Each shard is served by one broker.
+    """,
+    "danube brokers list",
+    "danube brokers drain broker-1 --reason 'new disk'",
+    "danube brokers undrain broker-1",
+    "danube brokers rebalance --dry-run",
+)
+
+Broker = Annotated[
+    str,
+    typer.Argument(
+        metavar="BROKER", help="Its name in danube brokers list.", show_default=False
+    ),
+]
+
+
+def _state_of(broker: ClusterBroker) -> str:
+    state = broker.mode.value if broker.url else f"{broker.mode.value}, stopped"
+    return f"{state}, controller" if broker.is_controller else state
+
+
+def _start_of(broker: ClusterBroker) -> str:
+    if broker.started_at is None:
+        return ""
+    return format_time(to_datetime(broker.started_at))
+
+
+ALONE: Columns = {"Broker": "broker_id", "URL": "url", "Version": "version"}
+
+COLUMNS: Columns = {
+    "Broker": "broker_id",
+    "URL": "url",
+    "State": _state_of,
+    "Shards": "shard_count",
+    "Incoming": "incoming_count",
+    "Zone": "zone",
+    "Started": _start_of,
+}
+
+FIELDS: Columns = {**COLUMNS, "Danube URL": "grpc_url", "Session": "session_id"}
+
+MOVE_COLUMNS: Columns = {
+    "Shard": "shard",
+    "From": "source",
+    "To": "target",
+    "Topics": "topic_count",
+    "Names": lambda move: _names_of(move.topics, move.topic_count),
+}
+
+
+@command(app, "danube brokers list", "danube brokers list --format json", name="list")
+def list_(connect: Connect) -> Result:
+    """
+    List the brokers of the cluster, and how many shards each of them serves.
+
+    Without a cluster, show the broker that answers.
+    """
+    with connect() as client:
+        found = client.describe_cluster()
+        if not found.shard_count:
+            described = client.describe_broker()
+            return Result([described], Table.of([described], ALONE))
+    return Result(found.brokers, Table.of(found.brokers, COLUMNS))
+
+
+@command(app, "danube brokers describe", "danube brokers describe broker-1")
+def describe(
+    connect: Connect,
+    broker: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="BROKER",
+            help="Its name in danube brokers list; by default the broker that answers, "
+            "with its version and contents.",
+            show_default=False,
+        ),
+    ] = None,
+) -> Result:
+    """Describe a broker."""
+    with connect() as client:
+        if broker is None:
+            return _describe_own(client)
+        cluster = client.describe_cluster()
+    found = [each for each in cluster.brokers if each.broker_id == broker]
+    if not found:
+        names = ", ".join(each.broker_id for each in cluster.brokers)
+        raise InvalidRequest(
+            f"the cluster has no broker {broker!r}; it has {names}"
+            if cluster.shard_count
+            else NOT_CLUSTERED
+        )
+    # Two runs of one broker may be listed until the store notes the end of the first.
+    return Result(found, *(Fields.of(each, FIELDS) for each in found))
+
+
+def _describe_own(client: Client) -> Result:
+    """Describe the broker that answers."""
+    counts = {
+        "namespace_count": len(client.namespaces()),
+        "topic_count": len(client.topics()),
+    }
+    described = client.describe_broker()
+    return Result(
+        to_json_value(described) | counts,
+        Fields.of(described, ALONE),
+        Fields(zip(("Namespaces", "Topics"), counts.values(), strict=True)),
+    )
+
+
+@command(app, "danube brokers drain broker-1 --reason 'new disk'")
+def drain(
+    connect: Connect, broker: Broker, *, reason: str = "", wait: bool = True
+) -> Result:
+    """
+    Move all topics of a broker to other brokers, and give it no more.
+
+    Publishers and consumers follow their topics. The broker stays drained when it
+    restarts; see danube brokers undrain. The setting cluster.moves_max says how many
+    shards move at the same time.
+
+    Args:
+        reason: Why, for other people.
+        wait (--wait/--no-wait): Whether to wait until the broker serves nothing.
+    """
+    with connect() as client:
+        client.drain_broker(broker, reason=reason)
+        if not wait:
+            return Result({"broker": broker}, f"{broker} is draining")
+        with progress_line("moving shards", is_shown=sys.stderr.isatty()) as show:
+            while True:
+                found = _find(client.describe_cluster(), broker)
+                if found.mode is not BrokerMode.DRAINING:
+                    break
+                show(f"{found.shard_count} are left", found.shard_count)
+                time.sleep(POLL_INTERVAL_S)
+    if found.mode is BrokerMode.ACTIVE:
+        raise InvalidRequest(f"{broker} was activated again meanwhile")
+    return Result(found, f"{broker} is drained: it serves no topics")
+
+
+@command(app, "danube brokers undrain broker-1")
+def undrain(connect: Connect, broker: Broker, *, reason: str = "") -> Result:
+    """
+    Let a drained broker serve topics again; it gets its share soon.
+
+    Args:
+        reason: Why, for other people.
+    """
+    with connect() as client:
+        client.activate_broker(broker, reason=reason)
+    return Result({"broker": broker}, f"{broker} is active")
+
+
+@command(app, "danube brokers rebalance --dry-run", "danube brokers rebalance")
+def rebalance(connect: Connect, *, dry_run: bool = False) -> Result:
+    """
+    Balance the load of the brokers now, also if it differs little.
+
+    The cluster does this by itself if a broker differs from the average by more than
+    the setting cluster.imbalance_percent_max. The load of a shard is its part of the
+    bytes, the connections and the number of shards.
+
+    Args:
+        dry_run: Only show which shards would move.
+    """
+    with connect() as client:
+        moves = client.rebalance(dry_run=dry_run)
+    if not moves:
+        return Result(moves, "the load is balanced: no shard moves")
+    verb = "would move" if dry_run else "move; see danube cluster status"
+    return Result(moves, Table.of(moves, MOVE_COLUMNS), f"{len(moves)} shards {verb}")
+
+
+def move(
+    connect: Connect,
+    topic: parameters.Topic,
+    *,
+    to: Annotated[str, typer.Option(metavar="BROKER", show_default=False)],
+) -> Result:
+    """
+    Move a topic to another broker of the cluster.
+
+    Topics move by shards: all topics of its shard move with it, and are named. Of a
+    partitioned topic, each partition moves for itself. Later the shard may move again,
+    to balance the load.
+
+    Args:
+        to: The broker, as in danube brokers list.
+    """
+    with connect() as client:
+        made = client.move_topic(topic, to)
+    if made.source == made.target:
+        return Result(made, f"{to} serves {topic} already, or will soon")
+    return Result(made, _describe_move(topic, made))
+
+
+def _describe_move(topic: str, move: ShardMove) -> str:
+    text = (
+        f"{topic} moves from {move.source or '(no broker)'} to {move.target}, with "
+        f"shard {move.shard}"
+    )
+    others = [each for each in move.topics if each != topic]
+    if others:
+        text += f" and its other topics: {_names_of(others, move.topic_count - 1)}"
+    return text
+
+
+def _names_of(names: Sequence[str], count: int) -> str:
+    more = count - len(names)
+    return ", ".join(names) + (f" and {more} more" if more > 0 else "")
+
+
+def _find(cluster: ClusterDescription, broker_id: str) -> ClusterBroker:
+    for each in cluster.brokers:
+        if each.broker_id == broker_id:
+            return each
+    # A drained broker is listed, also if it does not run.
+    return ClusterBroker(broker_id=broker_id)
