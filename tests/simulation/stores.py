@@ -162,7 +162,7 @@ class ProcessMetadata:
             f"change {paths}", lambda: self._store.transaction(comparisons, operations)
         )
 
-    def watch(self, prefix, after):
+    def watch(self, prefix, after=None):
         return self._store.watch(prefix, after)
 
     async def _ask(self, what, work):

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from pydanube.client.client import Client
-from pydanube.security.principals import Principal
+from pydanube.security.principals import ANONYMOUS, Principal
+from pydanube.servers.authentication import Authenticator, Identity
+from pydanube.servers.security_config import SecurityConfig
 from pydanube.testing import MemoryBroker, memory_broker
 
 ROOT = Principal("root", "certificate")
+
+
+class ChosenIdentity(Authenticator):
+    """Gives all clients the identity that a test chooses."""
+
+    def __init__(self) -> None:
+        super().__init__(SecurityConfig(is_enabled=True))
+        self.principal = ANONYMOUS
+
+    def authenticate(self, *_: Any, **_options: Any) -> Identity:
+        return Identity(self.principal)
 
 
 def guarded_broker(**options):
@@ -26,5 +40,5 @@ async def client_of(
     async with broker.connect() as client:
         await client.connection()
         for connection in broker.server.connections.keys() - known:
-            connection.principal = principal
+            connection.identity = Identity(principal)
         yield client

@@ -16,7 +16,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from pydanube.broker.api_keys import ApiKeys, open_api_keys
 from pydanube.metadata.store import MetadataStore
@@ -42,6 +42,13 @@ NO_CREDENTIALS = (
     "connect(api_key=...), on the command line with the variable DANUBE_API_KEY, over "
     "HTTP and gRPC with the header 'authorization: Bearer ...' or 'x-api-key: ...'"
 )
+
+
+class OnFailure(Protocol):
+    """Is told of refused credentials."""
+
+    def __call__(self, *, address: str, listener: str, reason: str) -> None:
+        """Handle that the credentials of a client at *address* were refused."""
 
 
 class Identity(NamedTuple):
@@ -75,6 +82,8 @@ class Authenticator:
         self.api_keys: ApiKeys | None = None
         """The API keys; None while the broker is starting."""
         self.failures = FailedAttempts()
+        self.on_failure: OnFailure = _ignore
+        """Called for refused credentials; the broker adds them to its audit log."""
         self._bootstrap = bootstrap
         self._issuer_keys = issuer_keys
         self._wall_clock_us = wall_clock_us
@@ -88,7 +97,12 @@ class Authenticator:
         return self.config.is_enabled
 
     def authenticate(
-        self, credential: str, address: str, certificate: Any = None
+        self,
+        credential: str,
+        address: str,
+        certificate: Any = None,
+        *,
+        listener: str = "stream",
     ) -> Identity:
         """
         Return the identity that *credential* or *certificate* proves.
@@ -98,6 +112,7 @@ class Authenticator:
             address: The client's, for the limit of failed attempts.
             certificate: The verified certificate of the client, as ``ssl`` describes
                 it; None: none.
+            listener: ``stream``, ``grpc``, ``admin`` or ``http``, for the audit log.
 
         Raises:
             Unauthenticated: The credentials are missing or not valid.
@@ -123,6 +138,7 @@ class Authenticator:
         except Unauthenticated as error:
             self.failures.add(address, now)
             log.info("refusing the credentials of %s: %s", address, error)
+            self.on_failure(address=address, listener=listener, reason=str(error))
             raise
 
     def is_valid(self, identity: Identity) -> bool:
@@ -216,6 +232,10 @@ class Authenticator:
         return principal
 
 
+def _ignore(*, address: str, listener: str, reason: str) -> None:
+    """Do nothing."""
+
+
 def certificate_of(transport: Any) -> Any:
     """Return the verified certificate of the peer of *transport*; None: none."""
     tls = transport.get_extra_info("ssl_object")
@@ -247,8 +267,13 @@ async def verifying_api_keys(
     store: MetadataStore,
     *,
     wall_clock_us: Callable[[], int],
+    on_failure: OnFailure = _ignore,
 ) -> AsyncIterator[None]:
-    """Verify API keys by the metadata in *store* during the body."""
+    """
+    Verify API keys by the metadata in *store* during the body.
+
+    *on_failure* is told of refused credentials.
+    """
     if not authenticator.is_enabled:
         yield
         return
@@ -256,4 +281,5 @@ async def verifying_api_keys(
         store, wall_clock_us=wall_clock_us, random_bytes=secrets.token_bytes
     ) as api_keys:
         authenticator.api_keys = api_keys
+        authenticator.on_failure = on_failure
         yield

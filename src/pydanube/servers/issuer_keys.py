@@ -40,6 +40,7 @@ class IssuerKeySource:
         """The number of changes of the keys."""
         self._fetched_at: float | None = None
         self._is_needed = asyncio.Event()
+        self._is_fetching = False
         if config.keys_file:
             path = Path(config.keys_file)
             self._file = FromFiles(
@@ -64,7 +65,13 @@ class IssuerKeySource:
         return self._keys
 
     def refresh_soon(self) -> bool:
-        """Fetch the keys, unless that was done a short time ago; return whether so."""
+        """
+        Fetch the keys, unless that was done a short time ago.
+
+        Returns: Whether they are fetched now.
+        """
+        if self._is_fetching:
+            return True
         if self._file is not None or not self._may_fetch:
             return False
         self._is_needed.set()
@@ -75,6 +82,7 @@ class IssuerKeySource:
         while True:
             self._is_needed.clear()
             self._fetched_at = self._clock()
+            self._is_fetching = True
             try:
                 text = await asyncio.to_thread(_fetch, self._config.keys_url)
                 self._set(parse_keys(text))
@@ -83,6 +91,8 @@ class IssuerKeySource:
                     "cannot fetch the keys of the issuer of tokens at %s: %s",
                     *(self._config.keys_url, error),
                 )
+            finally:
+                self._is_fetching = False
             await self._until_due()
 
     async def _until_due(self) -> None:

@@ -182,7 +182,9 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 else None,
             ) as broker,
             verifying_api_keys(
-                authenticator, metadata.store, wall_clock_us=wall_clock_us
+                *(authenticator, metadata.store),
+                wall_clock_us=wall_clock_us,
+                on_failure=broker.audit.record_failed_authentication,
             ),
             open_native_server(broker, config.listen, authenticator) as server,
             listen(server, host, config.listen.stream_port, tls) as stream_port,

@@ -26,6 +26,7 @@ ARCHIVED_PACKAGES = (
     "aio",
     "client",
     "model",
+    "security",
     "objects",
     "reader",
     "schemas",

@@ -128,3 +128,14 @@ def test_a_certificate_counts_without_other_credentials():
         world("danube_x", certificate)
     with pytest.raises(Unauthenticated, match="needs credentials"):
         World(certificates=False)("", certificate)
+
+
+def test_refused_credentials_are_reported_without_them():
+    world, told = World(), []
+    world.authenticator.on_failure = lambda **failure: told.append(failure)
+    secret = BOOTSTRAP.text[:-1] + "?"
+    with pytest.raises(Unauthenticated):
+        world.authenticator.authenticate(secret, ADDRESS, listener="http")
+    [failure] = told
+    assert (failure["address"], failure["listener"]) == (ADDRESS, "http")
+    assert secret not in failure["reason"]

@@ -9,6 +9,7 @@ from pydanube.model.names import TopicName
 from pydanube.security.permissions import Permission
 from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import ANONYMOUS, Principal
+from pydanube.servers.authentication import Identity
 from pydanube.servers.authorization import AllowedTopics, Caller, visible_records
 from pydanube.testing import memory_broker
 from pydanube.wire.native.kinds import Kind
@@ -67,7 +68,7 @@ async def test_producer_is_closed_when_its_role_changes(guarded):
 
 async def test_stage_is_closed_when_its_binding_is_removed(guarded):
     peer = await connected(guarded)
-    list(guarded.server.connections)[-1].principal = ALICE
+    list(guarded.server.connections)[-1].identity = Identity(ALICE)
     stage = pb.OpenStage(query="q", version=1, part="p", part_id="i", topic=TOPIC)
     assert (await peer.ask(Kind.OPEN_STAGE, stage, 1)).kind is Kind.STAGE_OPENED
     await unbind(guarded, "alice")
@@ -105,12 +106,12 @@ async def test_name_of_a_subscription_or_producer_is_no_credential(guarded):
 
 async def test_staged_parts_of_others_cannot_be_committed(guarded):
     peer = await connected(guarded)
-    list(guarded.server.connections)[-1].principal = ALICE
+    list(guarded.server.connections)[-1].identity = Identity(ALICE)
     stage = pb.OpenStage(query="q", version=1, part="p", part_id="i", topic=TOPIC)
     await peer.ask(Kind.OPEN_STAGE, stage, 1)
     await bind(guarded, "eve", "producer", on="/shop/other")
     other = await connected(guarded)
-    list(guarded.server.connections)[-1].principal = EVE
+    list(guarded.server.connections)[-1].identity = Identity(EVE)
     for request in (
         pb.CommitStaged(query="q", version=1),
         pb.DropStaged(query="q", version=1),
@@ -133,7 +134,7 @@ async def test_staged_parts_of_others_cannot_be_committed(guarded):
 async def test_transaction_needs_to_consume_what_it_acknowledges(guarded):
     await bind(guarded, "eve", "producer")
     peer = await connected(guarded)
-    list(guarded.server.connections)[-1].principal = EVE
+    list(guarded.server.connections)[-1].identity = Identity(EVE)
     begun = await peer.ask(Kind.BEGIN_TRANSACTION, pb.BeginTransaction(query="q"))
     request = pb.CommitStaged(
         query="q",
@@ -173,7 +174,7 @@ async def test_pages_of_a_list_are_full_though_most_topics_are_invisible(guarded
             await client.create_topic(f"/shop/b{number}")
     await bind(guarded, "eve", "viewer", on="/shop/b*")
     peer = await connected(guarded)
-    list(guarded.server.connections)[-1].principal = EVE
+    list(guarded.server.connections)[-1].identity = Identity(EVE)
     page = (await peer.ask(Kind.LIST_TOPICS, pb.ListTopics(limit=3))).message
     assert list(page.topics) == ["/shop/b0", "/shop/b1", "/shop/b2"]
     assert page.has_more

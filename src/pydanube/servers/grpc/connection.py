@@ -384,7 +384,10 @@ class GrpcProtocol(asyncio.Protocol):
             return NOBODY
         credential = credential_of(started.credentials)
         certificate = None if credential else certificate_of(self._transport)
-        return authenticator.authenticate(credential, self._address, certificate)
+        return authenticator.authenticate(
+            *(credential, self._address, certificate),
+            listener=self._server.counts.listener,
+        )
 
     def end_invalid_calls(self) -> None:
         """End the running calls whose credentials have expired or were revoked."""

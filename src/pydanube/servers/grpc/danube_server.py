@@ -255,5 +255,5 @@ class SmallerServices:
         authenticator = self._authenticator
         if authenticator is None or not authenticator.is_enabled:
             return pb.AuthResponse(token=ANONYMOUS_TOKEN)
-        authenticator.authenticate(request.api_key, context.address)
+        authenticator.authenticate(request.api_key, context.address, listener="grpc")
         return pb.AuthResponse(token=request.api_key)

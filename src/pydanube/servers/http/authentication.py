@@ -30,7 +30,10 @@ class AuthenticationMiddleware:
             try:
                 credential = credential_of(scope["headers"])
                 identity = self._authenticator.authenticate(
-                    credential, address_of(scope.get("client")), state.get(CERTIFICATE)
+                    credential,
+                    address_of(scope.get("client")),
+                    state.get(CERTIFICATE),
+                    listener="http",
                 )
             except BrokerError as error:
                 response = error_response(error)

@@ -404,7 +404,9 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
         """
         certificate = None if credential else certificate_of(self._transport)
         authenticator = self.server.authenticator
-        return authenticator.authenticate(credential, self._address, certificate)
+        return authenticator.authenticate(
+            credential, self._address, certificate, listener="stream"
+        )
 
     def _authenticated(self) -> pb.Authenticated:
         return pb.Authenticated(

@@ -24,9 +24,8 @@ from pydanube.wire.pb import (
     danube_api_pb2,
     schema_registry_pb2,
 )
-from pydanube.wire.pb.health_pb2 import HealthCheckRequest
 from support.grpc_calls import connected
-from support.principals import ROOT, client_of, guarded_broker
+from support.principals import ROOT, ChosenIdentity, client_of, guarded_broker
 
 ALICE = Principal("alice", "token")
 TOPIC = "/shop/orders"
@@ -64,7 +63,7 @@ async def serving():
             "orders", NewSchema(type=SchemaType.STRING, definition=b"")
         )
         admins = admin_services(broker, broker_url="", admin_url="", metrics_address="")
-        counts = ConnectionCounts(listener="admin")
+        counts, identity = ConnectionCounts(listener="admin"), ChosenIdentity()
         async with (
             open_danube_server(
                 broker,
@@ -75,12 +74,18 @@ async def serving():
                 refusal_pause_s=0,
             ) as danube,
             open_listener(
-                "127.0.0.1", 0, name="a", flag="--a", counts=counts
+                *("127.0.0.1", 0),
+                name="a",
+                flag="--a",
+                counts=counts,
+                authenticator=identity,
             ) as listener,
             listener.serving([*danube.services, *admins], broker) as server,
             connected(listener.port) as calls,
         ):
-            yield SimpleNamespace(broker=broker, server=server, calls=calls)
+            yield SimpleNamespace(
+                broker=broker, server=server, calls=calls, identity=identity
+            )
 
 
 def all_methods():
@@ -123,7 +128,7 @@ def request_of(name):
 
 async def status_of(guarded, principal, name):
     """Return the status of a call; None: it succeeds."""
-    await become(guarded, principal)
+    become(guarded, principal)
     try:
         call = guarded.calls(name, request_of(name), timeout=30)
         await (call.read() if hasattr(call, "read") else call)
@@ -132,11 +137,8 @@ async def status_of(guarded, principal, name):
     return None
 
 
-async def become(guarded, principal):
-    # The first call makes the connection.
-    await guarded.calls("grpc.health.v1.Health/Check", HealthCheckRequest())
-    for connection in guarded.server.connections:
-        connection.principal = principal
+def become(guarded, principal):
+    guarded.identity.principal = principal
 
 
 @pytest.mark.parametrize("name", GUARDED)
@@ -153,7 +155,7 @@ async def test_caller_without_permission_is_refused(guarded, name):
 async def test_stream_of_a_consumer_ends_when_its_binding_is_removed(guarded):
     access, calls = guarded.broker.access, guarded.calls
     await access.add_binding(ROOT, Binding("user:alice", ("consumer",), (TOPIC,), "b"))
-    await become(guarded, ALICE)
+    become(guarded, ALICE)
     request = danube_api_pb2.ConsumerRequest(
         topic_name=TOPIC, subscription="s", consumer_name="c"
     )
@@ -168,7 +170,7 @@ async def test_stream_of_a_consumer_ends_when_its_binding_is_removed(guarded):
 
 
 async def test_number_of_a_consumer_is_no_credential(guarded):
-    await become(guarded, ROOT)
+    become(guarded, ROOT)
     request = danube_api_pb2.ConsumerRequest(
         topic_name=TOPIC, subscription="s", consumer_name="c"
     )
@@ -178,7 +180,7 @@ async def test_number_of_a_consumer_is_no_credential(guarded):
         (ALICE, "PERMISSION_DENIED"),
         (ANONYMOUS, "UNAUTHENTICATED"),
     ):
-        await become(guarded, principal)
+        become(guarded, principal)
         method = "danube.ConsumerService/ReceiveMessages"
         assert (await guarded.calls.refusal(method, receive))[0] == status
 
@@ -186,7 +188,7 @@ async def test_number_of_a_consumer_is_no_credential(guarded):
 async def test_producer_may_send_until_its_binding_is_removed(guarded):
     access, calls = guarded.broker.access, guarded.calls
     await access.add_binding(ROOT, Binding("user:alice", ("producer",), (TOPIC,), "b"))
-    await become(guarded, ALICE)
+    become(guarded, ALICE)
     created = await calls(
         "danube.ProducerService/CreateProducer",
         danube_api_pb2.ProducerRequest(
@@ -211,7 +213,7 @@ async def test_producer_may_send_until_its_binding_is_removed(guarded):
 
 
 async def test_lists_have_only_what_the_caller_may_see(guarded):
-    await become(guarded, ALICE)
+    become(guarded, ALICE)
     empty = danube_admin_pb2.Empty()
     calls = guarded.calls
     found = await calls("danube_admin.BrokerAdmin/ListNamespaces", empty)
@@ -234,7 +236,7 @@ async def test_lists_have_only_what_the_caller_may_see(guarded):
 
 
 async def test_stranger_changes_no_roles_and_bindings(guarded):
-    await become(guarded, ALICE)
+    become(guarded, ALICE)
     role = danube_admin_pb2.RoleDefinition(name="r", permissions=["Produce"])
     binding = danube_admin_pb2.BindingDefinition(
         id="b",

@@ -15,7 +15,7 @@ from pydanube.security.principals import ANONYMOUS, Principal
 from pydanube.servers.http.app import ENDPOINTS, make_app
 from pydanube.wire.native.kinds import On
 from support.http_api import State
-from support.principals import ROOT, client_of, guarded_broker
+from support.principals import ROOT, ChosenIdentity, client_of, guarded_broker
 
 ALICE = Principal("alice", "token")
 TOPIC = "/shop/orders"
@@ -63,18 +63,15 @@ async def guarded():
         await client.create_topic(TOPIC)
         schema = NewSchema(type=SchemaType.STRING, definition=b"")
         await memory.broker.registry.register("orders", schema)
-        app = make_app(State(memory.broker))
-        yield SimpleNamespace(broker=memory.broker, app=app)
+        identity = ChosenIdentity()
+        app = make_app(State(memory.broker), authenticator=identity)
+        yield SimpleNamespace(broker=memory.broker, app=app, identity=identity)
 
 
 async def answer_of(guarded, principal, endpoint):
     """Return the status and the JSON of a request."""
-
-    async def app(scope, receive, send):
-        scope.setdefault("state", {})["principal"] = principal
-        await guarded.app(scope, receive, send)
-
-    transport = httpx.ASGITransport(app)
+    guarded.identity.principal = principal
+    transport = httpx.ASGITransport(guarded.app)
     async with httpx.AsyncClient(transport=transport, base_url="http://broker") as http:
         path = endpoint.path.format(**PATH)
         body = None if endpoint.body is None else BODIES.get(endpoint.path, {})
@@ -112,11 +109,8 @@ async def test_list_has_only_what_the_client_may_see(guarded, endpoint):
 async def test_metrics_need_permission_because_they_name_topics(
     guarded, principal, status
 ):
-    async def app(scope, receive, send):
-        scope.setdefault("state", {})["principal"] = principal
-        await guarded.app(scope, receive, send)
-
-    transport = httpx.ASGITransport(app)
+    guarded.identity.principal = principal
+    transport = httpx.ASGITransport(guarded.app)
     async with httpx.AsyncClient(transport=transport, base_url="http://broker") as http:
         assert (await http.get("/metrics")).status_code == status
         assert (await http.get("/healthz")).status_code == 200

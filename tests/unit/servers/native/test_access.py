@@ -8,6 +8,7 @@ from pydanube.model.errors import ERRORS, PermissionDenied, Refused, Unauthentic
 from pydanube.security.permissions import Permission
 from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import ANONYMOUS, Principal
+from pydanube.servers.authentication import Identity
 from pydanube.wire.native.kinds import OPERATIONS, Kind, On
 from pydanube.wire.pb import stream_pb2 as pb
 from support.principals import ROOT, client_of, guarded_broker
@@ -59,7 +60,7 @@ async def peer_of(broker, principal):
     known = set(broker.server.connections)
     peer = await connected(broker)
     for connection in broker.server.connections.keys() - known:
-        connection.principal = principal
+        connection.identity = Identity(principal)
     return peer
 
 
