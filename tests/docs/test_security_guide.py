@@ -77,4 +77,4 @@ def test_the_guide_works(tmp_path):
     finally:
         if is_started:
             broker.stop()
-    assert counts == {"danube": 12, "curl": 2, "python": 2, "broker": 3}
+    assert counts == {"danube": 15, "curl": 2, "python": 2, "broker": 3}

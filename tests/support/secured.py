@@ -11,6 +11,7 @@ from warnings import catch_warnings, simplefilter
 from joserfc import jws
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
+import pydanube
 from pydanube.servers.config import BrokerConfig, ListenConfig, TlsConfig
 from pydanube.servers.run import serve
 from pydanube.servers.security_config import JwtConfig, SecurityConfig
@@ -68,9 +69,14 @@ def secret_key(text: str) -> OctKey:
     return OctKey.import_key(text)
 
 
+PERMITTED = ("alice", "billing", "localhost")
+"""The principals that have the role admin on ``RESOURCES``."""
+RESOURCES = ("cluster", "/default", "/default/*", "subject:*")
+
+
 @asynccontextmanager
 async def secured(directory, *, tls=None, jwt=None, **security):
-    """Run a broker that needs credentials, in this process."""
+    """Run a broker in this process that needs credentials, and knows ``PERMITTED``."""
     config = BrokerConfig(
         data_dir=directory / "data",
         listen=ListenConfig(stream_port=0, grpc_port=0, admin_port=0, http_port=0),
@@ -82,7 +88,15 @@ async def secured(directory, *, tls=None, jwt=None, **security):
             **security,
         ),
     )
+    options = {}
+    if tls:
+        files = ("client_ca_file", "certificate_file", "key_file")
+        options |= dict(zip(("ca_file", *files[1:]), map(tls.get, files), strict=True))
     async with serve(config) as broker:
+        options["api_key"] = bootstrap_key(directory)
+        async with pydanube.connect(broker.stream_url, **options) as admin:
+            for name in PERMITTED:
+                await admin.add_binding(f"user:{name}", ["admin"], RESOURCES)
         yield broker
 
 
