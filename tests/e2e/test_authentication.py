@@ -177,7 +177,7 @@ async def test_only_superusers_manage_api_keys(broker, admin):
             client.rotate_api_key("other"),
         ):
             with pytest.raises(
-                pydanube.PermissionDenied, match="not allowed|may not manage"
+                pydanube.PermissionDenied, match=r"not allowed|may not manage"
             ):
                 await refused
     async with pydanube.connect(broker.stream_url, api_key=root.key) as client:

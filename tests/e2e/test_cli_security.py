@@ -18,7 +18,7 @@ def broker(tmp_path):
     settings = tmp_path / "broker.yaml"
     settings.write_text(
         "security:\n"
-        "  is_enabled: true\n"
+        "  enabled: true\n"
         f"  bootstrap_key_file: {tmp_path / 'bootstrap.key'}\n"
     )
     log_file = tmp_path / "log"

@@ -19,7 +19,7 @@ class ChosenIdentity(Authenticator):
     """Gives all clients the identity that a test chooses."""
 
     def __init__(self) -> None:
-        super().__init__(SecurityConfig(is_enabled=True))
+        super().__init__(SecurityConfig(enabled=True))
         self.principal = ANONYMOUS
 
     def authenticate(self, *_: Any, **_options: Any) -> Identity:

@@ -82,7 +82,7 @@ async def secured(directory, *, tls=None, jwt=None, **security):
         listen=ListenConfig(stream_port=0, grpc_port=0, admin_port=0, http_port=0),
         tls=TlsConfig(**(tls or {})),
         security=SecurityConfig(
-            is_enabled=True,
+            enabled=True,
             bootstrap_key_file=str(directory / "bootstrap.key"),
             jwt=JwtConfig(**(jwt or {})),
             **security,

@@ -13,7 +13,7 @@ from pydanube.model.errors import RoleNotFound
 from pydanube.security.policy import Binding, Role
 
 NOT_ENFORCED = (
-    "the broker does not enforce its policy (security.is_enabled): every client may do "
+    "the broker does not enforce its policy (security.enabled): every client may do "
     "everything"
 )
 

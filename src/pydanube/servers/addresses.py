@@ -92,7 +92,7 @@ def check_exposure(config: BrokerConfig) -> None:
             need no credentials, and the settings do not accept that.
     """
     if (
-        config.security.is_enabled
+        config.security.enabled
         or config.tls.client_certificates == "required"
         or config.listen.insecure
         or is_loopback(config.listen.host)
@@ -101,7 +101,7 @@ def check_exposure(config: BrokerConfig) -> None:
     raise InvalidConfig(
         f"listen.host is {config.listen.host!r}, so other machines can reach the "
         "broker, and its clients need no credentials: enable security "
-        "(security.is_enabled, see docs/guide/security.md), or accept with --insecure "
+        "(security.enabled, see docs/guide/security.md), or accept with --insecure "
         "that everybody who reaches the ports can do everything"
     )
 

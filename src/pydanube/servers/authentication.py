@@ -94,7 +94,7 @@ class Authenticator:
     @property
     def is_enabled(self) -> bool:
         """Whether clients need credentials."""
-        return self.config.is_enabled
+        return self.config.enabled
 
     def authenticate(
         self,
@@ -250,7 +250,7 @@ async def open_authenticator(config: SecurityConfig) -> AsyncIterator[Authentica
     Raises:
         InvalidConfig: A file with keys cannot be used.
     """
-    if not config.is_enabled:
+    if not config.enabled:
         yield Authenticator(config)
         return
     async with open_issuer_keys(config.jwt) as issuer_keys:

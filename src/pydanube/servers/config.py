@@ -95,7 +95,7 @@ class ListenConfig(msgspec.Struct, frozen=True, kw_only=True):
     insecure: bool = False
     """Accept clients on other machines although they need no credentials. Without it, a
     broker that listens on another address than this machine's own, such as 0.0.0.0,
-    starts only if security.is_enabled is true or tls.client_certificates is required.
+    starts only if security.enabled is true or tls.client_certificates is required.
     """
     stream_port: Port = 6651
     """The port of the native protocol; 0 chooses a free port and prints it."""

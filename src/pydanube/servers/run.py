@@ -175,7 +175,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 staging=config.staging,
                 snapshots=metadata.file,
                 is_superuser=config.security.is_superuser
-                if config.security.is_enabled
+                if config.security.enabled
                 else None,
                 audit_file=Path(config.security.audit_file)
                 if config.security.audit_file

@@ -101,7 +101,7 @@ class JwtConfig(msgspec.Struct, frozen=True, kw_only=True):
 class SecurityConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The access policy and the audit log."""
 
-    is_enabled: bool = False
+    enabled: bool = False
     """Accept only clients with valid credentials, except for health checks, and let
     clients do only what roles and bindings permit."""
     api_keys: bool = True

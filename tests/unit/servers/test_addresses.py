@@ -74,7 +74,7 @@ def test_a_broker_for_other_machines_needs_security_or_consent(host):
         check_exposure(BrokerConfig(listen=ListenConfig(host=host)))
     check_exposure(BrokerConfig(listen=ListenConfig(host=host, insecure=True)))
     listen = ListenConfig(host=host)
-    security = SecurityConfig(is_enabled=True)
+    security = SecurityConfig(enabled=True)
     check_exposure(BrokerConfig(listen=listen, security=security))
     files = {"certificate_file": "a", "key_file": "b", "client_ca_file": "c"}
     for mode in ("optional", "required"):

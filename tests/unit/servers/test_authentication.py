@@ -41,7 +41,7 @@ class World:
         self.now_s = NOW
         self.clock_s = 0.0
         self.authenticator = Authenticator(
-            SecurityConfig(**{"is_enabled": True, "jwt": JWT} | security),
+            SecurityConfig(**{"enabled": True, "jwt": JWT} | security),
             bootstrap=BootstrapKey(BOOTSTRAP),
             issuer_keys=Keys(),
             wall_clock_us=lambda: self.now_s * 1_000_000,
@@ -53,7 +53,7 @@ class World:
 
 
 def test_without_security_everybody_is_anonymous():
-    world = World(is_enabled=False)
+    world = World(enabled=False)
     for credential in ("", OTHER.text, "anything"):
         assert world(credential) == Identity(ANONYMOUS)
     assert world.authenticator.is_valid(Identity(ANONYMOUS))

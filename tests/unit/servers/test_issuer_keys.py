@@ -65,7 +65,7 @@ async def authenticated(authenticator, token):
 async def test_keys_are_fetched_and_fetched_again_for_a_new_key(server, issuer):
     clock, config = Clock(), config_of(server)
     async with open_issuer_keys(config, clock=clock) as source:
-        security = SecurityConfig(is_enabled=True, jwt=config)
+        security = SecurityConfig(enabled=True, jwt=config)
         authenticator = Authenticator(security, issuer_keys=source, clock=clock)
         old, new = signed(claims(), "ES256"), signed(claims(), "RS256")
         assert (await authenticated(authenticator, old)).name == "alice"

@@ -14,7 +14,7 @@ JWT = {"issuer": "https://i.example", "audience": "danube", "keys_file": "keys.j
 
 def test_security_is_off_by_default():
     config = load_config(None, {}, {})
-    assert not config.security.is_enabled
+    assert not config.security.enabled
     assert config.security == SecurityConfig()
 
 
@@ -30,7 +30,7 @@ def test_settings_come_from_the_environment():
         "DANUBE_TOKEN": "x",
     }
     security = load_config(None, environment, {}).security
-    assert security.is_enabled
+    assert security.enabled
     assert security.superuser_names == {"alice", "spiffe://example/admin"}
     assert security.jwt.rules.issuer == "https://i.example"
 
@@ -75,5 +75,5 @@ def test_names_of_superusers_are_checked():
     ],
 )
 def test_superusers(principal, is_superuser):
-    config = SecurityConfig(is_enabled=True, superusers="alice")
+    config = SecurityConfig(enabled=True, superusers="alice")
     assert config.is_superuser(principal) is is_superuser

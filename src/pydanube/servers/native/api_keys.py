@@ -35,7 +35,7 @@ def _api_keys(link: ClientLink) -> ApiKeys:
     authenticator = link.server.authenticator
     if not authenticator.is_enabled:
         raise InvalidRequest(
-            "this broker uses no API keys: set security.is_enabled in its settings"
+            "this broker uses no API keys: set security.enabled in its settings"
         )
     if not authenticator.config.is_superuser(link.principal):
         raise PermissionDenied(
