@@ -162,8 +162,8 @@ class ProcessMetadata:
             f"change {paths}", lambda: self._store.transaction(comparisons, operations)
         )
 
-    def watch(self, prefix, after=None):
-        return self._store.watch(prefix, after)
+    def watch(self, prefix):
+        return self._store.watch(prefix)
 
     async def _ask(self, what, work):
         return await self._service.ask(

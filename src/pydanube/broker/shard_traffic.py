@@ -1,4 +1,4 @@
-"""What the topics of a broker's shards receive and deliver."""
+"""The traffic of the topics of a broker's shards."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ SMOOTHING_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicTraffic:
-    """What a topic has received and delivered since it was opened, and what it has."""
+    """The traffic of a topic since it was opened, and its present state."""
 
     shard: int
     byte_count: int = 0

@@ -20,7 +20,7 @@ def test_security_is_off_by_default():
 
 def test_settings_come_from_the_environment():
     environment = {
-        "DANUBE_SECURITY__IS_ENABLED": "true",
+        "DANUBE_SECURITY__ENABLED": "true",
         "DANUBE_SECURITY__SUPERUSERS": "alice, spiffe://example/admin",
         "DANUBE_SECURITY__JWT__ISSUER": "https://i.example",
         "DANUBE_SECURITY__JWT__AUDIENCE": "danube",
