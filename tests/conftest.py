@@ -11,12 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from pydanube.testing import memory_broker
 
 # How long an example takes says how busy the machine is, not whether it is right.
-settings.register_profile("untimed", deadline=None, max_examples=50)
+settings.register_profile(
+    "untimed",
+    deadline=None,
+    max_examples=50,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 # `make check` tries fewer examples than `make test`, and `make soak` tries many more.
 settings.register_profile("quick", settings.get_profile("untimed"), max_examples=10)
 settings.register_profile("soak", settings.get_profile("untimed"), max_examples=1000)

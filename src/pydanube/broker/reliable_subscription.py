@@ -467,10 +467,12 @@ class ReliableSubscription(Subscription):
                 except CorruptSegment as error:
                     self._skip_ahead(offset, error)
                     continue
-                self._corruption.on_success()
                 # Decoded segments are read without waiting.  What is ready for other
                 # consumers is sent before the next messages of the history.
                 await asyncio.sleep(0)
+            # The tail can be read, too: the cursor may have been moved past a segment
+            # that could not be.
+            self._corruption.on_success()
             if not frames:
                 return
             for frame in frames:
