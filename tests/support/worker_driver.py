@@ -1,7 +1,7 @@
 """
 A program with a worker: ``worker_driver.py URL TOPIC NUMBER [hang]``.
 
-It waits for a line at the message with this number, or never returns from it.
+It waits for a line at this message and all later ones, or never returns from it.
 """
 
 import asyncio
@@ -23,10 +23,15 @@ async def main(url: str, topic: str, slow: int, *, hangs: bool) -> None:
             topic, subscription="billing", start="earliest", concurrency=4
         )
 
+        released = asyncio.Event()
+
         async def work(number: int, message: pydanube.Message) -> None:
             say("begin", number, message.attempt)
             if number == slow:
                 await asyncio.to_thread(sys.stdin.readline)
+                released.set()
+            if 0 <= slow < number:
+                await released.wait()
             say("end", number)
 
         def hang(number: int, message: pydanube.Message) -> None:
