@@ -9,7 +9,6 @@ import shutil
 import signal
 import time
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import httpx
 import pytest
@@ -17,6 +16,7 @@ import pytest
 import pydanube
 import pydanube.sync
 from pydanube.aio.tasks import gather
+from support.cluster_processes import cluster_broker, cluster_settings
 from support.commands import danube
 from support.danube_client import DanubeClient, encoded, payloads
 from support.etcd import EtcdMember, etcd_member
@@ -44,33 +44,7 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdMember]:
 @pytest.fixture
 def settings(tmp_path: Path, etcd: EtcdMember) -> dict[str, Any]:
     """Return the settings of all brokers of a new cluster."""
-    return {
-        "metadata": {
-            "kind": "etcd",
-            "etcd": {
-                "endpoints": etcd.url,
-                "cluster_name": uuid4().hex,
-                # Longer than etcd on a busy machine takes to answer.
-                "session_ttl_s": 6,
-            },
-        },
-        "storage": {
-            "seal_age_s": 1.0,
-            "seal_interval_s": 0.2,
-            "remote": {"url": (tmp_path / "remote").as_uri()},
-            "journal": {"kind": "object"},
-        },
-        "cluster": {"enabled": True, "shards": SHARDS},
-    }
-
-
-def broker_of(tmp_path: Path, settings: dict[str, Any], name: str) -> BrokerProcess:
-    own = settings["cluster"] | {"broker_id": name}
-    path = tmp_path / f"{name}.yaml"
-    path.write_text(json.dumps(settings | {"cluster": own}))
-    return BrokerProcess(
-        tmp_path / name, "--config", str(path), log_file=tmp_path / f"{name}.log"
-    )
+    return cluster_settings(etcd.url, tmp_path, shards=SHARDS)
 
 
 def owner_of(topic: str, *brokers: BrokerProcess) -> BrokerProcess:
@@ -100,8 +74,8 @@ async def test_a_killed_broker_is_replaced_and_loses_nothing(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     with (
-        broker_of(tmp_path, settings, "a") as first,
-        broker_of(tmp_path, settings, "b") as second,
+        cluster_broker(tmp_path, settings, "a") as first,
+        cluster_broker(tmp_path, settings, "b") as second,
     ):
         async with pydanube.connect(first.url) as client:
             for topic in TOPICS:
@@ -138,8 +112,8 @@ def test_a_broker_is_drained_and_activated_from_the_command_line(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     with (
-        broker_of(tmp_path, settings, "a") as first,
-        broker_of(tmp_path, settings, "b") as second,
+        cluster_broker(tmp_path, settings, "a") as first,
+        cluster_broker(tmp_path, settings, "b") as second,
     ):
         brokers = first, second
         with pydanube.sync.connect(first.url) as client:
@@ -177,8 +151,8 @@ def test_a_topic_is_moved_and_the_load_is_balanced_from_the_command_line(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     with (
-        broker_of(tmp_path, settings, "a") as first,
-        broker_of(tmp_path, settings, "b") as second,
+        cluster_broker(tmp_path, settings, "a") as first,
+        cluster_broker(tmp_path, settings, "b") as second,
     ):
         brokers = first, second
         with pydanube.sync.connect(first.url) as client:
@@ -248,9 +222,9 @@ async def test_a_client_follows_its_topics_when_brokers_are_killed(
 ) -> None:
     flows = [Flow(topic) for topic in TOPICS]
     with (
-        broker_of(tmp_path, settings, "a") as first,
-        broker_of(tmp_path, settings, "b") as second,
-        broker_of(tmp_path, settings, "c") as third,
+        cluster_broker(tmp_path, settings, "a") as first,
+        cluster_broker(tmp_path, settings, "b") as second,
+        cluster_broker(tmp_path, settings, "c") as third,
     ):
         url = f"{first.url},{second.url}"
         async with (
@@ -290,8 +264,8 @@ async def test_requests_leave_a_broker_that_is_suspended(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     with (
-        broker_of(tmp_path, settings, "a") as first,
-        broker_of(tmp_path, settings, "b") as second,
+        cluster_broker(tmp_path, settings, "a") as first,
+        cluster_broker(tmp_path, settings, "b") as second,
     ):
         async with pydanube.connect(
             f"{first.url},{second.url}", connect_timeout_s=3, retry_s=10
@@ -308,9 +282,9 @@ def test_a_client_of_danube_uses_topics_of_different_brokers(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     with (
-        broker_of(tmp_path, settings, "a") as first,
-        broker_of(tmp_path, settings, "b") as second,
-        broker_of(tmp_path, settings, "c") as third,
+        cluster_broker(tmp_path, settings, "a") as first,
+        cluster_broker(tmp_path, settings, "b") as second,
+        cluster_broker(tmp_path, settings, "c") as third,
         DanubeClient(second.grpc_url) as client,
     ):
         with pydanube.sync.connect(first.url) as native:
@@ -340,7 +314,7 @@ def test_a_client_of_danube_uses_topics_of_different_brokers(
 def test_standalone_brokers_and_clusters_refuse_the_metadata_of_each_other(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
-    with broker_of(tmp_path, settings, "a") as broker:
+    with cluster_broker(tmp_path, settings, "a") as broker:
         assert broker.stop() == 0
     alone = settings | {"cluster": {"enabled": False}}
     path = tmp_path / "alone.yaml"
@@ -358,8 +332,8 @@ def test_a_second_broker_with_the_same_name_does_not_start(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     settings["metadata"]["etcd"]["session_ttl_s"] = 2
-    with broker_of(tmp_path, settings, "a") as broker:
-        second = broker_of(tmp_path, settings, "a")
+    with cluster_broker(tmp_path, settings, "a") as broker:
+        second = cluster_broker(tmp_path, settings, "a")
         second.data_dir = tmp_path / "second"
         second.log_file = tmp_path / "second.log"
         second.spawn()

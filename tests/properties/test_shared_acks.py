@@ -196,7 +196,7 @@ class Model:
         adopted = Owner(
             claimed,
             DONE if is_done else READY,
-            # What it adopts is in its journal.
+            # Its journal has the adopted state.
             saved="before" if is_done else "",
         )
         if is_done and not world.decisions:

@@ -125,7 +125,7 @@ def set_role(
     """
     Define a role, or change what it permits.
 
-    Nobody can define a role that permits more than they may do themselves.
+    Clients can define only roles whose permissions they hold.
 
     Args:
         allow: A permission; repeat it for more.
@@ -175,7 +175,7 @@ def add_binding(
     """
     Give roles to a user, a group, or clients without credentials.
 
-    Nobody can give more than they may do themselves.
+    Clients can give only permissions that they hold.
 
     Args:
         on: A resource, or a pattern of resources, on which the roles apply; repeat it

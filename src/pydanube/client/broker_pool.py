@@ -218,7 +218,7 @@ class BrokerPool:
                     expires_in_s = await connection.authenticate(
                         await self._credentials.get()
                     )
-            except Exception as error:  # noqa: BLE001  # Of the user's function, too.
+            except Exception as error:  # noqa: BLE001  # The user's function raises any.
                 log.warning(
                     "cannot renew the token for the broker at %s: %s",
                     *(self._shown(connection.url), self._shown(error)),

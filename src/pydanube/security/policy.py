@@ -151,7 +151,7 @@ class Grant:
             any(pattern.matches(resource) for pattern in patterns)
             for patterns in self._pattern_sets
         ) or (
-            # Who may use a topic may see that its namespace exists.
+            # Clients that may use a topic may see that its namespace exists.
             permission is Permission.DESCRIBE
             and resource.scope is Scope.NAMESPACE
             and self._reaches_into(resource.name)

@@ -78,7 +78,7 @@ def parse_keys(text: str) -> IssuerKeys:
         raise InvalidConfig(f"the keys have more than {KEYS_BYTES_MAX} characters")
     try:
         found = _from_pem(text) if "-----BEGIN" in text else _from_jwks(text)
-    except Exception as error:  # noqa: BLE001  # Of many kinds, for foreign texts.
+    except Exception as error:  # noqa: BLE001  # The library raises many kinds.
         raise InvalidConfig(
             "expected the public keys of an issuer, as a JWKS or in PEM format "
             f"({type(error).__name__})"
@@ -130,7 +130,7 @@ def _payload_of(token: str, key: Key, algorithm: str) -> bytes | None:
             # The library prefers a newer name of EdDSA, which issuers do not use yet.
             simplefilter("ignore")
             return jws.deserialize_compact(token, key, algorithms=[algorithm]).payload
-    except Exception:  # noqa: BLE001  # Of many kinds, for what strangers send.
+    except Exception:  # noqa: BLE001  # The library raises many kinds.
         return None
 
 
@@ -139,7 +139,7 @@ def _header_of(token: str) -> dict[str, Any]:
 
     try:
         header = jws.extract_compact(token.encode()).headers()
-    except Exception:  # noqa: BLE001  # Of many kinds, for what strangers send.
+    except Exception:  # noqa: BLE001  # The library raises many kinds.
         raise Unauthenticated(
             "the credentials are neither an API key nor a token"
         ) from None

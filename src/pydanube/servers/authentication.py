@@ -4,7 +4,7 @@ The authentication of clients on all listeners.
 Each listener passes what a client presented: the credentials of a handshake or of the
 headers of a request, or its verified certificate.  Credentials that a client sends
 count, and its certificate counts if it sends none.  Verification does not wait, so no
-client occupies memory while the broker asks somebody else.
+client occupies memory while the broker waits for another server.
 """
 
 from __future__ import annotations

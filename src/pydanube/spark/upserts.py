@@ -1,7 +1,7 @@
 """
 Upserts: rows that replace or delete the row with the same key.  Pure.
 
-Of the rows of a batch that have the same key, only the latest one is written.
+If several rows of a batch have the same key, only the latest one is written.
 """
 
 from __future__ import annotations

@@ -214,9 +214,9 @@ def move(
     """
     Move a topic to another broker of the cluster.
 
-    Topics move by shards: all topics of its shard move with it, and are named. Of a
-    partitioned topic, each partition moves for itself. Later the shard may move again,
-    to balance the load.
+    All topics of its shard move with it, and the output names them. Name the
+    partitions of a partitioned topic one by one. The shard may move again later, to
+    balance the load.
 
     Args:
         to: The broker, as in danube brokers list.

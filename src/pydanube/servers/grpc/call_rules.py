@@ -101,7 +101,7 @@ CALL_RULES: Mapping[str, CallRule] = {
     "danube_admin.BrokerAdmin/UnloadBroker": _rule(Kind.SET_BROKER_MODE),
     "danube_admin.BrokerAdmin/ActivateBroker": _rule(Kind.SET_BROKER_MODE),
     "danube_admin.BrokerAdmin/GetClusterBalance": _rule(Kind.DESCRIBE_CLUSTER),
-    "danube_admin.BrokerAdmin/TriggerRebalance": _rule(Kind.SET_BROKER_MODE),
+    "danube_admin.BrokerAdmin/TriggerRebalance": _rule(Kind.REBALANCE),
     "danube_admin.ClusterAdmin/ClusterStatus": _rule(Kind.DESCRIBE_CLUSTER),
     "danube_admin.ClusterAdmin/AddNode": _rule(Kind.SET_BROKER_MODE),
     "danube_admin.ClusterAdmin/PromoteNode": _rule(Kind.SET_BROKER_MODE),
@@ -130,7 +130,7 @@ CALL_RULES: Mapping[str, CallRule] = {
         Kind.CREATE_TOPIC, topic="base_name"
     ),
     "danube_admin.TopicAdmin/DeleteTopic": _rule(Kind.DELETE_TOPIC, topic="name"),
-    "danube_admin.TopicAdmin/UnloadTopic": _rule(Kind.SET_BROKER_MODE),
+    "danube_admin.TopicAdmin/UnloadTopic": _rule(Kind.MOVE_TOPIC, topic="name"),
     "danube_admin.TopicAdmin/ListSubscriptions": _rule(
         Kind.DESCRIBE_TOPIC, topic="name"
     ),

@@ -163,7 +163,7 @@ class GrpcProtocol(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._peer = "?"
         self._address = "?"
-        # Who the caller of each running call with a task is.
+        # The identity of the caller, for each running call with a task.
         self._identities: dict[int, Identity] = {}
         self._allowed = AllowedTopics()
         self.calls: dict[int, asyncio.Task[None]] = {}

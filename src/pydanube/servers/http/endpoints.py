@@ -162,7 +162,7 @@ class Endpoint:
         if "topic" in names:
             names["topic"] = f"/{names['namespace']}/{names['topic']}"
         elif "name" in getattr(call.body, "__dataclass_fields__", {}):
-            # Of the topic or namespace that is created.
+            # The body names the topic or namespace that is created.
             field = "topic" if kind.on is On.TOPIC else "namespace"
             names[field] = call.body.name
         known = kind.body.DESCRIPTOR.fields_by_name
