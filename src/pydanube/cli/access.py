@@ -10,6 +10,7 @@ from pydanube.cli.declaration import Connect, command
 from pydanube.cli.output import Columns, Fields, Result, Table
 from pydanube.cli.parameters import command_group
 from pydanube.model.errors import RoleNotFound
+from pydanube.security.permissions import Permission
 from pydanube.security.policy import Binding, Role
 
 NOT_ENFORCED = (
@@ -207,7 +208,7 @@ def add_commands(app: typer.Typer) -> None:
 
     @command(app, "danube security whoami", name="whoami")
     def who_am_i(connect: Connect) -> Result:
-        """Show who you are for the broker."""
+        """Show the identity that the broker has verified."""
         with connect() as client:
             found = client.who_am_i()
         facts = Fields(
@@ -231,7 +232,10 @@ def add_commands(app: typer.Typer) -> None:
         principal: Member,
         permission: Annotated[
             str,
-            typer.Argument(help="For example produce.", show_default=False),
+            typer.Argument(
+                help=f"One of {', '.join(each.value for each in Permission)}.",
+                show_default=False,
+            ),
         ],
         resource: Annotated[
             str,
@@ -242,10 +246,10 @@ def add_commands(app: typer.Typer) -> None:
         ],
     ) -> Result:
         """
-        Tell whether somebody may do something, and which rule decides.
+        Show whether a principal may do something, and the rule that decides.
 
-        The exit code is 1 if they may not. The groups of a user are in the user's own
-        credentials, so ask about the groups, too.
+        The exit code is 1 if it may not. The groups of a user are in the user's
+        credentials, which the broker does not have, so check the groups as well.
         """
         with connect() as client:
             found = client.check_access(permission, resource, member=principal)
