@@ -1,0 +1,1 @@
+"""The files that declare pipelines and connectors: YAML, parameters, secrets."""
