@@ -298,3 +298,27 @@ def test_clean_deletes_only_unreferenced_files(table, tmp_path):
     assert table.clean(older_than_s=3600, now=now) == found
     assert len(data_files(tmp_path)) == 1
     assert numbers(table) == [1]
+
+
+def test_files_of_a_version_have_its_rows(table):
+    with pytest.raises(NotFound):
+        table.data_version()
+    rows = pa.table({"a": [1, 2, 3], "p": ["x", "y", "x"]})
+    _, files = stage(table, rows, "p")
+    table.commit(files, [])
+    version = table.data_version()
+    more = pa.table({"a": [4], "p": ["x"], "later": [1.5]})
+    _, files = stage(table, more, "p", merge=True)
+    table.commit(files, [])
+
+    def rows_of(version):
+        found = [
+            {name: row[name] for name in row if row[name] is not None}
+            for index in range(table.file_count(version))
+            for batch in table.read_file(version, index)
+            for row in batch.to_pylist()
+        ]
+        return sorted(found, key=lambda row: row["a"])
+
+    assert rows_of(version) == rows.to_pylist()
+    assert rows_of(table.data_version()) == [*rows.to_pylist(), *more.to_pylist()]

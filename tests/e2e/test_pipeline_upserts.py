@@ -9,7 +9,7 @@ pyspark = pytest.importorskip("pyspark")
 from deltalake import DeltaTable  # noqa: E402
 
 from pydanube import Schema  # noqa: E402
-from pydanube.pipelines.problems import InvalidPipeline  # noqa: E402
+from pydanube.declarations.problems import InvalidDeclaration  # noqa: E402
 from pydanube.pipelines.progress import RunState  # noqa: E402
 from pydanube.pipelines.validation import validate  # noqa: E402
 from support.lake_tables import catalog_of, read, table_in  # noqa: E402
@@ -159,7 +159,7 @@ def test_avro_change_feed_to_iceberg_and_updates_to_delta(
         warehouse=catalog["warehouse"],
     )
     pipeline.file.write_text(AVRO)
-    with pytest.raises(InvalidPipeline, match="no column 'place'") as invalid:
+    with pytest.raises(InvalidDeclaration, match="no column 'place'") as invalid:
         validate(session, pipeline.load())
     assert invalid.value.problems[0].path == "sinks.cities.table.key"
     pipeline.file.write_text(AVRO.replace("place", "city"))

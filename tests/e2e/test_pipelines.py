@@ -13,10 +13,10 @@ from typer.testing import CliRunner  # noqa: E402
 
 from pydanube import Schema  # noqa: E402
 from pydanube.cli.main import app  # noqa: E402
+from pydanube.declarations.problems import InvalidDeclaration  # noqa: E402
 from pydanube.model.positions import to_datetime  # noqa: E402
-from pydanube.pipelines.problems import InvalidPipeline  # noqa: E402
 from pydanube.pipelines.progress import RunState  # noqa: E402
-from pydanube.pipelines.running import StopRequest, signals_to  # noqa: E402
+from pydanube.pipelines.stop_requests import StopRequest, signals_to  # noqa: E402
 from pydanube.pipelines.validation import validate  # noqa: E402
 from support.pipelines import (  # noqa: E402
     PipelineDirectory,
@@ -338,7 +338,7 @@ def test_validation_finds_all_problems_before_the_start(
     pipeline = PipelineDirectory(tmp_path, broker_url, topic=topic)
     pipeline.file.write_text(INVALID)
     (tmp_path / "functions.py").write_text(FUNCTIONS)
-    with pytest.raises(InvalidPipeline) as caught:
+    with pytest.raises(InvalidDeclaration) as caught:
         validate(session, pipeline.load())
     found = {each.path: each.message for each in caught.value.problems}
     expected = {
@@ -370,7 +370,7 @@ def test_unreachable_broker_is_named(session, tmp_path):
     pipeline = PipelineDirectory.of_template(
         "topic-to-delta", tmp_path, "danube://127.0.0.1:1"
     )
-    with pytest.raises(InvalidPipeline, match="no broker answers at danube://127"):
+    with pytest.raises(InvalidDeclaration, match="no broker answers at danube://127"):
         validate(session, pipeline.load())
 
 

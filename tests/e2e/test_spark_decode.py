@@ -287,3 +287,53 @@ def test_a_version_that_is_not_there_is_refused(spark, broker_url, topic):
     topic.register(EVOLUTIONS["avro"][0])
     with pytest.raises(AnalysisException, match="has no version 7; it has 1"):
         table(spark, broker_url, topic.name, schemaVersion="7")
+
+
+def test_topics_of_several_subjects_are_read_as_json(
+    spark, client, broker_url, tmp_path
+):
+    prefix = f"/default/t-{uuid.uuid4().hex[:12]}"
+    orders = Topic(client, f"{prefix}-orders")
+    orders.publish(EVOLUTIONS["json_schema"][0], [{"id": 1, "amount": 2, "old": "x"}])
+    orders.publish(EVOLUTIONS["json_schema"][1], [{"id": 2, "amount": 2.5}])
+    Topic(client, f"{prefix}-avro").publish(
+        EVOLUTIONS["avro"][1], [{"id": 3, "amount": 4.5, "note": None}]
+    )
+    with pytest.raises(AnalysisException, match="or as JSON with decode=json"):
+        table(spark, broker_url, f"{prefix}-orders,{prefix}-avro")
+
+    options = {"url": broker_url, "subscribePattern": f"{prefix}-.*", "decode": "json"}
+    stream = (
+        spark.readStream.format("danube")
+        .options(**options, startingOffsets="earliest")
+        .load()
+    )
+
+    def run():
+        found = []
+        query = (
+            stream.selectExpr(
+                "value", "variant_get(parse_json(value), '$.id', 'int') AS id"
+            )
+            .writeStream.foreachBatch(lambda batch, _: found.extend(batch.collect()))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return sorted((row.id, json.loads(row.value)) for row in found)
+
+    assert run() == [
+        (1, {"id": 1, "amount": 2, "old": "x"}),
+        (2, {"id": 2, "amount": 2.5}),
+        (3, {"id": 3, "amount": 4.5, "note": None}),
+    ]
+    # A topic with a subject of its own that appears while the query runs.
+    Topic(client, f"{prefix}-later").publish(
+        EVOLUTIONS["protobuf"][1], [{"id": 5, "amount": 1.0, "note": "n"}]
+    )
+    [(_, later)] = run()
+    assert later == {"id": 5, "amount": 1.0, "note": "n"}
+    batch = spark.read.format("danube").options(**options).load()
+    assert batch.count() == 4
+    assert batch.schema["value"].dataType.simpleString() == "string"

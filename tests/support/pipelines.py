@@ -68,6 +68,8 @@ class PipelineDirectory:
 
         pipeline = self.load()
         with pipeline.state.locked("a test"):
+            # As a new run of the command does.
+            pipeline.state.clear_stop_request()
             last_state = PipelineRun(
                 spark, pipeline, LineDisplay(self.output), wait=wait, **more
             ).execute()

@@ -24,8 +24,8 @@ from typing import Any
 
 import msgspec
 
-from pydanube.cli.field_paths import ABSENT, Path, find_field, malformed, scan_path
 from pydanube.model.errors import InvalidRequest
+from pydanube.model.field_paths import ABSENT, Path, find_field, malformed, scan_path
 from pydanube.model.wildcards import compile_wildcards
 
 CONDITIONS_MAX = 20

@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 import msgspec
 import pyarrow as pa
 
-from pydanube.cli.field_paths import ABSENT, Path, find_field
 from pydanube.cli.output import excerpt
 from pydanube.model.batch import batch_of
 from pydanube.model.errors import InvalidPayload, InvalidRequest
+from pydanube.model.field_paths import ABSENT, Path, find_field
 from pydanube.model.positions import to_microseconds
 from pydanube.model.schemas import SchemaType
 from pydanube.model.suggestions import did_you_mean

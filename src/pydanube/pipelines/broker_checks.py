@@ -7,13 +7,21 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from pydanube import sync
+from pydanube.declarations.problems import InvalidDeclaration, Path, Problems, listed
 from pydanube.model.errors import BrokerError, ConnectionLost
 from pydanube.model.suggestions import did_you_mean
+from pydanube.pipelines.graph import DEAD_LETTERS, QUARANTINE
 from pydanube.pipelines.loading import Pipeline
 from pydanube.pipelines.options import sink_options, topic_options
-from pydanube.pipelines.problems import Path, Problems, listed
 from pydanube.pipelines.spec import Sink, Source
 from pydanube.spark.write_options import parse_write_options
+
+
+class NoBrokerAnswers(InvalidDeclaration):
+    """Brokers do not answer, which may change; otherwise the pipeline is valid."""
+
+    code = "no_broker_answers"
+
 
 Connect = Callable[[str], AbstractContextManager[Any]]
 """Connects to the broker at a URL, such as ``sync.connect``."""
@@ -26,13 +34,19 @@ def check_brokers(pipeline: Pipeline, connect: Connect = sync.connect) -> None:
     On return all connections are closed.
 
     Raises:
-        InvalidPipeline: They do not; the error has all problems.
+        InvalidDeclaration: They do not; the error has all problems.
+        NoBrokerAnswers: Nothing else is wrong.
     """
     problems = Problems(pipeline.document.line_of)
     checks = BrokerChecks(pipeline, problems, connect)
     checks.unusable_sources()
     checks.check_sinks()
-    problems.refuse(pipeline.file, pipeline.redact)
+    try:
+        problems.refuse(pipeline.file, pipeline.redact)
+    except InvalidDeclaration as invalid:
+        if len(invalid.problems) > checks.unanswered:
+            raise
+        raise NoBrokerAnswers(invalid.file, invalid.problems) from None
 
 
 class BrokerChecks:
@@ -44,6 +58,8 @@ class BrokerChecks:
         self._pipeline = pipeline
         self._problems = problems
         self._connect = connect
+        self.unanswered = 0
+        """The number of problems that are brokers that do not answer."""
 
     def unusable_sources(self) -> set[str]:
         """Return the sources whose topics cannot be read."""
@@ -96,6 +112,7 @@ class BrokerChecks:
                 missing = [each for each in topics if not client.partitions(each)]
                 return missing, client.topics() if missing else []
         except ConnectionLost as error:
+            self.unanswered += 1
             self._problems.add(
                 (*path, "broker") if part.broker else path,
                 f"no broker answers at {url} ({error}); start it, or set another "
@@ -111,8 +128,13 @@ def _topic_sinks(pipeline: Pipeline) -> list[tuple[Path, Sink]]:
         (("sinks", name), sink) for name, sink in pipeline.spec.sinks.items()
     ]
     sinks += [
-        (("sources", name, "dead_letters"), source.dead_letters)
+        (("sources", name, DEAD_LETTERS), source.dead_letters)
         for name, source in pipeline.spec.sources.items()
         if source.dead_letters is not None
+    ]
+    sinks += [
+        (("steps", name, QUARANTINE), step.quarantine)
+        for name, step in pipeline.spec.steps.items()
+        if step.quarantine is not None
     ]
     return [(path, sink) for path, sink in sinks if sink.format_name == "danube"]

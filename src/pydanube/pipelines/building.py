@@ -10,16 +10,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
+from pydanube.declarations.functions import NoSuchFunction
+from pydanube.declarations.problems import Path as SpecPath
+from pydanube.declarations.problems import Problems, option_path
 from pydanube.model.dead_letters import ORIGINAL_OFFSET, ORIGINAL_TOPIC, REASON
 from pydanube.model.errors import BrokerError
 from pydanube.pipelines.change_feeds import IS_TOMBSTONE, rows_of_debezium
-from pydanube.pipelines.functions import NoSuchFunction, load_function
+from pydanube.pipelines.expectations import (
+    METRICS,
+    check_or_fail,
+    counts_of,
+    kept_rows,
+    quarantine_expressions,
+    quarantined_rows,
+)
+from pydanube.pipelines.functions import load_function
+from pydanube.pipelines.graph import (
+    DEAD_LETTERS,
+    QUARANTINE,
+    NodeKind,
+)
 from pydanube.pipelines.json_messages import message_expressions
 from pydanube.pipelines.loading import Pipeline
 from pydanube.pipelines.options import (
@@ -29,9 +46,6 @@ from pydanube.pipelines.options import (
     source_options,
     with_starting_offsets,
 )
-from pydanube.pipelines.problems import Path as SpecPath
-from pydanube.pipelines.problems import Problems, option_path
-from pydanube.pipelines.rules import DEAD_LETTERS
 from pydanube.pipelines.spark_errors import SPARK_ERRORS, error_message, location_in
 from pydanube.pipelines.spec import Sink, Source, Step, Trigger, Watermark
 
@@ -57,6 +71,12 @@ class Query:
     function: Callable[..., Any] | None = None
     expressions: tuple[str, ...] = ()
     """The SQL of the columns of ``frame``; empty: those of ``base``."""
+    condition: str = ""
+    """The SQL condition of the rows of ``base`` that are written; empty: all."""
+    checked_steps: tuple[str, ...] = ()
+    """The steps before it that have expectations."""
+    observations: Mapping[str, Observation] = field(default_factory=dict)
+    """The counts of broken expectations by step, if the rows are bounded."""
 
     @property
     def is_stream(self) -> bool:
@@ -64,7 +84,8 @@ class Query:
 
     def written(self, rows: DataFrame) -> DataFrame:
         """Return *rows* of the input as they are written."""
-        return rows.selectExpr(*self.expressions) if self.expressions else rows
+        kept = rows.where(self.condition) if self.condition else rows
+        return kept.selectExpr(*self.expressions) if self.expressions else kept
 
     @property
     def writes_to(self) -> str:
@@ -72,7 +93,7 @@ class Query:
         return self.sink.python or self.sink.format_name
 
 
-class _Failed(Exception):
+class BuildFailed(Exception):
     """A source or step cannot be built; without a text, its input has failed."""
 
     def __init__(self, path: SpecPath, text: str = "") -> None:
@@ -97,7 +118,21 @@ class Builder:
         self._starts = starts or {}
         self._failed: set[str] = set()
         self._tables: dict[str, DataFrame] = {}
+        self._unfiltered: dict[str, DataFrame] = {}
+        """The rows of steps with expectations before any are removed."""
+        self._observations: dict[str, Observation] = {}
         self._queries: list[Query] = []
+        self._graph = pipeline.graph()
+
+    @property
+    def tables(self) -> dict[str, DataFrame]:
+        """The rows of the sources and steps that were built."""
+        return dict(self._tables)
+
+    @property
+    def schemas(self) -> dict[str, str]:
+        """The columns of the sources and steps, in Spark's syntax."""
+        return {name: columns_of(frame) for name, frame in self._tables.items()}
 
     def build(self, unusable: set[str]) -> list[Query]:
         """Build everything but the sources *unusable* and what depends on them."""
@@ -116,7 +151,7 @@ class Builder:
             path = ("sinks", name)
             if sink.input in self._tables:
                 with self._collecting(path):
-                    self._add(name, path, self._tables[sink.input], sink)
+                    self._add_sink(name, path, sink)
         # Dead letters start first, so that they have what the other queries skip.
         return sorted(self._queries, key=lambda query: "." not in query.name)
 
@@ -125,9 +160,9 @@ class Builder:
         """Report an error of the body, and skip everything that depends on it."""
         try:
             yield
-        except (_Failed, BrokerError) as error:
+        except (BuildFailed, BrokerError) as error:
             if str(error):
-                place = error.path if isinstance(error, _Failed) else path
+                place = error.path if isinstance(error, BuildFailed) else path
                 self._problems.add(place, str(error))
             self._failed.add(str(path[-1]))
 
@@ -135,8 +170,45 @@ class Builder:
         if part.watermark is not None:
             frame = _watermarked(frame, part.watermark, (*path, "watermark"))
         name = str(path[-1])
+        if isinstance(part, Step) and part.expect:
+            frame = self._checked(path, part, frame)
         self._tables[name] = frame
         frame.createOrReplaceTempView(name)
+
+    def _checked(self, path: SpecPath, step: Step, frame: DataFrame) -> DataFrame:
+        """Return the rows that the expectations of *step* keep, and count others."""
+        name, expected = str(path[-1]), step.expect
+        for each, expectation in expected.items():
+            with _failing_at((*path, "expect", each, "condition")):
+                _analysed(frame.where(f"({expectation.condition}\n)"))
+        counts = [F.expr(sql).alias(each) for each, sql in counts_of(expected).items()]
+        with _failing_at((*path, "expect")):
+            if frame.isStreaming:
+                observed = frame.observe(f"{METRICS}{name}", *counts)
+            else:
+                self._observations[name] = Observation(f"{METRICS}{name}")
+                observed = frame.observe(self._observations[name], *counts)
+            # Spark does not evaluate a condition before a join of the step or other
+            # operations that precede an observation.
+            check = check_or_fail(name, expected, frame.columns)
+            found = _analysed(observed if check is None else observed.where(check))
+        self._unfiltered[name] = found
+        if step.quarantine is not None:
+            sink = step.quarantine
+            is_topic = sink.format_name == "danube"
+            more = quarantine_expressions(expected, frame.columns, for_topic=is_topic)
+            if not is_topic:
+                more += _expressions(sink, frame.columns)[1:]
+            self._add(
+                f"{name}.{QUARANTINE}",
+                (*path, QUARANTINE),
+                found,
+                sink,
+                condition=quarantined_rows(expected),
+                expressions=more,
+            )
+        kept = kept_rows(expected)
+        return found.where(kept) if kept else found
 
     def _source(self, source: Source, path: SpecPath) -> DataFrame:
         is_feed = source.cdc is not None
@@ -180,7 +252,7 @@ class Builder:
             return _analysed(reader.load(files))
         except SPARK_ERRORS as error:
             text = error_message(error)
-            raise _Failed(_locate(source, path, text), text) from error
+            raise BuildFailed(_locate(source, path, text), text) from error
 
     def _step(self, step: Step, path: SpecPath) -> DataFrame:
         if step.python is not None:
@@ -188,14 +260,14 @@ class Builder:
         word, text = "sql", step.sql or ""
         if step.sql_file is not None:
             word = "sql_file"
-            text = (self._pipeline.directory / step.sql_file).read_text("utf-8")
+            text = self._pipeline.read_sql(step.sql_file)
         try:
             return _analysed(self._spark.sql(text.strip().removesuffix(";")))
         except SPARK_ERRORS as error:
             missing = _missing_table(error)
             is_reported = missing in self._failed
             found = "" if is_reported else self._sql_problem(error, missing)
-            raise _Failed((*path, word), found) from error
+            raise BuildFailed((*path, word), found) from error
 
     def _sql_problem(self, error: Exception, missing: str) -> str:
         if not missing:
@@ -210,7 +282,7 @@ class Builder:
         inputs = step.inputs or []
         path = (*path, "python")
         if self._failed & set(inputs):
-            raise _Failed(path)
+            raise BuildFailed(path)
         with _failing_at(path):
             function = load_function(text, self._pipeline.directory)
         try:
@@ -222,15 +294,34 @@ class Builder:
             is_sparks = isinstance(error, PySparkException)
             kind = "" if is_sparks else f"{type(error).__name__}: "
             found = f"{kind}{error_message(error)}{location_in(error, file.resolve())}"
-            raise _Failed(path, found) from error
+            raise BuildFailed(path, found) from error
         found = type(frame).__name__
-        raise _Failed(path, f"must return a DataFrame, and returned a {found}")
+        raise BuildFailed(path, f"must return a DataFrame, and returned a {found}")
 
-    def _add(self, name: str, path: SpecPath, frame: DataFrame, sink: Sink) -> None:
+    def _add_sink(self, name: str, path: SpecPath, sink: Sink) -> None:
+        frame = self._unfiltered.get(sink.input)
+        if frame is None:
+            self._add(name, path, self._tables[sink.input], sink)
+            return
+        # The rows that the quarantine takes are in the same query if it is shared.
+        kept = kept_rows(self._pipeline.spec.steps[sink.input].expect)
+        self._add(name, path, frame, sink, condition=kept)
+
+    def _add(
+        self,
+        name: str,
+        path: SpecPath,
+        frame: DataFrame,
+        sink: Sink,
+        *,
+        condition: str = "",
+        expressions: Sequence[str] | None = None,
+    ) -> None:
         function = None
         if sink.python is not None:
             with _failing_at((*path, "python")):
                 function = load_function(sink.python, self._pipeline.directory)
+        steps = self._checked_steps(name)
         query = Query(
             name=name,
             path=path,
@@ -240,11 +331,38 @@ class Builder:
             options=sink_options(sink, self._pipeline.broker, self._pipeline.directory),
             trigger=self._pipeline.trigger_of(sink),
             function=function,
-            expressions=_expressions(sink, frame.columns),
+            expressions=tuple(
+                _expressions(sink, frame.columns)
+                if expressions is None
+                else expressions
+            ),
+            condition=condition,
+            checked_steps=steps,
+            observations={
+                each: self._observations[each]
+                for each in steps
+                if not frame.isStreaming and _observes(frame, each)
+            },
         )
         with _failing_at((*path, "table", "delete")):
             query = replace(query, frame=_analysed(query.written(frame)))
         self._queries.append(query)
+
+    def _checked_steps(self, query: str) -> tuple[str, ...]:
+        """Return the steps with expectations whose rows *query* reads."""
+        there = self._graph.upstream(f"{NodeKind.SINK.value}.{query}")
+        return tuple(
+            name
+            for name, step in self._pipeline.spec.steps.items()
+            if step.expect and f"{NodeKind.STEP.value}.{name}" in there
+        )
+
+
+def columns_of(frame: DataFrame) -> str:
+    """Return the columns of *frame* and their types, such as ``a:int, b:string``."""
+    return ", ".join(
+        f"{each.name}:{each.dataType.simpleString()}" for each in frame.schema
+    )
 
 
 def _expressions(sink: Sink, columns: Sequence[str]) -> tuple[str, ...]:
@@ -255,6 +373,17 @@ def _expressions(sink: Sink, columns: Sequence[str]) -> tuple[str, ...]:
     if sink.format_name == "danube":
         return tuple(message_expressions(columns) or ())
     return ()
+
+
+def _observes(frame: DataFrame, step: str) -> bool:
+    """Return whether the plan of *frame* counts the broken expectations of *step*."""
+    plan: Any = getattr(frame, "_jdf", None)
+    # Behind Spark Connect the plan is unknown; counts that do not arrive are empty.
+    if plan is None:
+        return True
+    return f"CollectMetrics {METRICS}{step}," in str(
+        plan.queryExecution().analyzed().toString()
+    )
 
 
 def _analysed(frame: DataFrame) -> DataFrame:
@@ -268,14 +397,14 @@ def _failing_at(path: SpecPath) -> Iterator[None]:
     try:
         yield
     except (NoSuchFunction, *SPARK_ERRORS) as error:
-        raise _Failed(path, error_message(error)) from error
+        raise BuildFailed(path, error_message(error)) from error
 
 
 def _watermarked(frame: DataFrame, watermark: Watermark, path: SpecPath) -> DataFrame:
     if watermark.column not in frame.columns:
         known = ", ".join(frame.columns)
         found = f"there is no column {watermark.column}; there are: {known}"
-        raise _Failed((*path, "column"), found)
+        raise BuildFailed((*path, "column"), found)
     with _failing_at(path):
         return _analysed(frame.withWatermark(watermark.column, watermark.delay))
 

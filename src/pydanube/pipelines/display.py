@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any, TextIO
 
 import msgspec
@@ -13,9 +15,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from pydanube.pipelines.progress import QueryProgress
+from pydanube.pipelines.progress import QueryProgress, QueryState
 
 NOTHING = "\u2013"
+
+LOG_INTERVAL_S = 30.0
+"""How often the progress of a query is written to a log."""
 
 COLUMNS = (
     "Query",
@@ -27,6 +32,7 @@ COLUMNS = (
     "Done/s",
     "Lag",
     "Took",
+    "Broken",
     "Last error",
 )
 
@@ -91,6 +97,8 @@ class LineDisplay:
             if query.lag is not None:
                 parts.append(f"lag {_number(query.lag)}")
             parts.append(f"took {query.duration_s or 0:.2f} s")
+        if broken := _broken(query):
+            parts.append(f"broken: {broken}")
         if query.error is not None:
             parts.append(f"last error: {query.error}")
         return f"{query.name}: {', '.join(parts)}"
@@ -98,6 +106,42 @@ class LineDisplay:
     def _write(self, line: str) -> None:
         self._stream.write(line + "\n")
         self._stream.flush()
+
+
+class LogDisplay(LineDisplay):
+    """
+    Lines with times, for a log.
+
+    Changes of states and errors are shown at once, but the progress of a query only
+    every *interval_s*, because a log has a limited size.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO,
+        *,
+        interval_s: float = LOG_INTERVAL_S,
+        clock: Callable[[], float] = lambda: time.time_ns() / 1e9,
+    ) -> None:
+        super().__init__(stream)
+        self._interval_s = interval_s
+        self._clock = clock
+        self._known: dict[str, tuple[QueryState, int]] = {}
+        self._due: dict[str, float] = {}
+
+    def show(self, queries: Sequence[QueryProgress]) -> None:
+        now = self._clock()
+        for query in queries:
+            known = query.state, query.failures
+            is_new = self._known.get(query.name) != known
+            if is_new or now >= self._due.get(query.name, now):
+                self._known[query.name] = known
+                self._due[query.name] = now + self._interval_s
+                super().show([query])
+
+    def _write(self, line: str) -> None:
+        at = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="seconds")
+        super()._write(f"{at} {line}")
 
 
 class JsonDisplay(LineDisplay):
@@ -122,7 +166,15 @@ def cells_of(query: QueryProgress) -> tuple[str, ...]:
         _number(query.processing_rate),
         _number(query.lag),
         NOTHING if query.duration_s is None else f"{query.duration_s:.2f} s",
+        _broken(query) or NOTHING,
         query.error or NOTHING,
+    )
+
+
+def _broken(query: QueryProgress) -> str:
+    """Return the expectations that rows broke, with the number of rows."""
+    return ", ".join(
+        f"{name} {_number(count)}" for name, count in query.broken.items() if count
     )
 
 
@@ -131,7 +183,9 @@ Display = LiveTable | LineDisplay
 
 
 def display_for(kind: str, stream: TextIO) -> Display:
-    """Return the display for *stream*; *kind* is ``table`` or ``json``."""
+    """Return the display for *stream*; *kind* is ``table``, ``json`` or ``log``."""
+    if kind == "log":
+        return LogDisplay(stream)
     if kind == "json":
         return JsonDisplay(stream)
     return LiveTable() if stream.isatty() else LineDisplay(stream)

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
+from pydanube.pipelines.batch_caching import Write, cached, checked_first
 from pydanube.pipelines.building import Query
-from pydanube.pipelines.queries import Write, batch_writer
+from pydanube.pipelines.queries import batch_writer
 from pydanube.pipelines.sink_groups import sink_groups
 from pydanube.pipelines.spec import Sink, Spec
 
@@ -28,7 +29,10 @@ def share_queries(
     """Return *queries* with one query for each of ``sink_groups``."""
     found = list(queries)
     for names in sink_groups(spec):
-        members = [query for query in queries if query.name in names]
+        members = sorted(
+            (query for query in queries if query.name in names),
+            key=lambda query: names.index(query.name),
+        )
         # Tables are written once per run, each by itself.
         if not all(query.is_stream for query in members):
             continue
@@ -43,13 +47,10 @@ def _shared(members: Sequence[Query], checkpoints: Path) -> Query:
     writes = [_write(query, checkpoints / name) for query in members]
 
     def write_all(batch: DataFrame, number: int) -> None:
-        batch.persist()
-        try:
-            for write in writes:
-                write(batch, number)
-        finally:
-            batch.unpersist()
+        for write in writes:
+            write(batch, number)
 
+    keep = checked_first if first.checked_steps else cached
     return Query(
         name=name,
         path=first.path,
@@ -62,7 +63,7 @@ def _shared(members: Sequence[Query], checkpoints: Path) -> Query:
         ),
         options={},
         trigger=first.trigger,
-        function=write_all,
+        function=keep(write_all),
     )
 
 

@@ -1,5 +1,5 @@
 """
-User functions, named as ``functions.py:enrich`` or ``package.module:enrich``.
+The functions of a pipeline.
 
 Spark's workers cannot import a file beside the pipeline, so its definitions are sent to
 them by value.
@@ -7,102 +7,27 @@ them by value.
 
 from __future__ import annotations
 
-import ast
-import importlib
-import importlib.util
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pydanube.model.suggestions import did_you_mean
-
-
-class NoSuchFunction(ValueError):
-    """A function that a pipeline names does not exist."""
-
-
-def check_function(text: str, directory: Path) -> None:
-    """
-    Check that the function that *text* names exists, without running its file.
-
-    Raises:
-        NoSuchFunction: *text* is malformed, or the file is missing, is not Python, or
-            lacks the function.
-    """
-    module, name = _parse(text)
-    if not module.endswith(".py"):
-        return
-    path = directory / module
-    try:
-        tree = ast.parse(path.read_bytes(), filename=str(path))
-    except OSError as error:
-        raise NoSuchFunction(f"the file {path} cannot be read: {error}") from error
-    except (SyntaxError, ValueError) as error:
-        raise NoSuchFunction(f"{path} is not Python: {error}") from error
-    names = list(_defined(tree))
-    if name not in names:
-        near = did_you_mean(name, names)
-        raise NoSuchFunction(f"{path} has no function {name}{near}")
+from pydanube.declarations import functions
 
 
 def load_function(text: str, directory: Path) -> Callable[..., Any]:
     """
-    Import the file or module that *text* names and return the function.
+    Import the function that *text* names, and let Spark send its definitions.
 
     Raises:
         NoSuchFunction: *text* is malformed, the import fails, or the function is
             missing.
     """
-    path, name = _parse(text)
     before = set(sys.modules)
-    try:
-        module = _import(path, directory)
-    except Exception as error:  # User code.
-        reason = f"{type(error).__name__}: {error}"
-        raise NoSuchFunction(f"{path} cannot be imported: {reason}") from error
-    if path.endswith(".py"):
+    found = functions.load_function(text, directory)
+    if text.rpartition(":")[0].endswith(".py"):
         _send_by_value(directory, before)
-    found = getattr(module, name, None)
-    if not callable(found):
-        known = [each for each in vars(module) if not each.startswith("_")]
-        near = did_you_mean(name, known)
-        raise NoSuchFunction(f"{path} has no function {name}{near}")
-    return found  # type: ignore[no-any-return]
-
-
-def _parse(text: str) -> tuple[str, str]:
-    path, colon, name = text.rpartition(":")
-    if not colon or not path or not name.isidentifier():
-        raise NoSuchFunction(
-            f"{text!r} must be FILE.py:FUNCTION or MODULE:FUNCTION, such as "
-            "functions.py:enrich"
-        )
-    return path, name
-
-
-def _import(module_path: str, directory: Path) -> Any:
-    if not module_path.endswith(".py"):
-        return importlib.import_module(module_path)
-    path = (directory / module_path).resolve()
-    # The name is unique because files of two pipelines may have the same name.
-    name = f"danube_pipeline_{abs(hash(str(path))):x}_{path.stem}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    sys.path.insert(0, str(path.parent))
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    finally:
-        sys.path.remove(str(path.parent))
-    return module
+    return found
 
 
 def _send_by_value(directory: Path, before: set[str]) -> None:
@@ -112,15 +37,3 @@ def _send_by_value(directory: Path, before: set[str]) -> None:
         file = getattr(sys.modules[name], "__file__", None)
         if file and Path(file).is_relative_to(directory.resolve()):
             cloudpickle.register_pickle_by_value(sys.modules[name])
-
-
-def _defined(tree: ast.Module) -> Iterator[str]:
-    for each in tree.body:
-        if isinstance(each, ast.FunctionDef | ast.ClassDef):
-            yield each.name
-        elif isinstance(each, ast.Assign):
-            yield from (
-                target.id for target in each.targets if isinstance(target, ast.Name)
-            )
-        elif isinstance(each, ast.ImportFrom | ast.Import):
-            yield from (alias.asname or alias.name for alias in each.names)

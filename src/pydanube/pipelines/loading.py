@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydanube.pipelines.parameters import Substitution
-from pydanube.pipelines.problems import InvalidPipeline, Problem, Problems
-from pydanube.pipelines.reading import Document, read_document
+from pydanube.declarations.loading import open_file
+from pydanube.declarations.reading import Document
+from pydanube.pipelines.graph import Graph, graph_of
 from pydanube.pipelines.rules import Rules
-from pydanube.pipelines.secret_files import secret_files_of
 from pydanube.pipelines.spec import Sink, Spec, Trigger, parse_spec, parse_trigger
 from pydanube.pipelines.state import StateDirectory
 from pydanube.reader.read_options import URL_DEFAULT
@@ -46,6 +45,14 @@ class Pipeline:
         """Return the state of the pipeline's runs."""
         return _state_of(self.file, self.name, self.spec.checkpoints.path)
 
+    def graph(self, schemas: Mapping[str, str] | None = None) -> Graph:
+        """Return the graph of the pipeline; see ``graph_of``."""
+        return graph_of(self.spec, self.read_sql, schemas)
+
+    def read_sql(self, file: str) -> str:
+        """Return the text of an SQL file, which is relative to the directory."""
+        return (self.directory / file).read_text("utf-8")
+
     def trigger_of(self, sink: Sink) -> Trigger:
         """Return the trigger of *sink*."""
         return self.trigger if sink.trigger is None else parse_trigger(sink.trigger)
@@ -63,29 +70,21 @@ def load(
     This neither connects to servers nor runs user code.
 
     Raises:
-        InvalidPipeline: The file is invalid; the error has all problems.
+        InvalidDeclaration: The file is invalid; the error has all problems.
     """
-    file = file.resolve()
     environment = environment or {}
-    document = _read(file)
-    problems = Problems(document.line_of)
-    substitution = Substitution(
-        document.tree,
-        parameters or {},
-        environment,
-        problems,
-        secret_files_of(environment),
-    )
-    tree = substitution.substitute(document.tree)
+    declared = open_file(file, parameters or {}, environment)
+    document, problems = declared.document, declared.problems
+    tree = declared.substitution.substitute(document.tree)
     spec = parse_spec(tree, problems)
     if spec is None:
-        problems.refuse(file, substitution.redact)
+        declared.refuse()
     assert spec is not None
     broker = spec.broker or environment.get(BROKER_VARIABLE) or URL_DEFAULT
-    Rules(spec, broker, file.parent, problems).check()
-    problems.refuse(file, substitution.redact)
-    trigger = parse_trigger(spec.trigger)
-    return Pipeline(file, spec, broker, substitution.redact, document, trigger)
+    Rules(spec, broker, declared.path.parent, problems).check()
+    declared.refuse()
+    redact, trigger = declared.substitution.redact, parse_trigger(spec.trigger)
+    return Pipeline(declared.path, spec, broker, redact, document, trigger)
 
 
 def locate(
@@ -97,33 +96,19 @@ def locate(
     The rest of the file may be invalid, and secrets may be missing.
 
     Raises:
-        InvalidPipeline: The name or the state directory is invalid.
+        InvalidDeclaration: The name or the state directory is invalid.
     """
-    file = file.resolve()
-    document = _read(file)
-    problems = Problems(document.line_of)
-    tree: dict[str, Any] = document.tree
+    declared = open_file(file, parameters, environment)
+    tree: dict[str, Any] = declared.document.tree
     checkpoints = tree.get("checkpoints")
     own = checkpoints.get("path") if isinstance(checkpoints, dict) else None
-    substitution = Substitution(
-        tree, parameters, environment, problems, secret_files_of(environment)
-    )
-    name = substitution.substitute(tree.get("name"), ("name",))
-    path = substitution.substitute(own, ("checkpoints", "path"))
+    name = declared.substitution.substitute(tree.get("name"), ("name",))
+    path = declared.substitution.substitute(own, ("checkpoints", "path"))
     if not isinstance(name, str) or not name:
-        problems.add(("name",), "is missing")
+        declared.problems.add(("name",), "is missing")
     if any("${" in str(each) for each in (tree.get("name"), own)) or not name:
-        problems.refuse(file, substitution.redact)
-    return str(name), _state_of(file, str(name), path)
-
-
-def _read(file: Path) -> Document:
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        message = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-        raise InvalidPipeline(str(file), [Problem("", message)]) from error
-    return read_document(text, str(file))
+        declared.refuse()
+    return str(name), _state_of(declared.path, str(name), path)
 
 
 def _state_of(file: Path, name: str, own: str | None) -> StateDirectory:

@@ -10,9 +10,11 @@ from typing import Any
 
 import msgspec
 
+from pydanube.declarations.parameters import option_text
+from pydanube.declarations.sections import Scalar
 from pydanube.model.errors import InvalidConfig, InvalidRequest
 from pydanube.model.positions import PositionLike, parse_position, to_datetime
-from pydanube.pipelines.spec import Scalar, Sink, Source, option_text
+from pydanube.pipelines.spec import Decode, Sink, Source
 from pydanube.reader.read_options import Mode, ReadOptions, parse_read_options
 
 TABLE_OPTIONS = {
@@ -49,7 +51,7 @@ def source_options(
             "url": source.broker or broker,
             "subscribe": None if topics is None else ",".join(topics),
             "subscribePattern": source.pattern,
-            "decode": source.decode or None,
+            "decode": _decode(source),
             "onUndecodable": "null" if _keeps_undecodable(source) else None,
             **_start_options(source, now or to_datetime(time_ns() // 1000)),
         }
@@ -67,10 +69,15 @@ def with_starting_offsets(options: Mapping[str, str], offsets: str) -> dict[str,
     return {**kept, "startingOffsets": offsets}
 
 
+def _decode(source: Source) -> Scalar | None:
+    decode = source.decode
+    return decode.value if isinstance(decode, Decode) else decode or None
+
+
 def _keeps_undecodable(source: Source) -> bool:
     """Return whether messages that cannot be decoded are rows, with an error."""
     # Tombstones of a change feed cannot be decoded, either.
-    has_tombstones = source.cdc is not None and source.decode
+    has_tombstones = source.cdc is not None and bool(source.decode)
     return source.dead_letters is not None or has_tombstones
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from pydanube.model.errors import BrokerError, InvalidConfig
 from pydanube.pipelines import formats
+from pydanube.pipelines.batch_caching import Write, checked_first
 from pydanube.pipelines.building import Query
+from pydanube.pipelines.expectations import BROKEN
 from pydanube.pipelines.loading import Pipeline
 from pydanube.pipelines.modes import mode_problem, write_mode
 from pydanube.pipelines.progress import QueryProgress, QueryState, key_of, unseen
@@ -52,7 +55,11 @@ class _RetriedQuery:
         self._failures_in_a_row += 1
         self.progress.failures += 1
         self.progress.error = self._redact(error_message(error))
-        may_retry = self._retries.allows(self._failures_in_a_row)
+        self.progress.last_error_time = time.time_ns() // 1000
+        # The same rows would break the expectation again.
+        may_retry = BROKEN not in self.progress.error and self._retries.allows(
+            self._failures_in_a_row
+        )
         if not may_retry or now is None or self._is_stop_requested:
             self.progress.state = QueryState.FAILED
             return
@@ -143,10 +150,14 @@ class StreamQuery(_RetriedQuery):
             interval = f"{trigger.every_s * 1000:.0f} milliseconds"
             writer = writer.trigger(processingTime=interval)
         if self._query.function is not None:
-            return writer.foreachBatch(self._query.function).start()
+            write: Write = self._query.function
+            write = checked_first(write) if self._query.checked_steps else write
+            return writer.foreachBatch(write).start()
         name = sink.format_name
-        if not formats.is_plain_stream(name, mode):
+        is_checked = bool(self._query.checked_steps) and name in formats.IN_PARTS
+        if is_checked or not formats.is_plain_stream(name, mode):
             write = batch_writer(name, sink.mode, options, checkpoint)
+            write = checked_first(write) if is_checked else write
             return writer.foreachBatch(write).start()
         if sink.partition_by:
             writer = writer.partitionBy(*sink.partition_by)
@@ -228,25 +239,43 @@ class TableWrite(_RetriedQuery):
 
     def _write(self) -> None:
         query = self._query
+        is_checked = bool(query.checked_steps)
         try:
             # Sets the session of this thread, where Spark looks up formats.
             query.frame.sparkSession.createDataFrame([], "nothing int")
             if query.function is not None:
-                query.function(query.frame, 0)
+                write: Write = query.function
+                (checked_first(write) if is_checked else write)(query.frame, 0)
+                self._take_broken()
                 return
             observed = Observation()
             frame = query.frame.observe(observed, F.count(F.lit(1)).alias("rows"))
-            if self._identity is None:
-                self._identity = self._take_identity()
-            writer = frame.write.format(query.sink.format_name)
-            writer = writer.mode(query.sink.mode.value)
-            writer = writer.options(**query.options, **self._identity)
-            if query.sink.partition_by:
-                writer = writer.partitionBy(*query.sink.partition_by)
-            writer.save()
+            # Spark's own formats remove old rows before they compute the new ones.
+            is_safe = query.sink.format_name in formats.WRITTEN_WHOLE
+            write = (
+                self._save if is_safe or not is_checked else checked_first(self._save)
+            )
+            write(frame, 0)
             self.progress.rows = observed.get["rows"]
+            self._take_broken()
         except Exception as error:  # noqa: BLE001  # This query fails alone.
             self._error = error
+
+    def _save(self, frame: DataFrame, _number: int) -> None:
+        query = self._query
+        if self._identity is None:
+            self._identity = self._take_identity()
+        writer = frame.write.format(query.sink.format_name)
+        writer = writer.mode(query.sink.mode.value)
+        writer = writer.options(**query.options, **self._identity)
+        if query.sink.partition_by:
+            writer = writer.partitionBy(*query.sink.partition_by)
+        writer.save()
+
+    def _take_broken(self) -> None:
+        self.progress.broken = {}
+        for step, counts in self._query.observations.items():
+            self.progress.add_broken(step, counts.get)
 
     def _take_identity(self) -> dict[str, str]:
         """Return the options that identify this write, unless the user has set them."""
@@ -271,10 +300,6 @@ def may_repeat(sink: Sink) -> bool:
 
 RunningQuery = StreamQuery | TableWrite
 """One query of a run."""
-
-
-Write = Callable[[DataFrame, int], None]
-"""A function that writes a micro-batch with its number."""
 
 
 def batch_writer(

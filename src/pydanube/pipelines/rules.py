@@ -14,32 +14,35 @@ from typing import Any
 
 import msgspec
 
+from pydanube.declarations.functions import check_function
+from pydanube.declarations.problems import Path as SpecPath
+from pydanube.declarations.problems import Problems, listed, option_path
+from pydanube.declarations.sections import parse_duration
 from pydanube.model.errors import BrokerError
 from pydanube.model.names import TopicName
 from pydanube.model.suggestions import did_you_mean
 from pydanube.pipelines import formats
-from pydanube.pipelines.functions import check_function
+from pydanube.pipelines.graph import DEAD_LETTERS, QUARANTINE
 from pydanube.pipelines.modes import mode_problem
+from pydanube.pipelines.operation_rules import operation_problems
 from pydanube.pipelines.options import TABLE_OPTIONS, sink_options, topic_options
-from pydanube.pipelines.problems import Path as SpecPath
-from pydanube.pipelines.problems import Problems, listed, option_path
 from pydanube.pipelines.sink_groups import sink_groups
 from pydanube.pipelines.spec import (
+    Action,
+    Decode,
     Mode,
     Sink,
     Source,
     Spec,
     Step,
-    parse_duration,
     parse_trigger,
 )
 from pydanube.reader.option_parsing import unknown_options
 from pydanube.spark.formats import declared_options
 from pydanube.spark.sink_options import SPARK_OPTIONS
 
-DEAD_LETTERS = "dead_letters"
-
 _VIEW = r"[A-Za-z_][A-Za-z0-9_]*", "an SQL view: use letters, digits and _"
+_EXPECTATION = r"[A-Za-z_][A-Za-z0-9_]*", "an expectation: use letters, digits and _"
 _DIRECTORY = r"[A-Za-z0-9_][A-Za-z0-9_-]*", "a directory: use letters, digits, _ and -"
 _ONLY_TOPICS = ("broker", "start", "decode", "cdc", "dead_letters")
 
@@ -93,8 +96,10 @@ class Rules:
             )
         for name in ("backoff", "backoff_max"):
             self._catch(parse_duration, getattr(spec.retries, name), ("retries", name))
-        if spec.retries.count < 0:
+        if (spec.retries.count or 0) < 0:
             self._problems.add(("retries", "count"), "must be 0 or more")
+        for path, found in operation_problems(spec):
+            self._problems.add(path, found)
 
     def _check_source(self, source: Source, path: SpecPath) -> None:
         if self._problems.under(path):
@@ -143,7 +148,10 @@ class Rules:
             self._problems.add(found or place, message)
 
     def _check_change_feed(self, source: Source, path: SpecPath) -> None:
-        if source.decode == (source.schema is not None):
+        if source.decode is Decode.JSON:
+            found = "change events are columns; use decode: true"
+            self._problems.add((*path, "decode"), found)
+        elif bool(source.decode) == (source.schema is not None):
             self._problems.add(
                 (*path, "cdc"),
                 "set either schema to the columns of a row, such as 'id BIGINT, name "
@@ -157,10 +165,14 @@ class Rules:
             self._problems.add(path, "dead letters need 'decode: true'")
         if not source.is_stream:
             self._problems.add(path, "dead letters need a stream")
+        self._check_inner_sink(sink, path, "source")
+
+    def _check_inner_sink(self, sink: Sink, path: SpecPath, part: str) -> None:
+        """Check *sink*, which is a field of its input, a source or step."""
         if sink.input:
-            self._problems.add((*path, "input"), "omit it: the input is the source")
+            self._problems.add((*path, "input"), f"omit it: the input is the {part}")
         if sink.mode is not Mode.APPEND:
-            self._problems.add((*path, "mode"), "the mode of dead letters is append")
+            self._problems.add((*path, "mode"), "must be append")
         self._check_sink(sink, path)
 
     def _check_table_or_files(self, source: Source, path: SpecPath) -> None:
@@ -195,6 +207,7 @@ class Rules:
     def _check_step(self, step: Step, path: SpecPath, known: list[str]) -> None:
         if self._problems.under(path):
             return
+        self._check_expectations(step, path)
         ways = [word for word in ("sql", "sql_file", "python") if getattr(step, word)]
         if len(ways) != 1:
             found = f"has {listed(ways)}; " if ways else ""
@@ -217,6 +230,26 @@ class Rules:
             )
         for at, each in enumerate(step.inputs or ()):
             self._check_input(each, (*path, "inputs", at), known)
+
+    def _check_expectations(self, step: Step, path: SpecPath) -> None:
+        for name, each in step.expect.items():
+            place: SpecPath = (*path, "expect", name)
+            self._check_name(name, place, _EXPECTATION)
+            if not each.condition.strip():
+                found = "must be an SQL condition, such as amount > 0"
+                self._problems.add((*place, "condition"), found)
+        actions = {each.action for each in step.expect.values()}
+        if step.quarantine is not None:
+            self._check_inner_sink(step.quarantine, (*path, QUARANTINE), "step")
+            if Action.QUARANTINE not in actions:
+                found = "no expectation of the step has the action quarantine"
+                self._problems.add((*path, QUARANTINE), found)
+        elif Action.QUARANTINE in actions:
+            self._problems.add(
+                path,
+                "quarantine is missing: the sink for the rows of expectations with "
+                "this action, such as quarantine: {topic: /default/orders-quarantine}",
+            )
 
     def _check_input(self, name: str, path: SpecPath, known: list[str]) -> None:
         if name in known or self._problems.under(("sources", name)):

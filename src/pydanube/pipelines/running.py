@@ -13,9 +13,7 @@ import signal
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,13 +23,16 @@ from pydanube.model.errors import Conflict
 from pydanube.pipelines.display import Display
 from pydanube.pipelines.fan_out import share_queries
 from pydanube.pipelines.loading import Pipeline
+from pydanube.pipelines.log_files import rotate
 from pydanube.pipelines.progress import QueryState, RunState, RunStatus
+from pydanube.pipelines.progress_reporting import ProgressReporter, slowest_positions
 from pydanube.pipelines.queries import RunningQuery, StreamQuery, TableWrite
 from pydanube.pipelines.starting_offsets import (
     fix_starting_offsets,
     read_starting_offsets,
 )
 from pydanube.pipelines.state import StateDirectory, is_alive, process_start_time
+from pydanube.pipelines.stop_requests import StopRequest
 from pydanube.pipelines.validation import validate
 
 POLL_INTERVAL_S = 0.25
@@ -39,25 +40,6 @@ START_WAIT_MAX_S = 10.0
 """How long a query waits at most for the one before it to start."""
 LEFTOVER_WAIT_S = 30.0
 """How long to wait for the Spark process of a killed run to end."""
-
-
-@dataclass(slots=True)
-class StopRequest:
-    """The signals that a run has received; the signal handler only sets these."""
-
-    number: int | None = None
-    """The first signal."""
-    count: int = 0
-
-    @property
-    def is_immediate(self) -> bool:
-        """Return whether the run must stop without finishing micro-batches."""
-        return self.count > 1
-
-    def on_signal(self, number: int, _frame: object = None) -> None:
-        """Record a signal."""
-        self.number = self.number or number
-        self.count += 1
 
 
 class StaggeredStart:
@@ -114,15 +96,19 @@ class PipelineRun:
         self._status = new_status(pipeline)
         self._status.jvm = _jvm_of(spark)
 
+    @property
+    def error(self) -> str | None:
+        """Return the error with which the run has failed."""
+        return self._status.error
+
     def execute(self) -> RunState:
         """
         Run the pipeline to its end, and return its last state.
 
         Raises:
-            InvalidPipeline: The pipeline is invalid; no query was started.
+            InvalidDeclaration: The pipeline is invalid; no query was started.
             BrokerError: A broker cannot be reached.
         """
-        self._state.clear_stop_request()
         try:
             self._save_status(RunState.STARTING)
             known = read_starting_offsets(self._state.checkpoints)
@@ -141,7 +127,8 @@ class PipelineRun:
             self._start = StaggeredStart(self._queries)
             self._display.begin()
             try:
-                return self._watch()
+                with ProgressReporter(self._pipeline) as reporter:
+                    return self._watch(reporter)
             finally:
                 for each in self._queries:
                     each.stop()
@@ -153,7 +140,7 @@ class PipelineRun:
                 self._save_status(RunState.FAILED)
             raise
 
-    def _watch(self) -> RunState:
+    def _watch(self, reporter: ProgressReporter) -> RunState:
         while True:
             now = time.monotonic()
             self._poll_stop_requests()
@@ -164,11 +151,14 @@ class PipelineRun:
             if QueryState.FAILED in states:
                 self._stop("a query has failed")
             self._show()
+            streams = [each for each in self._queries if isinstance(each, StreamQuery)]
+            reporter.update(slowest_positions(each.progress for each in streams))
             if all(state.is_over for state in states):
                 return self._end(states)
             self._wait(POLL_INTERVAL_S)
 
     def _poll_stop_requests(self) -> None:
+        self._stop_request.poll()
         if self._stop_request.is_immediate:
             for query in self._queries:
                 query.stop()
@@ -188,6 +178,7 @@ class PipelineRun:
             query.request_stop()
 
     def _show(self) -> None:
+        rotate(self._state.log_file)
         progress = [query.progress for query in self._queries]
         self._display.show(progress)
         self._status.queries = progress
@@ -217,6 +208,7 @@ def new_status(pipeline: Pipeline) -> RunStatus:
         pipeline=pipeline.name,
         file=str(pipeline.file),
         pid=os.getpid(),
+        mark=process_start_time(os.getpid()),
         host=socket.gethostname(),
         since=_utc(),
         updated=_utc(),
@@ -247,20 +239,6 @@ def wait_for_leftover(
                 f"after {LEFTOVER_WAIT_S:.0f} s; end it, and try again"
             )
         wait(0.1)
-
-
-@contextmanager
-def signals_to(stop_request: StopRequest) -> Iterator[None]:
-    """Record SIGINT and SIGTERM in *stop_request* while the body runs."""
-    numbers = signal.SIGINT, signal.SIGTERM
-    before = {
-        number: signal.signal(number, stop_request.on_signal) for number in numbers
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _jvm_of(spark: Any) -> tuple[int, str] | None:

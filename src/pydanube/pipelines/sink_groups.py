@@ -5,6 +5,7 @@ The sinks that share a query with ``fan_out: true``.  Pure.
 from __future__ import annotations
 
 from pydanube.pipelines import formats
+from pydanube.pipelines.graph import DEAD_LETTERS, all_sinks
 from pydanube.pipelines.spec import Mode, Sink, Spec
 
 
@@ -12,12 +13,15 @@ def sink_groups(spec: Spec) -> list[list[str]]:
     """
     Return the names of the sinks with the same input, mode and trigger.
 
-    Sinks alone are left out, and all without ``fan_out``.
+    Sinks alone are left out, and all without ``fan_out``.  The quarantine of a step is
+    the last one of the sinks whose input is the step.
     """
     found: dict[tuple[str, Mode, str], list[str]] = {}
-    for name, sink in spec.sinks.items():
-        if spec.fan_out and may_share(sink):
-            key = sink.input, sink.mode, str(sink.trigger or spec.trigger)
+    for name, source, sink in all_sinks(spec):
+        # The rows of dead letters are not those of the source.
+        is_other = name.endswith(f".{DEAD_LETTERS}")
+        if spec.fan_out and may_share(sink) and not is_other:
+            key = source, sink.mode, str(sink.trigger or spec.trigger)
             found.setdefault(key, []).append(name)
     return [names for names in found.values() if len(names) > 1]
 

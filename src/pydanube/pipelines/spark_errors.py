@@ -14,6 +14,9 @@ SPARK_ERRORS = (PySparkException, Py4JError)
 
 _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
 _RAISED = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*): (.+)$")
+_RAISED_IN_SQL = re.compile(
+    r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: |\n\tat |$)", re.DOTALL
+)
 _ENDS = (" SQLSTATE: ", "\n== ", "\n=== ", ";\n'", "\nJVM stacktrace", "\n\tat ")
 
 CHARACTERS_MAX = 500
@@ -29,6 +32,9 @@ def error_message(error: BaseException) -> str:
     raised = _raised_in_python(text)
     if raised is not None:
         return _short(raised)
+    by_sql = _RAISED_IN_SQL.search(text)
+    if by_sql is not None:
+        return _short(by_sql[1])
     cause = re.search(r"terminated with exception: (.*)", text, re.DOTALL)
     text = cause[1] if cause else text
     for end in _ENDS:

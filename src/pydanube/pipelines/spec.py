@@ -9,20 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
+from pydanube.declarations.problems import Problems
+from pydanube.declarations.sections import (
+    Retries,
+    Scalar,
+    Section,
+    parse_duration,
+    parse_section,
+)
 from pydanube.model.errors import InvalidConfig
-from pydanube.model.quantities import DURATION_UNITS, parse_quantity
-from pydanube.model.retry import RetryPolicy
-from pydanube.model.suggestions import did_you_mean
-from pydanube.pipelines.problems import Path, Problems, listed
-
-G = TypeVar("G", bound=msgspec.Struct)
-
-Scalar = str | int | float | bool
 
 
 class Read(Enum):
@@ -43,14 +42,36 @@ class Mode(Enum):
     OVERWRITE = "overwrite"
 
 
-class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A section of the file."""
-
-
 class ChangeFeed(Enum):
     """The format of the change events of a database."""
 
     DEBEZIUM = "debezium"
+
+
+class Action(Enum):
+    """The treatment of a row that breaks an expectation."""
+
+    DROP = "drop"
+    """It is removed."""
+    QUARANTINE = "quarantine"
+    """It is removed, and written to the quarantine of the step."""
+    FAIL = "fail"
+    """The pipeline stops, and the micro-batch with the row is not written."""
+
+
+class Expectation(Section, frozen=True):
+    """A condition for the rows of a step."""
+
+    condition: str
+    """In SQL; a row breaks the expectation if it is false or null."""
+    action: Action
+
+
+class Decode(Enum):
+    """The forms of decoded messages other than columns."""
+
+    JSON = "json"
+    """Text, for topics of several subjects."""
 
 
 class Watermark(Section, frozen=True):
@@ -109,7 +130,8 @@ class Source(Section, frozen=True):
     Where the first run begins: ``earliest``, ``latest``, a time, how long ago, an
     offset, or offsets by topic.
     """
-    decode: bool = False
+    decode: bool | Decode = False
+    """Add the column value: as the topic's schema says, or as JSON text."""
     cdc: ChangeFeed | None = None
     """Read change events as rows, whose columns *schema* has unless they decode."""
     dead_letters: Sink | None = None
@@ -162,6 +184,10 @@ class Step(Section, frozen=True):
     arguments: dict[str, Any] = {}
     """Further keyword arguments of the function."""
     watermark: Watermark | None = None
+    expect: dict[str, Expectation] = {}
+    """The conditions for its rows by name."""
+    quarantine: Sink | None = None
+    """Where rows go that break an expectation with the action ``quarantine``."""
 
 
 class SparkSection(Section, frozen=True):
@@ -173,23 +199,41 @@ class SparkSection(Section, frozen=True):
     settings: dict[str, Scalar] = {}
 
 
-class Retries(Section, frozen=True):
-    """The retries of failed queries."""
+class Restart(Retries, frozen=True):
+    """The restarts of a pipeline's process after it has failed."""
 
-    count: int = 3
-    """The maximum number of retries in a row; a completed micro-batch resets it."""
-    backoff: str = "1s"
-    """The delay before the first retry; it doubles with each further one."""
-    backoff_max: str = "1m"
+    count: int = 10
+    backoff: str = "10s"
+    backoff_max: str = "5m"
+    reset_after: str = "10m"
+    """The run time of a process after which the count begins again."""
 
-    @property
-    def policy(self) -> RetryPolicy:
-        """The policy for valid settings."""
-        return RetryPolicy(
-            parse_duration(self.backoff),
-            parse_duration(self.backoff_max),
-            self.count,
-        )
+
+class CronSchedule(Section, frozen=True):
+    """When a pipeline that processes the available data and then ends is run."""
+
+    cron: str
+    """Minute, hour, day of month, month, day of week."""
+    timezone: str = "UTC"
+
+
+class MetricsSection(Section, frozen=True):
+    """The metrics of a run for Prometheus."""
+
+    listen: str
+    """``HOST:PORT``."""
+
+
+class Lineage(Section, frozen=True):
+    """Where the events of OpenLineage go."""
+
+    url: str | None = None
+    """The server, such as ``http://marquez:5000``."""
+    file: str | None = None
+    """A file, to which they are appended; relative to the directory of the file."""
+    namespace: str = "danube"
+    """The namespace of the job."""
+    api_key: str | None = None
 
 
 class CheckpointSection(Section, frozen=True):
@@ -209,6 +253,12 @@ class Spec(Section, frozen=True):
     spark: SparkSection = SparkSection()
     trigger: str | dict[str, Scalar] = "available-now"
     retries: Retries = Retries()
+    restart: Restart | None = None
+    schedule: CronSchedule | None = None
+    metrics: MetricsSection | None = None
+    lineage: Lineage | None = None
+    report_progress: bool = True
+    """Whether the broker shows the lag, as that of a subscription."""
     fan_out: bool = False
     """Whether sinks with the same input, mode and trigger share a query."""
     checkpoints: CheckpointSection = CheckpointSection()
@@ -239,7 +289,7 @@ class Trigger(msgspec.Struct, frozen=True):
 
 def parse_spec(tree: Mapping[str, Any], problems: Problems) -> Spec | None:
     """Parse *tree*; return None if a required field is missing or invalid."""
-    return _parse_section(dict(tree), Spec, (), problems)
+    return parse_section(dict(tree), Spec, (), problems)
 
 
 def parse_trigger(value: object) -> Trigger:
@@ -257,96 +307,3 @@ def parse_trigger(value: object) -> Trigger:
     raise InvalidConfig(
         f"a trigger is available-now, continuous, or {{every: 10s}}, not {value!r}"
     )
-
-
-def parse_duration(text: str) -> float:
-    """
-    Return the seconds in a duration such as ``500ms``, ``10s``, ``5m`` or ``1h``.
-
-    Raises:
-        InvalidConfig: *text* is no duration, or is 0.
-    """
-    seconds = parse_quantity(text, DURATION_UNITS)
-    if not seconds:
-        raise InvalidConfig(f"{text!r} is not a duration such as 10s, 5m or 1h")
-    return seconds
-
-
-def option_text(value: Scalar) -> str:
-    """Return *value* as text for an option of Spark."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _parse_section(
-    value: object, kind: type[G], path: Path, problems: Problems
-) -> G | None:
-    """Parse *value* as *kind*; report the problems of all fields."""
-    if not isinstance(value, dict):
-        problems.add(path, f"must be settings by name, not {_type_name(value)}")
-        return None
-    fields = {field.name: field for field in msgspec.structs.fields(kind)}
-    for name in value.keys() - fields.keys():
-        hint = did_you_mean(name, fields) or f"; known are {listed(fields)}"
-        problems.add((*path, name), f"unknown{hint}")
-    found = {}
-    for name, field in fields.items():
-        given = value.get(name, UNSET)
-        if given is UNSET:
-            if field.required:
-                problems.add(path, f"'{name}' is missing")
-            continue
-        # An empty section, such as ``steps:`` alone, counts as omitted.
-        if given is None and not field.required:
-            continue
-        part = _parse_field(given, field.type, (*path, name), problems)
-        if not isinstance(part, UnsetType):
-            found[name] = part
-    if any(field.required and name not in found for name, field in fields.items()):
-        return None
-    return kind(**found)
-
-
-def _parse_field(value: object, kind: Any, path: Path, problems: Problems) -> Any:
-    if get_origin(kind) is dict and _struct_in(get_args(kind)[1]):
-        return _parse_named(value, _struct_in(get_args(kind)[1]), path, problems)
-    struct = _struct_in(kind)
-    if struct is not None:
-        built = _parse_section(value, struct, path, problems)
-        return UNSET if built is None else built
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        problems.add(path, _message(error, value, kind))
-        return UNSET
-
-
-def _parse_named(value: object, kind: Any, path: Path, problems: Problems) -> Any:
-    if not isinstance(value, dict):
-        problems.add(path, f"must be names with settings, not {_type_name(value)}")
-        return UNSET
-    built = {
-        name: _parse_section(each, kind, (*path, name), problems)
-        for name, each in value.items()
-    }
-    return {name: each for name, each in built.items() if each is not None}
-
-
-def _struct_in(kind: Any) -> type[Any] | None:
-    for each in (kind, *get_args(kind)):
-        if isinstance(each, type) and issubclass(each, msgspec.Struct):
-            return each
-    return None
-
-
-def _message(error: Exception, value: object, kind: Any) -> str:
-    for each in (kind, *get_args(kind)):
-        if isinstance(each, type) and issubclass(each, Enum):
-            names = [str(choice.value) for choice in each]
-            near = did_you_mean(str(value), names)
-            return f"must be {' or '.join(names)}, not {value!r}{near}"
-    return str(error).replace("`", "'").replace(" - at '$", " - at '")
-
-
-def _type_name(value: object) -> str:
-    names = {str: "a text", list: "a list", dict: "settings", type(None): "nothing"}
-    return names.get(type(value), repr(value))

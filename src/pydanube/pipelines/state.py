@@ -1,10 +1,13 @@
 """
 The state directory of a pipeline.
 
-    lock                 held by the process of the run
-    status.json          the status of the current or last run
+    run.lock             held by the process that ``danube pipeline run`` has started
+    run.json             the record of the current or last run
+    lock                 held by the process with Spark, which may be the same one
+    status.json          the status of that process
     stop                 requests that the run stops
     spark.log            the output of Spark and its workers
+    run.log              the output of a run that is detached, submitted or supervised
     checkpoints/         Spark's checkpoint of each query
 """
 
@@ -12,15 +15,18 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import msgspec
 
 from pydanube.model.errors import Conflict
 from pydanube.pipelines.progress import RunStatus
+from pydanube.pipelines.run_records import RunRecord
 
 LOCK_WAIT_S = 1.0
 """How long to wait for the lock, which ``status`` holds for a moment."""
@@ -40,18 +46,46 @@ class StateDirectory:
     def log_file(self) -> Path:
         return self.path / "spark.log"
 
+    @property
+    def run_log_file(self) -> Path:
+        return self.path / "run.log"
+
     @contextmanager
     def locked(self, what: str) -> Iterator[None]:
         """
-        Hold the exclusive lock of this pipeline while the body runs.
+        Hold the exclusive lock of the process with Spark while the body runs.
 
         The operating system releases the lock when the process ends.
 
         Raises:
             Conflict: Another process holds the lock; *what* begins the message.
         """
+        with self._locked("lock", what):
+            yield
+
+    @contextmanager
+    def run_locked(self, what: str) -> Iterator[None]:
+        """
+        Hold the lock of a run, also between the processes that it starts.
+
+        Raises:
+            Conflict: Another run holds the lock; *what* begins the message.
+        """
+        with self._locked("run.lock", what):
+            yield
+
+    def is_locked(self) -> bool:
+        """Return whether a run, or a process with Spark, holds its lock."""
+        return self.is_run_locked() or self._is_locked("lock")
+
+    def is_run_locked(self) -> bool:
+        """Return whether a run holds its lock."""
+        return self._is_locked("run.lock")
+
+    @contextmanager
+    def _locked(self, name: str, what: str) -> Iterator[None]:
         self.path.mkdir(parents=True, exist_ok=True)
-        with self._lock_file.open("a+b") as file:
+        with (self.path / name).open("a+b") as file:
             give_up_at = time.monotonic() + LOCK_WAIT_S
             while not _try_lock(file.fileno(), fcntl.LOCK_EX):
                 if time.monotonic() >= give_up_at:
@@ -59,10 +93,9 @@ class StateDirectory:
                 time.sleep(0.05)
             yield
 
-    def is_locked(self) -> bool:
-        """Return whether a process holds the lock."""
+    def _is_locked(self, name: str) -> bool:
         try:
-            with self._lock_file.open("rb") as file:
+            with (self.path / name).open("rb") as file:
                 return not _try_lock(file.fileno(), fcntl.LOCK_SH)
         except FileNotFoundError:
             return False
@@ -91,23 +124,47 @@ class StateDirectory:
         """Remove a stop request for an earlier run."""
         (self.path / "stop").unlink(missing_ok=True)
 
-    @property
-    def _lock_file(self) -> Path:
-        return self.path / "lock"
+    def write_record(self, record: RunRecord) -> None:
+        """Replace the stored record of the run atomically."""
+        replace_file(self.path / "run.json", msgspec.json.encode(record))
+
+    def read_record(self) -> RunRecord | None:
+        """Return the record of the current or last run; None if there was none."""
+        try:
+            return msgspec.json.decode(
+                (self.path / "run.json").read_bytes(), type=RunRecord
+            )
+        except (FileNotFoundError, ValueError):
+            return None
 
     def _holder(self) -> str:
         status = self.read_status()
         if status is None or status.state.is_over:
-            return f"another process uses {self.path}"
+            record = self.read_record()
+            if record is None or record.ended is not None:
+                return f"another process uses {self.path}"
+            return (
+                f"{record.pipeline} is supervised by process {record.pid} on "
+                f"{record.host} since {record.since}; 'danube pipeline stop' stops it"
+            )
         return (
             f"{status.pipeline} is already running, as process {status.pid} on "
             f"{status.host} since {status.since}; 'danube pipeline stop' stops it"
         )
 
 
-def replace_file(path: Path, content: bytes, *, is_durable: bool = False) -> None:
-    """Write *content* to *path* atomically; on disk on return if *is_durable*."""
+def replace_file(
+    path: Path, content: bytes, *, is_durable: bool = False, is_secret: bool = False
+) -> None:
+    """
+    Write *content* to *path* atomically; on disk on return if *is_durable*.
+
+    With *is_secret* only the user can read the file.
+    """
     new = path.with_name(f".{path.name}.{os.getpid()}")
+    if is_secret:
+        new.unlink(missing_ok=True)
+        new.touch(mode=0o600)
     new.write_bytes(content)
     if is_durable:
         _sync(new)
@@ -128,7 +185,8 @@ def process_start_time(pid: int) -> str | None:
     """
     Return the start time of the process *pid*, which distinguishes reused pids.
 
-    None if there is no such process, or if the system has no ``/proc``.
+    It counts from the start of the system, which is part of it.  None if there is no
+    such process, or if the system has no ``/proc``.
     """
     try:
         words = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
@@ -136,12 +194,35 @@ def process_start_time(pid: int) -> str | None:
         return None
     # The fields after the name, which may contain anything; 22 is the start time.
     state, *rest = words.rpartition(")")[2].split()
-    return None if state == "Z" else rest[18]
+    return None if state == "Z" else f"{rest[18]} {_boot_id()}"
+
+
+@cache
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return ""
 
 
 def is_alive(process: tuple[int, str] | None) -> bool:
     """Return whether the process with this pid and start time is still running."""
     return process is not None and process_start_time(process[0]) == process[1]
+
+
+def kill(process: tuple[int, str] | None) -> bool:
+    """Kill the process with this pid and start time; return whether it was running."""
+    if process is None or not is_alive(process):
+        return False
+    # A descriptor refers to one process, also if its pid is used again meanwhile.
+    descriptor = os.pidfd_open(process[0])
+    try:
+        if not is_alive(process):
+            return False
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def _try_lock(descriptor: int, kind: int) -> bool:

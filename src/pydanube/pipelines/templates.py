@@ -10,9 +10,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from pydanube.declarations.problems import listed
 from pydanube.model.errors import AlreadyExists, InvalidRequest
 from pydanube.model.suggestions import did_you_mean
-from pydanube.pipelines.problems import listed
 
 DEFAULT = "topic-to-delta"
 DECLARATIVE = "declarative"

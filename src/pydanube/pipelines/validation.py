@@ -7,22 +7,23 @@ checks the columns that it would write.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from pydanube.declarations.problems import Path as SpecPath
+from pydanube.declarations.problems import Problems, option_path
 from pydanube.model.suggestions import did_you_mean
 from pydanube.pipelines import formats
 from pydanube.pipelines.broker_checks import BrokerChecks
-from pydanube.pipelines.building import Builder, Query
+from pydanube.pipelines.building import Builder, Query, columns_of
+from pydanube.pipelines.graph import Graph
 from pydanube.pipelines.loading import Pipeline
 from pydanube.pipelines.options import TABLE_OPTIONS
-from pydanube.pipelines.problems import Path as SpecPath
-from pydanube.pipelines.problems import Problems, option_path
 from pydanube.pipelines.spark_errors import SPARK_ERRORS, error_message
 from pydanube.pipelines.spec import Mode
 from pydanube.spark.formats import check_sink
@@ -37,16 +38,36 @@ def validate(
     This writes nothing and starts no query.
 
     Raises:
-        InvalidPipeline: The pipeline is invalid; the error has all problems.
+        InvalidDeclaration: The pipeline is invalid; the error has all problems.
     """
+    _, queries = _build(spark, pipeline, starts)
+    return queries
+
+
+def graph_with_schemas(spark: SparkSession, pipeline: Pipeline) -> Graph:
+    """
+    Return the graph of *pipeline* with the columns of all rows.
+
+    Raises:
+        InvalidDeclaration: As for ``validate``.
+    """
+    builder, queries = _build(spark, pipeline, None)
+    inner = {each.name: columns_of(each.frame) for each in queries if "." in each.name}
+    return pipeline.graph(builder.schemas | inner)
+
+
+def _build(
+    spark: SparkSession, pipeline: Pipeline, starts: Mapping[str, str] | None
+) -> tuple[Builder, list[Query]]:
     problems = Problems(pipeline.document.line_of)
     with _quiet():
         unusable = BrokerChecks(pipeline, problems).unusable_sources()
-        queries = Builder(spark, pipeline, problems, starts).build(unusable)
+        builder = Builder(spark, pipeline, problems, starts)
+        queries = builder.build(unusable)
         for query in queries:
             _check(spark, query, problems)
     problems.refuse(pipeline.file, pipeline.redact)
-    return queries
+    return builder, queries
 
 
 def _check(spark: SparkSession, query: Query, problems: Problems) -> None:
@@ -147,7 +168,8 @@ def _check_format(spark: SparkSession, query: Query, problems: Problems) -> None
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Silence the log of Spark's errors, which become problems."""
-    log = logging.getLogger("SQLQueryContextLogger")
+    # Spark's own class: a logger that logging creates would refuse Spark's arguments.
+    log = PySparkLogger.getLogger("SQLQueryContextLogger")
     before, log.disabled = log.disabled, True
     try:
         yield

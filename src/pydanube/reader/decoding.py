@@ -80,6 +80,7 @@ class ValueDecoder:
             InvalidSchema: The definition of the reader schema cannot be used.
         """
         self._decoding = decoding
+        self._on_undecodable = decoding.on_undecodable
         self._reader = parse_once(decoding.definitions[decoding.reader_schema.version])
         has = self._reader.arrow_type()
         self._type = spark_type(has) if value_type is None else value_type
@@ -106,7 +107,7 @@ class ValueDecoder:
             found, wrong = self._decode_group(writer_schema, some)
             values.append(found)
             bad += [(indices[at].as_py(), reason) for at, reason in wrong]
-        if bad and self._decoding.on_undecodable is OnUndecodable.FAIL:
+        if bad and self._on_undecodable is OnUndecodable.FAIL:
             index, reason = min(bad)
             raise InvalidPayload(
                 f"{topic}: message {batch.column('offset')[index]} cannot be decoded: "
@@ -121,7 +122,7 @@ class ValueDecoder:
         if isinstance(decode, str):
             bad = [(index, decode) for index in range(len(payloads))]
             return pa.nulls(len(payloads), self._type), bad
-        stops_at_first = self._decoding.on_undecodable is OnUndecodable.FAIL
+        stops_at_first = self._on_undecodable is OnUndecodable.FAIL
         return decode_column(
             decode, payloads, self._type, stops_at_first=stops_at_first
         )

@@ -9,7 +9,7 @@ version in its checkpoint.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -173,11 +173,7 @@ class DecodingPlanner:
             )
         unbound = [topic for topic, bound in by_topic.items() if bound is None]
         if unbound:
-            raise InvalidRequest(
-                f"decode: not bound to a schema subject: {', '.join(unbound)}. Bind "
-                f"it with client.schemas.bind({unbound[0]!r}, subject), or open a "
-                "producer that has a schema"
-            )
+            raise unbound_topics(unbound)
         names = {bound for bound in by_topic.values() if bound is not None}
         if subject is not None:
             names.add(subject)
@@ -185,10 +181,19 @@ class DecodingPlanner:
             found = ", ".join(f"{topic} to {name}" for topic, name in by_topic.items())
             raise InvalidRequest(
                 f"decode: the topics are bound to different subjects ({found}); read "
-                "them one by one"
+                "them one by one, or as JSON with decode=json"
             )
         self._bound.update(by_topic)
         return names.pop()
+
+
+def unbound_topics(topics: Sequence[str]) -> InvalidRequest:
+    """Return the error for *topics* that are not bound to a subject."""
+    return InvalidRequest(
+        f"decode: not bound to a schema subject: {', '.join(topics)}. Bind it with "
+        f"client.schemas.bind({topics[0]!r}, subject), or open a producer that has a "
+        "schema"
+    )
 
 
 def check_columns(names: Iterable[str], options: ValueOptions | None) -> None:

@@ -41,6 +41,12 @@ URL = Option(
 
 CONNECTION = (
     Option(
+        "auth.allowPlaintextCredentials",
+        "",
+        "`true`: send the API key or the token to a broker on another machine without "
+        "TLS, in a network that you trust.",
+    ),
+    Option(
         "auth.apiKeyFile",
         "",
         "The file with the API key of this client; by default the variable "
@@ -255,7 +261,8 @@ OPTIONS = (
     Option(
         "decode",
         "false",
-        "Add the column `value`, decoded with the subject of the topics.",
+        "Add the column `value`, decoded with the subject of the topics. With `json` "
+        "it is JSON text, and the topics may have different subjects.",
     ),
     Option(
         "schemaVersion",
@@ -312,6 +319,8 @@ class ValueOptions:
     is_version_given: bool = False
     """True if the user set ``schemaVersion``, even to the latest."""
     on_undecodable: OnUndecodable = OnUndecodable.FAIL
+    as_json: bool = False
+    """True if values are JSON text, each as its own schema says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -376,15 +385,17 @@ def parse_broker_url(given: ParsedOptions) -> str:
         InvalidConfig: The query of the URL is malformed.
     """
     url = given.text("url", URL_DEFAULT)
-    options = UrlOptions(
-        ca_file=given.text("tls.caFile") or None,
-        certificate_file=given.text("tls.certificateFile") or None,
-        key_file=given.text("tls.keyFile") or None,
-        server_name=given.text("tls.serverName") or None,
-        token_file=given.text("auth.tokenFile") or None,
-        api_key_file=given.text("auth.apiKeyFile") or None,
-    )
+    plaintext = given.text("auth.allowPlaintextCredentials").lower() or None
     try:
+        options = UrlOptions(
+            ca_file=given.text("tls.caFile") or None,
+            certificate_file=given.text("tls.certificateFile") or None,
+            key_file=given.text("tls.keyFile") or None,
+            server_name=given.text("tls.serverName") or None,
+            token_file=given.text("auth.tokenFile") or None,
+            api_key_file=given.text("auth.apiKeyFile") or None,
+            allow_plaintext_credentials=plaintext,
+        )
         return with_url_options(url, options)
     except InvalidRequest as error:
         raise InvalidConfig(f"url: {error}") from error
@@ -523,17 +534,24 @@ def _subscription(given: ParsedOptions) -> str | None:
 
 
 def _values(given: ParsedOptions) -> ValueOptions | None:
-    if not given.boolean("decode", default=False):
+    decode = given.choice("decode", ("true", "false", "json"), "false")
+    if decode == "false":
         for name in ("schemaVersion", "onUndecodable"):
             if name in given:
                 raise InvalidConfig(f"{name}: only with decode=true")
         return None
+    if decode == "json" and "schemaVersion" in given:
+        raise InvalidConfig(
+            "schemaVersion: only with decode=true; with decode=json each message has "
+            "the fields of its own version"
+        )
     version = given.text("schemaVersion", "latest").lower()
     policy = given.choice("onUndecodable", ("fail", "null"), "fail")
     return ValueOptions(
         version=None if version == "latest" else given.count("schemaVersion", None),
         is_version_given="schemaVersion" in given,
         on_undecodable=OnUndecodable(policy),
+        as_json=decode == "json",
     )
 
 

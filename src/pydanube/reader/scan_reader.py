@@ -35,6 +35,7 @@ from pydanube.reader.decoding import (
     value_type_of,
 )
 from pydanube.reader.filters import Condition
+from pydanube.reader.json_decoding import JsonDecoding, decoder_for
 from pydanube.reader.query_positions import Position
 from pydanube.reader.read_options import ReadThrough
 from pydanube.reader.scans import Scan, SegmentRange, plan_scans
@@ -111,7 +112,7 @@ def read_scan(
     catalog: Catalog,
     *,
     fail_on_data_loss: bool,
-    decoding: Decoding | None = None,
+    decoding: Decoding | JsonDecoding | None = None,
     conditions: Sequence[Condition] = (),
     access: SegmentAccess | None = None,
 ) -> Iterator[pa.RecordBatch]:
@@ -131,7 +132,7 @@ def read_scan(
     """
     decoder = None
     if decoding is not None:
-        decoder = ValueDecoder(decoding, value_type_of(schema))
+        decoder = decoder_for(decoding, value_type_of(schema))
     reading = _ScanReader(catalog, _names(schema, conditions), conditions)
     access = access or SegmentAccess()
     position = scan.base

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pydanube.model.errors import InvalidConfig
-from pydanube.sinks import json_text
+from pydanube.schemas import json_text
 from pydanube.sinks.chunks import arrow_stream, split_rows
 from pydanube.sinks.staging import unsupported_columns
 from pydanube.spark.sink import TaskKey

@@ -25,7 +25,8 @@ from pydanube.model.errors import (
     Unavailable,
 )
 from pydanube.model.retry import RetryPolicy
-from pydanube.sinks import json_text, postgres_sql
+from pydanube.schemas import json_text
+from pydanube.sinks import postgres_sql
 from pydanube.sinks.option_tables import POSTGRES_OPTIONS
 from pydanube.sinks.postgres_database import Database, connect
 from pydanube.sinks.postgres_sql import Plan, TableName, Target

@@ -68,6 +68,14 @@ class Database:
             found: list[tuple[Any, ...]] = cursor.fetchall()
             return found
 
+    def read(self, statement: str) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the query *statement*; the first batch is empty."""
+        with _translated_errors(self._uri), self._connection.cursor() as cursor:
+            cursor.execute(statement)
+            reader = cursor.fetch_record_batch()
+            yield pa.RecordBatch.from_pylist([], schema=reader.schema)
+            yield from reader
+
     def execute(self, statement: str) -> None:
         with _translated_errors(self._uri), self._connection.cursor() as cursor:
             cursor.execute(statement)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pydanube.model.errors import InvalidConfig
-from pydanube.sinks.json_text import is_writable
+from pydanube.schemas.json_text import is_writable
 from pydanube.sinks.staging import (
     COMMITS,
     RESERVED,
@@ -366,3 +366,9 @@ def _list(names: Iterable[str], prefix: str = "") -> str:
 
 def _oid(table: TableName) -> str:
     return f"to_regclass({literal(str(table))})"
+
+
+def all_rows(table: TableName, *, is_empty: bool = False) -> str:
+    """Return the query for the rows of *table*, or only for its columns."""
+    limit = " LIMIT 0" if is_empty else ""
+    return f"SELECT * FROM {table}{limit}"

@@ -33,6 +33,19 @@ def lag(progress: Any) -> dict[str, int]:
     return found
 
 
+def reached(progress: Any) -> dict[str, int]:
+    """
+    Return the offsets that the query has reached, by topic or partition.
+
+    *progress* is as for ``lag``.  If several sources read a topic, the smallest counts.
+    """
+    found: dict[str, int] = {}
+    for source in _field(progress, "sources") or ():
+        for topic, at in _positions(_field(source, "endOffset")).items():
+            found[topic] = min(at.offset, found.get(topic, at.offset))
+    return found
+
+
 def _field(record: Any, name: str) -> Any:
     if isinstance(record, Mapping):
         return record.get(name)

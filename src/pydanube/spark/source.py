@@ -24,11 +24,11 @@ from pydanube.reader import topics
 from pydanube.reader.catalog import Catalog
 from pydanube.reader.decoding import ERROR, VALUE
 from pydanube.reader.decoding_planner import (
-    DecodingPlanner,
     check_columns,
     from_metadata,
     to_metadata,
 )
+from pydanube.reader.json_decoding_planner import planner_for
 from pydanube.reader.query_positions import ReaderSchema, resolve
 from pydanube.reader.read_options import (
     Mode,
@@ -80,11 +80,12 @@ def schema_of(options: ReadOptions, catalog: Catalog) -> StructType:
         SchemaNotFound: The subject does not have the version in ``schemaVersion``.
     """
     return StructType(
-        [_column(options, catalog, name) for name in _column_names(options)]
+        [_column(options, catalog, name) for name in column_names(options)]
     )
 
 
-def _column_names(options: ReadOptions) -> Sequence[str]:
+def column_names(options: ReadOptions) -> Sequence[str]:
+    """Return the names of the columns of such a query."""
     if options.columns is not None:
         check_columns(options.columns, options.values)
         return options.columns
@@ -112,7 +113,7 @@ def _column(options: ReadOptions, catalog: Catalog, name: str) -> StructField:
         )
     assert options.values is not None, "check_columns refuses this"
     heads = topics.require_heads(options, catalog)
-    values = DecodingPlanner(options.values, catalog)
+    values = planner_for(options.values, catalog)
     reader_schema = values.plan(heads)
     value_type = from_arrow_type(values.column_type(reader_schema))
     return StructField(VALUE, value_type, metadata=to_metadata(reader_schema))

@@ -13,6 +13,8 @@ from pydanube.reader.catalog import Catalog
 from pydanube.reader.decoding import Decoding, value_type_of
 from pydanube.reader.decoding_planner import DecodingPlanner, check_columns
 from pydanube.reader.filters import Condition
+from pydanube.reader.json_decoding import JsonDecoding
+from pydanube.reader.json_decoding_planner import planner_for
 from pydanube.reader.query_positions import Head, Positions, ReaderSchema
 from pydanube.reader.read_options import ReadOptions
 from pydanube.reader.scan_reader import DECODED_COLUMNS, check_schema, read_scan
@@ -23,7 +25,9 @@ from pydanube.reader.segment_access import SegmentAccess
 class ScanPartition(InputPartition):  # type: ignore[misc]
     """One Spark partition: a scan of one topic, and how to decode its messages."""
 
-    def __init__(self, scan: Scan, decoding: Decoding | None = None) -> None:
+    def __init__(
+        self, scan: Scan, decoding: Decoding | JsonDecoding | None = None
+    ) -> None:
         super().__init__(scan)
         self.scan = scan
         self.decoding = decoding
@@ -56,7 +60,7 @@ class TopicReader:
         self._values: DecodingPlanner | None = None
         """How values are decoded; None if they are not read."""
         if options.values is not None and {*schema.names} & {*DECODED_COLUMNS}:
-            self._values = DecodingPlanner(
+            self._values = planner_for(
                 options.values, self._catalog, value_type_of(schema), planned
             )
 
@@ -80,7 +84,7 @@ class TopicReader:
         start: Positions,
         end: Positions,
         heads: Mapping[str, Head],
-        decoding: Decoding | None,
+        decoding: Decoding | JsonDecoding | None,
         *,
         parallelism: int = 1,
     ) -> list[Any]:

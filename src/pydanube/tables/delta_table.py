@@ -23,12 +23,16 @@ from deltalake import (
     Transaction,
     WriterProperties,
 )
-from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.exceptions import (
+    CommitFailedError,
+    DeltaProtocolError,
+    TableNotFoundError,
+)
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 from pyarrow import fs
 
-from pydanube.model.errors import InvalidRequest
+from pydanube.model.errors import InvalidRequest, NotFound
 from pydanube.spark.upserts import UpsertColumns
 from pydanube.tables import delta_merge, delta_statistics
 from pydanube.tables.data_files import (
@@ -276,6 +280,33 @@ class DeltaLakeTable(LakeTable):
             for path in left:
                 location.delete(path)
         return sorted([*replaced, *left])
+
+    def data_version(self) -> int | None:
+        """See the base class; it is the version of the table."""
+        table = self._load()
+        if table is None:
+            raise NotFound(f"there is no Delta table at {self.name}")
+        version: int = table.version()
+        return version
+
+    def file_count(self, version: int) -> int:
+        return len(self._fragments(version)[1])
+
+    def read_file(self, version: int, index: int) -> Iterator[pa.RecordBatch]:
+        """See the base class; partition columns are not in the file."""
+        schema, fragments = self._fragments(version)
+        yield from fragments[index].to_batches(schema=schema)
+
+    def _fragments(self, version: int) -> tuple[pa.Schema, list[Any]]:
+        connection = dict(self.connection) or None
+        table = DeltaTable(self.name, version=version, storage_options=connection)
+        try:
+            dataset = table.to_pyarrow_dataset()
+        except DeltaProtocolError as error:
+            raise InvalidRequest(f"{self.name} cannot be read: {error}") from error
+        return dataset.schema, sorted(
+            dataset.get_fragments(), key=lambda each: str(each.path)
+        )
 
     @contextmanager
     def _opened(self) -> Iterator[DeltaTable | None]:

@@ -26,9 +26,9 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.table import Table, TableProperties, Transaction
+from pyiceberg.table import FileScanTask, Table, TableProperties, Transaction
 
-from pydanube.model.errors import InvalidConfig
+from pydanube.model.errors import InvalidConfig, InvalidRequest, NotFound
 from pydanube.spark.upserts import UpsertColumns
 from pydanube.tables import iceberg_files, iceberg_merge
 from pydanube.tables.data_files import DataFile
@@ -257,6 +257,31 @@ class IcebergLakeTable(LakeTable):
                     for part in options.partition_by:
                         spec.add_field(part.column, part.transform)
 
+    def data_version(self) -> int | None:
+        """See the base class; it is the id of the current snapshot."""
+        with self._opened() as table:
+            if table is None:
+                raise NotFound(f"there is no Iceberg table {self.name}")
+            snapshot = table.current_snapshot()
+            return None if snapshot is None else int(snapshot.snapshot_id)
+
+    def file_count(self, version: int) -> int:
+        with self._opened() as table:
+            assert table is not None
+            return len(_files_of(table, version))
+
+    def read_file(self, version: int, index: int) -> Iterator[pa.RecordBatch]:
+        """See the base class."""
+        with self._opened() as table:
+            assert table is not None
+            task = _files_of(table, version)[index]
+            if not iceberg_files.is_copyable(table, task):
+                raise InvalidRequest(
+                    f"{self.name} cannot be read: {task.file.file_path} has deleted "
+                    "rows, or columns that were renamed or changed since"
+                )
+            yield from iceberg_files.read_rows(table, task)
+
     @contextmanager
     def _catalog(self) -> Iterator[Catalog]:
         properties = dict(self.connection)
@@ -291,6 +316,12 @@ def _load(catalog: Catalog, identifier: str) -> Table | None:
         return catalog.load_table(identifier)
     except (NoSuchTableError, NoSuchNamespaceError):
         return None
+
+
+def _files_of(table: Table, snapshot: int) -> list[FileScanTask]:
+    """Return the data files of a snapshot in an order that is always the same."""
+    found = table.scan(snapshot_id=snapshot).plan_files()
+    return sorted(found, key=lambda each: str(each.file.file_path))
 
 
 def _without_retries(table: Table) -> Table:

@@ -110,6 +110,30 @@ class LakeTable:
         with self._opened() as table:
             return {} if table is None else self._properties_of(table)
 
+    def data_version(self) -> int | None:
+        """
+        Return what identifies the rows that the table has now; None if it has none.
+
+        Raises:
+            NotFound: There is no table.
+        """
+        raise NotImplementedError
+
+    def file_count(self, version: int) -> int:
+        """Return the number of data files with the rows of *version*."""
+        raise NotImplementedError
+
+    def read_file(self, version: int, index: int) -> Iterator[pa.RecordBatch]:
+        """
+        Yield the rows of one of the data files of *version*.
+
+        A file may lack columns that were added later.
+
+        Raises:
+            InvalidRequest: The table has files of a kind that is not supported.
+        """
+        raise NotImplementedError
+
     def app_versions(self, apps: Iterable[str]) -> dict[str, int | None]:
         """Return the version of each of *apps*; None if it has not written."""
         with self._opened() as table:

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pydanube.cli.field_paths import ABSENT, parse_path
 from pydanube.cli.message_formats import json_line
 from pydanube.cli.message_records import (
     CsvParser,
@@ -22,6 +21,7 @@ from pydanube.cli.message_records import (
     values_of,
 )
 from pydanube.model.errors import InvalidPayload
+from pydanube.model.field_paths import ABSENT, parse_path
 from pydanube.model.schemas import SchemaType
 from pydanube.schemas.language import invalid_payload
 from support.batches import A_TIME, messages_of

@@ -4,10 +4,10 @@ from contextlib import contextmanager
 
 import pytest
 
+from pydanube.declarations.problems import InvalidDeclaration
 from pydanube.model.errors import ConnectionLost, Unauthenticated
 from pydanube.pipelines.broker_checks import check_brokers
 from pydanube.pipelines.loading import load
-from pydanube.pipelines.problems import InvalidPipeline
 
 PIPELINE = """\
 name: p
@@ -56,7 +56,7 @@ def problems(tmp_path, brokers, dead="read: stream"):
     file.write_text(PIPELINE.replace("DEAD", dead))
     try:
         check_brokers(load(file), brokers.connect)
-    except InvalidPipeline as invalid:
+    except InvalidDeclaration as invalid:
         return {each.path: each.message for each in invalid.problems}
     finally:
         assert brokers.open == []

@@ -80,3 +80,10 @@ def test_unknown_values_are_dashes():
 def test_display_depends_on_format_and_stream():
     assert isinstance(display_for("json", io.StringIO()), JsonDisplay)
     assert isinstance(display_for("table", io.StringIO()), LineDisplay)
+
+
+def test_line_names_the_broken_expectations():
+    stream = io.StringIO()
+    broken = {"parsed.a": 1200, "parsed.b": 0}
+    LineDisplay(stream).show([QueryProgress(name="q", writes_to="w", broken=broken)])
+    assert stream.getvalue() == "q: waiting, broken: parsed.a 1,200\n"

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from pydanube.declarations.problems import InvalidDeclaration
 from pydanube.pipelines.loading import load, locate
-from pydanube.pipelines.problems import InvalidPipeline
 from pydanube.pipelines.spec import Trigger, TriggerKind
 from pydanube.pipelines.templates import DECLARATIVE, templates
 
@@ -31,7 +31,7 @@ def write(tmp_path):
 
 
 def problems_of(path, **more):
-    with pytest.raises(InvalidPipeline) as caught:
+    with pytest.raises(InvalidDeclaration) as caught:
         load(path, **more)
     return {each.path: each for each in caught.value.problems}
 
@@ -82,9 +82,9 @@ def test_state_directory_is_found_in_an_invalid_file(write):
     own = write(f"checkpoints: {{path: '${{topic}}/x'}}\n{GOOD}")
     name, state = locate(own, {"topic": "state"}, ENVIRONMENT)
     assert (name, state.path) == ("orders", path.parent / "state/x")
-    with pytest.raises(InvalidPipeline, match="name: is missing"):
+    with pytest.raises(InvalidDeclaration, match="name: is missing"):
         locate(write("sources: {}"), {}, {})
-    with pytest.raises(InvalidPipeline, match="is not a parameter"):
+    with pytest.raises(InvalidDeclaration, match="is not a parameter"):
         locate(write("name: ${nope}"), {}, {})
 
 

@@ -12,7 +12,7 @@ from pydanube.pipelines.options import (
     source_options,
     with_starting_offsets,
 )
-from pydanube.pipelines.spec import ChangeFeed, Read, Sink, Source, TableKey
+from pydanube.pipelines.spec import ChangeFeed, Decode, Read, Sink, Source, TableKey
 
 BROKER = "danube://b:1"
 HERE = Path("/here")
@@ -177,3 +177,13 @@ def test_table_of_a_sink_becomes_its_options():
 def test_tombstones_of_a_decoded_change_feed_are_read():
     source = Source(topic="/default/a", cdc=ChangeFeed.DEBEZIUM, decode=True)
     assert source_options(source, BROKER)["onUndecodable"] == "null"
+
+
+def test_decoding_is_an_option_of_the_source():
+    found = {
+        decode: source_options(Source(topic="/default/a", decode=decode), BROKER).get(
+            "decode"
+        )
+        for decode in (False, True, Decode.JSON)
+    }
+    assert found == {False: None, True: "true", Decode.JSON: "json"}

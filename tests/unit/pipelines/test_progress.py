@@ -24,7 +24,7 @@ def report(batch, rows, *, is_idle=False, latest=None, end=None, **more):
     return {
         "runId": "r",
         "batchId": batch,
-        "timestamp": f"t{batch}",
+        "timestamp": f"2026-01-01T00:00:0{batch}.000Z",
         "numInputRows": rows,
         "inputRowsPerSecond": 10.0,
         "processedRowsPerSecond": float("nan") if not rows else 20.0,
@@ -46,6 +46,19 @@ def test_rows_of_batches_add_up():
     assert (found.batch, found.rows, found.lag) == (1, 7, 2)
     assert (found.input_rate, found.processing_rate) == (10.0, 20.0)
     assert found.duration_s == 0.5
+    assert (found.batches, found.batch_seconds) == (2, 1.0)
+    assert found.last_batch_time == 1_767_225_601_500_000
+    assert found.lag_by_topic == {"/default/a": 2, "/default/b": 0}
+    assert found.positions == {"/default/a": 5, "/default/b": 3}
+
+
+def test_state_of_all_operators_adds_up():
+    operator = {"numRowsTotal": 5, "memoryUsedBytes": 100}
+    found = query()
+    found.on_reports([report(0, 5)])
+    assert (found.state_rows, found.state_memory_bytes) == (None, None)
+    found.on_reports([report(1, 5, stateOperators=[operator, operator])])
+    assert (found.state_rows, found.state_memory_bytes) == (10, 200)
 
 
 def test_idle_report_is_not_a_batch():
@@ -76,7 +89,7 @@ def test_reports_are_counted_once():
     reports = [report(each, 1) for each in range(4)]
     assert unseen(reports, None) == reports
     assert unseen(reports, key_of(reports[1])) == reports[2:]
-    assert unseen(reports, ("another run", 1, "t1")) == reports
+    assert unseen(reports, ("another run", 1, "2026-01-01T00:00:01.000Z")) == reports
 
 
 def test_final_states_are_over():
@@ -84,3 +97,19 @@ def test_final_states_are_over():
     assert not QueryState.RETRYING.is_over
     assert RunState.FAILED.is_over
     assert not RunState.STOPPING.is_over
+
+
+class Counts(dict):
+    """A row of Spark, as far as progress reports use it."""
+
+    def asDict(self):  # noqa: N802
+        return dict(self)
+
+
+def test_broken_expectations_add_up_over_completed_batches():
+    found = query()
+    observed = {"expect.parsed": Counts(a=1, b=None), "other": Counts(c=1)}
+    first = report(0, 5, observedMetrics=observed)
+    idle = report(1, 0, is_idle=True, observedMetrics=observed)
+    found.on_reports([first, idle, report(1, 5, observedMetrics=observed)])
+    assert found.broken == {"parsed.a": 2, "parsed.b": 0}

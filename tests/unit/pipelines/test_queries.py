@@ -7,10 +7,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pydanube.declarations.sections import Retries
 from pydanube.model.errors import InvalidConfig
 from pydanube.pipelines.progress import QueryState
 from pydanube.pipelines.queries import TableWrite, batch_writer, may_repeat
-from pydanube.pipelines.spec import Mode, Retries, Sink
+from pydanube.pipelines.spec import Mode, Sink
 
 
 class WriterSpy:
@@ -110,6 +111,8 @@ def write_with(function, tmp_path):
         frame=Frame(),
         options={},
         function=function,
+        checked_steps=(),
+        observations={},
     )
     pipeline = SimpleNamespace(
         state=SimpleNamespace(checkpoints=tmp_path),

@@ -2,8 +2,8 @@
 
 import pytest
 
+from pydanube.declarations.problems import InvalidDeclaration
 from pydanube.pipelines.loading import load
-from pydanube.pipelines.problems import InvalidPipeline
 
 SOURCE = {"topic": "/default/a"}
 SINK = {"input": "a", "format": "noop"}
@@ -17,7 +17,7 @@ def problems(tmp_path, **tree):
     path.write_text(yaml.safe_dump(base | tree, sort_keys=False))
     try:
         load(path)
-    except InvalidPipeline as invalid:
+    except InvalidDeclaration as invalid:
         return {each.path: each.message for each in invalid.problems}
     return {}
 
@@ -311,3 +311,39 @@ def test_options_of_families_and_of_spark_are_known(tmp_path):
     }
     sink = {"input": "a", "format": "danube-http", "options": options}
     assert not problems(tmp_path, sinks={"o": sink})
+
+
+def test_expectations_are_checked(tmp_path):
+    quarantined = {"condition": "b > 0", "action": "quarantine"}
+    empty = {"condition": " ", "action": "drop"}
+    target = {"topic": "/default/q", "input": "a", "mode": "update"}
+    found = problems(
+        tmp_path,
+        steps={
+            "b": {"sql": "SELECT 1", "expect": {"has b": empty, "ok": quarantined}},
+            "c": {"sql": "SELECT 1", "quarantine": target},
+            "d": {"sql": "SELECT 1", "expect": {"x": {"condition": "y"}}},
+        },
+    )
+    assert "letters, digits and _" in found.pop("steps.b.expect.has b")
+    assert "SQL condition" in found.pop("steps.b.expect.has b.condition")
+    assert "quarantine is missing" in found.pop("steps.b")
+    assert "no expectation" in found.pop("steps.c.quarantine")
+    assert "omit it: the input is the step" in found.pop("steps.c.quarantine.input")
+    assert found.pop("steps.c.quarantine.mode") == "must be append"
+    assert "'action' is missing" in found.pop("steps.d.expect.x")
+    assert not found
+
+
+def test_messages_may_be_decoded_to_json(tmp_path):
+    source = {"pattern": "/default/.*", "decode": "json"}
+    assert not problems(tmp_path, sources={"a": source})
+    found = problems(tmp_path, sources={"a": {**source, "decode": "jsn"}})
+    assert "decode" in "".join(found)
+    found = problems(tmp_path, sources={"a": {**SOURCE, **source, "pattern": None}})
+    assert not found
+    found = problems(
+        tmp_path,
+        sources={"a": {"topic": "/default/a", "decode": "json", "cdc": "debezium"}},
+    )
+    assert found == {"sources.a.decode": "change events are columns; use decode: true"}

@@ -1,7 +1,6 @@
-"""Tests of signals and of leftovers of earlier runs."""
+"""Tests of starts, and of leftovers of earlier runs."""
 
 import os
-import signal
 
 import pytest
 
@@ -14,9 +13,7 @@ from pydanube.pipelines.running import (
     LEFTOVER_WAIT_S,
     START_WAIT_MAX_S,
     StaggeredStart,
-    StopRequest,
     new_status,
-    signals_to,
     wait_for_leftover,
 )
 from pydanube.pipelines.state import StateDirectory, process_start_time
@@ -35,19 +32,6 @@ def status(tmp_path):
         "sinks: {o: {input: a, format: noop}}\n"
     )
     return new_status(load(path))
-
-
-def test_second_signal_stops_immediately():
-    stop_request = StopRequest()
-    before = signal.getsignal(signal.SIGTERM)
-    with signals_to(stop_request):
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert stop_request.number == signal.SIGTERM
-        assert not stop_request.is_immediate
-        os.kill(os.getpid(), signal.SIGINT)
-        assert stop_request.number == signal.SIGTERM
-        assert stop_request.is_immediate
-    assert signal.getsignal(signal.SIGTERM) is before
 
 
 class Clock:

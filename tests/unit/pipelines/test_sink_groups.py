@@ -1,7 +1,7 @@
 """Tests of the sinks that share a query."""
 
 from pydanube.pipelines.sink_groups import sink_groups
-from pydanube.pipelines.spec import Mode, Sink, Spec
+from pydanube.pipelines.spec import Action, Expectation, Mode, Sink, Spec, Step
 
 DELTA = Sink(input="a", format="danube-delta")
 TOPIC = Sink(input="a", topic="/default/a")
@@ -29,3 +29,10 @@ def test_each_input_mode_and_trigger_has_a_query_of_its_own():
 def test_formats_of_spark_have_queries_of_their_own():
     files = Sink(input="a", format="parquet", path="x")
     assert groups(t=DELTA, f=files) == []
+
+
+def test_quarantine_joins_the_sinks_of_its_step():
+    expect = {"ok": Expectation(condition="true", action=Action.QUARANTINE)}
+    step = Step(sql="SELECT 1", expect=expect, quarantine=Sink(topic="/default/q"))
+    spec = Spec(name="p", fan_out=True, steps={"a": step}, sinks={"t": DELTA})
+    assert sink_groups(spec) == [["t", "a.quarantine"]]

@@ -64,3 +64,12 @@ def test_location_is_the_line_in_the_file():
     found = location_in(caught.value, Path(__file__))
     assert found.endswith(" of test_spark_errors.py)")
     assert location_in(caught.value, Path("other.py")) == ""
+
+
+def test_message_of_raise_error_is_shown_alone():
+    text = (
+        "[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted: Lost "
+        "task 0.0: org.apache.spark.SparkRuntimeException: [USER_RAISED_EXCEPTION] the "
+        "row is wrong SQLSTATE: P0001\n\tat org.apache.spark"
+    )
+    assert error_message(ValueError(text)) == "the row is wrong"

@@ -2,15 +2,13 @@
 
 import pytest
 
+from pydanube.declarations.problems import Problems
 from pydanube.model.errors import InvalidConfig
-from pydanube.pipelines.problems import Problems
 from pydanube.pipelines.spec import (
     Mode,
     Read,
     Trigger,
     TriggerKind,
-    option_text,
-    parse_duration,
     parse_spec,
     parse_trigger,
 )
@@ -90,26 +88,3 @@ def test_triggers(value, trigger):
 def test_invalid_trigger_is_refused(value):
     with pytest.raises(InvalidConfig, match=r"trigger|duration"):
         parse_trigger(value)
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("500ms", 0.5), ("10s", 10), ("1.5 m", 90), ("2h", 7200), ("1d", 86_400)],
-)
-def test_durations(text, seconds):
-    assert parse_duration(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "10", "0s", "-1s", "1 week", "s"])
-def test_invalid_duration_is_refused(text):
-    with pytest.raises(InvalidConfig, match="duration"):
-        parse_duration(text)
-
-
-def test_options_become_text_for_spark():
-    assert [option_text(each) for each in (True, 5, 1.5, "X")] == [
-        "true",
-        "5",
-        "1.5",
-        "X",
-    ]

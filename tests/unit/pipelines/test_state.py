@@ -1,6 +1,7 @@
 """Tests of the state directory."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -8,7 +9,8 @@ import pytest
 
 from pydanube.model.errors import Conflict
 from pydanube.pipelines.progress import QueryProgress, RunState, RunStatus
-from pydanube.pipelines.state import StateDirectory, is_alive, process_start_time
+from pydanube.pipelines.run_records import RunRecord
+from pydanube.pipelines.state import StateDirectory, is_alive, kill, process_start_time
 
 
 @pytest.fixture
@@ -71,3 +73,36 @@ def test_start_time_distinguishes_reused_pids():
     assert process_start_time(ended.pid) is None
     ended.wait()
     assert process_start_time(ended.pid) is None
+
+
+def test_only_the_process_with_the_start_time_is_killed():
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE
+    ) as process:
+        mark = process_start_time(process.pid)
+        if mark is None:
+            pytest.skip("this system does not tell")
+        assert not kill((process.pid, "another"))
+        assert process.poll() is None
+        assert kill((process.pid, mark))
+        assert process.wait() == -signal.SIGKILL
+        assert not kill((process.pid, mark))
+    assert not kill(None)
+
+
+def test_a_run_holds_its_lock_between_its_processes(state):
+    record = RunRecord(
+        pipeline="p", file="f", pid=8, mark="m", host="h", since="s", log_file="l"
+    )
+    with state.run_locked("first"):
+        assert state.is_locked()
+        state.write_record(record)
+        assert state.read_record() == record
+        with (
+            pytest.raises(Conflict, match="p is supervised by process 8 on h since s"),
+            state.run_locked("second"),
+        ):
+            pass
+        with state.locked("its process"):
+            pass
+    assert not state.is_locked()

@@ -51,6 +51,10 @@ def test_files_with_credentials_are_in_the_url():
     assert found.url == "danube://b:1?api_key_file=/key"
     found = batch(**{"url": "danube://b:1", "auth.tokenFile": "/token"})
     assert found.url == "danube://b:1?token_file=/token"
+    plain = {"url": "danube://b:1", "auth.allowPlaintextCredentials": "True"}
+    assert batch(**plain).url == "danube://b:1?allow_plaintext_credentials=true"
+    with pytest.raises(InvalidConfig, match="'1'; it must be true or false"):
+        batch(**plain | {"auth.allowPlaintextCredentials": "1"})
 
 
 def test_a_misspelt_option_is_refused_with_a_suggestion():
@@ -137,7 +141,8 @@ def test_given_schema_version_is_remembered():
     [
         ({"schemaVersion": "1"}, "schemaVersion: only with decode=true"),
         ({"onUndecodable": "null"}, "onUndecodable: only with decode=true"),
-        ({"decode": "json"}, "decode: must be true or false"),
+        ({"decode": "yes"}, "decode: must be true or false or json"),
+        ({"decode": "json", "schemaVersion": "1"}, "only with decode=true; with"),
         ({"decode": "true", "schemaVersion": "0"}, "schemaVersion"),
         ({"decode": "true", "onUndecodable": "skip"}, "must be fail or null"),
     ],

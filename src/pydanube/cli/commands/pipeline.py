@@ -2,44 +2,26 @@
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from msgspec import structs, to_builtins
 
 from pydanube.cli import parameters
+from pydanube.cli.commands import pipeline_checks, pipeline_operations, pipeline_submit
 from pydanube.cli.commands.pipeline_runs import (
     check_brokers_of,
-    run_pipeline,
     spark_for,
 )
 from pydanube.cli.declaration import command
-from pydanube.cli.output import (
-    Fields,
-    OutputFormat,
-    Result,
-    Table,
-    print_json,
-    print_line,
-    print_note,
-)
+from pydanube.cli.declared_files import exit_on_problems
+from pydanube.cli.output import OutputFormat, Result, Table, print_line
 from pydanube.cli.parameters import command_group
-from pydanube.cli.quantities import parse_duration
-from pydanube.model.errors import InvalidRequest, NotFound, TimedOut
-from pydanube.pipelines.loading import Pipeline, load, locate
-from pydanube.pipelines.parameters import parse_set
-from pydanube.pipelines.problems import InvalidPipeline
-from pydanube.pipelines.spec import TriggerKind, parse_trigger
-from pydanube.pipelines.state import StateDirectory
+from pydanube.cli.pipeline_options import File, Master, Remote, Set
+from pydanube.cli.pipeline_process import RunRequest, load_pipeline
+from pydanube.cli.pipeline_supervision import run_here, start_detached
+from pydanube.pipelines.operation_rules import parse_listen
 from pydanube.pipelines.templates import DEFAULT, templates, write_template
-
-EXIT_INVALID = 2
 
 app = command_group(
     "Run a pipeline of topics, files and tables on Spark.\n\nA pipeline is a "
@@ -50,38 +32,7 @@ app = command_group(
     "danube pipeline run orders.yaml",
 )
 
-File = Annotated[
-    Path,
-    typer.Argument(metavar="FILE", help="The pipeline file.", show_default=False),
-]
-
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="Set a parameter of the file; may be repeated.",
-    ),
-]
-
-Master = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        help="The Spark master, such as 'local[4]' or spark://host:7077; overrides "
-        "the file. By default all cores of this machine.",
-    ),
-]
-
 SINK = {"Sink": "sink", "Writes to": "writes_to", "Columns": "columns"}
-
-Remote = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        help="A Spark Connect server, such as sc://host:15002; instead of --master.",
-    ),
-]
 
 
 @command(
@@ -177,7 +128,9 @@ def validate(
     app,
     "danube pipeline run orders.yaml",
     "danube pipeline run orders.yaml --set table=/data/orders --trigger 10s",
+    "danube pipeline run orders.yaml --detach --metrics-listen 127.0.0.1:9400",
     "danube pipeline run orders.yaml --master spark://host:7077 --format json",
+    "danube pipeline run orders.yaml --from 2026-01-01 --to 2026-02-01 --into january",
 )
 def run(
     file: File,
@@ -185,7 +138,14 @@ def run(
     settings: Set = None,
     master: Master = None,
     remote: Remote = None,
+    conf: Annotated[list[str] | None, typer.Option()] = None,
     trigger: str | None = None,
+    start: str | None = None,
+    end: str | None = None,
+    into: str | None = None,
+    detach: bool = False,
+    once: bool = False,
+    metrics_listen: str | None = None,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """
@@ -198,125 +158,43 @@ def run(
     130 or 143 if a signal ended it.
 
     Args:
+        conf (NAME=VALUE): A setting of Spark, which overrides that of the file; may be
+            repeated.
         trigger (available-now|continuous|DURATION): When queries run a micro-batch;
             overrides the file.
+        start (--from POSITION): Read topics once from this position on: a time, how
+            long ago, an offset, or earliest; needs --into.
+        end (--to POSITION): Stop before this position; by default the last message.
+        into (NAME): Write to other targets, whose names end in NAME, with a state
+            directory of their own; see 'danube pipeline verify --against'.
+        detach (--detach -d): Run in the background; see 'danube pipeline list', 'logs'
+            and 'stop'.
+        once (--once): Run now and once, without the schedule and the restarts of the
+            file.
+        metrics_listen (HOST:PORT): Serve metrics for Prometheus at this address;
+            overrides the file.
     """
+    request = RunRequest(
+        file=str(file.resolve()),
+        settings=settings or [],
+        master=master,
+        remote=remote,
+        conf=conf or [],
+        trigger=trigger,
+        metrics_listen=metrics_listen,
+        start=start,
+        end=end,
+        into=into,
+        is_once=once or into is not None,
+        is_detached=detach,
+        output_format=output_format.value,
+    )
     with exit_on_problems(OutputFormat.TABLE):
-        pipeline = load_pipeline(file, settings, master, remote)
-        if trigger is not None:
-            kinds = (TriggerKind.AVAILABLE_NOW.value, TriggerKind.CONTINUOUS.value)
-            value = trigger if trigger in kinds else {"every": trigger}
-            pipeline = replace(pipeline, trigger=parse_trigger(value))
-        run_pipeline(pipeline, output_format)
+        if metrics_listen is not None:
+            parse_listen(metrics_listen)
+        (start_detached if detach else run_here)(request)
 
 
-@command(
-    app,
-    "danube pipeline status orders.yaml",
-    "danube pipeline status orders.yaml --format json",
-)
-def status(file: File, *, settings: Set = None) -> Result:
-    """
-    Show the progress of a run, or how the last run ended.
-
-    The exit code is 3 if the pipeline was never run.
-    """
-    name, state = find_state(file, settings)
-    found = state.read_status()
-    if found is None:
-        raise NotFound(f"{name} was never run: {state.path} is empty")
-    is_there = state.is_locked()
-    is_dead = not found.state.is_over and not is_there
-    shown = "died" if is_dead else found.state.value
-    parts: list[str | Fields | Table] = [
-        Fields(
-            [
-                ("Pipeline", found.pipeline),
-                ("State", shown),
-                ("Process", f"{found.pid} on {found.host}"),
-                ("Since", found.since),
-                ("Updated", found.updated),
-                ("Last error", found.error),
-            ]
-        )
-    ]
-    if is_dead:
-        parts.append(
-            "Its process no longer exists; 'danube pipeline run' continues where it "
-            "stopped."
-        )
-    if found.queries:
-        from pydanube.pipelines.display import COLUMNS, cells_of  # noqa: PLC0415
-
-        parts += ["", Table(COLUMNS, [cells_of(each) for each in found.queries])]
-    facts = to_builtins(found) | {"state": shown, "is_running": is_there}
-    return Result(facts, *parts)
-
-
-@command(app, "danube pipeline stop orders.yaml")
-def stop(
-    file: File,
-    *,
-    settings: Set = None,
-    timeout: str = "10m",
-) -> None:
-    """
-    End a run after its current micro-batches, and wait until it has ended.
-
-    The exit code is 3 if the pipeline is not running, and 9 if the wait times out.
-
-    Args:
-        timeout (DURATION): How long to wait until the run has ended; 0s does not wait.
-    """
-    timeout_s = parse_duration(timeout)
-    name, state = find_state(file, settings)
-    if not state.is_locked():
-        raise NotFound(f"{name} is not running")
-    state.request_stop()
-    give_up_at = time.monotonic() + timeout_s
-    while timeout_s and state.is_locked():
-        if time.monotonic() >= give_up_at:
-            raise TimedOut(
-                f"{name} is still running; it stops after its current micro-batches"
-            )
-        time.sleep(0.1)
-    print_line(f"{name} has stopped" if timeout_s else "asked to stop")
-
-
-def load_pipeline(
-    file: Path,
-    settings: list[str] | None,
-    master: str | None = None,
-    remote: str | None = None,
-) -> Pipeline:
-    """Return the pipeline in *file*, with the Spark that the options name."""
-    if master is not None and remote is not None:
-        raise InvalidRequest("--master and --remote exclude each other")
-    pipeline = load(file, parameters=parse_set(settings or ()), environment=os.environ)
-    if master is None and remote is None:
-        return pipeline
-    spark = structs.replace(pipeline.spec.spark, master=master, remote=remote)
-    return replace(pipeline, spec=structs.replace(pipeline.spec, spark=spark))
-
-
-def find_state(file: Path, settings: list[str] | None) -> tuple[str, StateDirectory]:
-    """Return the name of the pipeline in *file*, and its state."""
-    given = parse_set(settings or ())
-    with exit_on_problems(OutputFormat.TABLE):
-        name, state = locate(file, given, os.environ)
-    return name, state
-
-
-@contextmanager
-def exit_on_problems(output_format: OutputFormat) -> Iterator[None]:
-    """Print the problems of a pipeline file, one per line, and exit with code 2."""
-    try:
-        yield
-    except InvalidPipeline as invalid:
-        if output_format is OutputFormat.JSON:
-            found = [asdict(each) for each in invalid.problems]
-            print_json({"file": invalid.file, "problems": found})
-        else:
-            for problem in invalid.problems:
-                print_note(f"error: {invalid.file}: {problem}")
-        raise typer.Exit(EXIT_INVALID) from None
+pipeline_operations.add_to(app)
+pipeline_submit.add_to(app)
+pipeline_checks.add_to(app)

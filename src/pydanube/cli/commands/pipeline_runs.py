@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from pydanube.cli.interruption import Interrupted
-from pydanube.cli.output import OutputFormat, print_note
-from pydanube.pipelines.problems import InvalidPipeline
+from pydanube.cli.output import print_note
+from pydanube.declarations.parameters import option_text
+from pydanube.declarations.problems import InvalidDeclaration
 from pydanube.pipelines.progress import RunState
-from pydanube.pipelines.spec import option_text
 from pydanube.pipelines.state import StateDirectory
+from pydanube.pipelines.stop_requests import StopRequest, signals_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,37 +23,42 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from pydanube.declarations.parameters import option_text
     from pydanube.pipelines.loading import Pipeline
-    from pydanube.pipelines.progress import RunStatus
+from pydanube.pipelines.progress import RunStatus
 
 EXIT_FAILED = 1
 BROKER_WAIT_S = 5.0
 """How long a run waits for brokers, which may be restarting."""
 
 
-def run_pipeline(pipeline: Pipeline, output_format: OutputFormat) -> None:
+def run_pipeline(
+    pipeline: Pipeline, output: str, *, supervisor: int | None = None
+) -> None:
     """
-    Run *pipeline* until it ends or is stopped.
+    Run *pipeline* in this process until it ends or is stopped.
+
+    The caller holds the lock of the run, or is a worker of the process *supervisor*.
+    *output* is the kind of the display.
 
     Raises:
-        InvalidPipeline: The pipeline is invalid; nothing was started.
+        InvalidDeclaration: The pipeline is invalid; nothing was started.
         Conflict: The pipeline is already running.
         Interrupted: A signal ended the run.
         typer.Exit: The run failed, and the error has been printed.
     """
     # Importing what a run needs takes a second.
     from pydanube.pipelines.display import display_for  # noqa: PLC0415
+    from pydanube.pipelines.lineage import lineage_of  # noqa: PLC0415
     from pydanube.pipelines.running import (  # noqa: PLC0415
         PipelineRun,
-        StopRequest,
         new_status,
-        signals_to,
         wait_for_leftover,
     )
 
     state = pipeline.state
-    display = display_for(output_format.value, sys.stdout)
-    stop_request = StopRequest()
+    display = display_for(output, sys.stdout)
+    stop_request = StopRequest(parent=supervisor)
     with state.locked(f"{pipeline.name} cannot be run"), signals_to(stop_request):
         wait_for_leftover(state)
         first_status = new_status(pipeline)
@@ -65,7 +71,10 @@ def run_pipeline(pipeline: Pipeline, output_format: OutputFormat) -> None:
                 signals_to(stop_request),
             ):
                 run = PipelineRun(session, pipeline, display, stop_request=stop_request)
-                last_state = run.execute()
+                with lineage_of(pipeline) as lineage:
+                    last_state = run.execute()
+                    if lineage is not None:
+                        lineage.state, lineage.error = last_state, run.error
                 ended_by = stop_request.number
     if last_state is RunState.FAILED:
         found = state.read_status()
@@ -85,7 +94,7 @@ def check_brokers_of(pipeline: Pipeline, wait_s: float = 0.0) -> None:
 
     Raises:
         ModuleNotFoundError: Spark is not installed.
-        InvalidPipeline: A broker does not answer, or lacks a topic.
+        InvalidDeclaration: A broker does not answer, or lacks a topic.
     """
     import pyspark  # noqa: F401, PLC0415
 
@@ -103,7 +112,7 @@ def _recording_failure(
     text = "it ended before it started"
     try:
         yield
-    except InvalidPipeline as invalid:
+    except InvalidDeclaration as invalid:
         text = str(invalid)
         raise
     finally:

@@ -22,7 +22,6 @@ import typer
 
 from pydanube.cli import parameters
 from pydanube.cli.declaration import command
-from pydanube.cli.field_paths import parse_path
 from pydanube.cli.interruption import Interrupted, Interruption, run
 from pydanube.cli.message_records import (
     PARSERS,
@@ -64,6 +63,7 @@ from pydanube.model.errors import (
     InvalidRequest,
     MessageTooLarge,
 )
+from pydanube.model.field_paths import parse_path
 from pydanube.model.schemas import SchemaType
 from pydanube.schemas.language import Encoder
 from pydanube.schemas.value_codecs import value_encoder

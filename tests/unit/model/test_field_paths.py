@@ -2,8 +2,8 @@
 
 import pytest
 
-from pydanube.cli.field_paths import ABSENT, STEPS_MAX, find_field, parse_path
 from pydanube.model.errors import InvalidRequest
+from pydanube.model.field_paths import ABSENT, STEPS_MAX, find_field, parse_path
 
 VALUE = {"a": {"b c": [1, [2, None]]}, "\u00fc-1": "text"}
 

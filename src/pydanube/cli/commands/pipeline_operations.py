@@ -1,0 +1,372 @@
+"""`danube pipeline list`, `status`, `logs` and `stop`: the operation of runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from msgspec import to_builtins
+
+from pydanube.cli.declaration import command
+from pydanube.cli.declared_files import exit_on_problems
+from pydanube.cli.output import (
+    Columns,
+    Fields,
+    OutputFormat,
+    Result,
+    Table,
+    print_line,
+    printable,
+)
+from pydanube.cli.quantities import parse_duration
+from pydanube.declarations.parameters import parse_set
+from pydanube.model.errors import NotFound, TimedOut
+from pydanube.model.positions import to_datetime
+from pydanube.pipelines.loading import locate
+from pydanube.pipelines.log_files import follow as follow_log
+from pydanube.pipelines.log_files import last_lines
+from pydanube.pipelines.progress import RunState, RunStatus
+from pydanube.pipelines.run_directory import run_directory
+from pydanube.pipelines.run_records import Phase, RunRecord, state_shown
+from pydanube.pipelines.state import StateDirectory, kill
+from pydanube.pipelines.supervising import iso, utc_now
+
+POLL_INTERVAL_S = 0.1
+KILL_WAIT_S = 10.0
+"""How long 'stop' waits for the end of the processes that it has killed."""
+
+Pipeline = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE|NAME",
+        help="The pipeline file, or the name of a pipeline that was run.",
+        show_default=False,
+    ),
+]
+
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Set a parameter of the file, if its name or checkpoints.path has one; "
+        "may be repeated.",
+    ),
+]
+
+RUNS: Columns = {
+    "Pipeline": "pipeline",
+    "State": "state",
+    "Since": "since",
+    "Rows": "rows",
+    "Lag": "lag",
+    "Last batch": "last_batch",
+    "Restarts": "restarts",
+    "Next start": "next_start",
+    "Last error": "last_error",
+    "File": "file",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The record and the status of the current or last run of a pipeline."""
+
+    name: str
+    state: StateDirectory
+    record: RunRecord | None
+    status: RunStatus | None
+    is_running: bool
+
+    @classmethod
+    def of(cls, name: str, state: StateDirectory) -> Run:
+        """Return the current or last run of the pipeline *name*."""
+        # The lock comes first: a run that ends later has recorded its end.
+        is_running = state.is_locked()
+        return cls(name, state, state.read_record(), state.read_status(), is_running)
+
+    @property
+    def exists(self) -> bool:
+        """Return whether the pipeline was ever run."""
+        return self.record is not None or self.status is not None
+
+    @property
+    def shown(self) -> str:
+        """Return the state for people."""
+        return state_shown(self.record, self.status, is_running=self.is_running)
+
+    @property
+    def log_file(self) -> Path:
+        """Return the file with the output of the run."""
+        return Path(self.record.log_file) if self.record else self.state.log_file
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands to *app*."""
+    command(
+        app,
+        "danube pipeline list",
+        "danube pipeline list --running --format json",
+        name="list",
+    )(list_runs)
+    command(
+        app,
+        "danube pipeline status orders.yaml",
+        "danube pipeline status orders --format json",
+    )(status)
+    command(
+        app,
+        "danube pipeline logs orders",
+        "danube pipeline logs orders --follow",
+        "danube pipeline logs orders --spark --lines 1000",
+    )(logs)
+    command(
+        app,
+        "danube pipeline stop orders.yaml",
+        "danube pipeline stop orders --timeout 30s",
+    )(stop)
+
+
+def list_runs(*, running: bool = False) -> Result:
+    """
+    List the pipelines that you have run on this machine, the latest first.
+
+    A pipeline is listed as long as its state directory exists. The state 'died' means
+    that its process was killed, or that the machine was restarted.
+
+    Args:
+        running: List only pipelines that are running or wait for their next start.
+    """
+    entries = run_directory().entries()
+    found = [Run.of(each.pipeline, each.state) for each in entries]
+    rows = [
+        _summary(run, entry.file)
+        for run, entry in zip(found, entries, strict=True)
+        if run.exists and (run.is_running or not running)
+    ]
+    return Result(rows, Table.of(rows, RUNS))
+
+
+def status(file: Pipeline, *, settings: Set = None) -> Result:
+    """
+    Show the progress of a run, or how the last run ended.
+
+    The exit code is 3 if the pipeline was never run.
+    """
+    run = find_run(file, settings)
+    if not run.exists:
+        raise NotFound(f"{run.name} was never run: {run.state.path} is empty")
+    shown, record, found = run.shown, run.record, run.status
+    parts: list[str | Fields | Table] = [Fields(_facts(run))]
+    if shown == "died":
+        parts.append(
+            "Its process no longer exists; 'danube pipeline run' continues where it "
+            "stopped."
+        )
+    if found is not None and found.queries:
+        from pydanube.pipelines.display import COLUMNS, cells_of  # noqa: PLC0415
+
+        parts += ["", Table(COLUMNS, [cells_of(each) for each in found.queries])]
+    facts: dict[str, Any] = {"pipeline": run.name}
+    if found is not None:
+        facts |= {name: getattr(found, name) for name in found.__struct_fields__}
+    facts |= {"state": shown, "is_running": run.is_running}
+    facts["run"] = None if record is None else to_builtins(record)
+    return Result(facts, *parts)
+
+
+def logs(
+    file: Pipeline,
+    *,
+    settings: Set = None,
+    lines: Annotated[int, typer.Option(min=0)] = 100,
+    follow: bool = False,
+    spark: bool = False,
+) -> None:
+    """
+    Print the log of the current or last run.
+
+    It is the output of a run that is detached or submitted. A run in a terminal has
+    only the log of Spark.
+
+    Args:
+        lines (-n COUNT): How many lines to print from the end of the log.
+        follow (--follow -f): Print new lines as they are written, until the run ends.
+        spark (--spark): Print the log of Spark and its workers instead.
+    """
+    run = find_run(file, settings)
+    if not run.exists:
+        raise NotFound(f"{run.name} was never run: {run.state.path} is empty")
+    path = run.state.log_file if spark else run.log_file
+    found, position = last_lines(path, lines)
+    added = follow_log(
+        path,
+        position,
+        is_over=lambda: not follow or not run.state.is_locked(),
+        wait=lambda: time.sleep(POLL_INTERVAL_S),
+    )
+    for line in chain(found, added):
+        print_line(printable(line))
+
+
+def stop(file: Pipeline, *, settings: Set = None, timeout: str = "10m") -> None:
+    """
+    End a run after its current micro-batches, and wait until it has ended.
+
+    A run that has not ended after --timeout is killed. This is safe: the next run
+    repeats the interrupted micro-batches. The exit code is 3 if the pipeline is not
+    running, and 9 if it cannot be killed, because it runs on another machine.
+
+    Args:
+        timeout (DURATION): How long to wait until the run is killed; 0s requests the
+            stop without waiting.
+    """
+    timeout_s = parse_duration(timeout)
+    run = find_run(file, settings)
+    if not run.is_running:
+        raise NotFound(f"{run.name} is not running")
+    run.state.request_stop()
+    if not timeout_s:
+        print_line("asked to stop")
+        return
+    if _wait_for_end(run.state, timeout_s):
+        print_line(f"{run.name} has stopped")
+        return
+    if not _kill_processes(run.state):
+        raise TimedOut(
+            f"{run.name} is still running; it stops after its current micro-batches"
+        )
+    print_line(f"{run.name} was killed, because it had not stopped after {timeout}")
+
+
+def find_run(file: Path, settings: list[str] | None) -> Run:
+    """
+    Return the current or last run of a pipeline, by its file or its name.
+
+    Raises:
+        NotFound: There is neither such a file nor such a pipeline.
+        Conflict: Several pipelines have this name.
+    """
+    is_name = file.name == str(file) and not file.suffix and not file.exists()
+    if is_name:
+        entry = run_directory().find(str(file))
+        return Run.of(entry.pipeline, entry.state)
+    with exit_on_problems(OutputFormat.TABLE):
+        name, state = locate(file, parse_set(settings or ()), os.environ)
+    return Run.of(name, state)
+
+
+def _summary(run: Run, file: str) -> dict[str, Any]:
+    record, found = run.record, run.status
+    queries = [] if found is None else found.queries
+    lags = [each.lag for each in queries if each.lag is not None]
+    batches = [each.last_batch_time for each in queries if each.last_batch_time]
+    return {
+        "pipeline": run.name,
+        "state": run.shown,
+        "file": file,
+        "since": record.since if record else found and found.since,
+        "ended": record and record.ended,
+        "pid": record.pid if record else found and found.pid,
+        "host": record.host if record else found and found.host,
+        "rows": sum(each.rows for each in queries),
+        "lag": sum(lags) if lags else None,
+        "last_batch": iso(to_datetime(max(batches))) if batches else None,
+        "starts": record and record.starts,
+        "restarts": record and record.restarts,
+        "skipped": record and record.skipped,
+        "next_start": record and record.next_start,
+        "exit_code": record and record.exit_code,
+        "last_error": _last_error(found),
+        "log_file": str(run.log_file),
+        "state_directory": str(run.state.path),
+    }
+
+
+def _facts(run: Run) -> list[tuple[str, object]]:
+    record, found = run.record, run.status
+    facts: list[tuple[str, object]] = [("Pipeline", run.name), ("State", run.shown)]
+    if record is not None:
+        facts += [("Process", f"{record.pid} on {record.host}")]
+        if found is not None and found.pid != record.pid:
+            facts += [("Process with Spark", f"{found.pid} on {found.host}")]
+        facts += [("Since", record.since)]
+    elif found is not None:
+        facts += [("Process", f"{found.pid} on {found.host}"), ("Since", found.since)]
+    if found is not None:
+        facts += [("Updated", found.updated)]
+    if record is not None:
+        if record.starts:
+            facts += [
+                ("Starts", record.starts),
+                ("Restarts", record.restarts),
+                ("Skipped times", record.skipped),
+                ("Next start", record.next_start),
+            ]
+        facts += [
+            ("Exit code", record.exit_code),
+            ("Last success", record.last_success),
+            ("Ended", record.ended),
+            ("Log", record.log_file),
+        ]
+    return [*facts, ("Last error", _last_error(found))]
+
+
+def _last_error(found: RunStatus | None) -> str | None:
+    if found is None:
+        return None
+    errors = [each for each in found.queries if each.error is not None]
+    errors.sort(key=lambda each: each.last_error_time or 0)
+    return found.error or (errors[-1].error if errors else None)
+
+
+def _wait_for_end(state: StateDirectory, timeout_s: float) -> bool:
+    """Return whether the run has ended within *timeout_s*."""
+    give_up_at = time.monotonic() + timeout_s
+    while state.is_locked():
+        if time.monotonic() >= give_up_at:
+            return False
+        time.sleep(POLL_INTERVAL_S)
+    return True
+
+
+def _kill_processes(state: StateDirectory) -> bool:
+    """
+    Kill the processes of a run, and return whether it has ended.
+
+    The process with Spark is first: if another one supervises it, that one does not
+    restart a run that was asked to stop, and records the end.
+    """
+    here = socket.gethostname()
+    record, found = state.read_record(), state.read_status()
+    if found is not None and found.host == here:
+        is_killed = found.mark is not None and kill((found.pid, found.mark))
+        kill(found.jvm)
+        if is_killed and _wait_for_end(state, KILL_WAIT_S):
+            _record_kill(state)
+            return True
+    if record is None or record.mark is None or record.host != here:
+        return False
+    if not kill((record.pid, record.mark)) or not _wait_for_end(state, KILL_WAIT_S):
+        return False
+    _record_kill(state)
+    return True
+
+
+def _record_kill(state: StateDirectory) -> None:
+    record, found = state.read_record(), state.read_status()
+    if record is not None and record.ended is None:
+        record.phase, record.ended = Phase.ENDED, iso(utc_now())
+        record.exit_code = -signal.SIGKILL
+        state.write_record(record)
+    if found is not None and not found.state.is_over:
+        found.state = RunState.STOPPED
+        found.error = "killed, because it had not stopped in time"
+        state.write_status(found)

@@ -1,0 +1,120 @@
+"""
+The metrics of a run of a pipeline, which serves them itself.
+
+They are declared as those of the broker in ``metrics``.
+"""
+
+from __future__ import annotations
+
+from pydanube.model.metrics import Metric, MetricKind
+
+PIPELINE_METRICS: list[Metric] = []
+"""Every metric, in the order of declaration."""
+
+
+def _declare(kind: MetricKind, name: str, unit: str, text: str, *labels: str) -> Metric:
+    metric = Metric(
+        name=name, kind=kind, help=text, unit=unit, labels=("pipeline", *labels)
+    )
+    PIPELINE_METRICS.append(metric)
+    return metric
+
+
+def _counter(name: str, unit: str, text: str, *labels: str) -> Metric:
+    return _declare(MetricKind.COUNTER, name, unit, text, *labels)
+
+
+def _gauge(name: str, unit: str, text: str, *labels: str) -> Metric:
+    return _declare(MetricKind.GAUGE, name, unit, text, *labels)
+
+
+# The run.
+
+UP = _gauge(
+    "danube_pipeline_up",
+    "",
+    "1 while the pipeline runs or waits for its schedule; 0 while it starts, or waits "
+    "to be restarted after a failure.",
+)
+RESTARTS = _counter(
+    "danube_pipeline_restarts_total",
+    "restarts",
+    "Restarts of the process after it had failed.",
+)
+SKIPPED = _counter(
+    "danube_pipeline_skipped_runs_total",
+    "runs",
+    "Times of the schedule that passed while the process was still running.",
+)
+FAILED = _gauge(
+    "danube_pipeline_last_run_failed",
+    "",
+    "1 if the last process that has ended has failed, otherwise 0.",
+)
+LAST_SUCCESS = _gauge(
+    "danube_pipeline_last_success_timestamp_seconds",
+    "seconds",
+    "When a process last ended successfully, since 1970.",
+)
+
+# The queries of the process that runs now, or ran last.
+
+RUNNING = _gauge(
+    "danube_pipeline_query_running", "", "1 while the query runs, otherwise 0.", "query"
+)
+ROWS = _counter(
+    "danube_pipeline_rows_total", "rows", "Rows that the query has read.", "query"
+)
+BATCHES = _counter(
+    "danube_pipeline_batches_total",
+    "batches",
+    "Micro-batches that the query has completed.",
+    "query",
+)
+BATCH_SECONDS = _counter(
+    "danube_pipeline_batch_seconds_total",
+    "seconds",
+    "Time that these micro-batches took.",
+    "query",
+)
+LAST_BATCH_SECONDS = _gauge(
+    "danube_pipeline_last_batch_seconds",
+    "seconds",
+    "Time that the last micro-batch took.",
+    "query",
+)
+LAST_BATCH = _gauge(
+    "danube_pipeline_last_batch_timestamp_seconds",
+    "seconds",
+    "When the query last completed a micro-batch, since 1970.",
+    "query",
+)
+LAG = _gauge(
+    "danube_pipeline_lag_messages",
+    "messages",
+    "Messages of a topic or partition that the query had not read when its last "
+    "micro-batch began.",
+    "query",
+    "topic",
+)
+STATE_ROWS = _gauge(
+    "danube_pipeline_state_rows",
+    "rows",
+    "Rows that aggregates, joins and other steps with a state keep.",
+    "query",
+)
+STATE_MEMORY = _gauge(
+    "danube_pipeline_state_memory_bytes", "bytes", "Memory of this state.", "query"
+)
+FAILURES = _counter(
+    "danube_pipeline_query_failures_total",
+    "failures",
+    "Failures of the query, after which it is retried or the run ends.",
+    "query",
+)
+LAST_ERROR = _gauge(
+    "danube_pipeline_last_error_timestamp_seconds",
+    "seconds",
+    "When the query last failed, since 1970.",
+    "query",
+)

@@ -1,0 +1,48 @@
+"""The HTTP server from which Prometheus reads the metrics of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from prometheus_client import start_http_server
+
+from pydanube.model.errors import Conflict
+from pydanube.model.metrics import Sample
+from pydanube.pipelines.operation_rules import parse_listen
+from pydanube.pipelines.run_metrics import samples_of
+from pydanube.pipelines.state import StateDirectory
+from pydanube.servers.http.exposition import registry_of
+
+
+@contextmanager
+def serving_metrics(listen: str, state: StateDirectory) -> Iterator[str]:
+    """
+    Serve the metrics of the run in *state* while the body runs; yield the URL.
+
+    They are read from the files of the run, so they need not come from this process.
+
+    Raises:
+        InvalidConfig: *listen* is not an address.
+        Conflict: Another process listens there, or the host has no such address.
+    """
+    host, port = parse_listen(listen)
+
+    def collect() -> Iterator[Sample]:
+        record = state.read_record()
+        if record is not None:
+            yield from samples_of(record, state.read_status())
+
+    try:
+        server, thread = start_http_server(port, host, registry_of(collect))
+    except OSError as error:
+        raise Conflict(
+            f"metrics cannot be served at {listen}: {error.strerror or error}"
+        ) from None
+    try:
+        shown = f"[{host}]" if ":" in host else host
+        yield f"http://{shown}:{server.server_port}/metrics"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,221 @@
+"""Sinks compared with their topics, with a real broker and real Spark."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+pyspark = pytest.importorskip("pyspark")
+
+import pyarrow.compute as pc  # noqa: E402
+from deltalake import DeltaTable, write_deltalake  # noqa: E402
+
+from pydanube import Retention  # noqa: E402
+from pydanube.pipelines.display import LineDisplay  # noqa: E402
+from pydanube.pipelines.progress import RunState  # noqa: E402
+from pydanube.pipelines.running import PipelineRun  # noqa: E402
+from pydanube.pipelines.shadows import backfill_of, shadow_of  # noqa: E402
+from pydanube.pipelines.verifying import compare_sinks, verify_sink  # noqa: E402
+from support.pipelines import (  # noqa: E402
+    POLLS_MAX,
+    PipelineDirectory,
+    send,
+    unique_topic,
+)
+from support.postgres import PostgresProcess  # noqa: E402
+
+SEAL_BYTES = 64 * 1024
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
+
+PIPELINE = """\
+name: verified
+parameters: {topic: "", out: "", catalog: ""}
+sources:
+  messages: {topic: "${topic}"}
+steps:
+  orders:
+    sql: >
+      SELECT o.*, topic, partition, offset FROM (SELECT *, from_json(
+      CAST(payload AS STRING), 'number BIGINT, customer STRING, amount DOUBLE') AS o
+      FROM messages)
+    expect: {is_positive: {condition: amount > 0, action: drop}}
+  totals:
+    sql: SELECT customer, sum(amount) AS total FROM orders GROUP BY customer
+  values:
+    sql: SELECT customer AS key, number, amount FROM orders
+sinks:
+  table:
+    input: orders
+    format: danube-delta
+    path: table
+    options: {partitionBy: customer}
+  state:
+    input: orders
+    format: danube-iceberg
+    table: {key: number, order: offset, delete: amount > 100}
+    options:
+      table: shop.state
+      catalog.type: sql
+      catalog.uri: "sqlite:///${catalog}/catalog.db"
+      catalog.warehouse: "file://${catalog}"
+  totals:
+    input: totals
+    format: danube-delta
+    path: totals
+    mode: update
+    table: {key: customer}
+  out: {input: values, topic: "${out}"}
+  function: {input: orders, python: "functions.py:ignore"}
+"""
+
+
+def order(number, customer="ada", amount=1.5):
+    return {"number": number, "customer": customer, "amount": amount}
+
+
+@pytest.fixture
+def pipeline(client, broker_url, tmp_path):
+    topic, out = unique_topic(client), unique_topic(client)
+    found = PipelineDirectory(
+        tmp_path, broker_url, topic=topic, out=out, catalog=tmp_path
+    )
+    found.file.write_text(PIPELINE)
+    (tmp_path / "functions.py").write_text("def ignore(batch, number): pass\n")
+    return found
+
+
+def test_missing_repeated_and_changed_rows_are_found(spark, client, pipeline, tmp_path):
+    session = spark.newSession()
+    topic, out = pipeline.parameters["topic"], pipeline.parameters["out"]
+    send(client, topic, order(1), order(2, "bob", 2.0), order(3, "bob", -1.0))
+    assert pipeline.run(session) is RunState.DONE
+    send(client, topic, order(1, "ada", 4.0), order(2, "bob", 500.0), order(4, "eve"))
+    assert pipeline.run(session) is RunState.DONE
+    # Messages of later are not compared.
+    send(client, topic, order(9))
+
+    loaded = pipeline.load()
+    found = {name: verify_sink(session, loaded, name) for name in loaded.spec.sinks}
+    problem = found.pop("function").problem
+    assert problem.startswith("only topics, Delta and Iceberg tables and PostgreSQL")
+    for each in found.values():
+        assert each.is_right, each
+        assert each.offsets == {topic: 6}
+    rows = {name: each.expected for name, each in found.items()}
+    assert rows == {"table": 5, "state": 2, "totals": 3, "out": 5}
+
+    table = DeltaTable(str(tmp_path / "table"))
+    table.delete("number = 4")
+    table.update(updates={"amount": "7.0"}, predicate="offset = 0")
+    again = table.to_pyarrow_table().filter(pc.field("offset") == 1)
+    write_deltalake(table, again, mode="append")
+    send(client, out, {"number": 1, "amount": 1.5}, b"{")
+    found = verify_sink(session, loaded, "table")
+    assert (found.expected, found.missing, found.unexpected) == (5, 2, 2)
+    missing = sorted(json.loads(row)["offset"] for row in found.missing_rows)
+    unexpected = sorted(json.loads(row)["offset"] for row in found.unexpected_rows)
+    assert (missing, unexpected) == ([0, 5], [0, 1])
+    found = verify_sink(session, loaded, "out")
+    assert (found.expected, found.missing, found.unexpected) == (5, 0, 2)
+
+
+def test_sink_that_was_never_written_cannot_be_verified(spark, pipeline):
+    found = verify_sink(spark.newSession(), pipeline.load(), "table")
+    assert not found.is_right
+    assert "there is no committed micro-batch" in found.problem
+
+
+def large(number):
+    """A message that is large enough to be sealed at once, with those after it."""
+    return [number, "x" * SEAL_BYTES]
+
+
+POSTGRES = """\
+name: verified
+parameters: {topic: "", uri: ""}
+sources: {messages: {topic: "${topic}"}}
+steps:
+  rows:
+    sql: >
+      SELECT topic, partition, offset, CAST(payload AS STRING) AS text FROM messages
+sinks:
+  rows:
+    input: rows
+    format: danube-postgres
+    options: {uri: "${uri}", table: rows, createTable: true}
+"""
+
+
+def test_rows_of_messages_that_were_dropped_are_not_compared(
+    spark, client, broker_url, tmp_path
+):
+    session = spark.newSession()
+    topic = unique_topic(client)
+    send(client, topic, *map(large, range(4)))
+    with PostgresProcess() as postgres:
+        pipeline = PipelineDirectory(
+            tmp_path, broker_url, topic=topic, uri=postgres.uri
+        )
+        pipeline.file.write_text(POSTGRES)
+        assert pipeline.run(session) is RunState.DONE
+        send(client, topic, *map(large, range(4, 7)))
+        client.set_retention(topic, Retention(bytes_max=1))
+        # The last segment stays, once the last messages are in one.
+        [dropped] = client.apply_retention(topic)
+        polls = 0
+        while dropped.base_offset < 4:
+            polls += 1
+            assert polls < POLLS_MAX
+            [dropped] = client.apply_retention(topic)
+        assert pipeline.run(session) is RunState.DONE
+
+        found = verify_sink(session, pipeline.load(), "rows")
+        assert found.is_right, found
+        assert (found.expected, found.not_checked) == (3, 4)
+        assert found.dropped == {topic: 4}
+        postgres.execute('DELETE FROM rows WHERE "offset" = 5')
+        found = verify_sink(session, pipeline.load(), "rows")
+        assert (found.missing, found.unexpected) == (1, 0)
+
+
+def test_backfill_has_its_own_targets_and_can_be_compared(
+    spark, client, broker_url, tmp_path
+):
+    session = spark.newSession()
+    topic, out = unique_topic(client), unique_topic(client)
+    client.create_topic(f"{out}-again")
+    file = PIPELINE.replace("  function: {input: orders, python", "  # {python")
+    pipeline = PipelineDirectory(
+        tmp_path, broker_url, topic=topic, out=out, catalog=tmp_path
+    )
+    pipeline.file.write_text(file)
+    send(client, topic, order(1), order(2, "bob", 2.0), order(2, "bob", 3.0), order(4))
+    assert pipeline.run(session) is RunState.DONE
+    table = DeltaTable(str(tmp_path / "table"))
+    table.update(updates={"amount": "7.0"}, predicate="offset = 1")
+
+    loaded = pipeline.load()
+    shadow = shadow_of(loaded, "again").pipeline
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    for _ in range(2):
+        backfill = backfill_of(shadow, "earliest", "3", now)
+        with backfill.state.locked("a test"):
+            run = PipelineRun(session, backfill, LineDisplay(pipeline.output))
+            assert run.execute() is RunState.DONE
+    assert backfill.state.path != loaded.state.path
+
+    found = {
+        name: compare_sinks(session, loaded, shadow, name) for name in loaded.spec.sinks
+    }
+    rows = {
+        name: (each.expected, each.missing, each.unexpected, each.problem)
+        for name, each in found.items()
+    }
+    assert rows == {
+        "table": (3, 1, 2, None),
+        "state": (2, 0, 1, None),
+        "totals": (2, 1, 1, None),
+        # A repeated backfill adds to a topic.
+        "out": (6, 3, 1, None),
+    }
