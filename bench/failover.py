@@ -4,13 +4,14 @@ Failover: how long the topics of a broker stand still when it is killed or drain
 ``python -m bench.failover`` needs ``etcd``.  It starts one member of it and three
 brokers, whose journals and segments are in a shared directory, and a client that
 publishes to many topics, one message at a time, and consumes them.  It kills brokers in
-turn, starts them again, and drains and activates them.
+turn, starts them again, drains and activates them, and restarts them with SIGTERM.
 
 For each topic of a killed broker, it measures the time from the kill to the first new
 acknowledgement, and to the first delivery of a new message.  For each topic of a
-drained broker, it measures the longest time without an acknowledgement.  At the end it
-reads all topics: what was acknowledged must be there once and in order.  Ctrl-C ends
-the run, and prints what was measured so far.
+drained or restarted broker, it measures the longest time without an acknowledgement;
+for each broker that starts, the time from its start, processes and all, until no shard
+moves to it any more.  At the end it reads all topics: what was acknowledged must be
+there once and in order.  Ctrl-C ends the run, and prints what was measured so far.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import asyncio
 import logging
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -45,13 +45,17 @@ from bench.servers import (
 from bench.systems.system import BenchFailed
 from pydanube.aio.tasks import task_scope
 from pydanube.bench.figures import percentile
+from pydanube.demo.cluster_processes import (
+    SESSION_LOST,
+    broker_command,
+    broker_settings,
+    etcd_command,
+)
 from pydanube.model.clusters import BrokerMode, ClusterDescription
 
 LOOK_S = 0.1
 REST_S = 3.0
 """The pause before each event, in which all topics are published to."""
-SESSION_LOST = 7
-"""The exit code of a broker that has lost its session."""
 ARRIVAL_S = 0.1
 """How long answers may take to arrive that a broker has sent before it was killed."""
 
@@ -63,9 +67,11 @@ def main() -> None:
     parser.add_argument("--topics", type=int, default=24)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--drains", type=int, default=5)
+    parser.add_argument("--restarts", type=int, default=3)
     parser.add_argument("--session-ttl-s", type=int, default=2)
     parser.add_argument("--moves-max", type=int, help="cluster.moves_max")
     parser.add_argument("--pause-ms", type=float, default=10, help="between messages")
+    parser.add_argument("--scratch", type=Path, help="keep data and logs here")
     arguments = parser.parse_args()
     # It tells of every lost connection, which is what is measured.
     logging.getLogger("pydanube").setLevel(logging.ERROR)
@@ -73,9 +79,10 @@ def main() -> None:
         raise BenchFailed("etcd is not installed; name it with --etcd")
     with (
         interruptible(),
-        tempfile.TemporaryDirectory(prefix="failover-") as scratch,
+        tempfile.TemporaryDirectory(prefix="failover-") as temporary,
         ExitStack() as stack,
     ):
+        scratch = arguments.scratch or temporary
         endpoint = stack.enter_context(etcd_server(arguments.etcd, Path(scratch)))
         brokers = [
             Broker(f"broker-{number}", Path(scratch), endpoint, arguments)
@@ -96,21 +103,10 @@ def main() -> None:
 def etcd_server(program: str, scratch: Path) -> Iterator[str]:
     """Run one member of etcd; yield its URL."""
     port = free_port()
-    url, peer_url = f"http://{HOST}:{port}", f"http://{HOST}:{free_port()}"
-    command = [
-        program,
-        f"--data-dir={scratch / 'etcd'}",
-        f"--listen-client-urls={url}",
-        f"--advertise-client-urls={url}",
-        f"--listen-peer-urls={peer_url}",
-        f"--initial-advertise-peer-urls={peer_url}",
-        f"--initial-cluster=default={peer_url}",
-        "--heartbeat-interval=50",
-        "--election-timeout=500",
-    ]
+    command = etcd_command(program, scratch / "etcd", port)
     log = scratch / "etcd.log"
     with running(command, log, is_ready=lambda: accepts(port)):
-        yield url
+        yield f"http://{HOST}:{port}"
 
 
 class Broker:
@@ -120,19 +116,11 @@ class Broker:
         self.name = name
         self.port = free_port()
         self._log = scratch / f"{name}.log"
-        self._command = [sys.executable, "-m", "pydanube", "broker"]
-        self._command += ["--stream-port", str(self.port), "--http-port", "0"]
-        self._command += ["--grpc-port", "0", "--admin-port", "0"]
-        self._command += ["--data-dir", str(scratch / name)]
-        self._environ = clean_environ() | {
-            "DANUBE_CLUSTER__ENABLED": "true",
-            "DANUBE_CLUSTER__BROKER_ID": name,
-            "DANUBE_METADATA__KIND": "etcd",
-            "DANUBE_METADATA__ETCD__ENDPOINTS": etcd,
-            "DANUBE_METADATA__ETCD__SESSION_TTL_S": str(arguments.session_ttl_s),
-            "DANUBE_STORAGE__JOURNAL__KIND": "object",
-            "DANUBE_STORAGE__REMOTE__URL": (scratch / "remote").as_uri(),
-        }
+        self._command = broker_command(scratch / name, self.port)
+        store_url = (scratch / "remote").as_uri()
+        self._environ = clean_environ() | broker_settings(
+            name, etcd, store_url, arguments.session_ttl_s
+        )
         if arguments.moves_max is not None:
             self._environ["DANUBE_CLUSTER__MOVES_MAX"] = str(arguments.moves_max)
         self._process: subprocess.Popen[bytes] | None = None
@@ -169,6 +157,12 @@ class Broker:
             )
         self.start()
         return True
+
+    def stop(self) -> None:
+        """Stop the broker with SIGTERM, and wait until it has ended."""
+        assert self._process is not None
+        self._process.terminate()
+        self._process.wait()
 
     def kill(self) -> None:
         """Kill the broker, if it runs."""
@@ -255,7 +249,10 @@ class Run:
         ]
         self._acknowledgements: list[float] = []
         self._deliveries: list[float] = []
-        self._pauses: list[float] = []
+        self._publish_pauses: list[float] = []
+        self._delivery_pauses: list[float] = []
+        self._joins: list[float] = []
+        self._restarts: list[float] = []
         self._errors: int | None = None
 
     def report(self) -> Iterator[str]:
@@ -264,7 +261,10 @@ class Run:
         for title, times in (
             ("killed, until an acknowledgement", self._acknowledgements),
             ("killed, until a delivery", self._deliveries),
-            ("drained, longest without acknowledgement", self._pauses),
+            ("moved, longest without acknowledgement", self._publish_pauses),
+            ("moved, longest without delivery", self._delivery_pauses),
+            ("restarted, longest without ack.", self._restarts),
+            ("broker started, until it has its share", self._joins),
         ):
             yield f"{title:40}{len(times):8}" + "".join(
                 f"{percentile(sorted(times), percent):7.2f} s" if times else f"{'-':>9}"
@@ -292,6 +292,7 @@ class Run:
                     tasks.run(topic.consume(client))
                 await self._kill_brokers(client)
                 await self._drain_brokers(client)
+                await self._restart_brokers(client)
                 await asyncio.sleep(REST_S)
             say("reading all topics")
             self._errors = sum(
@@ -321,8 +322,34 @@ class Run:
                 f"{len(topics)} topics; first acknowledgement after "
                 f"{_range(acknowledged)}, first delivery after {_range(delivered)}"
             )
-            broker.start()
-            await self._settled(client)
+            await self._join(broker, client)
+
+    async def _join(self, broker: Broker, client: pydanube.Client) -> None:
+        """Start a broker, and wait until it has its share of the shards."""
+        began = time.monotonic()
+        broker.start()
+        await self._settled(client)
+        self._joins.append(time.monotonic() - began)
+
+    async def _restart_brokers(self, client: pydanube.Client) -> None:
+        """Restart one broker after the other, as an upgrade does."""
+        names = sorted(self._brokers)
+        for turn in range(self._arguments.restarts):
+            broker = self._brokers[names[turn % len(names)]]
+            await asyncio.sleep(REST_S)
+            topics, began = self._topics_of(broker, client), time.monotonic()
+            await asyncio.to_thread(broker.stop)
+            stopped = time.monotonic()
+            for topic in topics:
+                await topic.acknowledged.first_from(len(topic.acknowledged.at))
+            pauses = [topic.acknowledged.longest_gap(began) for topic in topics]
+            self._restarts += pauses
+            say(
+                f"restart {turn + 1} of {self._arguments.restarts}: {broker.name}, "
+                f"{len(topics)} topics, stopped in {stopped - began:.2f} s; longest "
+                f"time without an acknowledgement {_range(pauses)}"
+            )
+            await self._join(broker, client)
 
     async def _drain_brokers(self, client: pydanube.Client) -> None:
         names = sorted(self._brokers)
@@ -335,8 +362,12 @@ class Run:
             drained = time.monotonic()
             for topic in topics:
                 await topic.acknowledged.first_from(len(topic.acknowledged.at))
+                await topic.delivered.first_from(len(topic.delivered.at))
             pauses = [topic.acknowledged.longest_gap(began) for topic in topics]
-            self._pauses += pauses
+            self._publish_pauses += pauses
+            self._delivery_pauses += [
+                topic.delivered.longest_gap(began) for topic in topics
+            ]
             say(
                 f"drain {turn + 1} of {self._arguments.drains}: {broker.name}, "
                 f"{len(topics)} topics, in {drained - began:.2f} s; longest time "

@@ -12,9 +12,8 @@ from functools import partial
 import pytest
 
 from pydanube.aio.futures import completion
-from pydanube.model.retry import RetryPolicy
 from pydanube.objects.memory import MemoryObjects
-from pydanube.storage.shard_recovery import entries_of_adoption, recover_shards
+from pydanube.storage.shard_recovery import SourceReading, entries_of_adoption
 from pydanube.wire.files.journal_format import (
     Batch,
     CursorSaved,
@@ -73,8 +72,8 @@ class Life:
             await self.append(journal, cursor, ShardLeft(SHARD, FIRST))
             self.left_at = journal.durable_end.position - 1
             found = await self.recover(self.objects, FIRST, have_left=True)
-            for topic_id, topic in found.topics_of(SHARD).items():
-                frames = found.recovery.frames[topic_id]
+            for topic_id, topic in found.state.topics.items():
+                frames = found.frames[topic_id]
                 adoption = entries_of_adoption(topic_id, topic, frames, (), RETURNED)
                 await self.append(journal, *adoption)
             self.adopted_at = journal.durable_end.position - 1
@@ -82,15 +81,13 @@ class Life:
                 await self.publish(journal, TOPICS[at % 2])
 
     async def recover(self, objects, epoch, *, have_left):
-        return await recover_shards(
-            objects,
-            self.sessions.sessions[0],
-            {SHARD: epoch},
-            journal_id=JOURNAL_ID,
-            reader_id=READER,
-            have_left=have_left,
-            retries=RetryPolicy(0.0, 0.0, retries_max=0),
-        )
+        reading = SourceReading(objects, journal_id=JOURNAL_ID, reader_id=READER)
+        session = self.sessions.sessions[0]
+        if have_left:
+            await reading.read_until_left(session, SHARD, epoch)
+        else:
+            await reading.read_to_end(session)
+        return reading.fold.recovery_of(SHARD, epoch)
 
     def promised(self, count: int, epochs: set[int]) -> dict[int, list[bytes]]:
         """Return the acknowledged messages by topic, if *count* groups are there."""
@@ -133,8 +130,7 @@ async def life() -> Life:
 
 def payloads_in(found) -> dict[int, list[bytes]]:
     return {
-        topic_id: payloads_of(found.recovery.frames.get(topic_id, ()))
-        for topic_id in TOPICS
+        topic_id: payloads_of(found.frames.get(topic_id, ())) for topic_id in TOPICS
     }
 
 
@@ -148,7 +144,7 @@ async def test_the_first_claim_is_recovered_after_every_group(life: Life) -> Non
         expected = life.promised(min(groups, life.left_at), {FIRST})
         assert payloads_in(found) == expected
         if has_left:
-            assert found.topics_of(SHARD)[1].cursors["s"].offset == 3
+            assert found.state.topics[1].cursors["s"].offset == 3
 
 
 async def test_the_later_claim_is_recovered_after_every_group(life: Life) -> None:
@@ -158,4 +154,4 @@ async def test_the_later_claim_is_recovered_after_every_group(life: Life) -> Non
         objects = await first_groups(life.objects, groups)
         found = await life.recover(objects, RETURNED, have_left=False)
         assert payloads_in(found) == life.promised(groups, {FIRST, RETURNED})
-        assert found.topics_of(SHARD)[1].cursors["s"].offset == 3
+        assert found.state.topics[1].cursors["s"].offset == 3

@@ -32,6 +32,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 TOPICS = [f"/default/t{number}" for number in range(6)]
 SHARDS = 8
 END = b"end"
+SESSION_LOST = 7
+"""The exit code of a broker whose session is over."""
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +149,34 @@ def test_a_broker_is_drained_and_activated_from_the_command_line(
         assert "it has a, b" in unknown.stderr
 
 
+def test_a_broker_that_does_not_come_back_is_forgotten(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    with (
+        cluster_broker(tmp_path, settings, "a") as first,
+        cluster_broker(tmp_path, settings, "b") as second,
+    ):
+        drained = danube("brokers", "drain", "a", url=second.url)
+        assert drained.returncode == 0, drained.stderr
+        refused = danube("brokers", "forget", "a", url=second.url)
+        assert refused.returncode == 2
+        assert "a runs: stop it first" in refused.stderr
+        assert first.stop() == 0
+        listed = danube("brokers", "list", url=second.url).stdout
+        assert "drained, stopped" in listed
+        forgotten = danube("brokers", "forget", "a", url=second.url)
+        assert forgotten.returncode == 0, forgotten.stderr
+        assert "a is forgotten, and nothing is lost" in forgotten.stdout
+        listed = json.loads(
+            danube("brokers", "list", "--format", "json", url=second.url).stdout
+        )
+        assert [each["broker_id"] for each in listed] == ["b"]
+        # A broker that was not drained is not listed, and is forgotten already.
+        again = danube("brokers", "forget", "a", url=second.url)
+        assert again.returncode == 0, again.stderr
+        assert "there is nothing to forget" in again.stdout
+
+
 def test_a_topic_is_moved_and_the_load_is_balanced_from_the_command_line(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
@@ -260,6 +290,39 @@ async def test_a_client_follows_its_topics_when_brokers_are_killed(
         assert third.stop() == 0
 
 
+async def test_a_rolling_restart_under_load_causes_no_errors_at_clients(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    flows = [Flow(topic) for topic in TOPICS]
+    with (
+        cluster_broker(tmp_path, settings, "a") as first,
+        cluster_broker(tmp_path, settings, "b") as second,
+        cluster_broker(tmp_path, settings, "c") as third,
+    ):
+        brokers = first, second, third
+        url = ",".join(each.url for each in brokers)
+        async with pydanube.connect(url) as client:
+            for topic in TOPICS:
+                await client.create_topic(topic)
+            # An error of a producer or a consumer would end the group.
+            async with asyncio.TaskGroup() as tasks:
+                for flow in flows:
+                    tasks.create_task(flow.publish(client))
+                    tasks.create_task(flow.receive(client))
+                for broker in brokers:
+                    await gather(flow.acknowledged(10) for flow in flows)
+                    assert await asyncio.to_thread(broker.stop) == 0
+                    await asyncio.to_thread(broker.start)
+                await gather(flow.acknowledged(10) for flow in flows)
+                for flow in flows:
+                    flow.is_over = True
+            for flow in flows:
+                assert list(dict.fromkeys(flow.received)) == flow.acked
+                batches = [batch async for batch in client.read(flow.topic)]
+                payloads = [each for batch in batches for each in batch.payloads]
+                assert payloads == [*flow.acked, END]
+
+
 async def test_requests_leave_a_broker_that_is_suspended(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
@@ -276,6 +339,38 @@ async def test_requests_leave_a_broker_that_is_suspended(
             assert len(await client.partitions(TOPICS[0])) == 2
             assert len(await client.topics()) == 2
             first.kill()
+
+
+async def test_producers_and_consumers_leave_a_broker_that_is_suspended(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    # The connection itself would only be given up after two minutes.
+    settings["listen"] = {"idle_timeout_s": 120}
+    flow = Flow(TOPICS[0])
+    with (
+        cluster_broker(tmp_path, settings, "a") as first,
+        cluster_broker(tmp_path, settings, "b") as second,
+    ):
+        async with pydanube.connect(f"{first.url},{second.url}") as client:
+            await client.create_topic(flow.topic)
+            await client.move_topic(flow.topic, "a")
+            async with asyncio.timeout(100), asyncio.TaskGroup() as tasks:
+                tasks.create_task(flow.publish(client))
+                tasks.create_task(flow.receive(client))
+                await flow.acknowledged(10)
+                await asyncio.to_thread(owner_of, flow.topic, first)
+                os.kill(first.pid, signal.SIGSTOP)
+                # Longer than its lease.
+                await flow.acknowledged(10)
+                os.kill(first.pid, signal.SIGCONT)
+                # It has lost its session, and ends.
+                assert await asyncio.to_thread(first.wait) == SESSION_LOST
+                await flow.acknowledged(10)
+                flow.is_over = True
+            assert list(dict.fromkeys(flow.received)) == flow.acked
+            batches = [batch async for batch in client.read(flow.topic)]
+            payloads = [each for batch in batches for each in batch.payloads]
+            assert payloads == [*flow.acked, END]
 
 
 def test_a_client_of_danube_uses_topics_of_different_brokers(

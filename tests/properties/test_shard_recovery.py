@@ -12,10 +12,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pydanube.model.retry import RetryPolicy
 from pydanube.objects.memory import MemoryObjects
 from pydanube.storage.journal_sessions import JournalSession
-from pydanube.storage.shard_recovery import entries_of_adoption, recover_shards
+from pydanube.storage.shard_recovery import SourceReading, entries_of_adoption
 from pydanube.storage.state import JournalState
 from pydanube.wire.files.group_format import GroupKind, encode_group
 from pydanube.wire.files.journal_format import (
@@ -31,7 +30,6 @@ from support.batches import frame_of, payloads_of
 JOURNAL_ID = b"cluster id, 16 B"
 READER = b"reader of 16 B.."
 SESSION = JournalSession(number=1, session_id=b"writer of 16 B..".hex(), prefix="j/")
-NO_RETRIES = RetryPolicy(0.0, 0.0, retries_max=0)
 TOPICS = {1: 0, 2: 0, 3: 1}
 """The shard of each topic."""
 
@@ -182,18 +180,18 @@ async def test_each_claim_is_recovered_as_it_was_written(history, data):
     objects = await history.objects()
     for (shard, epoch), known in history.claims.items():
         first = data.draw(st.sampled_from(history.firsts((shard, epoch))))
-        found = await recover_shards(
-            objects,
-            replace(SESSION, first=first),
-            {shard: epoch},
-            journal_id=JOURNAL_ID,
-            reader_id=READER,
-            have_left=(shard, epoch) in history.left,
-            retries=NO_RETRIES,
-        )
-        topics = found.topics_of(shard)
+        session = replace(SESSION, first=first)
+        reading = SourceReading(objects, journal_id=JOURNAL_ID, reader_id=READER)
+        if data.draw(st.booleans()):
+            await reading.read_ahead(session)
+        if (shard, epoch) in history.left:
+            await reading.read_until_left(session, shard, epoch)
+        else:
+            await reading.read_to_end(session)
+        found = reading.fold.recovery_of(shard, epoch)
+        topics = found.state.topics
         assert topics.keys() == {t for t, its in TOPICS.items() if its == shard}
-        frames = found.recovery.frames
+        frames = found.frames
         assert {t: payloads_of(each) for t, each in frames.items()} == known.payloads
         assert known.cursors == {
             t: each.cursors["s"].offset for t, each in topics.items() if each.cursors
@@ -208,18 +206,12 @@ async def test_each_claim_is_recovered_as_it_was_written(history, data):
 @given(histories())
 async def test_adopted_entries_fold_to_what_was_recovered(history):
     objects = await history.objects()
+    reading = SourceReading(objects, journal_id=JOURNAL_ID, reader_id=READER)
+    await reading.read_to_end(SESSION)
     for shard, epoch in history.claims:
-        found = await recover_shards(
-            objects,
-            SESSION,
-            {shard: epoch},
-            journal_id=JOURNAL_ID,
-            reader_id=READER,
-            have_left=False,
-            retries=NO_RETRIES,
-        )
-        for topic_id, topic in found.topics_of(shard).items():
-            frames = found.recovery.frames.get(topic_id, [])
+        found = reading.fold.recovery_of(shard, epoch)
+        for topic_id, topic in found.state.topics.items():
+            frames = found.frames.get(topic_id, [])
             # The own journal has other entries of the topic, which do not matter.
             own = history.state.snapshot()
             adopter = JournalState()

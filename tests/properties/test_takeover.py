@@ -13,13 +13,14 @@ from dataclasses import replace
 import pytest
 
 from support.takeover_exploration import explore
-from support.takeover_model import RULES, Bounds, Rules
+from support.takeover_rules import RULES, Bounds, Rules
 
 TAKEOVERS = Bounds(messages=1, in_flight=1)
 MOVES = Bounds(sessions=2, moves=1)
 CANCELLED_MOVES = Bounds(sessions=2, messages=1, in_flight=1, moves=1, cancels=1)
 LATE_CHANGES = Bounds(sessions=2, messages=1, in_flight=1, moves=1, late_changes=1)
 SEALING = Bounds(sessions=2, in_flight=1, seals=2)
+PREPARED_MOVES = Bounds(sessions=2, in_flight=1, seals=1, moves=1)
 REMOVALS = Bounds(
     sessions=2, messages=1, in_flight=1, moves=2, claims=3, removes_journals=True
 )
@@ -32,6 +33,7 @@ BOUNDS = {
     "cancelled moves": CANCELLED_MOVES,
     "late changes": LATE_CHANGES,
     "sealing": SEALING,
+    "prepared moves": PREPARED_MOVES,
     "removals": REMOVALS,
     "late answers": LATE_ANSWERS,
     "readers": READERS,
@@ -51,6 +53,7 @@ FOUND_IN = {
     "claim_compares_own_presence": (REMOVALS, "lost"),
     "claim_freezes_journal": (SEALING, "lost"),
     "fence_before_read": (TAKEOVERS, "lost"),
+    "read_again_if_groups_were_removed": (PREPARED_MOVES, "lost"),
     "read_manifest_after_claim": (SEALING, "lost"),
     "read_only_source_epoch": (MOVES, "lost"),
     "adopt_producers": (TAKEOVERS, "duplicated"),

@@ -12,6 +12,7 @@ from pydanube.broker.broker import Broker, open_broker
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.broker.shards import Shards
 from pydanube.cluster.controller import create_shards
+from pydanube.cluster.moves import PREPARED_MOVES
 from pydanube.cluster.overview import STREAM
 from pydanube.cluster.session import ClusterSession, open_cluster_session
 from pydanube.cluster.session_journals import OwnSessionJournal
@@ -136,6 +137,7 @@ class BrokerCluster:
             broker_id=broker_id,
             addresses={STREAM: f"danube://{broker_id}:6651"},
             started_at=self._started_at,
+            versions={PREPARED_MOVES: 1},
         )
         local = MemoryObjects()
         async with (

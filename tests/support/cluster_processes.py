@@ -32,9 +32,15 @@ def cluster_settings(etcd_url, directory, *, shards=8, ttl_s=6):
 
 def cluster_broker(directory, settings, name):
     """Return a broker of the cluster, which is not started yet."""
-    path = directory / f"{name}.yaml"
-    own = settings["cluster"] | {"broker_id": name}
-    path.write_text(json.dumps(settings | {"cluster": own}))
+    path = write_settings(directory, settings, name)
     return BrokerProcess(
         directory / name, "--config", str(path), log_file=directory / f"{name}.log"
     )
+
+
+def write_settings(directory, settings, name):
+    """Write the file with the settings of a broker; return its path."""
+    path = directory / f"{name}.yaml"
+    own = settings["cluster"] | {"broker_id": name}
+    path.write_text(json.dumps(settings | {"cluster": own}))
+    return path

@@ -103,6 +103,9 @@ class QuickHost:
         self._ledger = ledger
         self._rng = rng
 
+    async def prepare(self, source):
+        await self._work()
+
     async def fence(self, source):
         await self._work()
 
@@ -125,6 +128,9 @@ class QuickHost:
 
     async def append_left(self, shard, epoch):
         await self._work()
+
+    def keep_sources(self, sources):
+        pass
 
     def note_source(self, shard, epoch):
         pass

@@ -6,7 +6,8 @@ from collections import deque
 from typing import NamedTuple
 
 from pydanube.metadata.cluster_records import ShardState
-from support.takeover_model import Bounds, BrokenPromise, Model, Rules
+from support.takeover_model import BrokenPromise, Model
+from support.takeover_rules import Bounds, Rules
 from support.takeover_worlds import World
 
 

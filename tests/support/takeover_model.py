@@ -12,7 +12,7 @@ every process may wait between any two steps, while its lease expires.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -24,12 +24,14 @@ from pydanube.cluster.ownership import (
     FenceJournal,
     Look,
     Ownership,
+    PrepareMove,
     ReadShard,
     ShardView,
     Stage,
     Step,
 )
 from pydanube.metadata.cluster_records import ShardRecord, ShardState
+from support.takeover_rules import Bounds, Rules
 from support.takeover_worlds import (
     Entry,
     First,
@@ -47,56 +49,6 @@ from support.takeover_worlds import (
 
 MESSAGES = ("x", "y")
 """Messages of different idempotent producers, each of which sends one."""
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """How much happens at most."""
-
-    sessions: int = 3
-    messages: int = 2
-    in_flight: int = 2
-    claims: int = 2
-    moves: int = 0
-    cancels: int = 0
-    seals: int = 0
-    late_changes: int = 0
-    """The number of transactions whose outcome the sender does not learn."""
-    removes_journals: bool = False
-    learns_late: bool = False
-    """Whether a session learns the outcome of a put later than it happens."""
-    reads: bool = False
-    """Whether the ends that readers see are compared."""
-
-
-@dataclass(frozen=True)
-class Rules:
-    """The rules of the protocol; the model can leave out any of them."""
-
-    claim_compares_revision: bool = True
-    claim_compares_absence: bool = True
-    claim_compares_own_presence: bool = True
-    claim_freezes_journal: bool = True
-    fence_before_read: bool = True
-    read_manifest_after_claim: bool = True
-    read_only_source_epoch: bool = True
-    adopt_producers: bool = True
-    open_after_adoption_is_committed: bool = True
-    serve_only_after_open: bool = True
-    open_compares_revision: bool = True
-    manifest_compares_epoch: bool = True
-    contiguous_commit: bool = True
-    release_after_left_is_committed: bool = True
-    release_compares_revision: bool = True
-    no_way_back_after_left: bool = True
-    keep_journals_that_shards_name: bool = True
-    read_shards_after_absence: bool = True
-    keep_fences: bool = True
-    refuse_only_behind_the_fence: bool = True
-    stop_when_own_clock_says_so: bool = True
-
-
-RULES = [field.name for field in fields(Rules)]
 
 
 class BrokenPromise(Exception):
@@ -217,7 +169,7 @@ class Model:
             return True
         return record.source == name and self.rules.keep_journals_that_shards_name
 
-    def _session_actions(
+    def _session_actions(  # noqa: PLR0912
         self, world: World, at: int, session: Session
     ) -> Iterator[Action]:
         name, machine = name_of(at), session.machine
@@ -235,6 +187,11 @@ class Model:
                     f"{name} does not learn the outcome",
                     lambda: self._lose_change(world, at),
                 )
+        if session.prepares is not None:
+            yield (
+                f"{name} reads ahead in {session.prepares.session}",
+                lambda: self._read_ahead(world, at),
+            )
         if machine.stage is Stage.FENCING and (
             session.read is None and not self.rules.fence_before_read
         ):
@@ -338,10 +295,20 @@ class Model:
         is_gone = self._is_gone(world, record.owner) or (
             not self.rules.claim_compares_absence
         )
-        is_wanted = record.epoch <= self.bounds.claims and (
-            record.owner is None or record.owner != name_of(at)
+        is_wanted = (
+            record.epoch <= self.bounds.claims
+            and record.owner != name_of(at)
+            # Any other session may be the target.
+            and (record.target is not None or self._is_left(world, record.owner))
         )
         return ShardView(record, world.revision, is_gone, is_wanted)
+
+    def _is_left(self, world: World, owner: str | None) -> bool:
+        return (
+            owner is None
+            or self._is_gone(world, owner)
+            or (not self.rules.claim_compares_absence)
+        )
 
     def _is_gone(self, world: World, session: str | None) -> bool:
         return session is not None and world.sessions["ABC".index(session)].lease == 2
@@ -357,6 +324,7 @@ class Model:
         compares_revision = {
             ShardState.OPENING: rules.claim_compares_revision,
             ShardState.OPEN: rules.open_compares_revision,
+            ShardState.CLOSING: True,
             ShardState.RELEASED: rules.release_compares_revision,
         }[change.record.state]
         if compares_revision and change.revision != world.revision:
@@ -416,6 +384,8 @@ class Model:
                         world = self._apply(world, at, machine.on_left())
                 case Look():
                     world = self._look(world, at)
+                case PrepareMove():
+                    world = with_session(world, at, prepares=effect)
                 case FenceJournal(source):
                     world = self._read_first(world, at, source)
                 case ReadShard(str(source), _) if before is Stage.IDLE:
@@ -426,6 +396,33 @@ class Model:
         first = world.sessions["ABC".index(source)].first
         return with_session(world, at, source_first=first, read=None)
 
+    def _read_ahead(self, world: World, at: int) -> World:
+        """Read what the owner's journal has now, before the claim."""
+        session = world.sessions[at]
+        assert session.prepares is not None
+        owner, epoch = session.prepares.session, session.prepares.epoch
+        old = world.sessions["ABC".index(owner)]
+        end = old.first.number
+        while end not in old.fences and is_there(old, end):
+            end += 1
+        world = with_session(
+            world, at, prepares=None, ahead=(owner, old.first), ahead_end=end
+        )
+        if session.machine.stage is not Stage.IDLE:
+            return world
+        return self._apply(world, at, session.machine.on_prepared(epoch))
+
+    def _reading(self, world: World, at: int) -> tuple[First, int]:
+        """Return the first group of the reading, and the one where it goes on."""
+        session = world.sessions[at]
+        first = session.source_first
+        if session.ahead is None or session.ahead[0] != session.machine.source:
+            return first, first.number
+        can_continue = first.number <= session.ahead_end
+        if can_continue or not self.rules.read_again_if_groups_were_removed:
+            return session.ahead[1], session.ahead_end
+        return first, first.number
+
     def _read_early(self, world: World, at: int) -> World:
         """Read without a fence, although the machine waits for it."""
         return with_session(world, at, read=self._fold(world, at))
@@ -435,7 +432,7 @@ class Model:
         assert machine.source is not None
         source = "ABC".index(machine.source)
         old = world.sessions[source]
-        number = world.sessions[at].source_first.number
+        number = self._reading(world, at)[1]
         while number not in old.fences and is_there(old, number):
             number += 1
         world = with_session(world, source, fences=old.fences | {number})
@@ -459,7 +456,8 @@ class Model:
 
     def _fold(self, world: World, at: int) -> Log:
         """Return what the source's journal says about the shard."""
-        machine, first = world.sessions[at].machine, world.sessions[at].source_first
+        machine = world.sessions[at].machine
+        first, end = self._reading(world, at)
         assert machine.source is not None
         session, epoch = (
             world.sessions["ABC".index(machine.source)],
@@ -468,7 +466,9 @@ class Model:
         is_known = first.epoch == epoch or not self.rules.read_only_source_epoch
         log = Log(first.base, (), first.producers) if is_known else Log()
         number, has_left = first.number, False
-        while number not in session.fences and is_there(session, number):
+        while number < end or (
+            number not in session.fences and is_there(session, number)
+        ):
             entry = session.puts[number].entry
             number += 1
             if entry.epoch != epoch and self.rules.read_only_source_epoch:

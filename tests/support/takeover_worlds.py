@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from pydanube.cluster.ownership import ChangeShard, Ownership
+from pydanube.cluster.ownership import ChangeShard, Ownership, PrepareMove
 from pydanube.metadata.cluster_records import ShardRecord
 
 # Entries of journals.
@@ -75,6 +75,12 @@ class Session(NamedTuple):
     """The transaction under way."""
     source_first: First = First()
     """The first group of the source, as it was when its journal was frozen."""
+    prepares: PrepareMove | None = None
+    """The reading that is to prepare a move."""
+    ahead: tuple[str, First] | None = None
+    """The session that was read ahead, and its first group at that time."""
+    ahead_end: int = 0
+    """The number of the group at which it stopped."""
     read: Log | None = None
     """What was read before the fence, if that rule is left out."""
     manifest_read: int | None = None

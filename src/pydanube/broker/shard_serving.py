@@ -55,6 +55,7 @@ class ShardServing:
             Unavailable: Not all of them are open yet; call it again.
         """
         self._shards.served[shard] = Epoch(epoch)
+        self._shards.on_change()
         await self._remove_deleted(shard)
         unsealed = [
             TopicName.parse(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 
 from pydanube.cluster.overview import STREAM
@@ -11,6 +12,15 @@ from pydanube.metadata.cluster_records import SessionRecord
 from pydanube.model.errors import InvalidRequest, NotOwner
 from pydanube.model.ids import Epoch
 from pydanube.model.names import TopicName
+
+SETTLE_S = 2.0
+"""How long a request waits for the next owner of a topic's shard."""
+SETTLING_MAX = 128
+"""
+How many requests wait for that at the same time.
+
+A connection stops reading at 256 requests, and messages for other topics would wait.
+"""
 
 
 class Shards:
@@ -27,6 +37,12 @@ class Shards:
         """The shards that accept messages, and the epochs of their claims."""
         self.find_owner: Callable[[int], SessionRecord | None] = lambda _: None
         """Returns the other session that serves a shard, as it was seen last."""
+        self.owns: Callable[[int], bool] = lambda _: False
+        """Returns whether this broker serves a shard, or will in a moment."""
+        self.is_elsewhere: Callable[[int], bool] = lambda _: True
+        """Returns whether another broker serves a shard, and is to keep it."""
+        self._waiting = 0
+        self._changed = asyncio.Event()
         self.counts = TakeoverCounts()
         """The takeovers of this session."""
         self.limits = PlacementLimits()
@@ -57,6 +73,29 @@ class Shards:
             raise self.not_owner(name, shard)
         return self.served[shard]
 
+    async def settle(self, shard: int | None) -> None:
+        """
+        Wait while a shard goes from one owner to the next, for ``SETTLE_S`` at most.
+
+        Bounds: ``SETTLING_MAX`` callers wait; others return at once.
+        """
+        if shard is None or self._waiting >= SETTLING_MAX:
+            return
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(SETTLE_S):
+                while not (self.serves(shard) or self.is_elsewhere(shard)):
+                    await self._changed.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._waiting -= 1
+
+    def on_change(self) -> None:
+        """Take that shards may have other owners; see settle()."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
     def not_owner(self, name: TopicName, shard: int) -> NotOwner:
         """Return the error that names the owner of a topic in *shard*."""
         url = self.url_of(shard)
@@ -79,6 +118,15 @@ class Shards:
             return own_id
         owner = None if shard is None else self.find_owner(shard)
         return "" if owner is None else owner.broker_id
+
+    def addresses_of_owners(self) -> list[Mapping[str, str]]:
+        """Return the addresses of the other brokers that serve shards."""
+        owners = {
+            owner.broker_id: owner.addresses
+            for owner in map(self.find_owner, range(self.count))
+            if owner is not None
+        }
+        return list(owners.values())
 
     def addresses_of(self, shard: int | None) -> Mapping[str, str]:
         """Return the addresses of the owner of *shard*; none if it is not known."""

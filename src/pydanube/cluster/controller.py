@@ -14,7 +14,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydanube.aio.tasks import task_scope
 from pydanube.cluster.directions import (
@@ -94,11 +94,16 @@ class Controller:
         self._shards = Mirror(keys.SHARDS)
         self._modes = Mirror(keys.BROKER_MODES)
         self._loads = Mirror(keys.LOADS)
+        self._leaving = Mirror(keys.LEAVING)
         self._wake = asyncio.Event()
         self._elected: Revision | None = None
         """The revision of the key, if this session has put it."""
         # The revisions of the last own changes.
         self._shards_at = self._modes_at = ABSENT
+
+    @property
+    def _mirrors(self) -> tuple[Mirror[Any], ...]:
+        return self._shards, self._modes, self._loads, self._leaving
 
     @property
     def is_controller(self) -> bool:
@@ -117,7 +122,7 @@ class Controller:
         unwatch = self._session.watch_members(self._wake.set)
         try:
             async with task_scope() as tasks:
-                for mirror in (self._election, self._shards, self._modes, self._loads):
+                for mirror in (self._election, *self._mirrors):
                     following = mirror.follow(self._store, self._wake.set)
                     tasks.run(following, "follow the metadata of the cluster")
                 tasks.run(self._take_part(), "direct the cluster")
@@ -188,8 +193,8 @@ class Controller:
 
     async def _direct(self) -> float | None:
         """Change what should be changed; return when to look again without a change."""
-        mirrors = (self._shards, self._modes, self._loads, self._session.members)
-        if any(mirror.revision is None for mirror in mirrors):
+        is_known = all(mirror.revision is not None for mirror in self._mirrors)
+        if not is_known or self._session.members.revision is None:
             return None
         if not (self._shards.has(self._shards_at) and self._modes.has(self._modes_at)):
             # Its own changes come first.
@@ -218,6 +223,7 @@ class Controller:
             },
             modes=_values_of(self._modes),
             loads=_values_of(self._loads),
+            leaving=self._leaving.values,
         )
 
     async def _direct_shards(self, shards: Sequence[DirectShard]) -> None:

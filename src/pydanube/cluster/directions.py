@@ -8,12 +8,19 @@ compare the revisions of what they depend on; if one is refused, a newer view fo
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import msgspec
 
-from pydanube.cluster.moves import NO_LOAD, direct, heading_for, is_drained, place
+from pydanube.cluster.moves import (
+    NO_LOAD,
+    direct,
+    heading_for,
+    is_drained,
+    place,
+    prepares_moves,
+)
 from pydanube.cluster.ownership import ChangeShard, ShardView
 from pydanube.cluster.placement import (
     Candidate,
@@ -45,6 +52,8 @@ class ClusterView:
     """By broker; one without a record is active."""
     loads: Mapping[str, LoadRecord]
     """By session."""
+    leaving: Collection[str] = ()
+    """The sessions that are about to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +116,10 @@ class Director:
         self._is_balancing = planned.is_balancing
         shards = []
         for move in planned.moves:
-            change = direct(view.shards[move.shard], move.target, view.sessions)
+            change = direct(
+                *(view.shards[move.shard], move.target, view.sessions),
+                prepares=prepares_moves(view.sessions[move.target]),
+            )
             if change is not None:
                 shards.append(DirectShard(move.shard, move.source, move.target, change))
         return Directions(tuple(shards), _drained(view), planned.is_balancing)
@@ -179,7 +191,10 @@ def candidates(view: ClusterView) -> list[Candidate]:
         Candidate(
             session,
             zone=view.sessions[session].zone,
-            is_draining=_mode_of(view, broker) is not BrokerMode.ACTIVE,
+            is_draining=(
+                session in view.leaving
+                or _mode_of(view, broker) is not BrokerMode.ACTIVE
+            ),
         )
         for broker, session in newest.items()
     ]

@@ -2,47 +2,45 @@
 Takeovers of shards whose messages are in object journals.
 
 Fencing and reading are one pass: the reader looks for the end of the journal, group
-after group, and puts the fence there.  What it has read counts only after that.  One
-pass reads all shards that wait for the same source.
+after group, and puts the fence there.  What it has read counts only after that.  All
+shards of a source share one reading.  Before a shard moves, the reading goes up to the
+present end of the journal, so that little is left when the owner has left.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from pydanube.aio.futures import completion
+from pydanube.aio.futures import Done, completion
+from pydanube.aio.tasks import gather, run_all
 from pydanube.cluster.decided_acks import with_decided_acks
 from pydanube.cluster.session_journals import journal_of
 from pydanube.metadata import keys
 from pydanube.metadata.store import MetadataStore
-from pydanube.model.errors import BrokerError, Corrupt
+from pydanube.model.errors import BrokerError, Corrupt, ObjectsUnavailable
 from pydanube.model.ids import Epoch, Offset, TopicId
-from pydanube.model.retry import RetryPolicy
 from pydanube.model.segments import SegmentEntry
 from pydanube.objects.store import Objects
+from pydanube.storage.journal_sessions import JournalSession
 from pydanube.storage.manifest import Manifest
 from pydanube.storage.object_journal import ObjectJournal
-from pydanube.storage.shard_recovery import (
-    ShardFold,
-    entries_of_adoption,
-    recover_shards,
-)
+from pydanube.storage.recovery import Recovery
+from pydanube.storage.shard_recovery import SourceReading, entries_of_adoption
 from pydanube.storage.state import TopicState
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.files.journal_format import (
     Batch,
+    Entry,
     ShardForgotten,
     ShardLeft,
 )
 
 _BEGIN = Offset(0)
-_NO_RETRIES = RetryPolicy(0.0, 0.0, retries_max=0)
-"""The caller repeats a step that failed."""
 
 
 class ShardServer(Protocol):
@@ -94,9 +92,19 @@ class JournalHost:
         self._journal_id = journal_id
         self._objects = objects
         self._manifest = manifest
-        self._passes: dict[str, _Pass] = {}
+        self._sources: dict[str, _Source] = {}
         self._fenced: set[str] = set()
         self._read: dict[int, _ShardContent] = {}
+
+    async def prepare(self, source: str) -> None:
+        """Read what the journal of *source* has now; its owner goes on."""
+        found = self._sources.setdefault(source, _Source())
+        rounds = found.rounds
+        async with found.lock:
+            if found.rounds == rounds:
+                async with self._reading(found, source) as (reading, session):
+                    await reading.read_ahead(session)
+                found.rounds += 1
 
     async def fence(self, source: str) -> None:
         """Note that the journal of *source* is to be fenced when it is read."""
@@ -104,39 +112,75 @@ class JournalHost:
 
     async def read(self, shard: int, source: str | None, epoch: int) -> None:
         """Read the manifests, and the entries of the shard with *epoch*."""
-        prefix = keys.SHARD_TOPICS.within(shard)
-        topics = {
-            TopicId(int(prefix.name_of(path))): stored.value
-            for path, stored in await self._store.scan(prefix)
-        }
-        segments = {
-            topic_id: await self._manifest.load(topic_id) for topic_id in topics
-        }
+        topics: dict[TopicId, str] = {}
+        segments: dict[TopicId, tuple[SegmentEntry, ...]] = {}
         states: Mapping[TopicId, TopicState] = {}
         frames: Mapping[TopicId, list[BatchFrame]] = {}
-        if source is not None:
-            one_pass = self._passes.setdefault(source, _Pass())
-            fold = await one_pass.include(shard, epoch, partial(self._recover, source))
-            states, frames = fold.topics_of(shard), fold.recovery.frames
+
+        async def load_manifests() -> None:
+            prefix = keys.SHARD_TOPICS.within(shard)
+            for path, stored in await self._store.scan(prefix):
+                topics[TopicId(int(prefix.name_of(path)))] = stored.value
+            loaded = await gather(map(self._manifest.load, topics))
+            segments.update(zip(topics, loaded, strict=True))
+
+        async def load_entries(source: str) -> None:
+            nonlocal states, frames
+            recovery = await self._recover(source, shard, Epoch(epoch))
             # Read after the claim, so none is missing.
-            states = await with_decided_acks(self._store, states)
+            states = await with_decided_acks(self._store, recovery.state.topics)
+            frames = recovery.frames
+
+        works = [load_manifests()]
+        if source is not None:
+            works.append(load_entries(source))
+        await run_all(works)
         self._read[shard] = _ShardContent(source, topics, segments, states, frames)
 
-    async def _recover(self, source: str, epochs: Mapping[int, Epoch]) -> ShardFold:
+    async def _recover(self, source: str, shard: int, epoch: Epoch) -> Recovery:
+        """Return what the journal of *source* has of a shard that was claimed."""
+        found = self._sources.setdefault(source, _Source())
+        async with found.lock:
+            if found.reading is not None and found.reading.is_fenced:
+                return found.reading.fold.recovery_of(shard, epoch)
+            async with self._reading(found, source) as (reading, session):
+                if source in self._fenced:
+                    await reading.read_to_end(session)
+                else:
+                    await reading.read_until_left(session, shard, epoch)
+                return reading.fold.recovery_of(shard, epoch)
+
+    @asynccontextmanager
+    async def _reading(
+        self, found: _Source, source: str
+    ) -> AsyncIterator[tuple[SourceReading, JournalSession]]:
+        """Continue the reading of *source*, or begin another one."""
+        # After the claim, which has frozen the record of a journal that is fenced.
         stored = await self._store.get(keys.SESSION_JOURNALS.key(source))
         if stored is None:
             raise Corrupt(
                 f"the metadata store has no record of the journal of session {source}"
             )
-        return await recover_shards(
-            self._objects,
-            journal_of(source, stored.value),
-            epochs,
-            journal_id=self._journal_id,
-            reader_id=bytes.fromhex(self._session_id),
-            have_left=source not in self._fenced,
-            retries=_NO_RETRIES,
-        )
+        session = journal_of(source, stored.value)
+        if found.reading is None or not found.reading.can_continue(session):
+            found.reading = SourceReading(
+                self._objects,
+                journal_id=self._journal_id,
+                reader_id=bytes.fromhex(self._session_id),
+            )
+        try:
+            yield found.reading, session
+        except ObjectsUnavailable:
+            raise
+        except BrokerError:
+            found.reading = None
+            raise
+
+    def keep_sources(self, sources: Collection[str]) -> None:
+        """Forget what was read of sessions that are not in *sources*."""
+        for source in self._sources.keys() - set(sources):
+            if not self._sources[source].lock.locked():
+                del self._sources[source]
 
     async def adopt(self, shard: int, epoch: int) -> None:
         """Append what was read, as *epoch*; return when it is committed."""
@@ -164,7 +208,11 @@ class JournalHost:
             journal.recovered[topic_id] = [
                 entry.frame for entry in entries if type(entry) is Batch
             ]
-        await journal.sync()
+        if content.source in self._fenced:
+            # Many shards are adopted with few groups.
+            await journal.sync()
+        else:
+            await completion(partial(self._append_now, None))
 
     async def serve(self, shard: int, epoch: int) -> None:
         """Open the topics that were adopted."""
@@ -180,7 +228,12 @@ class JournalHost:
     async def append_left(self, shard: int, epoch: int) -> None:
         """Append SHARD_LEFT; return when it is committed."""
         left = ShardLeft(shard, Epoch(epoch))
-        await completion(partial(self._journal.append, left))
+        await completion(partial(self._append_now, left))
+
+    def _append_now(self, entry: Entry | None, done: Done) -> None:
+        """Append without waiting for further entries, because publishers wait."""
+        self._journal.append(entry, done)
+        self._journal.hurry()
 
     def stop(self, shard: int) -> None:
         """See ShardServer."""
@@ -200,29 +253,11 @@ class JournalHost:
                 self._journal.append(ShardForgotten(shard, left), None, sync=False)
 
 
-Recover = Callable[[Mapping[int, Epoch]], Awaitable[ShardFold]]
-
-
-class _Pass:
-    """Reading one source for all shards that wait for it."""
+class _Source:
+    """The journal of another session, as far as it was read."""
 
     def __init__(self) -> None:
-        self._lock = asyncio.Lock()
-        self._waiting: dict[int, Epoch] = {}
-        self._found: dict[tuple[int, Epoch], ShardFold] = {}
-
-    async def include(self, shard: int, epoch: int, recover: Recover) -> ShardFold:
-        """Return the fold of a pass that includes *shard*."""
-        wanted = shard, Epoch(epoch)
-        self._waiting[shard] = wanted[1]
-        async with self._lock:
-            if wanted not in self._found:
-                epochs = dict(self._waiting)
-                fold = await recover(epochs)
-                self._found |= dict.fromkeys(epochs.items(), fold)
-                self._waiting = {
-                    shard: epoch
-                    for shard, epoch in self._waiting.items()
-                    if epochs.get(shard) != epoch
-                }
-            return self._found.pop(wanted)
+        self.lock = asyncio.Lock()
+        self.reading: SourceReading | None = None
+        self.rounds = 0
+        """How often it was read ahead."""

@@ -12,9 +12,16 @@ from collections.abc import Collection, Iterable
 
 from pydanube.cluster.ownership import ChangeShard, ShardView, change_shard
 from pydanube.cluster.placement import PlacedShard
-from pydanube.metadata.cluster_records import ShardLoad, ShardRecord, ShardState
+from pydanube.metadata.cluster_records import (
+    SessionRecord,
+    ShardLoad,
+    ShardRecord,
+    ShardState,
+)
 
 NO_LOAD = ShardLoad()
+PREPARED_MOVES = "prepared-moves"
+"""The name of the version of prepared moves in a SessionRecord."""
 
 
 def place(
@@ -42,10 +49,12 @@ def place(
 def heading_for(record: ShardRecord, present: Collection[str]) -> str | None:
     """Return the present session that owns the shard or will; None if there is none."""
     is_owned = record.owner in present
-    if is_owned and record.state is not ShardState.CLOSING:
+    if is_owned and record.state is ShardState.OPENING:
         return record.owner
     if record.target in present:
         return record.target
+    if is_owned and record.state is ShardState.OPEN:
+        return record.owner
     if is_owned and record.target is None:
         # The move was cancelled, and the owner has not reacted yet.
         return record.owner
@@ -53,22 +62,37 @@ def heading_for(record: ShardRecord, present: Collection[str]) -> str | None:
 
 
 def direct(
-    view: ShardView, target: str, present: Collection[str]
+    view: ShardView, target: str, present: Collection[str], *, prepares: bool = True
 ) -> ChangeShard | None:
     """
     Return the change that makes *target* the next owner; None if nothing is to do.
 
-    An owner that is taking the shard over is not interrupted.
+    *prepares* tells whether *target* prepares moves; see prepares_moves().
+
+    An owner that is taking the shard over is not interrupted.  One that serves it goes
+    on until the target is prepared, which then writes closing.
     """
     record = view.record
-    if record.owner not in present or record.state is ShardState.CLOSING:
-        # A claim follows, or the owner is leaving already.
-        if record.target == target:
-            return None
-        return change_shard(view, target=target)
-    if record.state is ShardState.OPENING or record.owner == target:
+    is_owned = record.owner in present and record.state is not ShardState.CLOSING
+    if is_owned and record.state is ShardState.OPENING:
         return None
-    return change_shard(view, state=ShardState.CLOSING, target=target)
+    if is_owned and record.owner == target:
+        return None if record.target is None else change_shard(view, target=None)
+    if record.target == target:
+        # It is preparing, or a claim follows, or the owner is leaving already.
+        return None
+    if is_owned and not prepares:
+        return change_shard(view, state=ShardState.CLOSING, target=target)
+    return change_shard(view, target=target)
+
+
+def prepares_moves(session: SessionRecord) -> bool:
+    """
+    Return whether a session reads the journal of an owner before it leaves.
+
+    Brokers of earlier versions do not; for them the controller writes closing.
+    """
+    return session.versions.get(PREPARED_MOVES, 0) >= 1
 
 
 def cancel(view: ShardView) -> ChangeShard | None:
@@ -77,7 +101,8 @@ def cancel(view: ShardView) -> ChangeShard | None:
 
     If the owner has left already, the shard is released without a target.
     """
-    if view.record.state is not ShardState.CLOSING or view.record.target is None:
+    is_moving = view.record.state in {ShardState.OPEN, ShardState.CLOSING}
+    if not is_moving or view.record.target is None:
         return None
     return change_shard(view, target=None)
 

@@ -34,6 +34,10 @@ GRPC = "grpc"
 """The name of the listener for clients of Danube."""
 GRPC_CONNECT = "grpc-connect"
 """The name of the proxy in front of that listener, if there is one."""
+PEER_GRPC = "peer-grpc"
+"""The name of the same listener for other brokers, which forward calls to it."""
+PEER_ADMIN = "peer-admin"
+"""The name of the gRPC listener for administrators, for other brokers."""
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,10 @@ Rules, which tests/properties/test_takeover.py leaves out one after the other:
 4. *Adopt.*  Append all of them, with the sequences of producers, to the own journal,
    and wait until they are committed.
 5. *Open* with a transaction.  Serve only when the record says open.
-6. *Leave.*  When the record says closing, refuse new messages and append SHARD_LEFT.
+6. *Prepare* a move.  While the owner still serves, the target reads its journal, and
+   then writes closing.  Nothing depends on this, except that the reading begins again
+   if the owner has meanwhile removed groups that it has not read.
+7. *Leave.*  When the record says closing, refuse new messages and append SHARD_LEFT.
    Release only when it is committed, because then everything before it is, too.  After
    SHARD_LEFT there is no way back but a new claim.
 
@@ -70,6 +73,8 @@ class ShardView:
     """Whether the session that owns the shard was gone when the record was read."""
     is_wanted: bool = False
     """Whether this session should claim the shard if it can."""
+    is_turn: bool = True
+    """Whether this session may ask the owner to leave now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,15 @@ class ChangeShard:
 @dataclass(frozen=True, slots=True)
 class Look:
     """Read the record again, and call on_view()."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareMove:
+    """Read what the journal of *session* has now, then call on_prepared()."""
+
+    session: str
+    epoch: int
+    """The epoch of its claim of the shard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +156,7 @@ class Stop:
 Effect: TypeAlias = (
     ChangeShard
     | Look
+    | PrepareMove
     | FenceJournal
     | ReadShard
     | Adopt
@@ -168,6 +183,9 @@ class Ownership:
     """The source of the own claim."""
     source_epoch: int = 0
 
+    prepared_epoch: int = 0
+    """The owner's epoch for which a move was prepared; 0: for none."""
+
     @property
     def is_serving(self) -> bool:
         """Whether messages of the shard are delivered."""
@@ -188,7 +206,14 @@ class Ownership:
             return Ownership(self.session), effects
         if view.is_wanted and (view.record.owner is None or view.is_owner_gone):
             return self, (claim(view, self.session),)
+        if view.is_wanted and view.record.state is ShardState.OPEN:
+            return self._prepare(view)
         return self, ()
+
+    def on_prepared(self, epoch: int) -> Step:
+        """Take that the journal of the owner with *epoch* was read."""
+        assert self.stage is Stage.IDLE
+        return replace(self, prepared_epoch=epoch), (Look(),)
 
     def on_fenced(self) -> Step:
         """Take that the source's journal is fenced."""
@@ -229,6 +254,15 @@ class Ownership:
                 return serving, (Serve(self.epoch), Look())
             case ShardState.CLOSING, (Stage.SERVING | Stage.LEFT):
                 return self._on_closing(view)
+        return self, ()
+
+    def _prepare(self, view: ShardView) -> Step:
+        record = view.record
+        assert record.owner is not None
+        if self.prepared_epoch != record.epoch:
+            return self, (PrepareMove(record.owner, record.epoch),)
+        if view.is_turn:
+            return self, (change_shard(view, state=ShardState.CLOSING),)
         return self, ()
 
     def _on_closing(self, view: ShardView) -> Step:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -26,6 +27,7 @@ from pydanube.cluster.ownership import (
     FenceJournal,
     Look,
     Ownership,
+    PrepareMove,
     ReadShard,
     RefuseMessages,
     Serve,
@@ -35,9 +37,9 @@ from pydanube.cluster.ownership import (
     Stop,
 )
 from pydanube.cluster.session import ClusterSession
-from pydanube.cluster.shard_tally import ShardTally
+from pydanube.cluster.shard_tally import ShardTally, steps_text
 from pydanube.metadata import keys
-from pydanube.metadata.cluster_records import SessionRecord, ShardState
+from pydanube.metadata.cluster_records import SessionRecord, ShardRecord, ShardState
 from pydanube.metadata.store import (
     ABSENT,
     Comparison,
@@ -64,6 +66,27 @@ _OPENING = {Stage.FENCING, Stage.READING, Stage.ADOPTING, Stage.ADOPTED}
 _LEAVING = {Stage.LEAVING, Stage.LEFT}
 
 
+HANDOVERS_MAX = 2
+"""
+How many shards a session takes over from owners that leave, at the same time.
+
+With more of them each shard would pause longer, because they share the processor.
+"""
+_STEPS: dict[type, str] = {
+    PrepareMove: "prepare",
+    FenceJournal: "fence",
+    ReadShard: "read",
+    Adopt: "adopt",
+    Serve: "serve",
+    AppendLeft: "last group",
+}
+_CHANGES = {
+    ShardState.OPENING: "claim",
+    ShardState.OPEN: "open",
+    ShardState.RELEASED: "release",
+}
+
+
 class ShardHost(Protocol):
     """
     The part of a takeover that concerns messages, journals and object stores.
@@ -73,6 +96,9 @@ class ShardHost(Protocol):
     and Closed say that the session's own journal accepts nothing more, and end the
     session.
     """
+
+    async def prepare(self, source: str) -> None:
+        """Read what the journal of the session *source* has now, which goes on."""
 
     async def fence(self, source: str) -> None:
         """Fence the journal of the session *source*; it may be fenced already."""
@@ -96,6 +122,9 @@ class ShardHost(Protocol):
 
     async def append_left(self, shard: int, epoch: int) -> None:
         """Append SHARD_LEFT; return when it is committed."""
+
+    def keep_sources(self, sources: Collection[str]) -> None:
+        """Forget what was read of other sessions than *sources*."""
 
     def note_source(self, shard: int, epoch: int) -> None:
         """Take that a record names a source of the shard with *epoch*."""
@@ -125,7 +154,7 @@ class TakeoverCounts:
     takeovers: int = 0
     """Groups of shards that it began to serve together."""
     takeover_s: float = 0.0
-    """The time that these groups took, from the first claim to the last shard."""
+    """The time that these groups took, from the first preparation or claim on."""
     lost_sessions: int = 0
     """Sessions that ended while they owned shards, which this session claimed."""
 
@@ -144,6 +173,8 @@ class Takeovers:
         self.counts = TakeoverCounts()
         self.problems: dict[int, str] = {}
         """Why shards cannot be taken over at the moment."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when shards may have other owners."""
         self.machines: dict[int, Ownership] = {}
         """The shards that concern this session."""
         self._session = session
@@ -153,9 +184,16 @@ class Takeovers:
         self._shards = Mirror(keys.SHARDS)
         self._wakes: dict[int, asyncio.Event] = {}
         self._lost: set[str] = set()
-        clock = asyncio.get_running_loop().time
-        self._opening = ShardTally(clock, self._on_taken_over)
-        self._leaving = ShardTally(clock, _log_left)
+        # The revision of each shard's record that its task was told of.
+        self._known: dict[int, Revision] = {}
+        # The revisions of the records of frozen journals, which do not change any more.
+        self._frozen: dict[str, Revision] = {}
+        self._freezing: dict[str, asyncio.Lock] = {}
+        # The shards whose owners this session has asked to leave.
+        self._handovers: set[int] = set()
+        self._clock = asyncio.get_running_loop().time
+        self._opening = ShardTally(self._clock, self._on_taken_over)
+        self._leaving = ShardTally(self._clock, _log_left)
 
     async def run(self) -> None:
         """
@@ -167,7 +205,7 @@ class Takeovers:
             Corrupt: A record in the metadata store is invalid.
         """
         async with task_scope() as tasks:
-            unwatch = self._session.watch_members(self._wake_all)
+            unwatch = self._session.watch_members(self._on_members)
             try:
                 following = self._shards.follow(
                     self._store, partial(self._on_shards, tasks)
@@ -197,19 +235,63 @@ class Takeovers:
         member = self._session.members.values.get(owner)
         return None if member is None else member.value
 
+    def owns(self, shard: int) -> bool:
+        """Return whether this session serves a shard, or will in a moment."""
+        stored = self._shards.values.get(str(shard))
+        return (
+            stored is not None
+            and stored.value.state is ShardState.OPEN
+            and stored.value.owner == self._session.session_id
+        )
+
+    def is_elsewhere(self, shard: int) -> bool:
+        """Return whether another session serves a shard, and is to keep it."""
+        stored = self._shards.values.get(str(shard))
+        return (
+            stored is not None
+            and stored.value.state is ShardState.OPEN
+            and stored.value.owner != self._session.session_id
+            and stored.value.owner in self._session.members.values
+        )
+
     def _on_shards(self, tasks: TaskScope) -> None:
+        sources: set[str] = set()
+        own = self._session.session_id
         for name, stored in self._shards.values.items():
             shard, record = int(name), stored.value
+            if own == record.target or (
+                own == record.owner and record.state is ShardState.OPENING
+            ):
+                sources.update(filter(None, (record.owner, record.source)))
+            if self._known.get(shard) == stored.revision:
+                continue
+            self._known[shard] = stored.revision
+            self._note_direction(shard, record)
             self._host.note_source(shard, record.source_epoch)
             if shard in self._wakes:
                 self._wakes[shard].set()
-            elif self._session.session_id in {record.owner, record.target}:
+            elif own in {record.owner, record.target}:
                 self._wakes[shard] = asyncio.Event()
                 tasks.run(self._drive(shard), f"own shard {shard}")
+        self._host.keep_sources(sources)
+        self.on_change()
 
-    def _wake_all(self) -> None:
-        for wake in self._wakes.values():
-            wake.set()
+    def _note_direction(self, shard: int, record: ShardRecord) -> None:
+        """Note whether a shard that is served here is going to leave."""
+        machine = self.machines.get(shard)
+        if machine is None or machine.stage is not Stage.SERVING:
+            return
+        if record.target in {None, self._session.session_id}:
+            self._leaving.end(shard, is_changed=False)
+        else:
+            self._leaving.begin(shard)
+
+    def _on_members(self) -> None:
+        """Wake the shards that may wait for the end of a session."""
+        for shard, machine in self.machines.items():
+            if machine.stage is Stage.IDLE and shard in self._wakes:
+                self._wakes[shard].set()
+        self.on_change()
 
     async def _drive(self, shard: int) -> None:
         """Do what the record of a shard says, until it concerns other sessions."""
@@ -225,6 +307,9 @@ class Takeovers:
                     following = await self._carry_out(shard, machine, effect)
                 machine, effects = following
                 if not effects:
+                    if machine.stage is Stage.IDLE and not self._is_target(shard):
+                        self._opening.end(shard, is_changed=False)
+                        self._end_handover(shard)
                     if machine.stage is Stage.IDLE and not self._concerns(shard):
                         return
                     await wake.wait()
@@ -244,19 +329,35 @@ class Takeovers:
         """Count the shard, and log when no shard is left in the same change."""
         if stage in _OPENING:
             self._opening.begin(shard)
-        else:
-            self._opening.end(shard, is_changed=stage is Stage.SERVING)
+        elif stage not in {Stage.IDLE, Stage.SERVING}:
+            # IDLE is also a move that is prepared, and SERVING comes before Serve.
+            self._opening.end(shard, is_changed=False)
         if stage in _LEAVING:
             self._leaving.begin(shard)
-        else:
+        elif stage is not Stage.SERVING:
             self._leaving.end(shard, is_changed=stage is Stage.IDLE)
+        if stage is Stage.OVER:
+            self._end_handover(shard)
 
-    def _on_taken_over(self, count: int, taken_s: float) -> None:
+    def _end_handover(self, shard: int) -> None:
+        """Let another shard leave its owner, if this one has done so."""
+        if shard not in self._handovers:
+            return
+        self._handovers.discard(shard)
+        for each, machine in self.machines.items():
+            is_waiting = machine.prepared_epoch and machine.stage is Stage.IDLE
+            if is_waiting and each in self._wakes:
+                self._wakes[each].set()
+
+    def _on_taken_over(
+        self, count: int, taken_s: float, steps: Mapping[str, float]
+    ) -> None:
         self.counts.takeovers += 1
         self.counts.takeover_s += taken_s
         log.info(
-            "took over %d shards in %.3f s; this broker serves %d now, %d wait",
-            *(count, taken_s),
+            "took over %d shards in %.3f s (at most %s for one); this broker serves "
+            "%d now, %d wait",
+            *(count, taken_s, steps_text(steps)),
             sum(each.stage is Stage.SERVING for each in self.machines.values()),
             len(self.problems),
         )
@@ -265,12 +366,18 @@ class Takeovers:
         record = self._shards.values[str(shard)].value
         return self._session.session_id in {record.owner, record.target}
 
+    def _is_target(self, shard: int) -> bool:
+        record = self._shards.values[str(shard)].value
+        return record.target == self._session.session_id
+
     async def _carry_out(self, shard: int, machine: Ownership, effect: Effect) -> Step:
         """Carry out *effect*, repeatedly if it fails, and return what follows."""
         failures = 0
         while True:
             try:
+                began_at = self._clock()
                 following = await self._try(shard, machine, effect)
+                self._note_step(shard, effect, began_at)
             except (JournalFailed, Closed, SessionLost):
                 raise
             except BrokerError as error:
@@ -287,14 +394,35 @@ class Takeovers:
                 self.problems.pop(shard, None)
                 return following
 
+    def _note_step(self, shard: int, effect: Effect, began_at: float) -> None:
+        if isinstance(effect, ChangeShard):
+            step = _CHANGES.get(effect.record.state)
+        else:
+            step = _STEPS.get(type(effect))
+        if step is not None:
+            taken_s = self._clock() - began_at
+            self._opening.note(shard, step, taken_s)
+            self._leaving.note(shard, step, taken_s)
+        if isinstance(effect, Serve):
+            self._opening.end(shard, is_changed=True)
+            self._end_handover(shard)
+
     async def _try(self, shard: int, machine: Ownership, effect: Effect) -> Step:
         host, following = self._host, (machine, tuple[Effect, ...]())
         match effect:
             case Look():
                 following = machine.on_view(await self._look(shard))
             case ChangeShard():
+                if effect.raises_epoch:
+                    self._opening.begin(shard)
+                elif effect.record.state is ShardState.CLOSING:
+                    self._handovers.add(shard)
                 await self._change(shard, effect)
                 following = machine, (Look(),)
+            case PrepareMove(source, epoch):
+                self._opening.begin(shard)
+                await host.prepare(source)
+                following = machine.on_prepared(epoch)
             case FenceJournal(source):
                 await host.fence(source)
                 following = machine.on_fenced()
@@ -331,6 +459,7 @@ class Takeovers:
             stored.revision,
             is_owner_gone=is_gone,
             is_wanted=record.target == own,
+            is_turn=shard in self._handovers or len(self._handovers) < HANDOVERS_MAX,
         )
 
     async def _change(self, shard: int, change: ChangeShard) -> None:
@@ -351,10 +480,8 @@ class Takeovers:
             comparisons.append(Unchanged(session.key, session.revision))
         if change.raises_epoch:
             operations.append(Put(keys.SHARD_EPOCHS.key(shard), record.epoch))
-        if change.freeze is not None:
-            await self._freeze(change.freeze, comparisons, operations)
         try:
-            await self._store.transaction(comparisons, operations)
+            await self._transact(change, comparisons, operations)
         except RevisionConflict as error:
             self.counts.refusals += 1
             log.debug("shard %d has changed meanwhile: %s", shard, error)
@@ -378,6 +505,26 @@ class Takeovers:
             record.owner or "(none)",
         )
 
+    async def _transact(
+        self,
+        change: ChangeShard,
+        comparisons: list[Comparison],
+        operations: list[Operation],
+    ) -> None:
+        source = change.freeze
+        if source is not None and source not in self._frozen:
+            # The first claim freezes the journal; those of other shards would conflict.
+            async with self._freezing.setdefault(source, asyncio.Lock()):
+                if source not in self._frozen:
+                    await self._freeze(source, comparisons, operations)
+                    revision = await self._store.transaction(comparisons, operations)
+                    self._frozen.setdefault(source, revision)
+                    return
+        if source is not None:
+            key = keys.SESSION_JOURNALS.key(source)
+            comparisons.append(Unchanged(key, self._frozen[source]))
+        await self._store.transaction(comparisons, operations)
+
     async def _freeze(
         self,
         source: str,
@@ -392,10 +539,15 @@ class Takeovers:
                 f"the metadata store has no record of the journal of session {source}"
             )
         comparisons.append(Unchanged(key, stored.revision))
-        if not stored.value.is_frozen:
+        if stored.value.is_frozen:
+            self._frozen[source] = stored.revision
+        else:
             frozen = msgspec.structs.replace(stored.value, is_frozen=True)
             operations.append(Put(key, frozen))
 
 
-def _log_left(count: int, taken_s: float) -> None:
-    log.info("%d shards have left this broker, in %.3f s", count, taken_s)
+def _log_left(count: int, taken_s: float, steps: Mapping[str, float]) -> None:
+    log.info(
+        "%d shards have left this broker, in %.3f s (at most %s for one)",
+        *(count, taken_s, steps_text(steps)),
+    )

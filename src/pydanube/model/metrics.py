@@ -13,12 +13,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from typing import Any
+
+from pydanube.model.histograms import Histogram
 
 SERIES_MAX = 1000
-"""The most series of a metric; about 100 KB a scrape."""
+"""The default maximum number of series of a metric; about 100 KB in a scrape."""
 
 OTHER = "(other)"
-"""The label value of the series that adds up all beyond ``SERIES_MAX``."""
+"""The label value of the series that stands for all series beyond the maximum."""
 
 
 class MetricKind(Enum):
@@ -28,6 +31,8 @@ class MetricKind(Enum):
     """It only increases, from 0 when the broker starts."""
     GAUGE = "gauge"
     """It increases and decreases."""
+    HISTOGRAM = "histogram"
+    """The number of events by duration, in buckets that only increase."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +44,14 @@ class Metric:
     help: str
     unit: str
     labels: tuple[str, ...] = ()
+    adds_up: bool = True
+    """Whether the value of several series is their sum; otherwise their maximum."""
 
 
-Sample = tuple[Metric, tuple[str, ...], float]
+Value = float | Histogram
+"""The value of a metric; a ``Histogram`` if it is one."""
+
+Sample = tuple[Metric, tuple[str, ...], Value]
 """A metric, the values of its labels, and its current value."""
 
 METRICS: list[Metric] = []
@@ -49,15 +59,28 @@ METRICS: list[Metric] = []
 
 
 def _metric(
-    kind: MetricKind, name: str, unit: str, help_text: str, *labels: str
+    kind: MetricKind,
+    name: str,
+    unit: str,
+    help_text: str,
+    *labels: str,
+    adds_up: bool = True,
 ) -> Metric:
-    metric = Metric(name=name, kind=kind, help=help_text, unit=unit, labels=labels)
+    metric = Metric(
+        name=name,
+        kind=kind,
+        help=help_text,
+        unit=unit,
+        labels=labels,
+        adds_up=adds_up,
+    )
     METRICS.append(metric)
     return metric
 
 
 _counter = partial(_metric, MetricKind.COUNTER)
 _gauge = partial(_metric, MetricKind.GAUGE)
+_histogram = partial(_metric, MetricKind.HISTOGRAM)
 
 # The broker.
 
@@ -70,6 +93,15 @@ ERRORS = _counter(
     "errors",
     "Requests and channels that were answered with an error, by its code.",
     "code",
+)
+
+REQUEST_SECONDS = _histogram(
+    "danube_request_seconds",
+    "seconds",
+    "Time from a request until its answer: operations of the native protocol, such as "
+    "lookup, and methods of the gRPC servers without streams. Operations and methods "
+    "that nobody has called are missing.",
+    "request",
 )
 
 # Connections.
@@ -108,6 +140,32 @@ AUDIT_FAILED = _counter(
     "records",
     "Records that the file or the topic of the audit log could not take; a record that "
     "neither took counts twice.",
+)
+AUDIT_SUPPRESSED = _counter(
+    "danube_audit_suppressed_total",
+    "records",
+    "Refusals that were only counted in the audit log, because a client or all clients "
+    "together caused too many.",
+)
+AUTHENTICATION_FAILURES = _counter(
+    "danube_authentication_failures_total",
+    "attempts",
+    "Attempts to authenticate that failed, by the kind of credentials: api_key, token, "
+    "certificate, none, or limited if the address had failed too often.",
+    "method",
+)
+QUOTA_THROTTLED_SECONDS = _counter(
+    "danube_quota_throttled_seconds_total",
+    "seconds",
+    "How long clients have waited because of quotas, by the kind of target and the "
+    "limit.",
+    *("scope", "limit"),
+)
+QUOTA_REFUSALS = _counter(
+    "danube_quota_refusals_total",
+    "requests",
+    "What was refused because of quotas, by the kind of target and the limit.",
+    *("scope", "limit"),
 )
 RECEIVE_BYTES = _gauge(
     "danube_receive_bytes",
@@ -149,6 +207,18 @@ SUBSCRIPTIONS = _gauge(
 
 # Messages in and out.
 
+PUBLISH_SECONDS = _histogram(
+    "danube_publish_seconds",
+    "seconds",
+    "Time from the arrival of a batch of the native protocol until its receipt, "
+    "including the time that a publish rate or full memory made it wait.",
+)
+DELIVERY_AGE_SECONDS = _histogram(
+    "danube_delivery_age_seconds",
+    "seconds",
+    "Age of messages at their first delivery to a consumer, since the publish time of "
+    "the first message of their batch, by the clocks of producer and broker.",
+)
 MESSAGES_IN = _counter(
     "danube_messages_in_total",
     "messages",
@@ -189,6 +259,18 @@ TOPIC_BYTES_OUT = _counter(
     "danube_topic_out_bytes_total",
     "bytes",
     "Bytes of the topic's batches that were delivered or fetched.",
+    "topic",
+)
+TOPIC_MESSAGES_NACKED = _counter(
+    "danube_topic_messages_nacked_total",
+    "messages",
+    "Nacks of messages of the topic by consumers.",
+    "topic",
+)
+TOPIC_MESSAGES_DEAD_LETTERED = _counter(
+    "danube_topic_messages_dead_lettered_total",
+    "messages",
+    "Messages of the topic that were copied to a dead-letter topic.",
     "topic",
 )
 MESSAGES_DROPPED = _counter(
@@ -275,6 +357,16 @@ BACKLOG = _gauge(
     "topic",
     "subscription",
 )
+LAG_SECONDS = _gauge(
+    "danube_subscription_lag_seconds",
+    "seconds",
+    "Age of the oldest message of the topic that the subscription has not "
+    "acknowledged, approximately; 0 if there is none. The series (other) has the "
+    "maximum of the rest.",
+    "topic",
+    "subscription",
+    adds_up=False,
+)
 
 # Storage.
 
@@ -299,20 +391,15 @@ JOURNAL_PENDING_BYTES = _gauge(
     "bytes",
     "Entries of the journal that are not committed yet.",
 )
-JOURNAL_COMMITS = _counter(
-    "danube_journal_commits_total",
-    "commits",
-    "Groups of entries that were written to the journal.",
-)
 JOURNAL_SYNCS = _counter(
     "danube_journal_syncs_total",
     "syncs",
     "Commits that were synced to disk.",
 )
-JOURNAL_COMMIT_SECONDS = _counter(
-    "danube_journal_commit_seconds_total",
+JOURNAL_COMMIT_SECONDS = _histogram(
+    "danube_journal_commit_seconds",
     "seconds",
-    "Time spent on commits; divide by their number for the mean latency.",
+    "Time of each commit, which writes a group of entries to the journal.",
 )
 JOURNAL_FAILURES = _counter(
     "danube_journal_failures_total",
@@ -360,8 +447,10 @@ CORRUPT_SEGMENTS = _gauge(
     "segments",
     "Segments of these topics that are damaged, missing or unreadable.",
 )
-SEALINGS = _counter(
-    "danube_sealings_total", "segments", "Segments that were written and recorded."
+SEALING_SECONDS = _histogram(
+    "danube_sealing_seconds",
+    "seconds",
+    "Time of each sealing, which writes a segment and records it in the manifest.",
 )
 DISK_FULL = _gauge(
     "danube_disk_full",
@@ -386,8 +475,10 @@ UPLOAD_BACKLOG_AGE = _gauge(
     "seconds",
     "Time since the oldest of these segments was sealed.",
 )
-UPLOADS = _counter(
-    "danube_uploads_total", "segments", "Segments that were uploaded and verified."
+UPLOAD_SECONDS = _histogram(
+    "danube_upload_seconds",
+    "seconds",
+    "Time of each upload of a segment, until the store's copy is verified.",
 )
 UPLOADED_BYTES = _counter(
     "danube_uploaded_bytes_total",
@@ -476,19 +567,25 @@ CLUSTER_LOST_SESSIONS = _counter(
 
 def bound_series(
     samples: Iterable[Sample], *, series_max: int = SERIES_MAX
-) -> dict[Metric, dict[tuple[str, ...], float]]:
+) -> dict[Metric, dict[tuple[str, ...], Value]]:
     """
-    Return the samples by metric and label values; values of equal labels are added.
+    Return the samples by metric and label values; values of equal labels are combined.
 
     Bounds: A metric has at most *series_max* series, and one more with the label values
-    ``(other)``, which adds up the rest.  Counters stay monotonic if the samples come in
-    a stable order, such as that of creation.
+    ``(other)``, which combines the rest.  Counters stay monotonic if the samples come
+    in a stable order, such as that of creation.
     """
-    bounded: dict[Metric, dict[tuple[str, ...], float]] = defaultdict(dict)
+    bounded: dict[Metric, dict[tuple[str, ...], Value]] = defaultdict(dict)
     for metric, labels, value in samples:
         assert len(labels) == len(metric.labels), metric.name
         series = bounded[metric]
         if labels not in series and len(series) >= series_max:
             labels = (OTHER,) * len(labels)  # noqa: PLW2901
-        series[labels] = series.get(labels, 0.0) + value
+        known = series.get(labels)
+        series[labels] = value if known is None else _combine(metric, known, value)
     return dict(bounded)
+
+
+def _combine(metric: Metric, one: Any, other: Any) -> Value:
+    combined: Value = one + other if metric.adds_up else max(one, other)
+    return combined

@@ -28,7 +28,7 @@ from pydanube.storage.object_recovery import new_session_id
 from pydanube.storage.recovery import Recovery
 from pydanube.storage.reserve import Reserve
 
-OTHER_REQUESTS_MAX = 16
+OTHER_REQUESTS_MAX = 32
 """How many objects may be read and removed while groups are stored."""
 
 

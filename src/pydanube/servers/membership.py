@@ -17,7 +17,14 @@ from pydanube.cluster.directions import Director
 from pydanube.cluster.journal_host import JournalHost
 from pydanube.cluster.journal_removal import JournalRemoval
 from pydanube.cluster.load_reports import LoadReports
-from pydanube.cluster.overview import GRPC, GRPC_CONNECT, STREAM
+from pydanube.cluster.moves import PREPARED_MOVES
+from pydanube.cluster.overview import (
+    GRPC,
+    GRPC_CONNECT,
+    PEER_ADMIN,
+    PEER_GRPC,
+    STREAM,
+)
 from pydanube.cluster.placement import PlacementLimits
 from pydanube.cluster.session import ClusterSession, open_cluster_session
 from pydanube.cluster.takeover import Takeovers
@@ -91,11 +98,19 @@ def session_record_of(config: BrokerConfig, *, started_at: int) -> SessionRecord
         addresses[GRPC] = grpc_url
         if listens.connect_url:
             addresses[GRPC_CONNECT] = listens.connect_url
+    for name, port in (
+        (PEER_GRPC, listens.grpc_port),
+        (PEER_ADMIN, listens.admin_port),
+    ):
+        if port:
+            host = cluster.peer_host or listens.host
+            addresses[name] = url_of(host, port, config.tls.http_scheme)
     return SessionRecord(
         broker_id=broker_id_of(config),
         addresses=addresses,
         started_at=started_at,
         zone=cluster.zone,
+        versions={PREPARED_MOVES: 1},
     )
 
 
@@ -142,6 +157,8 @@ async def serving_shards(
     takeovers = Takeovers(session, store, host)
     shards.limits = limits or shards.limits
     shards.find_owner, shards.counts = takeovers.find_owner, takeovers.counts
+    shards.owns, shards.is_elsewhere = takeovers.owns, takeovers.is_elsewhere
+    takeovers.on_change = shards.on_change
     clock = asyncio.get_running_loop().time
     controller = Controller(
         session,

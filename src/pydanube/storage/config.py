@@ -60,6 +60,10 @@ class ObjectJournalConfig(
     """The size from which an object is full. A batch is never divided."""
     in_flight_max: Annotated[int, Meta(ge=1, le=256)] = 8
     """How many objects may be stored at the same time."""
+    groups_max: Annotated[int, Meta(ge=0)] = 2048
+    """How many objects the journal may have until topics are sealed whose unsealed
+    messages keep old objects from being deleted, when the messages are a minute old.
+    The next owner of a topic reads all of them. 0: no limit."""
     outage_s: Seconds = 30.0
     """How long messages wait for a store that does not answer. After that, the broker
     refuses messages with objects_unavailable until the store answers again."""
@@ -94,6 +98,9 @@ class RedisJournalConfig(
     the broker finds it out."""
     linger_ms: Annotated[float, Meta(ge=0, le=10_000)] = 0.0
     """How long a batch waits for other batches, which are stored with it."""
+    groups_max: Annotated[int, Meta(ge=0)] = 0
+    """As for a journal in an object store. 0: no limit, because Redis reads many small
+    groups quickly."""
     replicas_min: Annotated[int, Meta(ge=0, le=100)] = 0
     """How many replicas must have a message before it is acknowledged, in addition to
     the server's disk."""

@@ -50,6 +50,7 @@ from pydanube.model.errors import (
     DiskFull,
     JournalFailed,
 )
+from pydanube.model.histograms import Histogram
 from pydanube.model.ids import Offset, TopicId
 from pydanube.storage.config import JournalConfig
 from pydanube.storage.files import Files
@@ -105,8 +106,8 @@ class Journal(ABC):
         """The number of groups committed since the start."""
         self.sync_count = 0
         """The number of these groups that were synced."""
-        self.commit_s = 0.0
-        """The total time of these commits."""
+        self.commit_seconds = Histogram()
+        """The time of each of these commits."""
         self.reserve = reserve
         self.refusal = ""
         """Why batches are refused; empty if they are accepted."""
@@ -156,6 +157,11 @@ class Journal(ABC):
     @abstractmethod
     def durable_end(self) -> JournalPosition:
         """The position before which everything is durable."""
+
+    @property
+    def has_many_groups(self) -> bool:
+        """Whether it has so many small groups that recovery would take long."""
+        return False
 
     @abstractmethod
     def oldest_ends(self) -> Mapping[TopicId, Offset]:
@@ -380,7 +386,7 @@ class LocalJournal(Journal):
         self.pending_bytes -= group.byte_count
         self.commit_count += 1
         self.sync_count += group.sync
-        self.commit_s += self._writer.clock() - self._submitted_at
+        self.commit_seconds.observe(self._writer.clock() - self._submitted_at)
         # Submit the next group first, so that the disk works while the callbacks run;
         # but if it may be refused, later, because refusals are reported in order.
         if self._collected.entries and not self._is_scheduled:

@@ -8,13 +8,13 @@ group_commits.py has the protocol.
 
 A group is put when it is full, or ``linger_ms`` after the last group was begun.  So
 an entry that comes alone is put at once, and many small entries do not cause more
-requests than that.
+requests than that, except for a few that ``hurry``.
 
-From time to time, and in the first group of a session, a group begins with a snapshot
-of the state.  The groups from one snapshot to the next are a *section*, which is what
-a file is to the local journal: any suffix of the sections is a complete journal.  A
-group with a snapshot waits until nothing is in flight, because only then the committed
-state is the state at this point.
+When 64 MiB or half of ``groups_max`` groups have followed the last one, and in the
+first group of a session, a group begins with a snapshot of the state.  The groups from
+one snapshot to the next are a *section*, which is what a file is to the local journal:
+any suffix of the sections is a complete journal.  A group with a snapshot waits until
+nothing is in flight, because only then the committed state is the state at this point.
 
 Failures.  If the store does not answer, puts are repeated forever; entries wait, and
 so do publishers as soon as ``pending_bytes_max`` is reached.  After ``outage_s``,
@@ -98,6 +98,8 @@ RETRIES = RetryPolicy(first_s=0.05, max_s=5.0)
 READ_RETRIES_MAX = 8
 """How often a read is repeated at the start, before the start fails."""
 _DELETES_IN_FLIGHT = 8
+_SNAPSHOT_ENTRIES_PER_GROUP = 16
+"""Snapshots of many topics are rarer than small groups alone would make them."""
 
 
 @dataclass(slots=True)
@@ -199,6 +201,12 @@ class ObjectJournal(Journal):
         elif self._due_at is None:
             self._set_timer(LAZY_S)
 
+    def hurry(self) -> None:
+        """Put what was appended at the next opportunity, whatever ``linger_ms`` is."""
+        self._next_at = 0.0
+        if self._collected.entries:
+            self._set_timer(0.0)
+
     @property
     def problem(self) -> str:
         if self._refuses():
@@ -234,6 +242,12 @@ class ObjectJournal(Journal):
     @property
     def byte_count(self) -> int:
         return self._stored_bytes
+
+    @property
+    def has_many_groups(self) -> bool:
+        limit = self._limits.groups_max
+        count = sum(section.group_count for section in self._sections)
+        return bool(limit) and count > limit
 
     @property
     def file_count(self) -> int:
@@ -344,15 +358,23 @@ class ObjectJournal(Journal):
         if self._open is None:
             return True
         in_flight = sum(put.byte_count for put in self._in_flight.values())
-        return self._open.byte_count + in_flight >= self._config.file_bytes_max
+        if self._open.byte_count + in_flight >= self._config.file_bytes_max:
+            return True
+        if not self._limits.groups_max:
+            return False
+        count = self._commits.next_number - self._open.first
+        snapshot_groups = len(self.state.topics) // _SNAPSHOT_ENTRIES_PER_GROUP
+        return count >= max(self._limits.groups_max // 2, snapshot_groups)
 
     def _put_group(self, group: Group) -> None:
         entries = [entry for entry, _ in group.entries if entry is not None]
         if not entries:
             self._join(group)
             return
+        # Before the number is taken, as _has_slot() has asked it.
+        begins_section = self._needs_snapshot()
         number, kind, section = self._commits.begin(), GroupKind.ENTRIES, self._open
-        if section is None or self._needs_snapshot():
+        if section is None or begins_section:
             snapshot = list(self.state.snapshot())
             entries = [*snapshot, SnapshotEnd(len(snapshot)), *entries]
             kind = GroupKind.SNAPSHOT
@@ -450,7 +472,7 @@ class ObjectJournal(Journal):
             self.pending_bytes -= put.group.byte_count
             self.commit_count += 1
             self.sync_count += 1
-            self.commit_s += now - put.begun_at
+            self.commit_seconds.observe(now - put.begun_at)
         # Put the next groups first, so that the store works while the callbacks run.
         self._put_groups()
         for put in committed:
@@ -462,6 +484,7 @@ class ObjectJournal(Journal):
         if put.is_first:
             self._sections.append(put.section)
         put.section.byte_count += put.byte_count
+        put.section.group_count += 1
         self._stored_bytes += put.byte_count
         for entry, _ in put.group.entries:
             if entry is None:

@@ -45,8 +45,10 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-READS_IN_FLIGHT = 8
-"""How many objects are read at the same time."""
+READS_IN_FLIGHT = 32
+"""How many objects are read at the same time; a group has 4 MiB at most by default."""
+READS_BEGIN = 4
+"""How many are read at first; each time all of them exist, twice as many follow."""
 _SESSION_ID_BYTES = 16
 
 
@@ -59,6 +61,7 @@ class Section:
     first: int
     """The number of the first group."""
     byte_count: int = 0
+    group_count: int = 0
     ends: dict[TopicId, Offset] = field(default_factory=dict)
     """The topics with batches in it, and the end of the last batch of each."""
 
@@ -157,6 +160,7 @@ class GroupFold(GroupConsumer):
         if last is None or last.session != session.number:
             raise CorruptJournal("expected a group with a snapshot")
         last.byte_count += byte_count
+        last.group_count += 1
         apply = self.recovery.apply
         for entry in entries:
             if apply(entry) and type(entry) is Batch:
@@ -285,8 +289,14 @@ class GroupReader:
         """Read what *session* has written; return it with its end."""
         if session.end is None:
             return replace(session, end=await self._fence(session))
-        await self._read_to(session, session.end, lambda: False)
+        missing = await self._read_groups(session, end=session.end)
+        if missing is not None:
+            raise CorruptJournal(missing)
         return session
+
+    async def read_available(self, session: JournalSession) -> None:
+        """Read the groups of *session* that exist now, up to the first missing one."""
+        await self._read_groups(session)
 
     async def read_until(
         self, session: JournalSession, is_done: Callable[[], bool]
@@ -297,26 +307,36 @@ class GroupReader:
         Raises: As take_over().
             CorruptJournal: Also if there is no further group.
         """
-        await self._read_to(session, None, is_done)
+        missing = await self._read_groups(session, is_done=is_done)
+        if not is_done():
+            raise CorruptJournal(missing)
 
-    async def _read_to(
-        self, session: JournalSession, end: int | None, is_done: Callable[[], bool]
-    ) -> None:
-        """Read the groups of *session* before *end*, or until *is_done*."""
-        first = session.first
+    async def _read_groups(
+        self,
+        session: JournalSession,
+        *,
+        end: int | None = None,
+        is_done: Callable[[], bool] = lambda: False,
+    ) -> str | None:
+        """
+        Read the groups of *session* before *end*, until *is_done* or until one misses.
+
+        Groups after it are read too, as far as they were requested together.  Returns
+        which group was expected if one misses.
+        """
+        first, count = session.first, READS_BEGIN
         while not is_done() and first != end:
-            last = first + READS_IN_FLIGHT
+            last = first + count
             numbers = range(first, last if end is None else min(last, end))
             found = await self._read_all(session, numbers)
             for number, data in zip(numbers, found, strict=True):
                 if data is None or not self._consumer.add(session, number, data):
-                    raise CorruptJournal(
+                    return (
                         f"{session.object_name(number)}: expected a group, "
                         f"{'there is no object' if data is None else 'it is a fence'}"
                     )
-                if is_done():
-                    return
-            first = numbers.stop
+            first, count = numbers.stop, min(2 * count, READS_IN_FLIGHT)
+        return None
 
     async def _fence(self, session: JournalSession) -> int:
         """Read *session* up to its end, and fence it there; return the end."""

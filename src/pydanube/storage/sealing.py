@@ -1,7 +1,7 @@
 """
 Sealing: writing the tail of a topic as a segment.
 
-plan_seals(), which is pure, decides which topics are next.  The Sealer seals one
+seal_planning.py decides which topics are next.  The Sealer seals one
 segment at a time: it encodes the Parquet file in a worker thread, makes room for it on
 the local disk, stores the object, updates the manifest, then the tail, then the
 journal.  The manifest decides which
@@ -32,6 +32,7 @@ from crc32c import crc32c
 
 from pydanube.aio.futures import completion
 from pydanube.model.errors import BrokerError, DiskFull, TopicFenced
+from pydanube.model.histograms import Histogram
 from pydanube.model.ids import Offset, TopicId
 from pydanube.model.policy import Durability, Retention
 from pydanube.model.retry import RetryPolicy
@@ -41,6 +42,7 @@ from pydanube.storage.config import StorageConfig
 from pydanube.storage.journal import Journal
 from pydanube.storage.manifest import HoldableManifest
 from pydanube.storage.retention import plan_drops
+from pydanube.storage.seal_planning import SealCandidate, plan_seals, pressure_bytes
 from pydanube.storage.segments import encode_segment, publish_times_of
 from pydanube.storage.topic_log import TailMemory, TopicLog
 from pydanube.wire.batches import BatchFrame
@@ -61,72 +63,6 @@ _US_PER_S = 1_000_000
 _TOPICS_AT_ONCE = 100
 LOG_INTERVAL_S = 10.0
 """The failures of all topics together are logged at most once in this time."""
-
-
-@dataclass(frozen=True, slots=True)
-class SealCandidate:
-    """A topic with unsealed messages, and what is needed to plan its sealing."""
-
-    topic_id: TopicId
-    byte_count: int
-    """The memory that its unsealed messages take when decoded."""
-    time: float
-    """When the oldest of them was appended."""
-    seal_bytes: int
-    """The size at which they are sealed."""
-    seal_age_s: float
-    """The age at which they are sealed."""
-    pins_journal: bool
-    """Whether they keep the oldest journal file from being deleted."""
-
-
-@dataclass(frozen=True, slots=True)
-class SealPlan:
-    """The topics to seal now, the most urgent first."""
-
-    topics: tuple[TopicId, ...]
-    is_urgent: bool
-    """Whether memory or journal are short, so that sealing must not pause."""
-
-
-def pressure_bytes(tail_bytes_max: int) -> int:
-    """Return the size of all tails from which the largest topics are sealed."""
-    # Publishers wait at the limit itself, so sealing must begin before it.
-    return tail_bytes_max * 3 // 4
-
-
-def plan_seals(
-    loads: Iterable[SealCandidate],
-    *,
-    now: float,
-    tail_bytes: int,
-    tail_bytes_max: int,
-    journal_bytes: int,
-    config: StorageConfig,
-) -> SealPlan:
-    """
-    Decide which topics are to be sealed now.
-
-    If memory is short, the largest topics, until half of the memory is free; if the
-    journal is too long, the topics that pin its oldest file; then all topics that are
-    large or old enough, the oldest first.
-    """
-    loads = list(loads)
-    chosen: dict[TopicId, None] = {}
-    excess = tail_bytes - tail_bytes_max // 2
-    if tail_bytes >= pressure_bytes(tail_bytes_max):
-        for load in sorted(loads, key=lambda each: (-each.byte_count, each.topic_id)):
-            if excess <= 0:
-                break
-            chosen[load.topic_id] = None
-            excess -= load.byte_count
-    if journal_bytes > config.journal_bytes_max:
-        chosen.update((each.topic_id, None) for each in loads if each.pins_journal)
-    is_urgent = bool(chosen)
-    for load in sorted(loads, key=lambda each: (each.time, each.topic_id)):
-        if load.byte_count >= load.seal_bytes or now - load.time >= load.seal_age_s:
-            chosen[load.topic_id] = None
-    return SealPlan(tuple(chosen), is_urgent)
 
 
 @dataclass(slots=True)
@@ -174,7 +110,7 @@ class Sealer:
         clock: Callable[[], float],
         wall_clock: Callable[[], int],
     ) -> None:
-        self.sealed_count = 0
+        self.sealing_seconds = Histogram()
         self.failure_count = 0
         self.on_sealed: Callable[[TopicId, Sequence[SegmentEntry]], None] | None = None
         """Called with each new segment."""
@@ -372,6 +308,7 @@ class Sealer:
             tail_bytes=self._memory.sealable_bytes,
             tail_bytes_max=self._memory.sealable_bytes_max,
             journal_bytes=self._journal.byte_count,
+            has_many_groups=self._journal.has_many_groups,
             config=self._config,
         )
         self._planned.clear()
@@ -455,9 +392,8 @@ class Sealer:
         self._log_next_at = now + LOG_INTERVAL_S
 
     async def _seal_one(self, topic_log: TopicLog) -> None:
-        tail = topic_log.tail
-        frames = tail.frames_from(tail.base, topic_log.seal_bytes)
-        if not frames:
+        begun_at, tail = self._clock(), topic_log.tail
+        if not (frames := tail.frames_from(tail.base, topic_log.seal_bytes)):
             return
         data, segment = await self._encode(topic_log, frames)
         # The room first, because making it takes the locks of topics.
@@ -473,7 +409,7 @@ class Sealer:
             if self.on_sealed is not None:
                 self.on_sealed(topic_log.topic_id, [segment])
             topic_log.on_seal_recovered()
-        self.sealed_count += 1
+        self.sealing_seconds.observe(self._clock() - begun_at)
         self.on_memory_freed()
         await self._append_sealed(topic_log, segment)
         await self.trim_journal()

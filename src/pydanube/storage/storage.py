@@ -37,7 +37,8 @@ from pydanube.storage.replacement import (
     plan_replacement,
     verify_replacement,
 )
-from pydanube.storage.sealing import Sealer, pressure_bytes
+from pydanube.storage.seal_planning import pressure_bytes
+from pydanube.storage.sealing import Sealer
 from pydanube.storage.segment_cache import SegmentCache
 from pydanube.storage.segment_pages import SegmentPages
 from pydanube.storage.segments import topic_id_of
@@ -119,6 +120,8 @@ class Storage:
         self._tiers = objects if isinstance(objects, TieredObjects) else None
         self.remote = None if self._tiers is None else self._tiers.remote
         """The remote object store, if there is one."""
+        self.public_objects = objects if self.remote is None else self.remote
+        """The store whose objects other programs read: the remote one, if any."""
         self.uploader: Uploader | None = None
         """Uploads segments, if there is a remote object store."""
         if self._tiers is not None and claim_remote is not None:

@@ -22,7 +22,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from crc32c import crc32c
 
@@ -32,6 +32,7 @@ from pydanube.model.errors import (
     ObjectsUnavailable,
     TopicFenced,
 )
+from pydanube.model.histograms import Histogram
 from pydanube.model.ids import TopicId
 from pydanube.model.retry import RetryPolicy
 from pydanube.model.segments import SegmentEntry
@@ -84,6 +85,8 @@ class UploadCounts:
     uploads: int = 0
     uploaded_bytes: int = 0
     failures: int = 0
+    seconds: Histogram = field(default_factory=Histogram)
+    """The time of each upload, without waiting for the rate limit."""
 
 
 class Uploader:
@@ -492,11 +495,13 @@ class Uploader:
                 "a backup"
             )
         await asyncio.sleep(self._pace.delay_s(size, self._clock()))
+        begun_at = self._clock()
         self.objects.remote_deletions.pop(name, None)
         await self.objects.remote.put(name, data)
         del data
         self.counts.uploaded_bytes += size
         await self._verify_remote(entry, checksum)
+        self.counts.seconds.observe(self._clock() - begun_at)
 
     async def _read_local(self, entry: SegmentEntry) -> Buffer | None:
         try:

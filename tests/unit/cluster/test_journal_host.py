@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from functools import partial
 
+import pytest
+
 from pydanube.aio.futures import completion
 from pydanube.aio.tasks import gather
 from pydanube.cluster.journal_host import JournalHost
 from pydanube.metadata import keys
 from pydanube.metadata.cluster_records import SessionJournalRecord
 from pydanube.objects.memory import MemoryObjects
+from pydanube.storage.config import ObjectJournalConfig
+from pydanube.wire.files.group_format import GroupKind, decode_group_header
 from pydanube.wire.files.journal_format import ShardLeft, TopicAdopted
 from support.manifests import MemoryManifest
 from support.memory_store import MemoryStore
@@ -29,6 +33,95 @@ class CountingObjects(MemoryObjects):
     async def read(self, name, begin=0, end=None):
         self.reads.append(name)
         return await super().read(name, begin, end)
+
+
+class Source:
+    """A session that goes on, and a host that takes a shard over from it."""
+
+    def __init__(self, objects, store, sessions, journal, own) -> None:
+        self.objects, self.store, self.journal = objects, store, journal
+        self.session = sessions.sessions[0]
+        self.host = JournalHost(
+            *(OWN, store, None),
+            journal=own,
+            journal_id=JOURNAL_ID,
+            objects=objects,
+            manifest=MemoryManifest(),
+        )
+
+    async def append(self, entry) -> None:
+        await completion(partial(self.journal.append, entry))
+
+    async def record(self, first: int) -> None:
+        record = SessionJournalRecord(
+            kind="object", prefix=self.session.prefix, first=first
+        )
+        await self.store.put(keys.SESSION_JOURNALS.key(self.session.session_id), record)
+
+    def name(self, number: int) -> str:
+        return self.session.object_name(number)
+
+
+@pytest.fixture
+async def source():
+    objects, store, sessions = CountingObjects(), MemoryStore(), MemorySessions()
+    limits = ObjectJournalConfig(linger_ms=0, groups_max=4)
+    async with (
+        object_journal(objects, sessions, limits=limits) as journal,
+        object_journal(objects, MemorySessions()) as own,
+    ):
+        source = Source(objects, store, sessions, journal, own)
+        await source.record(first=1)
+        await store.put(keys.SHARD_TOPICS.key(0, 1), "t")
+        for end in range(4):
+            await source.append(adopted_at(end))
+        yield source
+
+
+def adopted_at(end: int) -> TopicAdopted:
+    return TopicAdopted(
+        topic_id=1, shard=0, name="t", epoch=1, end_offset=end, sealed_offset=end
+    )
+
+
+async def adopted_end(source: Source) -> int:
+    await source.host.read(0, source.session.session_id, 1)
+    await source.host.adopt(0, 2)
+    return source.host._journal.state.topics[1].end_offset  # noqa: SLF001
+
+
+async def test_what_was_read_before_the_owner_left_is_not_read_again(source) -> None:
+    await source.host.prepare(source.session.session_id)
+    source.objects.reads.clear()
+    await source.append(adopted_at(9))
+    await source.append(ShardLeft(0, 1))
+    assert await adopted_end(source) == 9
+    assert source.name(1) not in source.objects.reads
+    source.host.keep_sources([])
+    source.objects.reads.clear()
+    await source.host.read(0, source.session.session_id, 1)
+    assert source.name(1) in source.objects.reads
+
+
+async def test_reading_begins_again_behind_groups_that_were_removed(source) -> None:
+    """A fence in the place of a removed group would hide the rest of the journal."""
+    await source.host.prepare(source.session.session_id)
+    end = source.journal.durable_end.position
+    for offset in range(10, 20):
+        await source.append(adopted_at(offset))
+    first = end + 1
+    while await kind_of(source, first) is not GroupKind.SNAPSHOT:
+        first += 1
+    await source.record(first)
+    for number in range(1, first):
+        await source.objects.delete(source.name(number))
+    await source.host.fence(source.session.session_id)
+    assert await adopted_end(source) == 19
+    assert await source.objects.read(source.name(end)) is None
+
+
+async def kind_of(source: Source, number: int) -> GroupKind:
+    return decode_group_header(await source.objects.read(source.name(number))).kind
 
 
 async def test_one_pass_reads_all_shards_that_wait_for_a_source() -> None:
@@ -61,8 +154,9 @@ async def test_one_pass_reads_all_shards_that_wait_for_a_source() -> None:
         )
         objects.reads.clear()
         await gather(host.read(shard, source.session_id, 1) for shard in SHARDS)
-        # One shard begins the first pass alone; the others wait for the second one.
-        assert max(map(objects.reads.count, objects.reads)) <= 2
+        groups = await objects.names("")
+        assert groups
+        assert {objects.reads.count(name) for name in groups} == {1}
         await gather(host.adopt(shard, 2) for shard in SHARDS)
         assert {
             shard: (own.state.topics[shard].epoch, own.state.topics[shard].end_offset)

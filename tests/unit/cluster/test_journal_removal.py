@@ -20,9 +20,8 @@ from pydanube.metadata.cluster_records import (
     ShardState,
 )
 from pydanube.model.errors import ObjectsUnavailable
-from pydanube.model.retry import RetryPolicy
 from pydanube.objects.memory import MemoryObjects
-from pydanube.storage.shard_recovery import recover_shards
+from pydanube.storage.shard_recovery import SourceReading
 from pydanube.wire.files.journal_format import ShardForgotten
 from support.memory_store import MemoryStore
 from support.object_journals import JOURNAL_ID, MemorySessions, object_journal
@@ -68,15 +67,10 @@ class World:
                 await completion(partial(journal.append, ShardForgotten(number, 1)))
         (session,) = sessions.sessions
         self.session = session.session_id
-        await recover_shards(
-            self.objects,
-            session,
-            {},
-            journal_id=JOURNAL_ID,
-            reader_id=b"another session.",
-            have_left=False,
-            retries=RetryPolicy(0.0, 0.0, retries_max=0),
+        reading = SourceReading(
+            self.objects, journal_id=JOURNAL_ID, reader_id=b"another session."
         )
+        await reading.read_to_end(session)
         self.fence = max(await self.objects.names(""))
         await self.objects.put("elsewhere", b"x")
         record = SessionJournalRecord(kind="object", prefix=session.prefix, first=1)

@@ -6,21 +6,24 @@ import msgspec
 import pytest
 
 from pydanube.cluster.moves import (
+    PREPARED_MOVES,
     cancel,
     direct,
     heading_for,
     is_drained,
     is_journal_needed,
     place,
+    prepares_moves,
 )
 from pydanube.cluster.ownership import ShardView
-from pydanube.metadata.cluster_records import ShardRecord, ShardState
+from pydanube.metadata.cluster_records import SessionRecord, ShardRecord, ShardState
 
 BOTH = {"a", "b"}
 OPEN = ShardRecord(state=ShardState.OPEN, epoch=4, owner="a", source="a")
 OPENING = ShardRecord(state=ShardState.OPENING, epoch=4, owner="a", source="z")
-CLOSING = ShardRecord(state=ShardState.CLOSING, owner="a", source="a", target="b")
-CANCELLED = ShardRecord(state=ShardState.CLOSING, owner="a", source="a")
+PREPARING = msgspec.structs.replace(OPEN, target="b")
+CLOSING = msgspec.structs.replace(PREPARING, state=ShardState.CLOSING)
+CANCELLED = msgspec.structs.replace(CLOSING, target=None)
 RELEASED = ShardRecord(source="a", has_left=True, target="b")
 
 
@@ -33,10 +36,30 @@ def directed(record: ShardRecord, target: str, present: set[str]) -> ShardRecord
     return change.record
 
 
-def test_owner_of_an_open_shard_is_asked_to_leave() -> None:
-    assert directed(OPEN, "b", BOTH) == msgspec.structs.replace(
-        OPEN, state=ShardState.CLOSING, target="b"
+def test_owner_of_an_open_shard_goes_on_until_the_target_is_prepared() -> None:
+    assert directed(OPEN, "b", BOTH) == PREPARING
+
+
+def test_owner_leaves_at_once_for_a_target_that_does_not_prepare() -> None:
+    change = direct(ShardView(OPEN, 7), "b", BOTH, prepares=False)
+    assert change is not None
+    assert change.record == CLOSING
+
+
+def test_move_to_another_target_begins_again() -> None:
+    assert directed(PREPARING, "c", {"a", "b", "c"}) == msgspec.structs.replace(
+        OPEN, target="c"
     )
+
+
+def test_move_back_to_the_owner_cancels_the_move() -> None:
+    assert directed(PREPARING, "a", BOTH) == OPEN
+
+
+def test_session_says_whether_it_prepares_moves() -> None:
+    record = SessionRecord(broker_id="b", addresses={}, started_at=0)
+    assert not prepares_moves(record)
+    assert prepares_moves(msgspec.structs.replace(record, versions={PREPARED_MOVES: 1}))
 
 
 @pytest.mark.parametrize("record", [OPEN, OPENING, CLOSING, RELEASED, ShardRecord()])
@@ -49,7 +72,8 @@ def test_takeover_of_a_present_session_is_not_interrupted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("record", "target"), [(OPEN, "a"), (CLOSING, "b"), (RELEASED, "b")]
+    ("record", "target"),
+    [(OPEN, "a"), (PREPARING, "b"), (CLOSING, "b"), (RELEASED, "b")],
 )
 def test_shard_that_has_the_target_is_not_changed(
     record: ShardRecord, target: str
@@ -62,9 +86,10 @@ def test_target_of_a_leaving_shard_can_be_replaced() -> None:
 
 
 def test_move_is_cancelled_by_removing_the_target() -> None:
-    change = cancel(ShardView(CLOSING, 7))
-    assert change is not None
-    assert change.record == CANCELLED
+    for moving, kept in ((PREPARING, OPEN), (CLOSING, CANCELLED)):
+        change = cancel(ShardView(moving, 7))
+        assert change is not None
+        assert change.record == kept
 
 
 @pytest.mark.parametrize("record", [OPEN, OPENING, CANCELLED, RELEASED])
@@ -77,6 +102,9 @@ def test_shard_that_does_not_move_has_nothing_to_cancel(record: ShardRecord) -> 
     [
         (OPEN, BOTH, "a"),
         (OPEN, {"b"}, None),
+        (PREPARING, BOTH, "b"),
+        (PREPARING, {"a"}, "a"),
+        (PREPARING, {"b"}, "b"),
         (OPENING, BOTH, "a"),
         (CLOSING, BOTH, "b"),
         (CLOSING, {"b"}, "b"),
@@ -94,7 +122,8 @@ def test_heading_of_a_shard(
     assert heading_for(record, present) == session
     placed = place(3, record, present)
     assert placed.session == session
-    assert placed.is_moving == (session is not None and record is not OPEN)
+    is_served = record.state is ShardState.OPEN and session == record.owner
+    assert placed.is_moving == (session is not None and not is_served)
 
 
 def test_session_is_drained_when_it_owns_nothing() -> None:

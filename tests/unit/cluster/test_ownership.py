@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
-import pytest
 
 from pydanube.cluster.ownership import (
     Adopt,
@@ -12,6 +13,7 @@ from pydanube.cluster.ownership import (
     FenceJournal,
     Look,
     Ownership,
+    PrepareMove,
     ReadShard,
     RefuseMessages,
     Serve,
@@ -111,12 +113,30 @@ def test_claim_of_a_released_shard_freezes_nothing() -> None:
     assert (claim.gone, claim.freeze) == (None, None)
 
 
-@pytest.mark.parametrize(
-    ("gone", "wanted"), [(False, True), (True, False)], ids=["present", "not wanted"]
-)
-def test_shard_is_not_claimed(gone: bool, wanted: bool) -> None:
+def test_shard_of_others_is_not_claimed() -> None:
     before = Ownership(NEW)
-    assert before.on_view(view(OPEN, gone=gone, wanted=wanted)) == (before, ())
+    assert before.on_view(view(OPEN, gone=True, wanted=False)) == (before, ())
+
+
+def test_target_reads_the_owners_journal_and_then_asks_it_to_leave() -> None:
+    machine = Ownership(NEW)
+    machine, effects = machine.on_view(view(OPEN, wanted=True))
+    assert only(effects) == PrepareMove(OLD, 4)
+    machine, effects = machine.on_prepared(4)
+    assert effects == (Look(),)
+    waiting = replace(view(OPEN, wanted=True), is_turn=False)
+    assert machine.on_view(waiting) == (machine, ())
+    machine, effects = machine.on_view(view(OPEN, wanted=True))
+    asked = changed(OPEN, state=ShardState.CLOSING)
+    assert only(effects) == ChangeShard(asked, revision=7)
+    assert machine.on_view(view(asked, wanted=True)) == (machine, ())
+
+
+def test_move_from_a_later_owner_is_prepared_again() -> None:
+    machine, _ = Ownership(NEW).on_prepared(4)
+    later = changed(OPEN, owner="third", epoch=5)
+    _, effects = machine.on_view(view(later, wanted=True))
+    assert only(effects) == PrepareMove("third", 5)
 
 
 def test_takeover_that_another_session_did_not_finish_begins_at_the_source() -> None:

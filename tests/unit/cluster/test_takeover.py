@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pydanube.aio.tasks import task_scope
 from pydanube.cluster.session import open_cluster_session
-from pydanube.cluster.takeover import Takeovers
+from pydanube.cluster.takeover import HANDOVERS_MAX, Takeovers
 from pydanube.metadata import keys
 from pydanube.metadata.cluster_records import (
     SessionJournalRecord,
@@ -47,6 +47,9 @@ class FailingHost(QuickHost):
     @property
     def serving(self) -> dict[int, str]:
         return self._ledger.serving
+
+    async def prepare(self, source: str) -> None:
+        self.calls.append(f"prepare {source}")
 
     async def fence(self, source: str) -> None:
         self.calls.append(f"fence {source}")
@@ -181,6 +184,44 @@ async def test_an_owner_leaves_and_releases(
             True,
         )
         await until(lambda: not takeovers.machines)
+
+
+async def test_only_so_many_owners_are_asked_to_leave_at_the_same_time(
+    store: MemoryStore, host: FailingHost
+) -> None:
+    other = SessionRecord(broker_id="other", addresses={}, started_at=0)
+    await store.put(keys.SESSIONS.key("lost"), other)
+    shards = range(HANDOVERS_MAX + 2)
+    for shard in shards:
+        await store.put(keys.SHARDS.key(shard), replace(LOST, target="own"))
+
+    async def states() -> list[ShardState]:
+        found = [await store.get(keys.SHARDS.key(shard)) for shard in shards]
+        return [each.value.state for each in found]
+
+    async with taking_over(store, host) as (_, takeovers, _):
+        await until(lambda: host.calls.count("prepare lost") == len(shards))
+        while (await states()).count(  # noqa: ASYNC110
+            ShardState.CLOSING
+        ) < HANDOVERS_MAX:
+            await asyncio.sleep(0)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        before = await states()
+        assert before.count(ShardState.CLOSING) == HANDOVERS_MAX
+        assert before.count(ShardState.OPEN) == 2
+        leaving = before.index(ShardState.CLOSING)
+        released = replace(
+            LOST, state=ShardState.RELEASED, owner=None, has_left=True, target="own"
+        )
+        await store.put(keys.SHARDS.key(leaving), released)
+        await until(lambda: takeovers.counts.served == 1)
+        while (await states()).count(  # noqa: ASYNC110
+            ShardState.CLOSING
+        ) < HANDOVERS_MAX:
+            await asyncio.sleep(0)
+        assert f"read {leaving} lost 4" in host.calls
+        assert takeovers.owns(leaving)
 
 
 async def test_a_failed_journal_ends_the_session_and_all_serving(

@@ -6,10 +6,13 @@ import re
 
 import pytest
 
+from pydanube.model.histograms import Histogram
 from pydanube.model.metrics import (
     BACKLOG,
+    LAG_SECONDS,
     METRICS,
     OTHER,
+    PUBLISH_SECONDS,
     TOPIC_MESSAGES_IN,
     Metric,
     MetricKind,
@@ -42,6 +45,23 @@ def test_series_beyond_the_bound_are_added_up() -> None:
     assert bound_series(samples, series_max=2) == {
         BACKLOG: {("t0", "s"): 0, ("t1", "s"): 1, (OTHER, OTHER): 2 + 3 + 4}
     }
+
+
+def test_lags_beyond_the_bound_are_represented_by_their_maximum() -> None:
+    samples = [(LAG_SECONDS, (f"t{at}", "s"), at) for at in (7.0, 5.0, 9.0, 2.0)]
+    assert bound_series(samples, series_max=1) == {
+        LAG_SECONDS: {("t7.0", "s"): 7.0, (OTHER, OTHER): 9.0}
+    }
+
+
+def test_histograms_of_equal_labels_are_added_up() -> None:
+    one, other = Histogram(), Histogram()
+    one.observe(1.0)
+    other.observe(2.0, 3)
+    samples = [(PUBLISH_SECONDS, (), one), (PUBLISH_SECONDS, (), other)]
+    both = bound_series(samples)[PUBLISH_SECONDS][()]
+    assert isinstance(both, Histogram)
+    assert (both.count, both.total_s) == (4, 7.0)
 
 
 def test_each_metric_has_its_own_bound() -> None:

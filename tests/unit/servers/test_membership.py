@@ -81,17 +81,27 @@ def addresses_of(listen, **cluster):
 
 def test_addresses_are_those_that_clients_use():
     listen = ListenConfig(host="10.0.0.1", stream_port=7000, grpc_port=0)
-    assert addresses_of(listen) == {"stream": "danube://10.0.0.1:7000"}
+    assert addresses_of(listen) == {
+        "stream": "danube://10.0.0.1:7000",
+        "peer-admin": "http://10.0.0.1:50051",
+    }
     name = socket.gethostname()
     assert addresses_of(ListenConfig(host="0.0.0.0")) == {
         "stream": f"danube://{name}:6651",
         "grpc": f"http://{name}:6650",
+        "peer-grpc": f"http://{name}:6650",
+        "peer-admin": f"http://{name}:50051",
     }
     listen = ListenConfig(advertised_url="http://b:1", connect_url="http://proxy:3")
-    assert addresses_of(listen, advertised_url="danube://b:2") == {
+    assert addresses_of(
+        listen, advertised_url="danube://b:2", peer_host="b.internal"
+    ) == {
         "stream": "danube://b:2",
         "grpc": "http://b:1",
         "grpc-connect": "http://proxy:3",
+        # Other brokers do not use the addresses for clients.
+        "peer-grpc": "http://b.internal:6650",
+        "peer-admin": "http://b.internal:50051",
     }
 
 

@@ -111,7 +111,7 @@ async def test_a_topic_that_is_sealed_twice_at_the_same_time_has_each_message_on
                 tasks.create_task(storage.sealer.seal_now())
         assert payloads_of(await read_all(log)) == [payload(0)]
         assert len(log.segments) == 1
-        assert storage.sealer.sealed_count == 1
+        assert storage.sealer.sealing_seconds.count == 1
 
 
 async def test_nothing_is_stored_of_a_topic_that_is_deleted_while_it_is_sealed(world):

@@ -131,6 +131,41 @@ async def test_at_most_so_many_groups_are_in_flight(objects, sessions):
         assert journal.commit_count == 4
 
 
+async def test_hurried_entry_does_not_wait_for_others(objects, sessions):
+    limits = ObjectJournalConfig(linger_ms=10_000)
+    async with object_journal(
+        objects, sessions, config=ROOMY, limits=limits
+    ) as journal:
+        journal.append(OPENED, None)
+        await journal.sync()
+        told = []
+        await put_each(journal, Batches(), 1, told)
+        assert told == []
+        journal.hurry()
+        await until(lambda: told)
+        assert await objects.names("") == [
+            journal.session.object_name(number) for number in (1, 2)
+        ]
+
+
+async def test_sections_of_small_groups_end_when_they_are_many(objects, sessions):
+    limits = ObjectJournalConfig(linger_ms=0, groups_max=6)
+    async with object_journal(
+        objects, sessions, config=ROOMY, limits=limits
+    ) as journal:
+        for _ in range(2):
+            journal.append(OPENED, None)
+            await journal.sync()
+        assert not journal.has_many_groups
+        for _ in range(5):
+            journal.append(OPENED, None)
+            await journal.sync()
+        group_count = journal.durable_end.position - 1
+        assert group_count > 6
+        assert journal.file_count == -(-group_count // 3)
+        assert journal.has_many_groups
+
+
 async def test_an_entry_alone_is_put_at_once_and_the_next_ones_wait(objects, sessions):
     limits = ObjectJournalConfig(linger_ms=10_000, group_bytes_max=2048)
     told = []

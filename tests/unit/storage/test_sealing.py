@@ -9,9 +9,8 @@ from pydanube.model.errors import (
     TopicFenced,
 )
 from pydanube.model.policy import Retention, TopicPolicy
-from pydanube.storage.config import MIB, JournalConfig, StorageConfig
+from pydanube.storage.config import MIB, JournalConfig
 from pydanube.storage.reserve import Reserve
-from pydanube.storage.sealing import SealCandidate, plan_seals
 from support.batches import frame_of, payloads_of
 from support.running import using
 from support.small_disk import SmallDisk
@@ -26,77 +25,6 @@ from support.storages import (
     until,
     wake,
 )
-
-CONFIG = StorageConfig(
-    seal_bytes=100, seal_age_s=10, tail_bytes_max=1000, journal_bytes_max=5000
-)
-
-
-def candidate(
-    topic_id,
-    byte_count,
-    time,
-    pins_journal,
-    seal_bytes=CONFIG.seal_bytes,
-    seal_age_s=CONFIG.seal_age_s,
-):
-    return SealCandidate(
-        topic_id, byte_count, time, seal_bytes, seal_age_s, pins_journal
-    )
-
-
-def plan(*loads, now=0.0, tail_bytes=0, journal_bytes=0):
-    return plan_seals(
-        [candidate(*load) for load in loads],
-        now=now,
-        tail_bytes=tail_bytes,
-        tail_bytes_max=CONFIG.tail_bytes_max,
-        journal_bytes=journal_bytes,
-        config=CONFIG,
-    )
-
-
-def test_nothing_is_sealed_that_is_small_and_young():
-    assert plan((1, 99, 0.0, True)).topics == ()
-
-
-def test_what_is_large_or_old_is_sealed_the_oldest_first():
-    chosen = plan((1, 99, 5.0, False), (2, 100, 8.0, False), (3, 1, 0.0, False), now=10)
-    assert chosen.topics == (3, 2)
-    assert not chosen.is_urgent
-
-
-def test_each_topic_is_sealed_at_its_own_size_and_age():
-    chosen = plan(
-        (1, 150, 0.0, False, 200, 60.0),
-        (2, 20, 1.0, False, 20),
-        (3, 9, 2.0, False),
-        now=9,
-    )
-    assert chosen.topics == (2,)
-    assert plan((1, 150, 0.0, False, 200, 60.0), now=60).topics == (1,)
-
-
-def test_short_memory_seals_the_largest_topics_until_half_is_free():
-    loads = [(1, 90, 0.0, False), (2, 400, 0.0, False), (3, 260, 0.0, False)]
-    assert plan(*loads, tail_bytes=749).topics == (2, 3)
-    assert not plan(*loads, tail_bytes=749).is_urgent
-    chosen = plan(
-        (1, 90, 0.0, False), (2, 90, 1.0, False), (3, 95, 2.0, False), tail_bytes=750
-    )
-    assert chosen.topics == (3, 1, 2)
-    assert chosen.is_urgent
-    assert plan((1, 60, 0.0, False), (2, 90, 0.0, False), tail_bytes=800).topics == (
-        2,
-        1,
-    )
-
-
-def test_long_journal_seals_topics_that_pin_its_oldest_file():
-    chosen = plan((1, 9, 0.0, False), (2, 5, 0.0, True), journal_bytes=5001)
-    assert chosen.topics == (2,)
-    assert chosen.is_urgent
-    assert plan((2, 5, 0.0, True), journal_bytes=5000).topics == ()
 
 
 @using(storage_config={"seal_bytes": 2000})

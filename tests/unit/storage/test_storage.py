@@ -213,7 +213,7 @@ async def test_statistics_of_storage_follow_its_topics():
         await seal(storage, 1)
         assert storage.logs == {1: log}
         assert not storage.memory.unsealed
-        assert storage.sealer.sealed_count == 1
+        assert storage.sealer.sealing_seconds.count == 1
         assert log.segment_bytes == log.segments[0].byte_count
         assert storage.segment_url(log.segments[0]).startswith("memory:///default")
 

@@ -199,7 +199,7 @@ async def test_a_segment_that_is_stored_while_its_log_is_released_is_not_added()
         with pytest.raises(NotOwner):
             await seal(storage, log.topic_id)
         assert log.segments == ()
-        assert storage.sealer.sealed_count == 0
+        assert storage.sealer.sealing_seconds.count == 0
 
 
 async def test_a_time_leads_to_the_first_message_that_is_not_older(storage, log):

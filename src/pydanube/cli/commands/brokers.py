@@ -37,6 +37,7 @@ app = command_group(
     "danube brokers list",
     "danube brokers drain broker-1 --reason 'new disk'",
     "danube brokers undrain broker-1",
+    "danube brokers forget broker-1",
     "danube brokers rebalance --dry-run",
 )
 
@@ -183,6 +184,39 @@ def undrain(connect: Connect, broker: Broker, *, reason: str = "") -> Result:
     with connect() as client:
         client.activate_broker(broker, reason=reason)
     return Result({"broker": broker}, f"{broker} is active")
+
+
+@command(app, "danube brokers forget broker-1")
+def forget(connect: Connect, broker: Broker) -> Result:
+    """
+    Remove a broker that never comes back from the list of brokers.
+
+    Only drained and draining brokers are listed while they do not run. No message is
+    lost: everything that a broker has acknowledged is in the object store, and other
+    brokers serve its topics. A broker of this name that starts later is a new one.
+    """
+    with connect() as client:
+        cluster = client.describe_cluster()
+        if not cluster.shard_count:
+            raise InvalidRequest(NOT_CLUSTERED)
+        found = [each for each in cluster.brokers if each.broker_id == broker]
+        if any(each.url for each in found):
+            raise InvalidRequest(
+                f"{broker} runs: stop it first, and wait until its session has ended"
+            )
+        if found:
+            client.activate_broker(broker, reason="it does not come back")
+    text = (
+        f"{broker} is forgotten, and nothing is lost"
+        if found
+        else f"the cluster does not list {broker}, so there is nothing to forget"
+    )
+    if cluster.unserved_count:
+        text += (
+            f"; other brokers are taking over {cluster.unserved_count} of "
+            f"{cluster.shard_count} shards"
+        )
+    return Result({"broker": broker, "unserved_count": cluster.unserved_count}, text)
 
 
 @command(app, "danube brokers rebalance --dry-run", "danube brokers rebalance")

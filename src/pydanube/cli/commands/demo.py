@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pydanube.cli.declaration import command
 from pydanube.cli.output import Columns, Fields, Table, print_note, show
 from pydanube.model.extras import require
+
+if TYPE_CHECKING:
+    from pydanube.demo.cluster_scenario import ClusterReport
+    from pydanube.demo.scenario import Report
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -64,6 +68,16 @@ def demo(
         except KeyboardInterrupt:
             print_note("\nInterrupted; everything that was started is stopped.")
             raise
+    print_report(report)
+
+
+def print_report(report: Report | ClusterReport) -> None:
+    """
+    Print the figures and checks of a demo.
+
+    Raises:
+        Exit: A check has failed; the exit code is 1.
+    """
     count = len(report.claims)
     failed = sum(not claim.holds for claim in report.claims)
     show(

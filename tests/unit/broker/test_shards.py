@@ -1,0 +1,64 @@
+"""Requests wait for the next owner of a shard, but not for long."""
+
+import asyncio
+
+import pytest
+
+from pydanube.aio.tasks import task_scope
+from pydanube.broker import shards as module
+from pydanube.broker.shards import SETTLING_MAX, Shards
+
+
+@pytest.fixture
+def shards() -> Shards:
+    return Shards(8, lambda: None)
+
+
+async def test_waits_until_the_shard_is_elsewhere(shards: Shards) -> None:
+    elsewhere: set[int] = set()
+    shards.is_elsewhere = elsewhere.__contains__
+    async with task_scope() as tasks:
+        waiting = tasks.run(shards.settle(3))
+        await asyncio.sleep(0)
+        elsewhere.add(4)
+        shards.on_change()
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        elsewhere.add(3)
+        shards.on_change()
+        await waiting
+
+
+async def test_waits_until_the_shard_is_served_here(shards: Shards) -> None:
+    shards.is_elsewhere = lambda _: False
+    async with task_scope() as tasks:
+        waiting = tasks.run(shards.settle(3))
+        await asyncio.sleep(0)
+        shards.served[3] = 1
+        shards.on_change()
+        await waiting
+
+
+async def test_does_not_wait_for_a_settled_shard_or_without_one(shards: Shards) -> None:
+    await shards.settle(3)
+    shards.is_elsewhere = lambda _: False
+    await shards.settle(None)
+
+
+async def test_gives_up_after_a_while(
+    shards: Shards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SETTLE_S", 0.0)
+    shards.is_elsewhere = lambda _: False
+    await shards.settle(3)
+    assert not shards.serves(3)
+
+
+async def test_only_so_many_requests_wait(shards: Shards) -> None:
+    shards.is_elsewhere = lambda _: False
+    async with task_scope() as tasks:
+        waiting = [tasks.run(shards.settle(3)) for _ in range(SETTLING_MAX)]
+        await asyncio.sleep(0)
+        await shards.settle(3)
+        assert not any(each.done() for each in waiting)
+        tasks.cancel()
