@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from pydanube.client.typed_producer import TypedProducer as TypedProducer
     from pydanube.client.workers import Workers as Workers
     from pydanube.schemas.compatibility import Violation as Violation
+    from pydanube.security.quotas import Quota as Quota
+    from pydanube.security.quotas import QuotaDescription as QuotaDescription
 
 # Importing Arrow takes a fifth of a second, which a command's --help can save.
 _HOMES = {
@@ -75,6 +77,8 @@ _HOMES = {
     "PartitionedProducer": "client.partitioned_producer",
     "Pending": "client.producer",
     "Producer": "client.producer",
+    "Quota": "security.quotas",
+    "QuotaDescription": "security.quotas",
     "Schema": "client.schema",
     "Schemas": "client.schemas",
     "Staging": "client.staging",

@@ -307,7 +307,7 @@ def test_local_broker_refuses_to_upload(tmp_path):
         assert done.returncode != 0
         assert "storage.remote.url" in done.stderr
         assert (
-            "danube_uploads_total" not in httpx.get(f"{broker.http_url}/metrics").text
+            "danube_upload_seconds" not in httpx.get(f"{broker.http_url}/metrics").text
         )
         assert broker.stop() == 0
 

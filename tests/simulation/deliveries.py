@@ -370,9 +370,10 @@ class Watch:
         """Handle the request of a new failure policy."""
         if policy.ack_timeout_s is not None:
             watch.ack_timeout_s = min(watch.ack_timeout_s, policy.ack_timeout_s)
-            latest = self._clock() + policy.ack_timeout_s
-            for flight in watch.session.in_flight.values():
-                flight.keep_until = min(flight.keep_until, latest)
+        # A timeout of the consumers replaces that of the policy here as well.
+        latest = self._clock() + watch.ack_timeout_s
+        for flight in watch.session.in_flight.values():
+            flight.keep_until = min(flight.keep_until, latest)
         watch.delay_s_max = min(watch.delay_s_max, policy.redelivery_delay_s_max)
         watch.may_drop |= policy.poison is PoisonPolicy.DROP
         # Messages that the old policy delayed may be delivered at once.

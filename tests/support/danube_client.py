@@ -51,7 +51,8 @@ class DanubeClient:
     Every command of the driver can be called as a method; ``start`` gives its future.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, **options: Any) -> None:
+        """Connect to *url*; *options* are those of the driver's ``connect``."""
         self._process = subprocess.Popen(
             [client_python(), DRIVER],
             stdin=subprocess.PIPE,
@@ -68,7 +69,7 @@ class DanubeClient:
         ]
         for thread in self._threads:
             thread.start()
-        self.connect(url=url)
+        self.connect(url=url, **options)
 
     def __enter__(self) -> DanubeClient:
         return self

@@ -37,11 +37,23 @@ class Driver:
         self._queues: dict[str, Any] = {}
         self._received: dict[str, list[Any]] = {}
 
-    async def connect(self, url: str) -> None:
-        """Make the client."""
-        self._client = await _done(
-            danube.DanubeClientBuilder().service_url(url).build()
-        )
+    async def connect(
+        self,
+        url: str,
+        *,
+        ca_file: str = "",
+        certificate: tuple[str, str] | None = None,
+        token: str = "",
+    ) -> None:
+        """Make the client; *certificate* is its file and that of its key."""
+        builder = danube.DanubeClientBuilder().service_url(url)
+        if certificate is not None:
+            builder = builder.with_mtls(ca_file, *certificate)
+        elif ca_file:
+            builder = builder.with_tls(ca_file)
+        if token:
+            builder = builder.with_token(token)
+        self._client = await _done(builder.build())
 
     async def create_producer(
         self,

@@ -31,6 +31,13 @@ class Caller:
             call = self._calls[method] = self._new_call(method)
         return call(request, **options)
 
+    @staticmethod
+    def request_type(method: str) -> Any:
+        """The class of a method's requests."""
+        service, _, name = method.partition("/")
+        found = POOL.FindServiceByName(service).methods_by_name[name]
+        return GetMessageClass(found.input_type)
+
     async def refusal(self, method: str, request: Any) -> tuple[str, str]:
         """The status and text with which a request is refused."""
         try:
@@ -56,11 +63,16 @@ class Caller:
 
 
 @asynccontextmanager
-async def connected(port: int, **options: Any):
+async def connected(
+    port: int, credentials: grpc.ChannelCredentials | None = None, **options: Any
+):
     """A caller with a connection of its own to *port* of this machine."""
     arguments = [("grpc.use_local_subchannel_pool", 1), *options.items()]
-    async with grpc.aio.insecure_channel(
-        f"127.0.0.1:{port}", options=arguments
+    address = f"127.0.0.1:{port}"
+    async with (
+        grpc.aio.insecure_channel(address, options=arguments)
+        if credentials is None
+        else grpc.aio.secure_channel(address, credentials, options=arguments)
     ) as channel:
         yield Caller(channel)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from pydanube.security.principals import ANONYMOUS
+
 
 class CallContext:
     """Keeps what a service writes; a client that does not read blocks it."""
@@ -12,6 +14,7 @@ class CallContext:
     def __init__(self, peer: str = "ipv4:127.0.0.1:1", *, reads: bool = True) -> None:
         self.written: list[Any] = []
         self.has_metadata = asyncio.Event()
+        self.principal = ANONYMOUS
         self._peer = peer
         self._may_write = asyncio.Event()
         self._wrote = asyncio.Event()

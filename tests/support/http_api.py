@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import httpx
 
 from pydanube.model.errors import Unavailable
+from pydanube.model.metrics import SERIES_MAX
 from pydanube.servers.http.app import make_app
 
 
@@ -16,6 +17,7 @@ class State:
 
     found: object = None
     ports = None
+    series_max = SERIES_MAX
 
     def problems(self):
         return ()
@@ -23,7 +25,7 @@ class State:
     def why_not_ready(self):
         return None
 
-    def samples(self):
+    def samples(self, pattern=None):
         return ()
 
     def broker(self):
@@ -65,6 +67,6 @@ class Api:
             await producer.send_batch(payloads)
 
 
-def http_of(state):
-    transport = httpx.ASGITransport(make_app(state))
+def http_of(state, **options):
+    transport = httpx.ASGITransport(make_app(state, **options))
     return httpx.AsyncClient(transport=transport, base_url="http://broker")

@@ -21,6 +21,8 @@ RECEIVE_BUFFER_BYTES = 128 * 1024
 """The most encrypted bytes that are received at a time."""
 ENCRYPTED_BYTES_AT_ONCE = 64 * 1024
 """The most bytes that are encrypted at a time, which bounds the memory of OpenSSL."""
+DECRYPTED_BYTES_AT_ONCE = 32 * 1024
+"""The most bytes that are decrypted at a time, unless the protocol pauses reading."""
 RECORD_BYTES = 16 * 1024
 """The most bytes of a record of TLS."""
 
@@ -85,7 +87,10 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self._loop = asyncio.get_running_loop()
         self._transport: Any = None
         self._timer: asyncio.TimerHandle | None = None
-        self._view = _receive_buffer()
+        # Shared by all connections of the thread, as ``receive_buffer``.
+        self._view = _buffer_of_thread("encrypted")
+        # What was received and OpenSSL does not have yet; within ``buffer_updated``.
+        self._received = _NOTHING
         self._has_received = False
         # The handshake was completed, and the protocol knows its transport.
         self._is_open = False
@@ -122,11 +127,16 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
                     self._transport.write(self._plain_answer)
                 self._fail(NotTlsError("the peer does not speak TLS"))
                 return
-        self._incoming.write(received)
-        if self._is_open:
-            self._decrypt()
-        else:
+        if not self._is_open:
+            self._incoming.write(received)
             self._shake_hands()
+            return
+        self._received = received
+        self._decrypt()
+        if self._received:
+            # The protocol has paused reading.
+            self._incoming.write(self._received)
+            self._received = _NOTHING
 
     def eof_received(self) -> None:
         """See asyncio.BufferedProtocol; the transport closes itself."""
@@ -211,7 +221,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
     def resume_reading(self) -> None:
         """See asyncio.ReadTransport."""
         self._is_paused = False
-        self._transport.resume_reading()
+        # The transport continues when everything that it received is decrypted.
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._decrypt_rest)
@@ -311,6 +321,8 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self._is_scheduled = False
         if self._is_open:
             self._decrypt()
+            if not self._is_paused and not self.is_closing():
+                self._transport.resume_reading()
 
     def _decrypt(self) -> None:
         """Pass what was received on, until the protocol pauses reading."""
@@ -339,21 +351,27 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
 
     def _decrypt_data(self) -> bool:
         """Pass bytes to the protocol once; return whether there may be more."""
-        # What was received is with OpenSSL, so the buffer is free.
-        count = self._read(self._view)
+        buffer = receive_buffer()
+        count = self._read(buffer)
         if count:
-            self._protocol.data_received(bytes(self._view[:count]))
+            self._protocol.data_received(bytes(buffer[:count]))
         return count == RECEIVE_BUFFER_BYTES
 
     def _read(self, buffer: memoryview) -> int:
         """Decrypt into *buffer*, and return the number of bytes."""
         filled = 0
         while filled < len(buffer):
-            if not self._incoming.pending and not self._tls.pending():
+            if (
+                not self._incoming.pending
+                and not self._tls.pending()
+                and not self._feed()
+            ):
                 break
             try:
                 count = self._tls.read(len(buffer) - filled, buffer[filled:])
             except ssl.SSLWantReadError:
+                if self._feed():
+                    continue
                 break
             if not count:
                 # The peer has ended TLS in good order.
@@ -363,25 +381,42 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             filled += count
         return filled
 
+    def _feed(self) -> bool:
+        """
+        Give OpenSSL a part of what was received; return whether there was any.
+
+        It is a part, because OpenSSL keeps as much memory as it had to hold at a time.
+        """
+        part = self._received[:DECRYPTED_BYTES_AT_ONCE]
+        self._received = self._received[DECRYPTED_BYTES_AT_ONCE:]
+        self._incoming.write(part)
+        return bool(part)
+
     def _send_outgoing(self) -> None:
         data = self._outgoing.read()
         if data:
             self._transport.write(data)
 
 
+_NOTHING = memoryview(b"")
+
 _of_thread = threading.local()
 
 
-def _receive_buffer() -> memoryview:
+def receive_buffer() -> memoryview:
     """
     Return the buffer that all connections of the thread's event loop share.
 
     A loop calls ``buffer_updated`` before any other connection gets the buffer, and
-    that passes the bytes on to OpenSSL.
+    that copies the bytes or passes them on.
     """
-    if not hasattr(_of_thread, "buffer"):
-        _of_thread.buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
-    buffer: memoryview = _of_thread.buffer
+    return _buffer_of_thread("plain")
+
+
+def _buffer_of_thread(name: str) -> memoryview:
+    if not hasattr(_of_thread, name):
+        setattr(_of_thread, name, memoryview(bytearray(RECEIVE_BUFFER_BYTES)))
+    buffer: memoryview = getattr(_of_thread, name)
     return buffer
 
 

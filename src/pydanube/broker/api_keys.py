@@ -39,6 +39,9 @@ NAMES_MAX = 10_000
 SECRETS_MAX = 8
 """The most keys of one name that are valid at the same time."""
 
+GRACE_S_MAX = 365 * 86_400.0
+"""The longest time for which keys stay valid after a rotation."""
+
 
 class _Known(NamedTuple):
     """A key that the broker verifies with."""
@@ -165,17 +168,23 @@ class ApiKeys:
             raise _not_found(name)
 
     async def rotate(
-        self, name: str, *, grace_us: int, expires_at: int | None = None
+        self, name: str, *, grace_s: float, expires_at: int | None = None
     ) -> NewApiKey:
         """
-        Create another key of *name*; earlier ones expire after *grace_us*.
+        Create another key of *name*; earlier ones expire after *grace_s*.
 
         Raises:
+            InvalidRequest: *grace_s* is negative or more than ``GRACE_S_MAX``.
             NotFound: There is no such key.
             QuotaExceeded: *name* has ``SECRETS_MAX`` valid keys.
         """
         parse_client_name("API key", name)
         self._check_expiry(expires_at)
+        if not 0 <= grace_s <= GRACE_S_MAX:
+            raise InvalidRequest(
+                f"the grace time is {grace_s:g} s; it is 0 to {GRACE_S_MAX:g} s"
+            )
+        grace_us = round(grace_s * 1_000_000)
         key, secret = self._new_secret(expires_at)
 
         async def attempt() -> NewApiKey:

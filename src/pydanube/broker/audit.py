@@ -3,7 +3,8 @@ The audit log: administrative requests, refusals, and failed authentications.
 
 Records wait in a bounded queue for a task that appends them to a file and publishes
 them to a topic.  Requests never wait for either; what does not fit is dropped and
-counted, and the next record that is written says how many are missing.
+counted, and the next record that is written says how many are missing.  Of a client
+that is refused again and again, only some refusals are recorded, and then their number.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from pydanube.broker.message_batcher import SingleMessage
 from pydanube.model.errors import BrokerError, TopicNotFound
 from pydanube.model.names import SYSTEM_NAMESPACE, TopicName
 from pydanube.model.policy import TopicPolicy
+from pydanube.security.failed_attempts import network_of
 from pydanube.security.principals import ANONYMOUS, Principal
+from pydanube.security.refusal_limit import RefusalLimit
 
 if TYPE_CHECKING:
     from pydanube.broker.message_batcher import MessageBatcher
@@ -44,6 +47,10 @@ BATCH_MAX = 500
 """The most records that are written at a time."""
 TEXT_MAX = 1000
 """Longer texts of a record are cut."""
+SUMMARY_S = 60.0
+"""How long refusals that are not recorded one by one are counted for a summary."""
+SUMMARIES_MAX = 100
+"""The most records of a summary; the last one has the refusals of all others."""
 WRITE_TIMEOUT_S = 5.0
 """The most time for writing a batch to one place; then it is given up there."""
 
@@ -73,6 +80,8 @@ class AuditLog:
     ) -> None:
         self.is_enabled = path is not None or publish is not None
         self.recorded_count = 0
+        self.suppressed_count = 0
+        """The refusals that were only counted; see ``RefusalLimit``."""
         self.dropped_count = 0
         """The records that were dropped because ``QUEUED_MAX`` waited."""
         self.failed_count = 0
@@ -81,6 +90,9 @@ class AuditLog:
         self._path = path
         self._publish = publish
         self._queue: deque[Record] = deque()
+        self._refusals = RefusalLimit()
+        self._clock = asyncio.get_running_loop().time
+        self._summary_at: float | None = None
         self._unreported = 0
         self._problems: dict[str, str] = {}
         self._wake = asyncio.Event()
@@ -100,23 +112,57 @@ class AuditLog:
         """Add a record, without waiting."""
         if not self.is_enabled:
             return
+        if outcome is Outcome.REFUSED and not self._admits(principal, address):
+            return
+        self._add(
+            principal=principal.name,
+            method=principal.method,
+            address=address,
+            listener=listener,
+            operation=operation,
+            resource=resource,
+            outcome=outcome.value,
+            reason=reason,
+        )
+
+    def _admits(self, principal: Principal, address: str) -> bool:
+        """Return whether to record a refusal; if not, it is counted."""
+        # The port of a client is another one for each connection.
+        host = address.rpartition(":")[0].strip("[]") or address
+        now = self._clock()
+        if self._refusals.admits((principal.name, network_of(host)), now):
+            return True
+        self.suppressed_count += 1
+        if self._summary_at is None:
+            self._summary_at = now + SUMMARY_S
+            self._wake.set()
+        return False
+
+    def summarize(self) -> None:
+        """Add records of the refusals that were not recorded one by one."""
+        self._summary_at = None
+        suppressed = self._refusals.take_suppressed()
+        ordered = sorted(suppressed.items(), key=lambda each: -each[1])
+        named, rest = ordered[: SUMMARIES_MAX - 1], ordered[SUMMARIES_MAX - 1 :]
+        for source, count in named:
+            principal, address = source if isinstance(source, tuple) else ("", "")
+            self._add_summary(count, principal=principal, address=address)
+        if rest:
+            self._add_summary(sum(count for _, count in rest), principal="", address="")
+
+    def _add_summary(self, count: int, **source: str) -> None:
+        text = f"{count} more refusals were not recorded, because there were too many"
+        self._add(
+            **source, operation="audit", outcome=Outcome.REFUSED.value, reason=text
+        )
+
+    def _add(self, **texts: str) -> None:
         if len(self._queue) >= QUEUED_MAX:
             self.dropped_count += 1
             self._unreported += 1
             return
         self.recorded_count += 1
-        self._queue.append(
-            self._record(
-                principal=principal.name,
-                method=principal.method,
-                address=address,
-                listener=listener,
-                operation=operation,
-                resource=resource,
-                outcome=outcome.value,
-                reason=reason,
-            )
-        )
+        self._queue.append(self._record(**texts))
         self._wake.set()
 
     def record_failed_authentication(
@@ -141,7 +187,11 @@ class AuditLog:
     async def run(self) -> None:
         """Write records until cancelled."""
         while True:
-            await self._wake.wait()
+            try:
+                async with asyncio.timeout_at(self._summary_at):
+                    await self._wake.wait()
+            except TimeoutError:
+                self.summarize()
             self._wake.clear()
             await self.flush()
 
@@ -199,6 +249,7 @@ async def open_audit(
     async with task_scope() as tasks:
         tasks.run(audit.run(), "write the audit log")
         yield audit
+    audit.summarize()
     try:
         async with asyncio.timeout(WRITE_TIMEOUT_S):
             await audit.flush()

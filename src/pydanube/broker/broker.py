@@ -23,11 +23,14 @@ from pydanube.broker.audit import AuditLog, AuditTopic, open_audit
 from pydanube.broker.backups import Backups, Snapshots
 from pydanube.broker.catalog import Catalog
 from pydanube.broker.consumer_registry import ConsumerRegistry
-from pydanube.broker.counts import Counts
+from pydanube.broker.counts import BrokerCounts
 from pydanube.broker.dead_letters import DeadLetters
+from pydanube.broker.iceberg_tables import IcebergTables
+from pydanube.broker.manifest import MetadataManifest
 from pydanube.broker.message_batcher import BATCH_BYTES_MAX, MessageBatcher
 from pydanube.broker.namespaces import FIRST_NAMESPACES, Namespaces
 from pydanube.broker.producers import Producers
+from pydanube.broker.quotas import Quotas, following_quotas
 from pydanube.broker.retention_holds import RetentionHolds
 from pydanube.broker.shard_serving import ShardServing
 from pydanube.broker.shards import Shards
@@ -72,6 +75,7 @@ from pydanube.model.ids import TopicId
 from pydanube.model.names import TopicName
 from pydanube.model.policy import TopicPolicy
 from pydanube.schemas.registry import SchemaRegistry
+from pydanube.security.quotas import NO_QUOTA, Quota
 from pydanube.storage.config import StagingConfig
 from pydanube.storage.files import Files, MemoryFiles
 from pydanube.storage.storage import Storage
@@ -107,6 +111,8 @@ class Broker:
         shards: Shards | None,
         wall_clock_us: Callable[[], int],
         clock: Callable[[], float] | None,
+        default_quota: Quota,
+        is_superuser: IsSuperuser | None,
     ) -> None:
         loop = asyncio.get_running_loop()
         delivery_clock = clock or loop.time
@@ -114,7 +120,7 @@ class Broker:
         lock = asyncio.Lock()
         self.broker_id = broker_id
         self.storage = storage
-        self.counts = Counts()
+        self.counts = BrokerCounts(wall_clock_us)
         self.backups: Backups | None = None
         self.batcher = MessageBatcher(loop, batch_bytes_max=batch_bytes_max)
         """Publishes single messages to any topic."""
@@ -130,13 +136,30 @@ class Broker:
         """The schema registry; ``schemas`` deletes what topics may be using."""
         self.shards = shards
         """The shards that this broker serves, if it is in a cluster."""
+        self.quotas = Quotas(
+            store,
+            opened=opened,
+            clock=loop.time,
+            wall_clock_us=wall_clock_us,
+            default=default_quota,
+            is_exempt=is_superuser,
+        )
+        """The quotas of principals, namespaces and topics, and what they use."""
         self.catalog = catalog = Catalog(
             store,
             self.namespaces,
             wall_clock_us,
+            quotas=self.quotas,
             shard_count=None if shards is None else shards.count,
         )
         """The records of topics; ``topics`` changes them."""
+        self.iceberg_tables = IcebergTables(
+            catalog,
+            MetadataManifest(store),
+            storage.public_objects,
+            must_be_uploaded=storage.remote is not None,
+            wall_clock_us=wall_clock_us,
+        )
         self.schemas = TopicSchemas(
             self.registry,
             catalog,
@@ -166,6 +189,7 @@ class Broker:
             storage=storage,
             catalog=catalog,
             namespaces=self.namespaces,
+            quotas=self.quotas,
             schemas=self.schemas,
             holds=self.holds,
             subscriptions=self._subscription_store,
@@ -318,6 +342,7 @@ async def open_broker(
     shards: Shards | None = None,
     is_superuser: IsSuperuser | None = None,
     audit_file: Path | None = None,
+    default_quota: Quota = NO_QUOTA,
 ) -> AsyncIterator[Broker]:
     """
     Open a broker on *store* and *storage*.
@@ -329,7 +354,8 @@ async def open_broker(
     Staged batches are kept in *staging_files*, or in memory if there are none.
     Without *is_superuser*, every client may do everything; with it, clients may do what
     roles permit them, superusers everything, and the topic ``/system/audit`` has the
-    audit log.  *audit_file* has it, too.
+    audit log.  *audit_file* has it, too.  Principals without a quota of their own have
+    *default_quota*, except superusers.
 
     *snapshots* is *store* if it can copy itself; without it there are no backups.
 
@@ -355,6 +381,8 @@ async def open_broker(
             shards=shards,
             wall_clock_us=wall_clock_us,
             clock=clock,
+            default_quota=default_quota,
+            is_superuser=is_superuser,
         )
         if shards is None:
             await _open_recovered(broker, store, storage)
@@ -368,6 +396,7 @@ async def open_broker(
             )
         try:
             async with (
+                following_quotas(broker.quotas),
                 open_access_control(
                     store, wall_clock_us, is_superuser
                 ) as broker.access,

@@ -28,6 +28,7 @@ from pydanube.broker.partitions import (
     with_partition,
     with_partition_count,
 )
+from pydanube.broker.quotas import Quotas
 from pydanube.cluster.shard_topics import shard_of
 from pydanube.metadata import keys
 from pydanube.metadata.key import Key, Prefix
@@ -82,10 +83,12 @@ class Catalog:
         namespaces: Namespaces,
         wall_clock_us: Callable[[], int],
         *,
+        quotas: Quotas | None = None,
         shard_count: int | None = None,
     ) -> None:
         """*shard_count* is the number of shards, if the broker is in a cluster."""
         self._store = store
+        self._quotas = quotas
         self._shard_count = shard_count
         self._namespaces = namespaces
         self._wall_clock_us = wall_clock_us
@@ -103,6 +106,7 @@ class Catalog:
                 partitions, or the other partitions have another policy.
             InvalidName: The name is too long.
             InvalidRequest: A setting of the policy is out of range.
+            QuotaExceeded: Its namespace has as many topics as allowed.
         """
         name.check_new()
         policy.check()
@@ -532,6 +536,17 @@ class Catalog:
                 await self._check_name_is_free(name)
             raise
 
+    async def _check_quota(self, namespace: NamespaceName, more: int) -> None:
+        """Raise if *namespace* cannot have *more* topics, in whichever brokers."""
+        # A concurrent creation conflicts, because it also changes the last topic id.
+        if self._quotas is None:
+            return
+        topics_max = self._quotas.topics_max(namespace)
+        if topics_max:
+            prefix = keys.TOPICS.within(namespace)
+            present = len(await self._store.scan(prefix, limit=topics_max))
+            self._quotas.check_new_topics(namespace, present, more)
+
     async def _record(
         self,
         names: Sequence[TopicName],
@@ -545,6 +560,7 @@ class Catalog:
         namespace_record = await self._namespaces.find(namespace)
         last = await self._store.get(keys.LAST_TOPIC_ID)
         last_id = 0 if last is None else last.value
+        await self._check_quota(namespace, len(names))
         now = self._wall_clock_us()
         records = [
             TopicRecord(

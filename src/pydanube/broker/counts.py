@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from pydanube.model.histograms import Histogram
 
 
 @dataclass(slots=True)
@@ -46,11 +49,34 @@ class Counts:
         if self.parent is not None:
             self.parent.publish(count, byte_count)
 
-    def deliver(self, count: int, byte_count: int, *, is_again: bool) -> None:
-        """Count a delivered batch."""
+    def deliver(
+        self, count: int, byte_count: int, publish_time: int, *, is_again: bool
+    ) -> None:
+        """Count a delivered batch; *publish_time* is that of its first message."""
         self.delivered += count
         self.delivered_bytes += byte_count
         if is_again:
             self.redelivered += count
         if self.parent is not None:
-            self.parent.deliver(count, byte_count, is_again=is_again)
+            self.parent.deliver(count, byte_count, publish_time, is_again=is_again)
+
+
+class BrokerCounts(Counts):
+    """The counters of all topics, and how old messages were when they were sent."""
+
+    __slots__ = ("_wall_clock_us", "delivery_age")
+
+    def __init__(self, wall_clock_us: Callable[[], int]) -> None:
+        super().__init__()
+        self.delivery_age = Histogram()
+        """The age of messages at their first delivery."""
+        self._wall_clock_us = wall_clock_us
+
+    def deliver(
+        self, count: int, byte_count: int, publish_time: int, *, is_again: bool
+    ) -> None:
+        """Count a delivered batch, and its age unless *is_again*."""
+        super().deliver(count, byte_count, publish_time, is_again=is_again)
+        if not is_again:
+            age_us = self._wall_clock_us() - publish_time
+            self.delivery_age.observe(age_us / 1_000_000, count)

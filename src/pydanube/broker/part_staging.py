@@ -72,12 +72,14 @@ class PartStaging(ABC):
             SchemaNotFound, OtherSchema: The topic does not accept the schema.
             StagingClosed: The version is committed, or the part is finished.
             ProducerBusy: In a cluster: the topic has an exclusive producer.
+            QuotaExceeded: The topic or its namespace stores as much as allowed.
             Draining: The broker is stopping.
         """
         await self._ready()
         check_version(key.version)
         topic = await self._topics.get_reliable(name)
         topic.check()
+        topic.pacing.check("storage_bytes")
         self._check_topic(topic)
         chosen = None
         if schema is not None:

@@ -206,6 +206,11 @@ class ReliableSubscription(Subscription):
             return 0
         return max(0, backlog - self._log.missing_from(self._machine.next_offset))
 
+    def lag_s(self, now_us: int) -> float:
+        oldest = max(self.cursor_offset, self._log.base_offset)
+        published_at = self._log.estimate_time(oldest)
+        return 0.0 if published_at is None else max(0, now_us - published_at) / 1e6
+
     def describe(self, end_offset: int) -> SubscriptionDescription:
         machine, topic_log = self._machine, self._log
         description = super().describe(end_offset)

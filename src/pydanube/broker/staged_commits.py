@@ -368,6 +368,7 @@ class Committer:
                 "created again; stage the version again"
             )
         topic.check()
+        topic.pacing.check("storage_bytes")
         registration = register_commit(
             topic, query, topic.limits.max_producers_per_topic
         )

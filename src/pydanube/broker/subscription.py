@@ -275,6 +275,10 @@ class Subscription:
         """Return the number of unacknowledged messages below *end_offset*."""
         return self._machine.cursor.backlog(end_offset)
 
+    def lag_s(self, now_us: int) -> float:
+        """Return the approximate age of the oldest unacknowledged message, or 0."""
+        return 0.0
+
     def describe(self, end_offset: int) -> SubscriptionDescription:
         """Describe the subscription; *end_offset* is the topic's."""
         machine, counts = self._machine, self.counts
@@ -337,7 +341,12 @@ class Subscription:
     def _send(self, consumer: Consumer, frame: BatchFrame, effect: Deliver) -> None:
         """Send *frame*, which is the delivery *effect* or a part of it."""
         attempt = effect.attempt
-        self.counts.deliver(frame.count, frame.byte_count, is_again=attempt > 1)
+        self.counts.deliver(
+            frame.count,
+            frame.byte_count,
+            frame.header.first_publish_time,
+            is_again=attempt > 1,
+        )
         consumer.port.deliver(frame, attempt)
 
     def _correct_credit(

@@ -83,7 +83,8 @@ class Subscriptions:
             AlreadyExists: It exists, and *exist_ok* is false.
             InvalidRequest: It exists with another type, the topic has no such offset
                 yet, or the timeout is out of range.
-            QuotaExceeded: The topic has its maximum number of subscriptions.
+            QuotaExceeded: The topic or its namespace has its maximum number of
+                subscriptions.
             Draining: The broker is stopping.
         """
         self._topics.check_not_draining()
@@ -95,6 +96,7 @@ class Subscriptions:
             found = topic.subscriptions.get(subscription)
             if found is None:
                 found = await self._store.create(topic, subscription, type_, start)
+                topic.pacing.add("subscriptions", 1)
                 log.info(
                     "created the %s subscription %s of %s",
                     type_.value,
@@ -135,6 +137,7 @@ class Subscriptions:
             found.close(BrokerError(f"subscription {subscription} has been deleted"))
             found.cancel()
             await self._store.delete(topic, subscription)
+            topic.pacing.add("subscriptions", -1)
         log.info("deleted the subscription %s of %s", subscription, name)
 
     # Moving.

@@ -24,13 +24,13 @@ from pydanube.broker.direct_subscription import DirectSubscription
 from pydanube.broker.limits import check_header, check_quota, verify
 from pydanube.broker.producer_registrations import ProducerRegistrations
 from pydanube.broker.producer_session import OnPublished, ProducerSession
+from pydanube.broker.publish_pacing import PublishPacing
 from pydanube.broker.schema_validation import (
     RejectMessages,
     SchemaCounts,
     SchemaValidation,
 )
 from pydanube.broker.subscription import Subscription
-from pydanube.dispatch.token_bucket import TokenBucket
 from pydanube.model.descriptions import TopicDescription, TopicOffsets
 from pydanube.model.errors import (
     BrokerError,
@@ -107,8 +107,8 @@ class Topic:
         self.schema_counts: SchemaCounts | None = None
         """The results of validation, if batches were ever validated."""
         self.counts = Counts(counts)
-        self._clock = clock
-        self._publish_rate: TokenBucket | None = None
+        self.pacing = PublishPacing(clock)
+        """The pace at which it accepts messages."""
 
     # Events.
 
@@ -126,9 +126,11 @@ class Topic:
             MessageTooLarge: One of its messages is too large; none is stored.
             SchemaMismatch, InvalidPayload: It does not match the topic's schema.
             ProducerFenced: Another producer has fenced this one.
+            QuotaExceeded: The topic or its namespace stores as much as allowed.
             Draining: The broker is stopping.
         """
         self.check()
+        self.pacing.check("storage_bytes")
         registration = session.registration
         assert registration is not None, f"{session.name} is not open"
         registration.check()
@@ -185,8 +187,10 @@ class Topic:
 
         Raises:
             SchemaMismatch: None of them matches the topic's schema.
+            QuotaExceeded: The topic or its namespace stores as much as allowed.
         """
         self.check()
+        self.pacing.check("storage_bytes")
         if self.schema_validation is None:
             self.append(frame, done)
         else:
@@ -212,7 +216,7 @@ class Topic:
         rate_before = self.dispatch_rate
         self.limits = limits
         self.has_own_limits = are_own
-        self._change_publish_rate(limits.max_publish_rate)
+        self.pacing.set_rate(limits.max_publish_rate)
         if self.dispatch_rate != rate_before:
             for subscription in self.subscriptions.values():
                 subscription.set_rate(self.dispatch_rate)
@@ -235,11 +239,12 @@ class Topic:
 
     def check_new_subscription(self) -> None:
         """
-        Raise if the topic has its maximum number of subscriptions.
+        Raise if the topic or its namespace has its maximum number of subscriptions.
 
         Raises:
             QuotaExceeded: It has.
         """
+        self.pacing.check("subscriptions")
         check_quota(
             f"Not allowed to create the subscription for the topic: {self.name}",
             len(self.subscriptions),
@@ -299,8 +304,7 @@ class Topic:
 
         Batches that are published earlier are accepted, and make the delay longer.
         """
-        rate = self._publish_rate
-        return 0.0 if rate is None else rate.delay_s(now)
+        return self.pacing.delay_s(now)
 
     @property
     def end_offset(self) -> int:
@@ -372,20 +376,6 @@ class Topic:
             raise fenced
         self.append(frame, done)
 
-    def count_published(self, count: int) -> None:
-        """Count messages for the publish rate."""
-        if self._publish_rate is not None:
-            self._publish_rate.take(count, self._clock())
-
-    def _change_publish_rate(self, messages_per_s: int) -> None:
-        now = self._clock()
-        if not messages_per_s:
-            self._publish_rate = None
-        elif self._publish_rate is None:
-            self._publish_rate = TokenBucket(messages_per_s, now)
-        else:
-            self._publish_rate.set_rate(messages_per_s, now)
-
 
 class ReliableTopic(Topic):
     """A topic whose messages are on disk before producers get their receipts."""
@@ -442,7 +432,7 @@ class ReliableTopic(Topic):
 
         base_offset = self.log.append_nowait(frame, committed)
         session.record(base_sequence, base_offset, count)
-        self.count_published(count)
+        self.pacing.count(count, byte_count, are_stored=True)
 
     def _store_identified(
         self, session: ProducerSession, frame: BatchFrame, ids: Ids, done: OnPublished
@@ -490,7 +480,7 @@ class ReliableTopic(Topic):
         window.add(new_ids, times_of(stored), offsets_of(stored), now)
         session.record(stored.header.base_sequence, base_offset, count)
         session.next_sequence = SequenceNumber(next_sequence)
-        self.count_published(count)
+        self.pacing.count(count, byte_count, are_stored=True)
 
     async def open_window(self) -> None:
         """
@@ -520,7 +510,7 @@ class ReliableTopic(Topic):
             done(base_offset, error)
 
         base_offset = self.log.append_nowait(frame, committed)
-        self.count_published(count)
+        self.pacing.count(count, byte_count, are_stored=True)
 
     def configure(self, policy: TopicPolicy, namespace_retention: Retention) -> None:
         before = self.policy.deduplication
@@ -681,7 +671,7 @@ class DirectTopic(Topic):
         frame.stamp(base_offset, 1)
         self._next_offset += frame.count
         self.counts.publish(frame.count, frame.byte_count)
-        self.count_published(frame.count)
+        self.pacing.count(frame.count, frame.byte_count, are_stored=False)
         for subscription in self.subscriptions.values():
             assert isinstance(subscription, DirectSubscription)
             subscription.offer(frame)

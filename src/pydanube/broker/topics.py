@@ -19,6 +19,7 @@ from pydanube.broker.catalog import Catalog
 from pydanube.broker.counts import Counts
 from pydanube.broker.namespaces import Namespaces
 from pydanube.broker.partitions import names_of
+from pydanube.broker.quotas import Quotas
 from pydanube.broker.retention_holds import RetentionHolds
 from pydanube.broker.shards import Shards
 from pydanube.broker.subscription_store import SubscriptionStore
@@ -73,6 +74,7 @@ class Topics:
         storage: Storage,
         catalog: Catalog,
         namespaces: Namespaces,
+        quotas: Quotas,
         schemas: TopicSchemas,
         holds: RetentionHolds,
         subscriptions: SubscriptionStore,
@@ -94,6 +96,7 @@ class Topics:
         self._storage = storage
         self._catalog = catalog
         self._namespaces = namespaces
+        self._quotas = quotas
         self._schemas = schemas
         self._holds = holds
         self._subscriptions = subscriptions
@@ -213,6 +216,10 @@ class Topics:
             if self._shards is not None:
                 self._shards.check_session()
             return found
+        if self._shards is not None:
+            shard = (await self._catalog.get_topic(name)).value.shard
+            if shard is not None and self._shards.owns(shard):
+                await self._shards.settle(shard)
         async with self.lock:
             return await self.open_locked(name)
 
@@ -220,7 +227,8 @@ class Topics:
         """
         Return the addresses of the broker that serves a topic, by listener.
 
-        There are none if this broker serves it.
+        There are none if this broker serves it.  While the topic moves to another
+        broker, this waits a moment for it.
 
         Raises:
             TopicNotFound: It does not exist.
@@ -230,6 +238,7 @@ class Topics:
             await self.get(name)
             return {}
         shard = (await self._catalog.get_topic(name)).value.shard
+        await self._shards.settle(shard)
         addresses = self._shards.addresses_of(shard)
         if not addresses or self._shards.serves(shard):
             self._shards.epoch_of(name, shard)
@@ -539,6 +548,7 @@ class Topics:
         topic.shard = shard
         # From here on retention is applied: holds and subscriptions are known.
         apply_records(topic, record.value, namespace, self._schemas)
+        self._quotas.apply_to(topic)
         if self.is_draining:
             topic.refusal = Draining("the broker is stopping (draining)")
         self._check_still_served(topic, claimed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pydanube.client.requester import Requester
+from pydanube.client.quotas import QuotaRequests
 from pydanube.model.arguments import checks_arguments
 from pydanube.security.permissions import Permission
 from pydanube.security.policy import Binding, Decision, Role
@@ -28,8 +28,8 @@ class Identity:
 
 
 @checks_arguments
-class AccessRequests(Requester):
-    """The operations of ``Client`` on roles, bindings and identities."""
+class AccessRequests(QuotaRequests):
+    """The operations of ``Client`` on roles, bindings, identities and quotas."""
 
     async def who_am_i(self) -> Identity:
         """Return who this client is for the broker."""

@@ -176,7 +176,7 @@ class KeptChannel(Channel, Openable):
         """
 
     async def _keep_open(self) -> None:
-        backoff = Backoff()
+        backoff = self._client.backoff()
         while self.failure is None:
             if self._connection is not None:
                 reason = await self._channel_end

@@ -46,12 +46,16 @@ IDLE_TIMEOUT_S_MAX = 3600.0
 """A client ignores an idle timeout outside of these limits."""
 CHECKS_PER_TIMEOUT = 6
 """The number of checks of the connection within the idle timeout."""
+CLUSTER_CHECK_S = 1.0
+"""The longest interval between two checks of a broker of a cluster."""
 CHECKS_PER_PING = 2
 """A client sends a PING after this many checks without a frame in a direction."""
 
 
 class ChannelOwner(Protocol):
     """The producer, consumer or stage of a channel, as its connection uses it."""
+
+    topic: str
 
     def _on_frame(self, frame: ReceivedFrame) -> None:
         """Handle a frame that the broker sent on the channel."""
@@ -94,7 +98,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._reads = self._reads_seen = 0
         self._checks_unheard = 0
         self._checks_unsent = 0
-        self._writes_seen = 0
+        self._writes_seen = self._writes_heard = 0
+        self._check_interval_s = IDLE_TIMEOUT_S / CHECKS_PER_TIMEOUT
+        self._checks_max = CHECKS_PER_TIMEOUT
         self._ping: asyncio.Future[Any] | None = None
         self.pings = 0
         """The number of PINGs that were sent."""
@@ -102,6 +108,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._is_closed = asyncio.Event()
         self.on_lost: Callable[[BrokerError], None] | None = None
         """Called when the connection, once open, is lost or closed."""
+        self.on_silent: Callable[[], None] | None = None
+        """Called at each check at which the broker, one of a cluster, has not answered
+        the PING of an earlier check."""
 
     # Called by asyncio.
 
@@ -338,6 +347,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return self._lost is not None
 
     @property
+    def topics(self) -> list[str]:
+        """The topics of the open channels."""
+        topics = {owner.topic: None for owner in self._channels.values()}
+        return [each for each in topics if each]
+
+    @property
     def batch_bytes_max(self) -> int:
         """The longest batch that fits into a frame that the broker accepts."""
         return self._protocol.peer_frame_bytes_max - 64
@@ -399,6 +414,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self.on_lost(reason)
             # It refers to the client: break the cycle.
             self.on_lost = None
+        self.on_silent = None
         self._protocol.close()
         self._write_buffer.close()
         if self._next_check is not None:
@@ -417,10 +433,16 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def _set_idle_timeout(self, idle_timeout_s: float) -> None:
         if IDLE_TIMEOUT_S_MIN <= idle_timeout_s <= IDLE_TIMEOUT_S_MAX:
             self._idle_timeout_s = idle_timeout_s
+        interval_s = self._idle_timeout_s / CHECKS_PER_TIMEOUT
+        if self.welcome.is_clustered:
+            interval_s = min(interval_s, CLUSTER_CHECK_S)
+        self._check_interval_s = interval_s
+        self._checks_max = round(self._idle_timeout_s / interval_s)
 
     def _schedule_check(self) -> None:
-        interval_s = self._idle_timeout_s / CHECKS_PER_TIMEOUT
-        self._next_check = self._loop.call_later(interval_s, self._check_alive)
+        self._next_check = self._loop.call_later(
+            self._check_interval_s, self._check_alive
+        )
 
     def _check_alive(self) -> None:
         """
@@ -428,6 +450,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
         It counts checks, not seconds: a process that was suspended, or whose event
         loop was blocked, first reads what has arrived.
+
+        In a cluster, the broker also gets a PING if it is silent since something was
+        sent, and ``on_silent`` is called if it does not answer.
         """
         has_heard = self._reads != self._reads_seen
         self._checks_unheard = 0 if has_heard else self._checks_unheard + 1
@@ -435,14 +460,23 @@ class BrokerConnection(asyncio.BufferedProtocol):
         has_sent = self._write_buffer.writes != self._writes_seen
         self._checks_unsent = 0 if has_sent else self._checks_unsent + 1
         self._writes_seen = self._write_buffer.writes
-        if self._checks_unheard >= CHECKS_PER_TIMEOUT:
+        if has_heard:
+            self._writes_heard = self._writes_seen
+        has_ping = self._ping is not None and not self._ping.done()
+        if self._checks_unheard >= self._checks_max:
             self._fail(
                 ConnectionLost(f"the broker was silent for {self._idle_timeout_s:g} s")
             )
             return
-        if max(self._checks_unheard, self._checks_unsent) >= CHECKS_PER_PING - 1:
+        checks = self._checks_max // CHECKS_PER_TIMEOUT * (CHECKS_PER_PING - 1)
+        is_waiting = self._writes_seen != self._writes_heard and not has_heard
+        if max(self._checks_unheard, self._checks_unsent) >= checks or (
+            is_waiting and self.welcome.is_clustered
+        ):
             self._send_ping()
         self._schedule_check()
+        if has_ping and not has_heard and self.on_silent is not None:
+            self.on_silent()
 
     def _send_ping(self) -> asyncio.Future[Any]:
         """Send a PING, unless one is not answered yet; return its answer's future."""

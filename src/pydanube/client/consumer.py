@@ -37,6 +37,7 @@ from pydanube.model.errors import (
     BrokerError,
     Closed,
     InvalidRequest,
+    NotOwner,
     Remedy,
     TimedOut,
     TopicNotFound,
@@ -419,7 +420,8 @@ class TopicConsumer(KeptChannel, Consumer[T_co]):
             self._drop_batches()
         if reason.remedy is Remedy.GIVE_UP:
             self._fail(reason)
-        return False
+        # The topic moves, and a broker answers when it has arrived.
+        return backoff is not None and isinstance(reason, NotOwner)
 
     async def aclose(self) -> None:
         """Flush the acknowledgements, and leave the subscription."""

@@ -87,7 +87,8 @@ class Credentials:
             raise InvalidRequest(
                 f"{without_password(url)} is on another machine and without TLS, which "
                 "would send the credentials readable over the network: use danubes://, "
-                "or allow_plaintext_credentials=True if the network is trusted"
+                "or allow_plaintext_credentials=True (in a URL =true) if the network "
+                "is trusted"
             )
 
 
@@ -104,6 +105,9 @@ def credentials_of(
 ) -> Credentials:
     """
     Return the credentials that a caller gives, the URL names, or *environment* has.
+
+    *may_be_plain*, or the option of the URL, allows to send them to other machines
+    without TLS.
 
     Raises:
         InvalidRequest: There are several, or one is malformed.
@@ -127,7 +131,10 @@ def credentials_of(
         raise InvalidRequest(
             "a token and an API key are given: a client has one of both"
         )
-    return Credentials(given[0] if given else "", may_be_plain=may_be_plain)
+    return Credentials(
+        given[0] if given else "",
+        may_be_plain=may_be_plain or options.allows_plaintext_credentials,
+    )
 
 
 def _from_file(name: str, path: str) -> TokenSource:

@@ -34,6 +34,7 @@ from pydanube.model.errors import (
     BrokerError,
     ConnectionLost,
     InvalidRequest,
+    NotOwner,
     Remedy,
     TopicNotFound,
     Unavailable,
@@ -51,7 +52,12 @@ CONNECT_TIMEOUT_S = 5.0
 CLOSE_TIMEOUT_S = 10.0
 REQUEST_RETRY_S = 30.0
 """The default time for which a client repeats a repeatable request."""
+EXAMINED_TOPICS_MAX = 8
+"""The most topics of a silent broker that are looked up at another broker."""
 _POLICY = RetryPolicy(first_s=0.05, max_s=2.0)
+_CLUSTER_POLICY = RetryPolicy(first_s=0.05, max_s=0.5)
+"""The brokers of a cluster let clients wait for the next owner of a topic, so a client
+should soon ask again after it has found the present one dead."""
 
 T = TypeVar("T")
 
@@ -111,6 +117,8 @@ class Requester:
         )
         self.owners = TopicOwners()
         """The brokers that serve topics of a cluster, as far as they are known."""
+        # The silent brokers whose topics are being looked up.
+        self._examined: set[str] = set()
         # Closing something has timed out since the last connection was opened.
         self._has_close_timed_out = False
 
@@ -137,6 +145,10 @@ class Requester:
     def counters(self) -> ClientCounters:
         """Return what the client has done since it was opened."""
         return replace(self.live_counters)
+
+    def backoff(self) -> Backoff:
+        """Return new waits between attempts to open a channel again."""
+        return Backoff(_CLUSTER_POLICY if self._pool.is_clustered else _POLICY)
 
     def shown(self, text: object) -> str:
         """Return *text* as one line for logs, without the client's credentials."""
@@ -311,6 +323,40 @@ class Requester:
                     await each.wait_closed()
         self._pool.clear()
 
+    def _on_silent(self, connection: BrokerConnection) -> None:
+        if connection.url not in self._examined and not self._pool.is_closed:
+            self._examined.add(connection.url)
+            self.tasks.run(self._examine(connection), "owner of a silent broker")
+
+    async def _examine(self, connection: BrokerConnection) -> None:
+        """
+        Abort the *connection* to a silent broker if another one serves its topics.
+
+        A broker that is merely slow is still the owner, and keeps its connection.
+        """
+        url = connection.url
+        try:
+            self._pool.doubt(url)
+            for topic in connection.topics[:EXAMINED_TOPICS_MAX]:
+                other = await self._pool.any_connection()
+                if other is connection:
+                    return
+                with suppress(NotOwner):
+                    owner = await self._look_up(topic, other)
+                    if owner != url:
+                        connection.abort(
+                            ConnectionLost(
+                                f"the broker at {url} is silent, and the one at "
+                                f"{owner} serves {topic} now"
+                            )
+                        )
+                        return
+        except BrokerError as error:
+            # The next check asks again.
+            log.debug("cannot look up the topics of %s: %s", url, self.shown(error))
+        finally:
+            self._examined.discard(url)
+
     def _abort(self, connections: Iterable[BrokerConnection]) -> None:
         for each in connections:
             each.abort(
@@ -323,6 +369,8 @@ class Requester:
     def _on_open(self, connection: BrokerConnection, was_connected: bool) -> None:
         self._has_close_timed_out = False
         self.live_counters.reconnects += was_connected
+        if connection.welcome.is_clustered:
+            connection.on_silent = partial(self._on_silent, connection)
         renewal = self._pool.renewal_of(connection)
         if renewal is not None:
             self.tasks.run(renewal, "renewal of the token")
@@ -356,13 +404,14 @@ def check_seconds(name: str, value: float) -> None:
 class Backoff:
     """Waits between attempts, shortened at random."""
 
-    def __init__(self) -> None:
+    def __init__(self, policy: RetryPolicy = _POLICY) -> None:
+        self._policy = policy
         self._failures = 0
 
     async def wait(self) -> None:
         """Wait after a failed attempt."""
         self._failures += 1
-        await asyncio.sleep(_POLICY.delay_s(self._failures, random.random))
+        await asyncio.sleep(self._policy.delay_s(self._failures, random.random))
 
     def reset(self) -> None:
         """Note that an attempt succeeded: the next wait is short again."""

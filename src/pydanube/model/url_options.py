@@ -11,6 +11,7 @@ from pydanube.model.suggestions import did_you_mean
 
 SCHEME = "danubes"
 """The scheme of the URLs of brokers with TLS."""
+_TRUTH_VALUES = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,26 @@ class UrlOptions:
     """A file with the client's token, which is read for each connection."""
     api_key_file: str | None = None
     """A file with the client's API key, which is read for each connection."""
+    allow_plaintext_credentials: str | None = None
+    """``true``: credentials may be sent to other machines without TLS."""
+
+    def __post_init__(self) -> None:
+        """
+        Check the values.
+
+        Raises:
+            InvalidRequest: One is malformed.
+        """
+        allowed = self.allow_plaintext_credentials
+        if allowed not in {None, *_TRUTH_VALUES}:
+            raise InvalidRequest(
+                f"allow_plaintext_credentials is {allowed!r}; it must be true or false"
+            )
+
+    @property
+    def allows_plaintext_credentials(self) -> bool:
+        """Whether credentials may be sent to other machines without TLS."""
+        return _TRUTH_VALUES.get(self.allow_plaintext_credentials or "", False)
 
     @classmethod
     def of(

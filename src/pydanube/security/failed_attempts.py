@@ -27,12 +27,12 @@ class FailedAttempts:
 
     def wait_s(self, address: str, now: float) -> float:
         """Return for how long no attempt from *address* is allowed; 0: it is."""
-        excess = self._count(_network_of(address), now) - (ATTEMPTS_MAX - 1)
+        excess = self._count(network_of(address), now) - (ATTEMPTS_MAX - 1)
         return max(0.0, excess / ATTEMPTS_PER_S)
 
     def add(self, address: str, now: float) -> None:
         """Record a failed attempt."""
-        network = _network_of(address)
+        network = network_of(address)
         count = self._count(network, now) + 1
         self._failures.pop(network, None)
         self._failures[network] = count, now
@@ -47,7 +47,8 @@ class FailedAttempts:
         return max(0.0, count - max(0.0, now - at) * ATTEMPTS_PER_S)
 
 
-def _network_of(address: str) -> str:
+def network_of(address: str) -> str:
+    """Return *address*, or its network (/64) if it is one of IPv6."""
     try:
         parsed = ip_address(address.partition("%")[0])
     except ValueError:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+from pydanube.model.errors import InvalidRequest
+
 
 class Permission(Enum):
     """A permission on topics, namespaces, subjects or the cluster."""
@@ -36,3 +38,19 @@ def is_included(permission: Permission, held: frozenset[Permission]) -> bool:
     if permission is Permission.SCHEMA_READ and Permission.SCHEMA_WRITE in held:
         return True
     return permission in held
+
+
+def parse_permission(text: str) -> Permission:
+    """
+    Return the permission that *text* names.
+
+    Raises:
+        InvalidRequest: There is no such permission.
+    """
+    try:
+        return Permission(text)
+    except ValueError:
+        raise InvalidRequest(
+            f"there is no permission {text!r}; there are "
+            + ", ".join(each.value for each in Permission)
+        ) from None

@@ -13,6 +13,7 @@ import logging
 import secrets
 import ssl
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from hashlib import sha256
@@ -20,7 +21,13 @@ from typing import Any, NamedTuple, Protocol
 
 from pydanube.broker.api_keys import ApiKeys, open_api_keys
 from pydanube.metadata.store import MetadataStore
-from pydanube.model.errors import QuotaExceeded, Unauthenticated, Unavailable
+from pydanube.model.errors import (
+    InvalidRequest,
+    PermissionDenied,
+    QuotaExceeded,
+    Unauthenticated,
+    Unavailable,
+)
 from pydanube.objects.store import wall_clock_us
 from pydanube.security.api_keys import KEY_PREFIX, parse_key
 from pydanube.security.certificates import principal_of_certificate
@@ -82,6 +89,8 @@ class Authenticator:
         self.api_keys: ApiKeys | None = None
         """The API keys; None while the broker is starting."""
         self.failures = FailedAttempts()
+        self.failed_count: Counter[str] = Counter()
+        """Failed attempts: api_key, token, certificate, none or limited."""
         self.on_failure: OnFailure = _ignore
         """Called for refused credentials; the broker adds them to its audit log."""
         self._bootstrap = bootstrap
@@ -123,20 +132,23 @@ class Authenticator:
             return NOBODY
         if not credential:
             return self._of_certificate(certificate)
+        is_key = credential.startswith(KEY_PREFIX)
         now = self._clock()
         wait_s = self.failures.wait_s(address, now)
         if wait_s > 0:
+            self.failed_count["limited"] += 1
             raise QuotaExceeded(
                 f"too many attempts from {address} to authenticate have failed: try "
                 f"again in {wait_s:.0f} s"
             )
         try:
             check_credential(credential)
-            if credential.startswith(KEY_PREFIX):
+            if is_key:
                 return self._of_api_key(credential)
             return Identity(self._of_token(credential))
         except Unauthenticated as error:
             self.failures.add(address, now)
+            self.failed_count["api_key" if is_key else "token"] += 1
             log.info("refusing the credentials of %s: %s", address, error)
             self.on_failure(address=address, listener=listener, reason=str(error))
             raise
@@ -160,6 +172,28 @@ class Authenticator:
         }.get(identity.principal.method, "the credentials are no longer valid")
         return Unauthenticated(f"{what}: connect again with valid credentials")
 
+    def managed_api_keys(self, principal: Principal) -> ApiKeys:
+        """
+        Return the API keys for *principal* to manage; only superusers may.
+
+        Raises:
+            InvalidRequest: The broker needs no credentials.
+            PermissionDenied: *principal* is no superuser.
+            Unavailable: The broker is starting.
+        """
+        if not self.is_enabled:
+            raise InvalidRequest(
+                "this broker uses no API keys: set security.enabled in its settings"
+            )
+        if not self.config.is_superuser(principal):
+            raise PermissionDenied(
+                f"{principal.name!r} may not manage API keys: the principals in "
+                "security.superusers may, and the key in security.bootstrap_key_file"
+            )
+        if self.api_keys is None:
+            raise Unavailable("the broker is starting")
+        return self.api_keys
+
     def expires_in_s(self, identity: Identity) -> float:
         """Return for how long *identity* holds; 0: it does not expire."""
         expires_at_s = identity.principal.expires_at_s
@@ -172,9 +206,14 @@ class Authenticator:
 
     def _of_certificate(self, certificate: Any) -> Identity:
         if not certificate or not self.config.certificates:
+            self.failed_count["none"] += 1
             raise Unauthenticated(NO_CREDENTIALS)
         expires_at_s = float(ssl.cert_time_to_seconds(certificate["notAfter"]))
-        return Identity(principal_of_certificate(certificate, expires_at_s))
+        try:
+            return Identity(principal_of_certificate(certificate, expires_at_s))
+        except Unauthenticated:
+            self.failed_count["certificate"] += 1
+            raise
 
     def _of_api_key(self, credential: str) -> Identity:
         key = parse_key(credential)

@@ -11,7 +11,7 @@ Answers that list things have only those that the client may see.  Handlers ask
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -104,7 +104,7 @@ class Caller:
     def record(
         self,
         operation: str,
-        resources: Iterable[Resource],
+        resources: Iterable[Resource | str],
         error: Exception | None = None,
     ) -> None:
         """Add a record of a finished request to the audit log."""
@@ -206,8 +206,10 @@ def resources_of(kind: Kind, message: Any) -> list[Resource]:
     return []
 
 
-def _recorded_resources(kind: Kind, message: Any) -> list[Resource]:
+def _recorded_resources(kind: Kind, message: Any) -> Sequence[Resource | str]:
     """Return the resources that *message* names; none if a name is malformed."""
+    if kind in {Kind.SET_QUOTA, Kind.REMOVE_QUOTA}:
+        return [message.target]
     try:
         return resources_of(kind, message)
     except InvalidName:

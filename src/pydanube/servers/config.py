@@ -24,6 +24,7 @@ from msgspec import Meta
 from pydanube.cluster.placement import IMBALANCE_PERCENT_MAX, MOVES_MAX
 from pydanube.metadata.etcd.config import EtcdConfig
 from pydanube.model.errors import InvalidConfig
+from pydanube.model.metrics import SERIES_MAX
 from pydanube.servers.security_config import SecurityConfig
 from pydanube.storage.config import StagingConfig, StorageConfig
 
@@ -252,6 +253,14 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The address of this broker for clients of the native protocol, as
     danube://HOST:PORT. By default the address that it listens on, or the machine's name
     if it listens on all addresses."""
+    peer_host: str = ""
+    """The name or address at which the other brokers reach the gRPC ports of this one,
+    to forward calls. By default the address that it listens on, or the machine's name
+    if it listens on all addresses."""
+    ca_file: str = ""
+    """The file with the certificates of the authorities that issue the certificates of
+    the brokers, in PEM format. A broker needs it to forward gRPC calls to another one
+    that has TLS. By default the authorities of the system."""
     shards: Annotated[int, Meta(ge=1, le=4096)] = 256
     """The number of shards, which are the units that brokers take over. Every broker
     should have the same number. It may be raised later: topics keep their shards, and
@@ -306,6 +315,15 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Text for people, or one JSON object per line for log collectors."""
 
 
+class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of the metrics at the HTTP port."""
+
+    series_max: Annotated[int, Meta(ge=1, le=1_000_000)] = SERIES_MAX
+    """The maximum number of series of a metric, which are usually topics. One more
+    series, with the label (other), stands for the rest. 1,000 topics take about 1 MB in
+    each scrape. A scrape of /metrics?topic=PATTERN has only the topics that match."""
+
+
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """All settings of a broker."""
 
@@ -322,6 +340,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     staging: StagingConfig = StagingConfig()
     cluster: ClusterConfig = ClusterConfig()
     log: LogConfig = LogConfig()
+    metrics: MetricsConfig = MetricsConfig()
 
     def __post_init__(self) -> None:
         if not self.cluster.enabled:

@@ -15,7 +15,12 @@ import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,6 +29,7 @@ from pydanube.aio.loops import new_loop
 from pydanube.broker.broker import Broker, open_broker
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.broker.shards import Shards
+from pydanube.cluster.leaving import leave
 from pydanube.cluster.placement import PlacementLimits
 from pydanube.cluster.session import ClusterSession
 from pydanube.metadata.sessions import Session
@@ -47,6 +53,7 @@ from pydanube.servers.directory import (
 )
 from pydanube.servers.grpc.admin import admin_services
 from pydanube.servers.grpc.danube_server import open_danube_server, schema_registry
+from pydanube.servers.grpc.forwarding import Forwarding, Owners, open_forwarding
 from pydanube.servers.grpc.server import open_listener
 from pydanube.servers.grpc.services import Service
 from pydanube.servers.http.app import BrokerState, Ports
@@ -127,7 +134,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
         name: ConnectionCounts(listener=name, connections_max=listens.connections_max)
         for name in ("grpc", "admin", "http")
     }
-    state = BrokerState(list(counts.values()))
+    state = BrokerState(list(counts.values()), series_max=config.metrics.series_max)
     host = listens.host
     is_shared = config.storage.journal.kind != "local"
     with (
@@ -180,6 +187,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 audit_file=Path(config.security.audit_file)
                 if config.security.audit_file
                 else None,
+                default_quota=config.security.quota.quota,
             ) as broker,
             verifying_api_keys(
                 *(authenticator, metadata.store),
@@ -219,6 +227,8 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 )
             finally:
                 state.on_stopping()
+                if session is not None:
+                    await leave(session, metadata.store)
                 await broker.drain()
 
 
@@ -348,6 +358,8 @@ async def _open_grpc(
     """Open both gRPC servers; yields their ports and services."""
     listens = config.listen
     async with (
+        _forwarding(broker, config, is_admin=False) as forwarding,
+        _forwarding(broker, config, is_admin=True) as admin_forwarding,
         open_danube_server(
             broker,
             listens.host,
@@ -361,6 +373,7 @@ async def _open_grpc(
             counts=counts["grpc"],
             receive_bytes_max=listens.receive_bytes_max,
             authenticator=authenticator,
+            forwarding=forwarding,
         ) as danube,
         open_listener(
             *(listens.host, listens.admin_port),
@@ -370,6 +383,7 @@ async def _open_grpc(
             counts=counts["admin"],
             receive_bytes_max=listens.receive_bytes_max,
             authenticator=authenticator,
+            forwarding=admin_forwarding,
         ) as admin,
     ):
         broker.dead_letters.broker_address = danube.addresses.broker_url
@@ -382,6 +396,16 @@ async def _open_grpc(
         services = [*admins, schema_registry(broker)]
         async with admin.serving(services, broker):
             yield danube.port, admin.port, [*danube.services, *services]
+
+
+def _forwarding(
+    broker: Broker, config: BrokerConfig, *, is_admin: bool
+) -> AbstractAsyncContextManager[Forwarding | None]:
+    """Return the forwarding of calls in a cluster; a broker alone forwards none."""
+    if broker.shards is None:
+        return nullcontext()
+    owners = Owners(broker.topics.find_addresses, broker.shards.addresses_of_owners)
+    return open_forwarding(owners, is_admin=is_admin, ca_file=config.cluster.ca_file)
 
 
 def run(config: BrokerConfig, *, ignored_variables: Sequence[str] = ()) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 from pydanube.broker.broker import Broker
@@ -11,6 +13,7 @@ from pydanube.broker.subscription import Subscription
 from pydanube.broker.topic import Topic
 from pydanube.model import metrics
 from pydanube.model.metrics import Sample
+from pydanube.model.topic_patterns import TopicPattern
 from pydanube.model.version import __version__
 from pydanube.servers.connections import ConnectionCounts
 from pydanube.servers.grpc.services import Service
@@ -20,11 +23,22 @@ from pydanube.storage.remote_segments import RemoteSegments
 from pydanube.storage.uploading import Uploader
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSeries:
+    """Which topics and subscriptions have series of their own."""
+
+    series_max: int = metrics.SERIES_MAX
+    """The maximum number of topics, and of subscriptions of each topic."""
+    pattern: TopicPattern | None = None
+    """If not None, only the topics that match have series, and there are no others."""
+
+
 def samples_of(
     broker: Broker,
     server: NativeServer,
     services: Sequence[Service],
     connections: Sequence[ConnectionCounts] = (),
+    series: TopicSeries = TopicSeries(),
     *,
     is_ready: bool,
 ) -> Iterator[Sample]:
@@ -34,6 +48,12 @@ def samples_of(
     for errors in (server.errors, *(service.errors for service in services)):
         for code, count in errors.items():
             yield metrics.ERRORS, (code,), count
+    for kind, seconds in list(server.request_seconds.items()):
+        yield metrics.REQUEST_SECONDS, (kind.name.lower(),), seconds
+    for service in services:
+        for path, method in service.methods.items():
+            if method.seconds.count:
+                yield metrics.REQUEST_SECONDS, (path[1:],), method.seconds
     yield metrics.CONNECTIONS, (), len(server.connections)
     yield metrics.CONNECTIONS_OPENED, (), server.connections_total
     yield metrics.CONNECTIONS_REFUSED, (), server.refused_total
@@ -42,6 +62,14 @@ def samples_of(
     yield metrics.AUDIT_RECORDS, (), audit.recorded_count
     yield metrics.AUDIT_DROPPED, (), audit.dropped_count
     yield metrics.AUDIT_FAILED, (), audit.failed_count
+    yield metrics.AUDIT_SUPPRESSED, (), audit.suppressed_count
+    for credential, count in server.authenticator.failed_count.items():
+        yield metrics.AUTHENTICATION_FAILURES, (credential,), count
+    quotas = broker.quotas.counts
+    for (scope, limit), throttled_s in quotas.throttled_s.items():
+        yield metrics.QUOTA_THROTTLED_SECONDS, (scope.value, limit), throttled_s
+    for (scope, limit), count in quotas.refused.items():
+        yield metrics.QUOTA_REFUSALS, (scope.value, limit), count
     yield metrics.RECEIVE_BYTES, (), server.receive_memory.reserved_bytes
     for counts in connections:
         listener = (counts.listener,)
@@ -51,7 +79,7 @@ def samples_of(
         yield metrics.LISTENER_CONNECTIONS_BROKEN, listener, counts.abusive_total
     yield metrics.TOPICS, (), len(broker.topics.opened)
     yield from _totals(broker, server)
-    yield from _of_topics(broker)
+    yield from _of_topics(broker, series)
     yield from _of_storage(broker)
     if broker.shards is not None:
         yield from _of_shards(broker.shards)
@@ -63,6 +91,8 @@ def _totals(broker: Broker, server: NativeServer) -> Iterator[Sample]:
     yield metrics.PRODUCERS, (), sum(len(t.registrations) for t in topics)
     yield metrics.CONSUMERS, (), broker.counts.consumers
     yield metrics.SUBSCRIPTIONS, (), len(subscriptions)
+    yield metrics.PUBLISH_SECONDS, (), server.publish_seconds
+    yield metrics.DELIVERY_AGE_SECONDS, (), broker.counts.delivery_age
     counts = broker.counts
     yield metrics.MESSAGES_IN, (), counts.published
     yield metrics.BYTES_IN, (), counts.published_bytes
@@ -81,29 +111,41 @@ def _totals(broker: Broker, server: NativeServer) -> Iterator[Sample]:
     yield metrics.BLOCKED_SUBSCRIPTIONS, (), sum(s.is_blocked for s in subscriptions)
 
 
-def _of_topics(broker: Broker) -> Iterator[Sample]:
+def _of_topics(broker: Broker, series: TopicSeries) -> Iterator[Sample]:
     """Yield samples for each of the first topics, and for all others together."""
-    topics = iter(broker.topics.opened.values())
-    for topic in islice(topics, metrics.SERIES_MAX):
-        yield from _of_topic(topic)
-    others = list(topics)
-    if not others:
-        return
-    yield from _of_counts(others, metrics.OTHER)
-    backlog = sum(_backlog(topic, topic.subscriptions.values()) for topic in others)
-    yield metrics.BACKLOG, (metrics.OTHER, metrics.OTHER), backlog
+    now_us = time.time_ns() // 1000
+    topics, pattern = iter(broker.topics.opened.values()), series.pattern
+    if pattern is not None:
+        topics = iter([each for each in topics if pattern.matches(each.name)])
+    for topic in islice(topics, series.series_max):
+        yield from _of_topic(topic, series.series_max, now_us)
+    if others := list(topics):
+        yield from _of_counts(others, metrics.OTHER)
+        subscriptions = [(t, s) for t in others for s in t.subscriptions.values()]
+        yield from _of_other_subscriptions(subscriptions, now_us)
 
 
-def _of_topic(topic: Topic) -> Iterator[Sample]:
+def _of_topic(topic: Topic, series_max: int, now_us: int) -> Iterator[Sample]:
     name = str(topic.name)
     yield from _of_counts([topic], name)
     subscriptions = iter(topic.subscriptions.values())
-    for subscription in islice(subscriptions, metrics.SERIES_MAX):
-        backlog = subscription.backlog(topic.end_offset)
-        yield metrics.BACKLOG, (name, str(subscription.name)), backlog
-    if len(topic.subscriptions) > metrics.SERIES_MAX:
-        other = (metrics.OTHER, metrics.OTHER)
-        yield metrics.BACKLOG, other, _backlog(topic, subscriptions)
+    for subscription in islice(subscriptions, series_max):
+        labels = (name, str(subscription.name))
+        yield metrics.BACKLOG, labels, subscription.backlog(topic.end_offset)
+        yield metrics.LAG_SECONDS, labels, subscription.lag_s(now_us)
+    yield from _of_other_subscriptions([(topic, s) for s in subscriptions], now_us)
+
+
+def _of_other_subscriptions(
+    others: Sequence[tuple[Topic, Subscription]], now_us: int
+) -> Iterator[Sample]:
+    """Yield samples of the subscriptions that have no series of their own."""
+    if others:
+        labels = (metrics.OTHER, metrics.OTHER)
+        backlog = sum(each.backlog(topic.end_offset) for topic, each in others)
+        yield metrics.BACKLOG, labels, backlog
+        lag_s = max(each.lag_s(now_us) for _, each in others)
+        yield metrics.LAG_SECONDS, labels, lag_s
 
 
 def _of_counts(topics: Sequence[Topic], name: str) -> Iterator[Sample]:
@@ -114,17 +156,15 @@ def _of_counts(topics: Sequence[Topic], name: str) -> Iterator[Sample]:
     yield metrics.TOPIC_BYTES_IN, labels, sum(each.published_bytes for each in counts)
     yield metrics.TOPIC_MESSAGES_OUT, labels, sum(each.delivered for each in counts)
     yield metrics.TOPIC_BYTES_OUT, labels, sum(each.delivered_bytes for each in counts)
+    yield metrics.TOPIC_MESSAGES_NACKED, labels, sum(each.nacked for each in counts)
+    dead_lettered = sum(each.dead_lettered for each in counts)
+    yield metrics.TOPIC_MESSAGES_DEAD_LETTERED, labels, dead_lettered
     for topic in topics:
         if topic.schema_counts is not None:
             for policy, count in topic.schema_counts.validated.items():
                 yield metrics.SCHEMA_VALIDATIONS, (name, policy), count
             for reason, count in topic.schema_counts.failed.items():
                 yield metrics.SCHEMA_VALIDATION_FAILURES, (name, reason), count
-
-
-def _backlog(topic: Topic, subscriptions: Iterable[Subscription]) -> int:
-    end_offset = topic.end_offset
-    return sum(each.backlog(end_offset) for each in subscriptions)
 
 
 def _of_storage(broker: Broker) -> Iterator[Sample]:
@@ -137,9 +177,8 @@ def _of_storage(broker: Broker) -> Iterator[Sample]:
     yield metrics.JOURNAL_BYTES, (), journal.byte_count
     yield metrics.JOURNAL_FILES, (), journal.file_count
     yield metrics.JOURNAL_PENDING_BYTES, (), journal.pending_bytes
-    yield metrics.JOURNAL_COMMITS, (), journal.commit_count
     yield metrics.JOURNAL_SYNCS, (), journal.sync_count
-    yield metrics.JOURNAL_COMMIT_SECONDS, (), journal.commit_s
+    yield metrics.JOURNAL_COMMIT_SECONDS, (), journal.commit_seconds
     if isinstance(journal, ObjectJournal):
         yield metrics.JOURNAL_FAILURES, (), journal.failure_count
     staging = broker.staging
@@ -153,7 +192,7 @@ def _of_storage(broker: Broker) -> Iterator[Sample]:
     yield metrics.SEGMENTS, (), sum(len(each.segments) for each in logs)
     yield metrics.SEGMENT_BYTES, (), sum(each.segment_bytes for each in logs)
     yield metrics.CORRUPT_SEGMENTS, (), storage.corrupt_segment_count
-    yield metrics.SEALINGS, (), sealer.sealed_count
+    yield metrics.SEALING_SECONDS, (), sealer.sealing_seconds
     yield metrics.SEALING_FAILURES, (), sealer.failure_count
     is_full = journal.reserve.is_released or bool(journal.refusal)
     yield metrics.DISK_FULL, (), int(is_full)
@@ -179,7 +218,7 @@ def _of_uploads(uploader: Uploader) -> Iterator[Sample]:
     yield metrics.UPLOAD_BACKLOG, (), len(tiers.backlog)
     yield metrics.UPLOAD_BACKLOG_BYTES, (), tiers.backlog_bytes
     yield metrics.UPLOAD_BACKLOG_AGE, (), uploader.oldest_age_s
-    yield metrics.UPLOADS, (), counts.uploads
+    yield metrics.UPLOAD_SECONDS, (), counts.seconds
     yield metrics.UPLOADED_BYTES, (), counts.uploaded_bytes
     yield metrics.UPLOAD_FAILURES, (), counts.failures
     yield metrics.EVICTIONS, (), uploader.evictor.count

@@ -11,6 +11,7 @@ from msgspec import Meta
 from pydanube.model.errors import InvalidConfig
 from pydanube.security.credentials import BOOTSTRAP, is_principal_name
 from pydanube.security.principals import Principal
+from pydanube.security.quotas import BYTES_PER_S_MIN, QUOTA_MAX, Quota
 from pydanube.security.tokens import ALGORITHMS, TokenRules
 
 
@@ -98,6 +99,36 @@ class JwtConfig(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class QuotaConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    The quota of each principal that has none of its own; 0: no limit.
+
+    Clients without credentials are one principal together. Superusers have no limits.
+    """
+
+    connections: Annotated[int, Meta(ge=0, le=QUOTA_MAX)] = 0
+    """Open connections, on all ports together."""
+    requests_per_s: Annotated[int, Meta(ge=0, le=QUOTA_MAX)] = 0
+    """Requests per second; batches and acknowledgements do not count."""
+    bytes_in_per_s: Annotated[int, Meta(ge=0, le=QUOTA_MAX)] = 0
+    """Published bytes per second; at least 1,024."""
+    bytes_out_per_s: Annotated[int, Meta(ge=0, le=QUOTA_MAX)] = 0
+    """Delivered and fetched bytes per second; at least 1,024."""
+
+    def __post_init__(self) -> None:
+        for name in ("bytes_in_per_s", "bytes_out_per_s"):
+            if 0 < getattr(self, name) < BYTES_PER_S_MIN:
+                raise InvalidConfig(
+                    f"{name}: expected 0 or at least {BYTES_PER_S_MIN}, got "
+                    f"{getattr(self, name)}"
+                )
+
+    @property
+    def quota(self) -> Quota:
+        """The same as a quota."""
+        return Quota(**msgspec.structs.asdict(self))
+
+
 class SecurityConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The access policy and the audit log."""
 
@@ -120,6 +151,7 @@ class SecurityConfig(msgspec.Struct, frozen=True, kw_only=True):
     request, each refusal and each failed authentication. The broker opens it again if
     it was renamed. Empty: no file."""
     jwt: JwtConfig = JwtConfig()
+    quota: QuotaConfig = QuotaConfig()
 
     def __post_init__(self) -> None:
         for name in self.superuser_names:

@@ -44,6 +44,7 @@ class BufferedReceiver(asyncio.BufferedProtocol):
     def __init__(self) -> None:
         self.received = bytearray()
         self.buffer = bytearray(1000)
+        self.pauses = False
         self.transport = None
 
     def connection_made(self, transport) -> None:
@@ -54,6 +55,8 @@ class BufferedReceiver(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.received += self.buffer[:nbytes]
+        if self.pauses:
+            self.transport.pause_reading()
 
 
 class End:
@@ -144,6 +147,26 @@ async def test_paused_protocol_gets_the_rest_after_resuming(contexts):
     await asyncio.sleep(0)
     server.receive(data[100_000:])
     assert len(server.protocol.received) == 200_000
+
+
+async def test_transport_is_read_again_when_everything_is_decrypted(contexts):
+    client, server = ends_of(contexts, BufferedReceiver())
+    receiver = server.protocol
+    receiver.pauses = True
+    client.protocol.transport.write(b"x" * 20_000)
+    client.send_to(server)
+    resumed = 0
+    while len(receiver.received) < 20_000:
+        assert len(receiver.received) == 1000 * (resumed + 1)
+        # More could arrive than is decrypted.
+        assert not server.transport.is_reading_now
+        receiver.transport.resume_reading()
+        resumed += 1
+        await asyncio.sleep(0)
+    receiver.pauses = False
+    receiver.transport.resume_reading()
+    await asyncio.sleep(0)
+    assert server.transport.is_reading_now
 
 
 async def test_close_ends_tls_in_good_order(contexts):

@@ -109,8 +109,8 @@ async def test_keys_are_there_after_a_restart(world):
 async def test_rotation_ends_earlier_keys_after_the_grace_time(world, api_keys):
     at = world.now + 3 * SECOND
     first = await api_keys.create("k", principal="alice", expires_at=at)
-    second = await api_keys.rotate("k", grace_us=10 * SECOND)
-    third = await api_keys.rotate("k", grace_us=5 * SECOND)
+    second = await api_keys.rotate("k", grace_s=10)
+    third = await api_keys.rotate("k", grace_s=5)
     texts = [each.key for each in (first, second, third)]
     await until(lambda: world.find(api_keys, third.key))
 
@@ -127,7 +127,7 @@ async def test_rotation_ends_earlier_keys_after_the_grace_time(world, api_keys):
 
 async def test_rotation_without_grace_ends_earlier_keys(world, api_keys):
     first = await api_keys.create("k", principal="alice")
-    second = await api_keys.rotate("k", grace_us=0)
+    second = await api_keys.rotate("k", grace_s=0)
     await until(lambda: world.find(api_keys, second.key))
     assert world.find(api_keys, first.key) is None
 
@@ -135,11 +135,11 @@ async def test_rotation_without_grace_ends_earlier_keys(world, api_keys):
 async def test_the_number_of_keys_of_a_name_is_bounded(world, api_keys):
     await api_keys.create("k", principal="alice")
     for _ in range(SECRETS_MAX - 1):
-        await api_keys.rotate("k", grace_us=SECOND)
+        await api_keys.rotate("k", grace_s=1)
     with pytest.raises(QuotaExceeded, match=f"{SECRETS_MAX} valid keys"):
-        await api_keys.rotate("k", grace_us=SECOND)
+        await api_keys.rotate("k", grace_s=1)
     world.now += SECOND
-    await api_keys.rotate("k", grace_us=SECOND)
+    await api_keys.rotate("k", grace_s=1)
     assert len(await api_keys.list()) == 2
 
 

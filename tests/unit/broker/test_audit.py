@@ -17,9 +17,11 @@ from pydanube.model.errors import (
 )
 from pydanube.security.policy import Binding
 from pydanube.security.principals import Principal
+from pydanube.security.quotas import Quota
 from pydanube.testing import memory_broker
 from pydanube.wire.pb import stream_pb2 as pb
 from support.principals import ROOT, client_of, guarded_broker
+from support.storages import until
 
 ALICE = Principal("alice", "token")
 
@@ -122,6 +124,49 @@ async def test_file_that_cannot_be_written_is_counted(tmp_path):
     assert log.failed_count == 1
 
 
+async def test_repeated_refusals_are_counted_and_summarized(tmp_path):
+    path = tmp_path / "audit.jsonl"
+    async with open_audit(lambda: 0, path=path) as log:
+        for port in range(30):
+            # Each connection has another port.
+            record(log, outcome=Outcome.REFUSED, address=f"10.0.0.7:{port}")
+        record(log, outcome=Outcome.REFUSED, address="10.0.0.8:1")
+        record(log)
+        assert (log.recorded_count, log.suppressed_count) == (22, 10)
+    *_, other, done, summary = lines_of(path)
+    assert (other["address"], done["outcome"]) == ("10.0.0.8:1", "done")
+    assert (summary["operation"], summary["outcome"]) == ("audit", "refused")
+    assert (summary["principal"], summary["address"]) == ("alice", "10.0.0.7")
+    assert summary["reason"].startswith("10 more refusals")
+
+
+async def test_summary_is_written_when_its_time_has_come(tmp_path, monkeypatch):
+    monkeypatch.setattr(audit, "SUMMARY_S", 0.001)
+    path = tmp_path / "audit.jsonl"
+    async with open_audit(lambda: 0, path=path) as log:
+        for _ in range(21):
+            record(log, outcome=Outcome.REFUSED)
+        await until(lambda: log.recorded_count == 21)
+        await log.flush()
+        assert "1 more refusals" in lines_of(path)[-1]["reason"]
+
+
+async def test_summary_of_many_sources_is_short(tmp_path, monkeypatch):
+    monkeypatch.setattr(audit, "SUMMARIES_MAX", 3)
+    path = tmp_path / "audit.jsonl"
+    async with open_audit(lambda: 0, path=path) as log:
+        for host in range(5):
+            for _ in range(21 + host):
+                address = f"10.0.0.{host}:1"
+                record(log, outcome=Outcome.REFUSED, address=address)
+    found = [
+        (each["address"], each["reason"].split()[0])
+        for each in lines_of(path)
+        if each["operation"] == "audit"
+    ]
+    assert found == [("10.0.0.4", "5"), ("10.0.0.3", "4"), ("", "6")]
+
+
 async def test_log_without_a_place_records_nothing():
     log = AuditLog(lambda: 0)
     record(log)
@@ -144,6 +189,7 @@ async def test_requests_of_clients_are_recorded(guarded, tmp_path):
                 await client.delete_topic("/default/orders")
             with pytest.raises(PermissionDenied):
                 await client.add_binding("user:alice", ["admin"], ["*"])
+        await root.set_quota("user:alice", Quota(connections=9))
     await guarded.broker.audit.flush()
     found = {
         (each["principal"], each["operation"], each["resource"], each["outcome"])
@@ -153,6 +199,7 @@ async def test_requests_of_clients_are_recorded(guarded, tmp_path):
         ("root", "create_topic", "/default/orders", "done"),
         ("alice", "delete_topic", "/default/orders", "refused"),
         ("alice", "add_binding", "", "refused"),
+        ("root", "set_quota", "user:alice", "done"),
     }
 
 

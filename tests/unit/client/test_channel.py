@@ -6,6 +6,7 @@ import pytest
 
 from pydanube.client.channel import KeptChannel
 from pydanube.client.owners import TopicOwners
+from pydanube.client.requester import Backoff
 from pydanube.model.errors import ConnectionLost, TopicNotFound
 from pydanube.wire.pb import stream_pb2 as pb
 
@@ -41,6 +42,9 @@ class Client:
         self.shown = str
         self.retry_s = 30.0
         self.owners = TopicOwners()
+
+    def backoff(self):
+        return Backoff()
 
     async def connection(self, topic):
         return self.connections.pop(0)

@@ -127,6 +127,22 @@ def test_connect_refuses_to_send_credentials_readable():
         pydanube.connect("danube://127.0.0.1,broker.example", api_key=KEY)
 
 
+@pytest.mark.parametrize(("value", "is_allowed"), [("true", True), ("false", False)])
+def test_url_allows_to_send_credentials_readable(value, is_allowed):
+    options = UrlOptions.parse(f"allow_plaintext_credentials={value}")
+    credentials = credentials_of("t", "", options, {}, may_be_plain=False)
+    if is_allowed:
+        credentials.check_recipient("danube://broker.example")
+    else:
+        with pytest.raises(InvalidRequest, match="use danubes://"):
+            credentials.check_recipient("danube://broker.example")
+
+
+def test_url_with_another_value_is_refused():
+    with pytest.raises(InvalidRequest, match="'yes'; it must be true or false"):
+        pydanube.connect("danube://b?allow_plaintext_credentials=yes", token="t")
+
+
 def test_secrets_are_not_shown():
     credentials = Credentials("secret", may_be_plain=False)
     assert "secret" not in repr(credentials)

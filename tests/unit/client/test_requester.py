@@ -18,6 +18,7 @@ from support.storages import until
 SHARD = shard_of(TopicName.parse(TOPIC), SHARDS)
 PARTITIONS = 6
 BOTH = "danube://a,b"
+TURNS = 20
 
 
 async def publish_until_told(producer, payloads, told):
@@ -234,6 +235,44 @@ async def test_topics_are_looked_up_at_another_broker_if_one_is_silent(cluster):
         assert cluster.connects == ["a", "b"]
         # The client need not wait for the silent one.
         cluster.cut_off("a")
+
+
+async def test_a_producer_leaves_a_silent_broker_that_is_replaced(cluster):
+    async with pydanube.connect(BOTH) as client:
+        await client.create_topic(TOPIC)
+        async with client.producer(TOPIC) as producer:
+            await producer.send(b"x")
+            owner = cluster.owner_of(SHARD)
+            connection = await client.connection(TOPIC)
+            cluster.silence(owner)
+            connection._write_buffer._transport.pause_reading()
+            # It answers nothing, but nobody else serves the topic yet.
+            sending = client.tasks.start(producer.send(b"y"))
+            for _ in range(5):
+                await check(client, connection)
+            assert not connection.is_lost
+            cluster.lose(owner)
+            other = "b" if owner == "a" else "a"
+            await until(lambda: SHARD in cluster.cluster.served(other))
+            for _ in range(5):
+                await check(client, connection)
+            with pytest.raises(pydanube.ConnectionLost, match="is silent, and the one"):
+                await connection.request(pb.Ping())
+            await sending
+        cluster.cut_off(owner)
+        [batch] = [batch async for batch in client.read(TOPIC, start=1)]
+        assert list(batch.payloads) == [b"y"]
+
+
+async def check(client, connection):
+    """Let a second pass for *connection*, and wait for what follows from it."""
+    if not connection.is_lost:
+        # It is scheduled again.
+        connection._next_check.cancel()
+        connection._check_alive()
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+    await until(lambda: not client._examined)
 
 
 async def test_requests_without_an_owner_leave_a_silent_broker():

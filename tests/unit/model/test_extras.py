@@ -14,6 +14,7 @@ DISTRIBUTIONS = {
     "grpc": "grpcio",
     "grpc_tools": "grpcio-tools",
     "jsonschema_rs": "jsonschema-rs",
+    "openlineage": "openlineage-python",
     "opentelemetry": "opentelemetry-api",
     "prometheus_client": "prometheus-client",
     "yaml": "pyyaml",

@@ -139,3 +139,21 @@ def test_refused_credentials_are_reported_without_them():
     [failure] = told
     assert (failure["address"], failure["listener"]) == (ADDRESS, "http")
     assert secret not in failure["reason"]
+
+
+def test_failures_are_counted_by_method():
+    world = World()
+    for credential in (BOOTSTRAP.text[:-1] + "?", "a.b.c", "a.b.c", ""):
+        with pytest.raises(Unauthenticated):
+            world(credential)
+    for _ in range(ATTEMPTS_MAX - 3):
+        with pytest.raises(Unauthenticated):
+            world("a.b.c")
+    with pytest.raises(QuotaExceeded):
+        world("a.b.c")
+    assert world.authenticator.failed_count == {
+        "api_key": 1,
+        "token": ATTEMPTS_MAX - 1,
+        "none": 1,
+        "limited": 1,
+    }

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pydanube.broker.message_batcher import SingleMessage
 from pydanube.model import metrics
+from pydanube.model.errors import QuotaExceeded
+from pydanube.model.names import TopicName
+from pydanube.model.topic_patterns import TopicPattern
+from pydanube.security.principals import ANONYMOUS
+from pydanube.security.quotas import Quota
 from pydanube.servers.connections import ConnectionCounts
-from pydanube.servers.samples import samples_of
+from pydanube.servers.samples import TopicSeries, samples_of
 from pydanube.testing import memory_broker
 from support.batches import A_TIME
 from support.broker_clusters import SHARDS
@@ -28,6 +35,60 @@ async def test_schema_failures_are_counted_by_topic_and_reason():
         judged = (metrics.SCHEMA_VALIDATIONS, (name, "enforce"), 1)
         failed = (metrics.SCHEMA_VALIDATION_FAILURES, (name, "missing"), 1)
         assert {judged, failed} <= set(samples)
+
+
+async def test_requests_publishing_and_deliveries_are_timed():
+    async with (
+        memory_broker() as memory,
+        memory.connect() as client,
+        client.producer("/default/orders") as producer,
+        client.consumer(
+            "/default/orders", subscription="s", start="earliest"
+        ) as consumer,
+    ):
+        await producer.send(b"x")
+        await consumer.receive()
+        samples = samples_of(memory.broker, memory.server, (), is_ready=True)
+        found = {(sample[0], *sample[1]): sample[2] for sample in samples}
+        for name in ("open_producer", "open_consumer"):
+            assert found[metrics.REQUEST_SECONDS, name].count == 1
+        assert found[metrics.PUBLISH_SECONDS,].count == 1
+        assert found[metrics.DELIVERY_AGE_SECONDS,].count == 1
+        assert found[metrics.JOURNAL_COMMIT_SECONDS,].count >= 1
+
+
+async def test_lag_is_the_age_of_the_oldest_unacknowledged_message():
+    async with (
+        memory_broker() as memory,
+        memory.connect() as client,
+        client.producer("/default/orders") as producer,
+        client.consumer("/default/orders", subscription="s") as consumer,
+    ):
+        topic = await memory.broker.topics.get(TopicName.parse("/default/orders"))
+        (subscription,) = topic.subscriptions.values()
+        assert subscription.lag_s(A_TIME) == 0.0
+        await producer.send(b"x")
+        message = await consumer.receive()
+        published_at = topic.log.estimate_time(0)
+        assert subscription.lag_s(published_at + 5_000_000) == 5.0
+        assert subscription.lag_s(published_at - 5_000_000) == 0.0
+        await consumer.ack(message)
+        await consumer.flush()
+        assert subscription.lag_s(published_at + 5_000_000) == 0.0
+
+
+async def test_only_topics_that_match_have_series():
+    async with memory_broker() as memory:
+        for name in ("/default/a", "/default/b", "/other/c"):
+            if name.startswith("/other"):
+                await memory.broker.namespaces.create("other")
+            await memory.broker.topics.create(TopicName.parse(name), RELIABLE)
+        series = TopicSeries(pattern=TopicPattern("/default/*"), series_max=1)
+        samples = samples_of(
+            memory.broker, memory.server, (), (), series, is_ready=True
+        )
+        topics = [s[1][0] for s in samples if s[0] is metrics.TOPIC_MESSAGES_IN]
+        assert topics == ["/default/a", metrics.OTHER]
 
 
 async def test_connections_of_each_listener_are_counted():
@@ -55,3 +116,20 @@ async def test_takeovers_of_a_broker_in_a_cluster_are_counted():
         assert found[metrics.CLUSTER_SHARDS] == SHARDS
         assert found[metrics.CLUSTER_SHARDS_SERVED] >= SHARDS
         assert found[metrics.CLUSTER_LOST_SESSIONS] == 1
+
+
+async def test_quotas_and_failed_logins_are_counted():
+    async with memory_broker() as memory:
+        meter = memory.broker.quotas.of_principal(ANONYMOUS)
+        meter.set_quota(Quota(connections=1, bytes_in_per_s=1024), 0.0)
+        meter.connect()
+        with pytest.raises(QuotaExceeded):
+            meter.connect()
+        meter.take_in(3 * 1024, 0.0)
+        memory.server.authenticator.failed_count["token"] += 2
+        samples = set(samples_of(memory.broker, memory.server, (), is_ready=True))
+        assert {
+            (metrics.QUOTA_REFUSALS, ("principal", "connections"), 1),
+            (metrics.QUOTA_THROTTLED_SECONDS, ("principal", "bytes_in_per_s"), 2.0),
+            (metrics.AUTHENTICATION_FAILURES, ("token",), 2),
+        } <= samples

@@ -111,6 +111,7 @@ def set_(
     server_name: str | None = None,
     api_key_file: Path | None = None,
     token_file: Path | None = None,
+    allow_plaintext_credentials: bool | None = None,
     stored_format: OutputFormat | None = None,
     use: bool = False,
 ) -> None:
@@ -130,6 +131,8 @@ def set_(
         api_key_file (FILE): A file with the API key of the client. The context stores
             the name of the file, and commands read the key from it.
         token_file (FILE): A file with the token of the client, instead of an API key.
+        allow_plaintext_credentials: Send the API key or the token to a broker on
+            another machine without TLS, in a network that you trust.
         stored_format (--output-format table|json): The output format of commands that
             have the option --format, if it is not given.
         use: Make it the current context.
@@ -152,6 +155,7 @@ def set_(
         server_name=server_name,
         api_key_file=_absolute(api_key_file),
         token_file=_absolute(token_file),
+        allow_plaintext_credentials=_text(allow_plaintext_credentials),
     )
     if url is None and known is None:
         raise InvalidRequest(f"there is no context {name!r}; add it with --url URL")
@@ -175,6 +179,11 @@ def set_(
     print_line(f"The context {name} is {'added' if known is None else 'changed'}.")
     if contexts.current != name:
         print_line(f"'danube config use {name}' makes it the current context.")
+
+
+def _text(flag: bool | None) -> str | None:
+    """Return *flag* as the value of an option in a URL."""
+    return None if flag is None else str(flag).lower()
 
 
 def _absolute(path: Path | None) -> str | None:

@@ -1,19 +1,21 @@
-"""`danube security`: manages who may connect, and who may do what."""
+"""`danube security`: manages who may connect, do what, and use how much."""
 
 from __future__ import annotations
 
-from pydanube.cli import access, api_keys
+from pydanube.cli import access, api_keys, quotas
 from pydanube.cli.parameters import command_group
 
 app = command_group(
-    "Manage API keys, roles and bindings: who may connect, and do what.",
+    "Manage API keys, roles, bindings and quotas: who may connect, do what, how much.",
     "danube security keys create billing --expires 90d",
     "danube security bindings add user:billing consumer --on '/shop/*'",
     "danube security can user:billing consume /shop/orders",
     "danube security whoami",
+    "danube security quotas set user:billing --bytes-in 10MiB",
 )
 
 app.add_typer(api_keys.app, name="keys")
 app.add_typer(access.roles, name="roles")
 app.add_typer(access.bindings, name="bindings")
+app.add_typer(quotas.app, name="quotas")
 access.add_commands(app)

@@ -8,9 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from pydanube.wire.native.kinds import Kind
+
+
+class Charge(Enum):
+    """The kind of use that a call counts as in the quota of its caller."""
+
+    REQUEST = "request"
+    PUBLISHED = "published"
+    """The bytes of a published message."""
+    NOTHING = "nothing"
+    """An acknowledgement, a health check, or a stream, whose messages count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +31,7 @@ class CallRule:
     kind: Kind
     fields: Mapping[str, str]
     """The path of a field in the request, by the name in the native request."""
+    charge: Charge = Charge.REQUEST
 
     def native_request(self, request: Any) -> Any:
         """Return a native request that names the same things as *request*."""
@@ -38,28 +50,34 @@ def _value(request: Any, path: str) -> Any:
     return request
 
 
-def _rule(kind: Kind, **fields: str) -> CallRule:
-    return CallRule(kind, fields)
+def _rule(kind: Kind, *, charge: Charge = Charge.REQUEST, **fields: str) -> CallRule:
+    return CallRule(kind, fields, charge)
 
 
 ANYTHING = _rule(Kind.WHO_AM_I)
 """The rule of methods that check by themselves, or that need nothing."""
+UNCHARGED = _rule(Kind.WHO_AM_I, charge=Charge.NOTHING)
+"""The same, for methods that do not count as requests."""
 
 CALL_RULES: Mapping[str, CallRule] = {
     "danube.ProducerService/CreateProducer": _rule(
         Kind.OPEN_PRODUCER, topic="topic_name"
     ),
     "danube.ProducerService/SendMessage": _rule(
-        Kind.OPEN_PRODUCER, topic="msg_id.topic_name"
+        Kind.OPEN_PRODUCER, charge=Charge.PUBLISHED, topic="msg_id.topic_name"
     ),
     "danube.ConsumerService/Subscribe": _rule(Kind.OPEN_CONSUMER, topic="topic_name"),
     # The request has only the number of the consumer.
-    "danube.ConsumerService/ReceiveMessages": ANYTHING,
-    "danube.ConsumerService/Ack": _rule(Kind.OPEN_CONSUMER, topic="msg_id.topic_name"),
-    "danube.ConsumerService/Nack": _rule(Kind.OPEN_CONSUMER, topic="msg_id.topic_name"),
+    "danube.ConsumerService/ReceiveMessages": UNCHARGED,
+    "danube.ConsumerService/Ack": _rule(
+        Kind.OPEN_CONSUMER, charge=Charge.NOTHING, topic="msg_id.topic_name"
+    ),
+    "danube.ConsumerService/Nack": _rule(
+        Kind.OPEN_CONSUMER, charge=Charge.NOTHING, topic="msg_id.topic_name"
+    ),
     "danube.Discovery/TopicLookup": _rule(Kind.LOOKUP, topic="topic"),
     "danube.Discovery/TopicPartitions": _rule(Kind.LIST_PARTITIONS, topic="topic"),
-    "danube.HealthCheck/HealthCheck": ANYTHING,
+    "danube.HealthCheck/HealthCheck": UNCHARGED,
     "danube.StorageService/ListSegmentDescriptors": _rule(
         Kind.LIST_SEGMENTS, topic="topic"
     ),

@@ -63,7 +63,11 @@ class CallContext:
 
     async def write(self, message: Protobuf) -> None:
         """Send one message of a streamed answer when the client's window allows it."""
-        await self._connection.write(self._number, message.SerializeToString())
+        await self.write_bytes(message.SerializeToString())
+
+    async def write_bytes(self, message: bytes) -> None:
+        """Send one message, which is encoded already; see ``write``."""
+        await self._connection.write(self._number, message)
         self._writes += 1
         if self._writes % WRITES_AT_ONCE == 0:
             await asyncio.sleep(0)

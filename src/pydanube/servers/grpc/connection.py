@@ -15,18 +15,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-from pydanube.aio.tasks import TaskScope
-from pydanube.broker.broker import Broker
+from pydanube.dispatch.quota_meter import QuotaMeter
 from pydanube.model.errors import BrokerError
 from pydanube.security.credentials import credential_of
 from pydanube.security.principals import Principal
 from pydanube.servers.authentication import (
     NOBODY,
-    Authenticator,
     Identity,
     certificate_of,
 )
@@ -36,11 +34,13 @@ from pydanube.servers.authorization import (
     authorized,
     is_checked,
 )
-from pydanube.servers.connections import ConnectionCounts
 from pydanube.servers.errors import grpc_status_of
+from pydanube.servers.grpc.call_rules import Charge
 from pydanube.servers.grpc.calls import CallContext, PendingCall, RequestStream
-from pydanube.servers.grpc.services import CallNowait, Method, Service
-from pydanube.servers.security_config import SecurityConfig
+from pydanube.servers.grpc.grpc_server import GrpcServer
+from pydanube.servers.grpc.services import CallNowait, Method
+from pydanube.servers.quota_holds import wait_for_quota
+from pydanube.servers.quota_uses import QuotaUses
 from pydanube.wire.grpc.connection import (
     CallCancelled,
     CallStarted,
@@ -55,102 +55,22 @@ from pydanube.wire.turn_budget import TurnBudget
 
 log = logging.getLogger(__name__)
 
-MESSAGE_BYTES_MAX = 32 * 1024 * 1024
-"""The maximum size of a request.  It is far above the limit for messages, so that the
-error for a message that is too large can name its topic's limit."""
-RECEIVE_BYTES_MAX = 256 * 1024 * 1024
 WRITE_BUFFER_BYTES = 1024 * 1024
 """A connection is not read while this number of bytes waits to be sent."""
+STRANGER_BYTES_MAX = 64 * 1024
+"""The most bytes of requests, and of unsent answers, of a connection that has not yet
+proved an identity."""
+STRANGER_CALLS_MAX = 16
+"""The most calls of such a connection at a time."""
 WORK_PER_TURN = 128
 """The units of work, as counted by ``Http2Connection``, that one connection may cause
 in one turn of the loop: about 60 calls."""
-KEEPALIVE_S = 10.0
-"""A client that is silent for this time gets a PING, and is disconnected if it does not
-answer within the same time again.  Its messages then go to other consumers.  The
-preface must arrive in this time, and the SETTINGS ACK in twice this time."""
 CLOSE_S = 1.0
 """The time that a peer that violated the protocol has to read the error."""
 PING_ANSWER_DELAY_S = 0.01
 """The time that an answer to a PING waits for other data to be sent with it."""
-CREDENTIAL_CHECK_S = 1.0
-"""The interval at which the credentials of running calls are checked."""
 TIMEOUT_S_MAX = 24 * 3600.0
 """Longer timeouts of callers count as no timeout."""
-
-
-class GrpcServer:
-    """All connections of one gRPC server."""
-
-    def __init__(
-        self,
-        services: Sequence[Service],
-        tasks: TaskScope,
-        *,
-        broker: Broker | None = None,
-        counts: ConnectionCounts | None = None,
-        receive_bytes_max: int = RECEIVE_BYTES_MAX,
-        message_bytes_max: int = MESSAGE_BYTES_MAX,
-        keepalive_s: float = KEEPALIVE_S,
-        authenticator: Authenticator | None = None,
-    ) -> None:
-        """*broker* decides on calls; without it, every client may make every call."""
-        self.broker = broker
-        self.authenticator = authenticator or Authenticator(SecurityConfig())
-        self.counts = counts or ConnectionCounts(listener="grpc")
-        self.held_bytes = 0
-        """The received bytes of all unanswered requests."""
-        self._receive_bytes_max = receive_bytes_max
-        self.methods: dict[str, Method] = {
-            path: method
-            for service in services
-            for path, method in service.methods.items()
-        }
-        self.message_bytes_max = message_bytes_max
-        self.keepalive_s = keepalive_s
-        self.connections: dict[GrpcProtocol, None] = {}
-        self.run = tasks.run
-        if self.authenticator.is_enabled:
-            self.run(self._end_invalid_calls())
-
-    async def _end_invalid_calls(self) -> None:
-        """End calls whose credentials have expired or were revoked, regularly."""
-        while True:
-            await asyncio.sleep(CREDENTIAL_CHECK_S)
-            for connection in list(self.connections):
-                connection.end_invalid_calls()
-
-    def new_connection(self) -> GrpcProtocol:
-        """Return the protocol of a new connection."""
-        return GrpcProtocol(self)
-
-    def count_held(self, change: int) -> None:
-        """
-        Add *change* to the bytes of unanswered requests.
-
-        Beyond the maximum, the server closes the connection that holds most.
-        """
-        self.held_bytes += change
-        if change > 0 and self.held_bytes > self._receive_bytes_max:
-            largest = max(self.connections, key=lambda each: each.held_bytes)
-            largest.refuse(f"requests take more than {self._receive_bytes_max} bytes")
-
-    async def close(self, grace_s: float) -> None:
-        """
-        Accept no more calls, and close every connection.
-
-        Running calls have *grace_s* to end.
-        """
-        connections = list(self.connections)
-        for connection in connections:
-            connection.go_away()
-        calls = [task for each in connections for task in each.calls.values()]
-        calls += [
-            self.run(each.all_answered()) for each in connections if each.is_answering
-        ]
-        if calls:
-            await asyncio.wait(calls, timeout=grace_s)
-        for connection in connections:
-            connection.close()
 
 
 class GrpcProtocol(asyncio.Protocol):
@@ -159,13 +79,16 @@ class GrpcProtocol(asyncio.Protocol):
     def __init__(self, server: GrpcServer) -> None:
         self._server = server
         self._loop = asyncio.get_running_loop()
-        self._grpc = GrpcConnection(server.message_bytes_max)
+        self._is_stranger = server.authenticator.is_enabled
+        """Whether credentials are needed, and no call has had valid ones yet."""
+        self._grpc = GrpcConnection(server.message_bytes_max, server.public)
         self._transport: asyncio.Transport
         self._peer = "?"
         self._address = "?"
         # The identity of the caller, for each running call with a task.
         self._identities: dict[int, Identity] = {}
         self._allowed = AllowedTopics()
+        self._quota_uses = QuotaUses()
         self.calls: dict[int, asyncio.Task[None]] = {}
         """The tasks of running calls, by call."""
         # Running calls without a task.
@@ -200,7 +123,9 @@ class GrpcProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
         self._transport = transport  # type: ignore[assignment]
-        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._transport.set_write_buffer_limits(
+            high=STRANGER_BYTES_MAX if self._is_stranger else WRITE_BUFFER_BYTES
+        )
         host, port = transport.get_extra_info("peername", ("in process", 0))[:2]
         self._peer, self._address = f"{host}:{port}", str(host)
         if not self._server.counts.admit():
@@ -284,6 +209,7 @@ class GrpcProtocol(asyncio.Protocol):
         log.debug("the connection of %s is closed: %s", self._peer, exc or "regularly")
         self._server.connections.pop(self, None)
         self._server.counts.lose()
+        self._quota_uses.leave()
         self._is_broken = True
         self._cancel_keepalive()
         self._can_write.set()
@@ -360,9 +286,16 @@ class GrpcProtocol(asyncio.Protocol):
             return
         try:
             identity = self._identity_of(event, method)
+            self._meter_of(method, identity)
         except BrokerError as error:
             # Before the request arrives, which therefore takes no memory.
             self._grpc.finish(number, *method.service.refusal(error))
+            return
+        if self._is_stranger and self._grpc.http2.stream_count > STRANGER_CALLS_MAX:
+            self._grpc.finish(
+                *(number, StatusCode.RESOURCE_EXHAUSTED),
+                f"more than {STRANGER_CALLS_MAX} calls at a time need credentials",
+            )
             return
         if method.streams_requests:
             requests = self._requests[number] = RequestStream(self, number, method)
@@ -384,10 +317,44 @@ class GrpcProtocol(asyncio.Protocol):
             return NOBODY
         credential = credential_of(started.credentials)
         certificate = None if credential else certificate_of(self._transport)
-        return authenticator.authenticate(
+        identity = authenticator.authenticate(
             *(credential, self._address, certificate),
             listener=self._server.counts.listener,
         )
+        if self._is_stranger:
+            self._is_stranger = False
+            self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        return identity
+
+    def _meter_of(self, method: Method, identity: Identity) -> QuotaMeter | None:
+        """
+        Return the meter of the caller's quota; None: the call needs none.
+
+        Raises:
+            QuotaExceeded: The caller has as many connections as allowed.
+        """
+        broker = self._server.broker
+        if broker is None or method.rule is None or method.service.is_public:
+            return None
+        return self._quota_uses.admit(broker.quotas, identity.principal)
+
+    def _hold_of(
+        self, method: Method, data: bytes | RequestStream, identity: Identity
+    ) -> Coroutine[Any, Any, None] | None:
+        """Charge a call, and return for how long it has to wait; None: not at all."""
+        meter, rule = self._meter_of(method, identity), method.rule
+        if meter is None or rule is None:
+            return None
+        delay_s, due = 0.0, meter.delay_request_s
+        if rule.charge is Charge.PUBLISHED:
+            if meter.bytes_in is not None and isinstance(data, bytes):
+                delay_s, due = (
+                    meter.take_in(len(data), self._loop.time()),
+                    meter.delay_in_s,
+                )
+        elif rule.charge is Charge.REQUEST and meter.requests is not None:
+            delay_s = meter.take_request(self._loop.time())
+        return wait_for_quota(delay_s, due) if delay_s > 0 else None
 
     def end_invalid_calls(self) -> None:
         """End the running calls whose credentials have expired or were revoked."""
@@ -450,7 +417,7 @@ class GrpcProtocol(asyncio.Protocol):
     ) -> bool:
         """Start a call without a task if possible, and return whether it started."""
         self._answering.add(number)
-        on_answer = partial(self._on_answer, number, method)
+        on_answer = partial(self._on_answer, number, method, self._loop.time())
         try:
             request = method.request_of(data)
             caller, rule = self._caller(method, principal), method.rule
@@ -464,7 +431,9 @@ class GrpcProtocol(asyncio.Protocol):
         self._end_answering(number)
         return False
 
-    def _on_answer(self, number: int, method: Method, answer: Any) -> None:
+    def _on_answer(
+        self, number: int, method: Method, begun_at: float, answer: Any
+    ) -> None:
         if number not in self._answering:
             # The client cancelled the call, or the connection was lost.
             return
@@ -472,6 +441,7 @@ class GrpcProtocol(asyncio.Protocol):
             self._grpc.finish(number, *method.service.refusal(answer))
         else:
             self._grpc.answer(number, answer.SerializeToString())
+        method.seconds.observe(self._loop.time() - begun_at)
         self._end_answering(number)
         self.flush_soon()
 
@@ -495,11 +465,14 @@ class GrpcProtocol(asyncio.Protocol):
             self._grpc.finish(number, *method.service.refusal(error))
             self._forget(number)
             return
+        hold = self._hold_of(method, data, identity)
         timeout_s = started.timeout_s
         has_deadline = timeout_s is not None and timeout_s < TIMEOUT_S_MAX
         if (
             method.call_nowait is not None
+            and hold is None
             and not has_deadline
+            and not started.broker_url
             and isinstance(data, bytes)
             and self._answer_nowait(
                 *(number, method, method.call_nowait, data), identity.principal
@@ -511,7 +484,7 @@ class GrpcProtocol(asyncio.Protocol):
         )
         if identity is not NOBODY:
             self._identities[number] = identity
-        work = self._answer(number, method, data, context)
+        work = self._answer(number, method, started, data, context, hold=hold)
         if timeout_s is not None and has_deadline:
             work = self._answer_in_time(number, method, timeout_s, work)
         self.calls[number] = self._server.run(work)
@@ -520,23 +493,39 @@ class GrpcProtocol(asyncio.Protocol):
         self,
         number: int,
         method: Method,
+        started: CallStarted,
         data: bytes | RequestStream,
         context: CallContext,
+        *,
+        hold: Coroutine[Any, Any, None] | None,
     ) -> None:
+        begun_at = self._loop.time()
         try:
+            if hold is not None:
+                await hold
             request = (
                 data if isinstance(data, RequestStream) else method.request_of(data)
             )
-            answer = await self._call(method, request, context)
+            here = partial(self._call, method, request, context)
+            forwarding = self._server.forwarding
+            answer = (
+                await here()
+                if forwarding is None or isinstance(data, RequestStream)
+                else await forwarding.answer(method, started, request, context, here)
+            )
             if method.streams_answers:
                 self._grpc.finish(number, StatusCode.OK)
             else:
                 if answer is None:
                     answer = method.success
-                self._grpc.answer(number, answer.SerializeToString())
+                if not isinstance(answer, bytes):
+                    answer = answer.SerializeToString()
+                self._grpc.answer(number, answer)
         except Exception as error:  # noqa: BLE001  # The caller gets it.
             self._grpc.finish(number, *method.service.refusal(error))
         finally:
+            if method.is_unary:
+                method.seconds.observe(self._loop.time() - begun_at)
             self._forget(number)
             self.flush_soon()
 
@@ -613,6 +602,10 @@ class GrpcProtocol(asyncio.Protocol):
             change = self._grpc.held_bytes - self.held_bytes
             self.held_bytes += change
             self._server.count_held(change)
+            if self._is_stranger and self.held_bytes > STRANGER_BYTES_MAX:
+                self.refuse(
+                    f"requests of more than {STRANGER_BYTES_MAX} bytes need credentials"
+                )
         self._turn.refill()
         if http2.has_backlog:
             self._loop.call_soon(self._process_rest)

@@ -21,6 +21,13 @@ from pydanube.aio.futures import complete_future
 from pydanube.broker.broker import Broker
 from pydanube.broker.subscription import Consumer, Subscription
 from pydanube.broker.topic import ReliableTopic, Topic
+from pydanube.dispatch.quota_meter import (
+    UNLIMITED,
+    QuotaMeter,
+    credit_bytes_of,
+    delay_out_s,
+    take_out,
+)
 from pydanube.metadata.records import ConsumerRecord
 from pydanube.model.errors import (
     BrokerError,
@@ -50,6 +57,7 @@ from pydanube.servers.grpc.calls import CallContext
 from pydanube.servers.grpc.id_registry import IdRegistry
 from pydanube.servers.grpc.services import StatusError, refusing
 from pydanube.servers.grpc.window import AdaptiveWindow
+from pydanube.servers.quota_holds import wait_for_quota
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.grpc.danube_api import member_of, messages_to_wire
 from pydanube.wire.grpc.status import StatusCode
@@ -142,6 +150,7 @@ class ConsumerSession:
         self._unwritten = 0
         self._unwritten_bytes = 0
         self._wake = asyncio.Event()
+        self._meter = UNLIMITED
 
     # The interface for the subscription.
 
@@ -176,6 +185,7 @@ class ConsumerSession:
             StatusError, Unavailable, Corrupt: The session ended.
         """
         topic = str(self.topic.name)
+        self._meter = self._owner.quotas.of_principal(context.principal)
         self.grant()
         while self.reason is None:
             if not self._queue:
@@ -194,6 +204,7 @@ class ConsumerSession:
                 self._unwritten -= 1
                 if self.reason is not None:
                     break
+            await self._wait_for_quotas(frame.byte_count)
             self._unwritten_bytes -= frame.plain_bytes
             self.grant()
         if isinstance(self.reason, Corrupt | Refused):
@@ -216,9 +227,21 @@ class ConsumerSession:
             done = self._delivered - in_flight
             self._window.on_progress(done, in_flight, self._owner.clock())
             room = self._window.size - in_flight - messages
-        room_bytes = WINDOW_BYTES - self._unwritten_bytes - byte_count
-        if room > 0 or room_bytes * 2 > WINDOW_BYTES:
+        window_bytes = credit_bytes_of(self._meters, WINDOW_BYTES)
+        room_bytes = window_bytes - self._unwritten_bytes - byte_count
+        if room > 0 or room_bytes * 2 > window_bytes:
             self.subscription.credit(self.consumer, max(0, room), max(0, room_bytes))
+
+    @property
+    def _meters(self) -> tuple[QuotaMeter, ...]:
+        """The meters that limit what is sent."""
+        return (self._meter, *self.topic.pacing.meters)
+
+    async def _wait_for_quotas(self, byte_count: int) -> None:
+        """Charge sent bytes to quotas, and wait until they are due."""
+        delay_s = take_out(self._meters, byte_count, self._owner.quotas.now())
+        if delay_s > 0:
+            await wait_for_quota(delay_s, partial(delay_out_s, self._meters))
 
 
 class Consumers:
@@ -234,6 +257,7 @@ class Consumers:
         refusal_pause_s: float = REFUSAL_PAUSE_S,
     ) -> None:
         self._broker = broker
+        self.quotas = broker.quotas
         self.broker_url = broker_url
         self.window_messages_max = window_messages_max
         self.clock = clock

@@ -10,7 +10,8 @@ from typing import Any
 from pydanube.aio.tasks import task_scope
 from pydanube.broker.broker import Broker
 from pydanube.servers.addresses import binding
-from pydanube.servers.grpc.connection import GrpcServer
+from pydanube.servers.grpc.connection import GrpcProtocol
+from pydanube.servers.grpc.grpc_server import GrpcServer
 from pydanube.servers.grpc.services import Service
 from pydanube.servers.grpc.standard import standard_services
 from pydanube.servers.tls import PLAIN_REFUSED, ServerTls, over_tls
@@ -84,7 +85,7 @@ async def open_listener(
     refusing = Http2Connection()
     refusing.go_away(ErrorCode.INADEQUATE_SECURITY, PLAIN_REFUSED)
     factory = over_tls(
-        lambda: listener.server.new_connection(),  # noqa: PLW0108  # Not made yet.
+        lambda: GrpcProtocol(listener.server),
         tls,
         protocol="h2",
         # Without the settings, with which a connection begins: clients then wait before

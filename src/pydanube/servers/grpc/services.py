@@ -23,7 +23,7 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import signature
 from typing import Any, NoReturn
 
@@ -32,6 +32,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from pydanube.model.errors import BrokerError, InvalidRequest
+from pydanube.model.histograms import Histogram
 from pydanube.servers.errors import as_broker_error, grpc_status_of
 from pydanube.servers.grpc.call_rules import CALL_RULES, CallRule
 from pydanube.wire.grpc.status import StatusCode
@@ -80,6 +81,8 @@ def refusing(
 class Method:
     """One method of a service."""
 
+    path: str
+    """``/package.Service/Method``"""
     call: Call
     takes_context: bool
     call_nowait: CallNowait | None
@@ -91,6 +94,13 @@ class Method:
     service: Service
     rule: CallRule | None
     """The permission for a call; None for standard services, which need none."""
+    seconds: Histogram = field(default_factory=Histogram)
+    """The time of each call without streams, until its answer."""
+
+    @property
+    def is_unary(self) -> bool:
+        """Whether the method has one request and one answer."""
+        return not (self.streams_requests or self.streams_answers)
 
     def request_of(self, data: bytes) -> Message:
         """
@@ -151,6 +161,7 @@ class Service:
         default = () if self._unimplemented is None else (self._refuse,)
         call = getattr(implementation, name, *default)
         return Method(
+            path=f"/{self.name}/{method.name}",
             call=call,
             takes_context=len(signature(call).parameters) > 1,
             call_nowait=getattr(implementation, f"{name}_nowait", None),

@@ -13,8 +13,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 
 from pydanube.broker.broker import Broker
-from pydanube.model.errors import BrokerError, Draining, Unavailable
-from pydanube.model.metrics import Sample
+from pydanube.model.errors import BrokerError, Draining, InvalidName, Unavailable
+from pydanube.model.metrics import SERIES_MAX, Sample
+from pydanube.model.topic_patterns import TopicPattern
 from pydanube.model.version import __version__
 from pydanube.security.permissions import Permission
 from pydanube.security.resources import CLUSTER
@@ -24,10 +25,12 @@ from pydanube.servers.authorization import Need
 from pydanube.servers.connections import ConnectionCounts
 from pydanube.servers.errors import http_status_of
 from pydanube.servers.grpc.services import Service
+from pydanube.servers.http import iceberg
 from pydanube.servers.http.authentication import AuthenticationMiddleware
 from pydanube.servers.http.endpoints import caller_of
 from pydanube.servers.http.namespaces import NAMESPACES
 from pydanube.servers.http.openapi import openapi_document
+from pydanube.servers.http.quotas import QuotaMiddleware
 from pydanube.servers.http.responses import (
     error_response,
     json_response,
@@ -35,10 +38,11 @@ from pydanube.servers.http.responses import (
 )
 from pydanube.servers.http.same_origin import SameOriginMiddleware
 from pydanube.servers.http.schemas import SCHEMAS
+from pydanube.servers.http.security import SECURITY
 from pydanube.servers.http.subscriptions import SUBSCRIPTIONS
 from pydanube.servers.http.topics import TOPICS
 from pydanube.servers.native.server import NativeServer
-from pydanube.servers.samples import samples_of
+from pydanube.servers.samples import TopicSeries, samples_of
 from pydanube.servers.security_config import SecurityConfig
 
 
@@ -54,8 +58,15 @@ class Ports:
 class BrokerState:
     """The state of a starting, serving or stopping broker for the HTTP server."""
 
-    def __init__(self, connections: Sequence[ConnectionCounts] = ()) -> None:
+    def __init__(
+        self,
+        connections: Sequence[ConnectionCounts] = (),
+        *,
+        series_max: int = SERIES_MAX,
+    ) -> None:
         self._connections = connections
+        self.series_max = series_max
+        """The maximum number of series of a metric."""
         self.ports: Ports | None = None
         """The other ports; None while the broker is starting."""
         self._reason: BrokerError | None = Unavailable("the broker is starting")
@@ -97,12 +108,17 @@ class BrokerState:
             raise Unavailable("the broker is starting")
         return self._serving[0]
 
-    def samples(self) -> Iterable[Sample]:
-        """Return the current values of the metrics, without waiting."""
+    def samples(self, pattern: TopicPattern | None = None) -> Iterable[Sample]:
+        """
+        Return the current values of the metrics, without waiting.
+
+        With *pattern*, of the topics only those that match have values.
+        """
         if self._serving is None:
             return ()
         is_ready = self.why_not_ready() is None
-        return samples_of(*self._serving, self._connections, is_ready=is_ready)
+        series = TopicSeries(series_max=self.series_max, pattern=pattern)
+        return samples_of(*self._serving, self._connections, series, is_ready=is_ready)
 
 
 INDEX = f"""\
@@ -110,11 +126,12 @@ pydanube broker {__version__}
 
 /healthz  Liveness: always 200 while the process runs.
 /readyz   Readiness: 200 with problems, if any, or 503 with the reason.
-/metrics  Metrics for Prometheus.
+/metrics  Metrics for Prometheus; ?topic=PATTERN selects topics.
 /api/v1   The JSON API for administrators; /api/v1/openapi.json describes it.
+/iceberg  The Iceberg REST catalog: topics as tables, to read.
 
 """
-ENDPOINTS = [*NAMESPACES, *TOPICS, *SUBSCRIPTIONS, *SCHEMAS]
+ENDPOINTS = [*NAMESPACES, *TOPICS, *SUBSCRIPTIONS, *SCHEMAS, *SECURITY]
 """The endpoints of the JSON API."""
 
 
@@ -129,6 +146,7 @@ def make_app(
     *hosts* are the broker's host names; see ``same_origin``.  Without *authenticator*,
     clients need no credentials.
     """
+    verifier = authenticator or Authenticator(SecurityConfig())
 
     async def healthz(_: Request) -> Response:
         return JSONResponse({"alive": True})
@@ -151,7 +169,13 @@ def make_app(
         # Imported at the first scrape, so that brokers start faster.
         from pydanube.servers.http.exposition import expose  # noqa: PLC0415
 
-        body, content_type = expose(state.samples(), request.headers.get("accept", ""))
+        topic = request.query_params.get("topic")
+        try:
+            pattern = None if topic is None else TopicPattern(topic)
+        except InvalidName as error:
+            return error_response(error)
+        accept = request.headers.get("accept", "")
+        body, content_type = expose(state.samples(pattern), accept, state.series_max)
         # A header, because Starlette would add a second charset to a media type.
         return Response(body, headers={"content-type": content_type})
 
@@ -170,11 +194,12 @@ def make_app(
             Route("/healthz", healthz),
             Route("/readyz", readyz),
             Route("/metrics", metrics),
+            iceberg.iceberg_routes(state.broker, verifier),
             Mount(
                 "/api/v1",
                 routes=[
                     Route("/openapi.json", openapi),
-                    *(each.route(state.broker) for each in ENDPOINTS),
+                    *(each.route(state.broker, verifier) for each in ENDPOINTS),
                 ],
             ),
         ],
@@ -182,11 +207,19 @@ def make_app(
             Middleware(SameOriginMiddleware, hosts=hosts),
             Middleware(
                 AuthenticationMiddleware,
-                authenticator=authenticator or Authenticator(SecurityConfig()),
+                authenticator=verifier,
+                on_error=_response_to_refused,
             ),
+            Middleware(QuotaMiddleware, broker=state.broker),
         ],
         exception_handlers={HTTPException: on_http_error},
     )
+
+
+def _response_to_refused(path: str, error: BrokerError) -> Response:
+    """Return the response to a request for *path* with invalid credentials."""
+    is_catalog = path.startswith(f"{iceberg.PATH}/")
+    return iceberg.iceberg_error(error) if is_catalog else error_response(error)
 
 
 def _refusal_of_metrics(state: BrokerState, request: Request) -> BrokerError | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pydanube.model.errors import BrokerError, Unauthenticated
 from pydanube.security.credentials import credential_of
 from pydanube.servers.addresses import address_of
 from pydanube.servers.authentication import Authenticator
-from pydanube.servers.http.responses import error_response
 
 CERTIFICATE = "certificate"
 """The entry of the state of requests with the verified certificate of the client."""
@@ -19,9 +21,16 @@ PUBLIC_PATHS = frozenset({"/healthz", "/readyz"})
 class AuthenticationMiddleware:
     """The verification of credentials in front of an application."""
 
-    def __init__(self, app: ASGIApp, authenticator: Authenticator) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        authenticator: Authenticator,
+        on_error: Callable[[str, BrokerError], Response],
+    ) -> None:
+        """*on_error* returns the response to a request for a path that is refused."""
         self._app = app
         self._authenticator = authenticator
+        self._on_error = on_error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Set ``request.state.principal``, or answer that there is none; see ASGI."""
@@ -36,7 +45,7 @@ class AuthenticationMiddleware:
                     listener="http",
                 )
             except BrokerError as error:
-                response = error_response(error)
+                response = self._on_error(scope["path"], error)
                 if isinstance(error, Unauthenticated):
                     response.headers["www-authenticate"] = "Bearer"
                 await response(scope, receive, send)

@@ -15,11 +15,14 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from pydanube.aio.tls_connection import receive_buffer
 from pydanube.model.errors import InvalidRequest
 from pydanube.servers.authentication import certificate_of
 from pydanube.servers.connections import ConnectionCounts
 from pydanube.servers.http.authentication import CERTIFICATE
+from pydanube.servers.http.quotas import QUOTA_USES
 from pydanube.servers.http.responses import error_body
+from pydanube.servers.quota_uses import QuotaUses
 
 REQUEST_TIMEOUT_S = 30.0
 """A connection that completes no request in this time is closed."""
@@ -29,18 +32,25 @@ KEEP_ALIVE_S = 5
 """A connection is closed when it is idle for this time after an answer."""
 HEAD_BYTES_MAX = 32 * 1024
 """The longest request line with headers."""
+READ_BYTES_MAX = 32 * 1024
+"""The most bytes that are received at a time, and that wait to be parsed."""
 PARSED_BYTES_PER_TURN = 4 * 1024
 """The number of bytes of one connection that are parsed in one turn of the loop.  A
 request in chunks of one byte takes about 3 µs for each byte."""
 
 
-class HttpConnection(H11Protocol):
-    """One connection of the HTTP server."""
+class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
+    """
+    One connection of the HTTP server.
+
+    Bounds: ``READ_BYTES_MAX`` received bytes wait to be parsed.
+    """
 
     def __init__(self, counts: ConnectionCounts, **options: Any) -> None:
         super().__init__(**options)
         self._counts = counts
         self._is_lost = False
+        self._quota_uses = QuotaUses()
         # Received bytes that are not parsed yet.
         self._received = bytearray()
         self._is_scheduled = False
@@ -50,14 +60,23 @@ class HttpConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """See asyncio.BaseProtocol."""
         super().connection_made(transport)
+        # Each request gets a copy of the dictionary.
+        self.app_state = {**self.app_state, QUOTA_USES: self._quota_uses}
         certificate = certificate_of(transport)
         if certificate:
-            # Each request gets a copy.
-            self.app_state = {**self.app_state, CERTIFICATE: certificate}
+            self.app_state[CERTIFICATE] = certificate
         if not self._counts.admit():
             transport.abort()
             return
         self._timer = self.loop.call_later(REQUEST_TIMEOUT_S, self.expect_answer)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """See asyncio.BufferedProtocol; a loop without it would read 256 KiB."""
+        return receive_buffer()[:READ_BYTES_MAX]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """See asyncio.BufferedProtocol."""
+        self.data_received(bytes(receive_buffer()[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
@@ -77,6 +96,7 @@ class HttpConnection(H11Protocol):
         """See asyncio.BaseProtocol."""
         self._is_lost = True
         self._counts.lose()
+        self._quota_uses.leave()
         self._received.clear()
         if self._timer is not None:
             self._timer.cancel()

@@ -20,6 +20,7 @@ from starlette.routing import Route
 
 from pydanube.broker.broker import Broker
 from pydanube.model.errors import (
+    BrokerError,
     InvalidRequest,
     MessageTooLarge,
     TopicNotFound,
@@ -31,7 +32,8 @@ from pydanube.model.names import (
     parse_namespace,
     parse_subscription,
 )
-from pydanube.security.principals import ANONYMOUS
+from pydanube.security.principals import ANONYMOUS, Principal
+from pydanube.servers.authentication import Authenticator
 from pydanube.servers.authorization import Caller, authorized, is_checked
 from pydanube.servers.errors import as_broker_error
 from pydanube.servers.http.responses import JSON, error_response, json_response
@@ -55,6 +57,9 @@ class Call(Generic[B]):
     path: dict[str, str]
     """The parameters in the path."""
     query: dict[str, str]
+    principal: Principal
+    """The client that makes the request."""
+    authenticator: Authenticator
 
     @property
     def namespace(self) -> NamespaceName:
@@ -121,22 +126,32 @@ class Endpoint:
     query: tuple[str, ...]
     status: int
 
-    def route(self, broker: Callable[[], Broker]) -> Route:
-        """Return the route that serves the endpoint for *broker*."""
+    def route(
+        self,
+        broker: Callable[[], Broker],
+        authenticator: Authenticator,
+        on_error: Callable[[BrokerError], Response] = error_response,
+    ) -> Route:
+        """
+        Return the route that serves the endpoint for *broker*.
+
+        *on_error* returns the response to a request that failed.
+        """
 
         async def respond(request: Request) -> Response:
             try:
                 body = await _body_of(request, self.body) if self.body else None
                 query = dict(request.query_params)
-                call = Call(broker(), body, request.path_params, query)
+                call = Call(
+                    *(broker(), body, request.path_params, query),
+                    *(_principal_of(request), authenticator),
+                )
                 value = await self._carry_out(request, call)
             except ClientDisconnect:
-                return error_response(
-                    InvalidRequest("the request ended before its body")
-                )
+                return on_error(InvalidRequest("the request ended before its body"))
             except Exception as error:  # noqa: BLE001  # The client gets it.
                 doing = f"{request.method} {request.url.path}"
-                return error_response(as_broker_error(error, doing))
+                return on_error(as_broker_error(error, doing))
             if isinstance(value, Response):
                 return value
             if value is None:
@@ -201,10 +216,14 @@ class Endpoints(list[Endpoint]):
 
 def caller_of(request: Request, broker: Broker) -> Caller:
     """Return the client of *request* as the one that makes it."""
-    principal = getattr(request.state, "principal", ANONYMOUS)
     address = request.client
     at = "?" if address is None else f"{address.host}:{address.port}"
-    return Caller(broker, principal, at, "http")
+    return Caller(broker, _principal_of(request), at, "http")
+
+
+def _principal_of(request: Request) -> Principal:
+    found: Principal = getattr(request.state, "principal", ANONYMOUS)
+    return found
 
 
 def parse_count(what: str, text: str, minimum: int = 0) -> int:

@@ -2,50 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from math import inf
 
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
 from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from pydanube.model.metrics import Metric, MetricKind, Sample, bound_series
+from pydanube.model.histograms import Histogram
+from pydanube.model.metrics import (
+    SERIES_MAX,
+    Metric,
+    MetricKind,
+    Sample,
+    Value,
+    bound_series,
+)
 
-_FAMILIES: dict[MetricKind, type[CounterMetricFamily | GaugeMetricFamily]] = {
+_FAMILIES: dict[
+    MetricKind,
+    type[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily],
+] = {
     MetricKind.COUNTER: CounterMetricFamily,
     MetricKind.GAUGE: GaugeMetricFamily,
+    MetricKind.HISTOGRAM: HistogramMetricFamily,
 }
 
 # CPU, memory and open files, under the names that every Prometheus client uses.
 _PROCESS = ProcessCollector(registry=None)
 
 
-def expose(samples: Iterable[Sample], accept: str) -> tuple[bytes, str]:
+def expose(
+    samples: Iterable[Sample], accept: str, series_max: int
+) -> tuple[bytes, str]:
     """Return the body of a scrape that accepts *accept*, and its content type."""
-    registry = CollectorRegistry()
-    registry.register(_Samples(samples))
-    registry.register(_PROCESS)
     encode, content_type = choose_encoder(accept)
-    return encode(registry), content_type
+    return encode(registry_of(lambda: samples, series_max)), content_type
+
+
+def registry_of(
+    collect: Callable[[], Iterable[Sample]], series_max: int = SERIES_MAX
+) -> CollectorRegistry:
+    """Return a registry with the samples that *collect* returns for each scrape."""
+    registry = CollectorRegistry()
+    registry.register(_Samples(collect, series_max))
+    registry.register(_PROCESS)
+    return registry
 
 
 class _Samples(Collector):
-    """The samples of one scrape, which the registry collects once."""
+    """The samples that a function returns for each scrape."""
 
-    def __init__(self, samples: Iterable[Sample]) -> None:
+    def __init__(
+        self, samples: Callable[[], Iterable[Sample]], series_max: int
+    ) -> None:
         self._samples = samples
+        self._series_max = series_max
 
     def describe(self) -> list[Family]:
         # Without this, registering would consume the samples to learn the names.
         return []
 
     def collect(self) -> Iterator[Family]:
-        for metric, series in bound_series(self._samples).items():
+        bounded = bound_series(self._samples(), series_max=self._series_max)
+        for metric, series in bounded.items():
             yield _family_of(metric, series)
 
 
-def _family_of(metric: Metric, series: dict[tuple[str, ...], float]) -> Family:
+def _family_of(metric: Metric, series: dict[tuple[str, ...], Value]) -> Family:
     # A counter's family has no suffix, because the encoder adds it.
     name = metric.name.removesuffix("_total")
     # Prometheus accepts only a unit that is part of the name.
@@ -53,5 +83,14 @@ def _family_of(metric: Metric, series: dict[tuple[str, ...], float]) -> Family:
     kind = _FAMILIES[metric.kind]
     family = kind(name, metric.help, labels=metric.labels, unit=unit)
     for labels, value in series.items():
-        family.add_metric(labels, value)
+        if isinstance(family, HistogramMetricFamily):
+            assert isinstance(value, Histogram)
+            buckets = [
+                ("+Inf" if bound == inf else f"{bound:g}", count)
+                for bound, count in value.cumulative()
+            ]
+            family.add_metric(labels, buckets, sum_value=value.total_s)
+        else:
+            assert not isinstance(value, Histogram)
+            family.add_metric(labels, value)
     return family

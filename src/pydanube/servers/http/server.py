@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterable
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from functools import partial
 
-import uvicorn
-
+from pydanube.aio.http_server import config_of, serving
 from pydanube.model.errors import InvalidRequest
 from pydanube.servers.addresses import binding
 from pydanube.servers.authentication import Authenticator
@@ -61,34 +59,16 @@ async def open_http(
         protocol="http/1.1",
         plain_answer=_plain_answer(),
     )
-    server = _Server(
-        uvicorn.Config(
-            make_app(state, hosts, authenticator),
-            loop="none",
-            http=factory,  # type: ignore[arg-type]
-            ws="none",
-            lifespan="off",
-            # The broker configures logging.
-            log_config=None,
-            # Clients cause all lower levels, and could fill the log with them.
-            log_level="error",
-            access_log=False,
-            server_header=False,
-            h11_max_incomplete_event_size=HEAD_BYTES_MAX,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=SHUTDOWN_S,
-        )
+    config = config_of(
+        make_app(state, hosts, authenticator),
+        http=factory,
+        h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=SHUTDOWN_S,
     )
-    with listener:
-        async with asyncio.TaskGroup() as tasks:
-            serving = tasks.create_task(server.serve([listener]), name="http server")
-            try:
-                await server.is_listening.wait()
-                yield listener.getsockname()[1]
-            finally:
-                server.should_exit = True
-                # The server must end by itself to close its connections.
-                await asyncio.wait([serving])
+    port = listener.getsockname()[1]
+    async with serving(config, listener):
+        yield port
 
 
 def _plain_answer() -> bytes:
@@ -99,16 +79,3 @@ def _plain_answer() -> bytes:
         f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
     )
     return head.encode() + body
-
-
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.is_listening = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.is_listening.set()
-
-    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
-        return nullcontext()

@@ -7,8 +7,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from pydanube.model.errors import InvalidRequest
-from pydanube.security.permissions import Permission
+from pydanube.security.permissions import parse_permission
 from pydanube.security.policy import Binding, Role
 from pydanube.security.resources import Resource
 from pydanube.servers.native.link import ClientLink
@@ -98,19 +97,3 @@ async def _check_access(link: ClientLink, m: pb.CheckAccess) -> pb.AccessDecisio
         Resource.parse(m.resource),
     )
     return pb.AccessDecision(allowed=decision.allowed, rule=decision.rule)
-
-
-def parse_permission(text: str) -> Permission:
-    """
-    Return the permission that *text* names.
-
-    Raises:
-        InvalidRequest: There is no such permission.
-    """
-    try:
-        return Permission(text)
-    except ValueError:
-        raise InvalidRequest(
-            f"there is no permission {text!r}; there are "
-            + ", ".join(each.value for each in Permission)
-        ) from None

@@ -9,13 +9,11 @@ from typing import Any
 from google.protobuf.message import Message
 
 from pydanube.broker.api_keys import ApiKeys
-from pydanube.model.errors import InvalidRequest, PermissionDenied, Unavailable
 from pydanube.servers.native.link import ClientLink
 from pydanube.servers.native.requests import PAGE_MAX, Handlers
 from pydanube.wire.native.messages import seconds_from_wire, to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
-GRACE_S_MAX = 365 * 86_400.0
 PAGE_NAMES_MAX = PAGE_MAX // 10
 """The most names in one answer; each has up to eight keys."""
 
@@ -25,26 +23,8 @@ API_KEY_REQUESTS: Handlers[Callable[[ClientLink, Any], Awaitable[Message | None]
 
 
 def _api_keys(link: ClientLink) -> ApiKeys:
-    """
-    Return the API keys, which only superusers manage.
-
-    Raises:
-        InvalidRequest: The broker needs no credentials.
-        PermissionDenied: The client is no superuser.
-    """
-    authenticator = link.server.authenticator
-    if not authenticator.is_enabled:
-        raise InvalidRequest(
-            "this broker uses no API keys: set security.enabled in its settings"
-        )
-    if not authenticator.config.is_superuser(link.principal):
-        raise PermissionDenied(
-            f"{link.principal.name!r} may not manage API keys: the principals in "
-            "security.superusers may, and the key in security.bootstrap_key_file"
-        )
-    if authenticator.api_keys is None:
-        raise Unavailable("the broker is starting")
-    return authenticator.api_keys
+    """Return the API keys for the client to manage; see ``managed_api_keys``."""
+    return link.server.authenticator.managed_api_keys(link.principal)
 
 
 @API_KEY_REQUESTS.handler(pb.CreateApiKey)
@@ -77,14 +57,9 @@ async def _revoke(link: ClientLink, m: pb.RevokeApiKey) -> None:
 
 @API_KEY_REQUESTS.handler(pb.RotateApiKey)
 async def _rotate(link: ClientLink, m: pb.RotateApiKey) -> pb.ApiKeyCreated:
-    grace_s = seconds_from_wire("grace time", m.grace_s) or 0.0
-    if grace_s > GRACE_S_MAX:
-        raise InvalidRequest(
-            f"the grace time is {grace_s:g} s; it is at most {GRACE_S_MAX:g} s"
-        )
     created = await _api_keys(link).rotate(
         m.name,
-        grace_us=round(grace_s * 1_000_000),
+        grace_s=seconds_from_wire("grace time", m.grace_s) or 0.0,
         expires_at=m.expires_at if m.HasField("expires_at") else None,
     )
     return to_wire(pb.ApiKeyCreated, created)

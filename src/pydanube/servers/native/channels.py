@@ -9,6 +9,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from pydanube.dispatch.quota_meter import credit_bytes_of, delay_out_s, take_out
 from pydanube.model.errors import BrokerError, InvalidRequest
 from pydanube.model.names import TopicName, parse_client_name, parse_subscription
 from pydanube.model.policy import ProducerAccess, SubscriptionType, TopicPolicy
@@ -20,6 +21,7 @@ from pydanube.servers.native.link import ClientLink
 from pydanube.servers.native.producers import ProducerChannel
 from pydanube.servers.native.requests import Handlers, start_of
 from pydanube.servers.native.staging import StageChannel, part_key_of
+from pydanube.servers.quota_holds import wait_for_quota
 from pydanube.storage.topic_log import TopicLog
 from pydanube.wire.native.connection import ReceivedFrame
 from pydanube.wire.native.messages import (
@@ -165,6 +167,8 @@ async def _fetch(link: ClientLink, frame: ReceivedFrame, m: pb.Fetch) -> pb.Fetc
     topic = await link.broker.topics.get_reliable(TopicName.parse(m.topic))
     topic_log, server = topic.log, link.server
     offset, left = m.base_offset, min(m.bytes_max or 1, FETCH_BYTES_MAX)
+    # The client gets the messages at the end of the request, so it ends soon.
+    left = credit_bytes_of(link.meters_out(topic), left)
     if m.HasField("publish_time"):
         offset = await topic_log.find_time(m.publish_time)
     if offset >= topic_log.end_offset and m.wait_s:
@@ -173,7 +177,7 @@ async def _fetch(link: ClientLink, frame: ReceivedFrame, m: pb.Fetch) -> pb.Fetc
         check_now(Permission.CONSUME, topic.name, "fetch")
     end = min(m.end_offset or topic_log.end_offset, topic_log.end_offset)
     while offset < end and left > 0 and not link.is_lost:
-        bytes_max = min(left, FETCH_TURN_BYTES)
+        bytes_max, sent = min(left, FETCH_TURN_BYTES), 0
         batch = topic_log.read_tail(offset, bytes_max=bytes_max)
         if batch is None:
             batch = await topic_log.read(offset, bytes_max=bytes_max)
@@ -190,9 +194,13 @@ async def _fetch(link: ClientLink, frame: ReceivedFrame, m: pb.Fetch) -> pb.Fetc
                 break
             offset = part.end
             left -= part.plain_bytes
+            sent += part.byte_count
             server.fetched += part.count
             server.fetched_bytes += part.byte_count
             link.send_fetched(frame, part)
+        if meters := link.meters_out(topic):
+            delay_s = take_out(meters, sent, link.loop.time())
+            await wait_for_quota(delay_s, partial(delay_out_s, meters))
         # What is ready for other clients is sent before the next messages.
         await asyncio.sleep(0)
         await link.until_writable()

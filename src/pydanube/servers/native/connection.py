@@ -40,6 +40,7 @@ from pydanube.servers.native.api_keys import API_KEY_REQUESTS
 from pydanube.servers.native.channels import CHANNEL_REQUESTS
 from pydanube.servers.native.consumers import ConsumerChannel
 from pydanube.servers.native.link import Channel, ClientLink
+from pydanube.servers.native.quotas import QUOTA_REQUESTS
 from pydanube.servers.native.requests import REQUESTS
 from pydanube.servers.native.server import NativeServer
 from pydanube.servers.tls import PLAIN_REFUSED, ServerTls, over_tls
@@ -97,7 +98,7 @@ _UNITS = {
 }
 _CONTROL_BYTES_PER_UNIT = 512
 
-_SECURITY_REQUESTS = {**ACCESS_REQUESTS, **API_KEY_REQUESTS}
+_SECURITY_REQUESTS = {**ACCESS_REQUESTS, **API_KEY_REQUESTS, **QUOTA_REQUESTS}
 
 assert REQUESTS.keys() | CHANNEL_REQUESTS.keys() | _SECURITY_REQUESTS.keys() == (
     OPERATIONS
@@ -174,6 +175,7 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
         self._protocol.close()
         self._gone.set()
         self._can_write.set()
+        self._leave_quota()
         self._stop_handshake_timer()
         for task in list(self._waiting):
             task.cancel()
@@ -358,6 +360,9 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
         try:
             self.identity = self._identity_of(hello.token)
             self.server.on_handshake(self)
+            meter = self.broker.quotas.of_principal(self.principal)
+            meter.connect()
+            self.meter = meter
         except (Unauthenticated, QuotaExceeded, Unavailable) as error:
             self._refuse(error, frame)
             return
@@ -417,6 +422,7 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
         )
 
     def _start_request(self, frame: ReceivedFrame) -> None:
+        self.charge_request()
         message: Any = frame.message
         is_opening = frame.kind in _OPENINGS
         if (
@@ -475,11 +481,13 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
         await asyncio.wait([task])
 
     async def _respond(self, frame: ReceivedFrame) -> None:
+        begun_at = self.loop.time()
         try:
             message = await self._handle(frame)
         except Exception as error:  # noqa: BLE001  # The client gets it.
             doing = f"{frame.kind.name} of {self.peer}"
             message = self.server.error(as_broker_error(error, doing))
+        self.server.request_seconds[frame.kind].observe(self.loop.time() - begun_at)
         if not self.is_lost:
             self.answer(frame, message)
 

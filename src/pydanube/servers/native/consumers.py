@@ -11,9 +11,11 @@ from typing import Any
 from pydanube.broker.subscription import Consumer, Subscription
 from pydanube.broker.subscription_settings import DURATION_S_MAX
 from pydanube.broker.topic import Topic
+from pydanube.dispatch.quota_meter import credit_bytes_of, delay_out_s, take_out
 from pydanube.model.errors import BrokerError, InvalidRequest
 from pydanube.model.ranges import Range
 from pydanube.servers.native.link import Channel, ClientLink
+from pydanube.servers.quota_holds import QuotaHold
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.native.connection import ReceivedFrame
 from pydanube.wire.native.kinds import Kind
@@ -34,7 +36,7 @@ class ConsumerChannel(Channel):
     """One consumer of one connection; implements ``ConsumerPort``."""
 
     __slots__ = (
-        *("_granted_bytes", "_owed_bytes", "_owed_messages"),
+        *("_granted_bytes", "_hold", "_owed_bytes", "_owed_messages"),
         *("consumer", "subscription", "topic"),
     )
 
@@ -54,6 +56,8 @@ class ConsumerChannel(Channel):
         self._owed_messages = 0
         self._owed_bytes = 0
         self._granted_bytes = 0
+        # Set while quotas keep credit back.
+        self._hold = QuotaHold(link.loop, self._owed_s, self.grant)
 
     def on_frame(self, frame: ReceivedFrame) -> None:
         message: Any = frame.message
@@ -71,9 +75,11 @@ class ConsumerChannel(Channel):
         A client may give any credit.  The transport's buffer limit and one grant bound
         the bytes that wait for the client.
         """
-        byte_count = min(self._owed_bytes, CREDIT_BYTES_MAX - self._granted_bytes)
+        most = self._credit_bytes_max()
+        byte_count = min(self._owed_bytes, most - self._granted_bytes)
         if (
             self.consumer is None
+            or self._hold.is_held
             or not self._link.can_write
             or (byte_count <= 0 and not self._owed_messages)
         ):
@@ -90,8 +96,23 @@ class ConsumerChannel(Channel):
             # The client gives back only the compressed bytes that it received.
             self._owed_bytes += frame.plain_bytes - frame.byte_count
         self._link.deliver(self._number, frame, attempt)
-        if self._owed_bytes and self._granted_bytes * 2 < CREDIT_BYTES_MAX:
+        self._charge(frame.byte_count)
+        if self._owed_bytes and self._granted_bytes * 2 < self._credit_bytes_max():
             self.grant()
+
+    def _credit_bytes_max(self) -> int:
+        meters = self._link.meters_out(self.topic)
+        return credit_bytes_of(meters, CREDIT_BYTES_MAX) if meters else CREDIT_BYTES_MAX
+
+    def _charge(self, byte_count: int) -> None:
+        """Charge delivered bytes to quotas; keep credit back until they are due."""
+        if meters := self._link.meters_out(self.topic):
+            delay_s = take_out(meters, byte_count, self._link.loop.time())
+            if delay_s > 0:
+                self._hold.extend(delay_s)
+
+    def _owed_s(self, now: float) -> float:
+        return delay_out_s(self._link.meters_out(self.topic), now)
 
     def set_active(self, *, is_active: bool) -> None:
         state = pb.ConsumerState(is_active=is_active)
@@ -101,6 +122,7 @@ class ConsumerChannel(Channel):
         self._link.close_channel(self._number, reason)
 
     def leave(self) -> None:
+        self._hold.end()
         consumer, self.consumer = self.consumer, None
         if consumer is not None:
             self.subscription.detach(consumer)

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from google.protobuf.message import Message
 
 from pydanube.aio.write_buffer import WriteBuffer
+from pydanube.broker.topic import Topic
 from pydanube.broker.topics import Topics
+from pydanube.dispatch.quota_meter import UNLIMITED, QuotaMeter
 from pydanube.model.batch import Column
 from pydanube.model.errors import BrokerError, MessageTooLarge
 from pydanube.security.principals import Principal
 from pydanube.servers.authentication import NOBODY
 from pydanube.servers.authorization import Caller, Need
 from pydanube.servers.native.server import NativeServer
+from pydanube.servers.quota_holds import QuotaHold
 from pydanube.storage.staging import StagedFiles
 from pydanube.wire.batches import BATCH_MESSAGES_MAX, BatchFrame
 from pydanube.wire.native.connection import (
@@ -73,6 +77,9 @@ class ClientLink(ABC):
         self.peer = "?"
         self.identity = NOBODY
         """The identity of the client."""
+        self.meter = UNLIMITED
+        """The meter of the client's quota."""
+        self._hold = QuotaHold(self.loop, self._owed_s, partial(self.unpause, "quota"))
         self._protocol = StreamConnection(Side.BROKER, frame_bytes_max)
         self._transport: asyncio.Transport
         self._write_buffer: WriteBuffer
@@ -177,6 +184,40 @@ class ClientLink(ABC):
             f"a batch of {batch.plain_bytes} bytes before compression; the broker "
             f"takes batches of at most {self.batch_bytes_max}"
         )
+
+    # Quotas.
+
+    def charge_received(self, byte_count: int) -> None:
+        """Charge published bytes to the client, and read no more until they are due."""
+        if self.meter.bytes_in is not None:
+            self._hold_reading(self.meter.take_in(byte_count, self.loop.time()))
+
+    def charge_request(self) -> None:
+        """Charge a request to the client, and read no more until it is due."""
+        if self.meter.requests is not None:
+            self._hold_reading(self.meter.take_request(self.loop.time()))
+
+    def meters_out(self, topic: Topic) -> Sequence[QuotaMeter]:
+        """Return the meters that limit what is sent of *topic*; usually none."""
+        meters = topic.pacing.meters
+        if not meters and self.meter.bytes_out is None:
+            return ()
+        return [each for each in (self.meter, *meters) if each.bytes_out is not None]
+
+    def _hold_reading(self, delay_s: float) -> None:
+        if delay_s > 0:
+            self.pause("quota")
+            self._hold.extend(delay_s)
+
+    def _owed_s(self, now: float) -> float:
+        return self.meter.delay_received_s(now)
+
+    def _leave_quota(self) -> None:
+        """Release what the connection has of the client's quota."""
+        self._hold.end()
+        if self.meter is not UNLIMITED:
+            self.meter.disconnect()
+            self.meter = UNLIMITED
 
     # Pausing.
 

@@ -55,29 +55,32 @@ class ProducerChannel(Channel):
         self._sequences: list[int] = []
         self._offsets: list[int] = []
         self._deduplicated: list[pb.Deduplicated] = []
-        self._held: deque[BatchFrame] = deque()
+        # Batches that wait, and when they arrived.
+        self._held: deque[tuple[BatchFrame, float]] = deque()
 
     def on_frame(self, frame: ReceivedFrame) -> None:
         """Publish a batch, at once or when topic and memory allow it."""
         batch, link = frame.batch, self._link
         assert batch is not None
+        link.charge_received(batch.byte_count)
         if batch.plain_bytes > link.batch_bytes_max:
             link.close_channel(self._number, link.too_long(batch))
             return
+        now = link.loop.time()
         if self._held:
-            self._hold(batch)
+            self._hold(batch, now)
             return
-        delay_s = self.topic.publish_delay_s(link.loop.time())
+        delay_s = self.topic.publish_delay_s(now)
         if (
             delay_s > 0
             or batch.plain_bytes > INLINE_CHECK_BYTES_MAX
             or not link.broker.topics.has_room
         ):
-            self._hold(batch)
+            self._hold(batch, now)
             link.pause_without_room("room", link.broker.topics)
             link.server.run(self._publish_held(delay_s))
             return
-        self._publish(batch)
+        self._publish(batch, now)
 
     def send_receipts(self) -> None:
         """Send the receipts of stored batches in one frame."""
@@ -102,24 +105,24 @@ class ProducerChannel(Channel):
             self._release()
         self._link.broker.producers.close(self.topic, self.session, forget=forget)
 
-    def _publish(self, batch: BatchFrame) -> None:
-        base_sequence = batch.header.base_sequence
+    def _publish(self, batch: BatchFrame, arrived_at: float) -> None:
+        sequence = batch.header.base_sequence
+        on_published = partial(self._on_published, sequence, arrived_at)
         try:
-            self.topic.publish(
-                self.session, batch, partial(self._on_published, base_sequence)
-            )
+            self.topic.publish(self.session, batch, on_published)
         except BrokerError as error:
             self._link.close_channel(self._number, error)
 
-    def _hold(self, batch: BatchFrame) -> None:
-        self._held.append(batch)
+    def _hold(self, batch: BatchFrame, arrived_at: float) -> None:
+        self._held.append((batch, arrived_at))
         self._link.held_bytes += batch.byte_count
         if self._link.held_bytes >= HELD_BYTES_MAX:
             self._link.pause("rate")
 
     def _release(self) -> None:
         if self._held:
-            self._link.held_bytes -= self._held.popleft().byte_count
+            batch, _ = self._held.popleft()
+            self._link.held_bytes -= batch.byte_count
             if self._link.held_bytes < HELD_BYTES_MAX:
                 self._link.unpause("rate")
 
@@ -133,7 +136,7 @@ class ProducerChannel(Channel):
                     # The client would take a silent broker for dead.
                     link.send_on(self._number, Kind.RECEIPT, pb.Receipt())
             else:
-                batch = self._held[0]
+                batch, arrived_at = self._held[0]
                 try:
                     await self._prepare(batch)
                 except Exception as error:  # noqa: BLE001  # The client gets it.
@@ -145,7 +148,7 @@ class ProducerChannel(Channel):
                 # The producer may have been closed meanwhile.
                 if not self._held:
                     return
-                self._publish(batch)
+                self._publish(batch, arrived_at)
                 self._release()
             delay_s = self.topic.publish_delay_s(link.loop.time())
 
@@ -161,6 +164,7 @@ class ProducerChannel(Channel):
     def _on_published(
         self,
         base_sequence: int,
+        arrived_at: float,
         offsets: int | Sequence[int],
         error: BrokerError | None,
     ) -> None:
@@ -170,9 +174,11 @@ class ProducerChannel(Channel):
             self.send_receipts()
             self._link.close_channel(self._number, error)
             return
+        link = self._link
+        link.server.publish_seconds.observe(link.loop.time() - arrived_at)
         if not self._sequences:
             # All batches of one commit are acknowledged in one frame.
-            self._link.loop.call_soon(self.send_receipts)
+            link.loop.call_soon(self.send_receipts)
         self._sequences.append(base_sequence)
         if isinstance(offsets, int):
             self._offsets.append(offsets)

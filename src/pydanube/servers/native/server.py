@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Protocol
@@ -13,11 +13,13 @@ from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.broker.broker import Broker
 from pydanube.broker.topic import Topic
 from pydanube.model.errors import BrokerError, QuotaExceeded
+from pydanube.model.histograms import Histogram
 from pydanube.servers.authentication import Authenticator
 from pydanube.servers.config import ListenConfig
 from pydanube.servers.receive_memory import ReceiveMemory, Receiver
 from pydanube.servers.security_config import SecurityConfig
 from pydanube.wire.batches import BatchFrame
+from pydanube.wire.native.kinds import Kind
 from pydanube.wire.native.messages import error_to_wire
 from pydanube.wire.pb import stream_pb2 as pb
 
@@ -75,6 +77,10 @@ class NativeServer:
         self.fetched_bytes = 0
         self.errors: Counter[str] = Counter()
         """The number of errors sent, by code."""
+        self.publish_seconds = Histogram()
+        """The time from each batch until its receipt."""
+        self.request_seconds: defaultdict[Kind, Histogram] = defaultdict(Histogram)
+        """The time from each request until its answer."""
         self._checks = asyncio.Semaphore(CHECKS_MAX)
         self.run = tasks.run
         self._is_policy_changed = asyncio.Event()

@@ -30,7 +30,7 @@ from pydanube.wire.grpc.http2_frames import ErrorCode
 from pydanube.wire.grpc.http2_stream import STREAM_WINDOW
 from pydanube.wire.grpc.status import StatusCode
 
-_Request = tuple[str, float | None, Headers]
+_Request = tuple[str, float | None, Headers, str, bool]
 
 PREFIX_BYTES = 5
 STATUS_TEXT_MAX = 4096
@@ -38,9 +38,16 @@ STATUS_TEXT_MAX = 4096
 
 PARSED_REQUESTS_MAX = 64
 """How many different header lists of a connection are cached in parsed form."""
+PUBLIC_MESSAGE_BYTES_MAX = 32 * 1024
+"""The longest message to a method that callers may call without credentials."""
 UNREAD_RESPONSE_BYTES_MAX = 64 * 1024 * 1024
 """If so many bytes of responses wait for the peer's windows, further calls end with
 RESOURCE_EXHAUSTED."""
+
+BROKER_URL = b"x-danube-broker-url"
+"""The header with the broker that a client means, if it is connected to a proxy."""
+FORWARDED = b"x-danube-forwarded"
+"""The header of calls that another broker forwards."""
 
 _PREFIX = struct.Struct(">BI")
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
@@ -84,6 +91,10 @@ class CallStarted:
     """The caller's deadline, from now."""
     credentials: Headers = ()
     """The headers with credentials of the caller."""
+    broker_url: str = ""
+    """The broker that the caller means, if it is connected to a proxy."""
+    is_forwarded: bool = False
+    """Whether another broker forwards the call."""
 
 
 @dataclass(slots=True)
@@ -119,9 +130,16 @@ Event = CallStarted | MessageReceived | HalfClosed | CallCancelled | WriteComple
 
 
 class _Call:
-    __slots__ = ("has_headers", "held_bytes", "missing", "received")
+    __slots__ = (
+        "has_headers",
+        "held_bytes",
+        "message_bytes_max",
+        "missing",
+        "received",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, message_bytes_max: int) -> None:
+        self.message_bytes_max = message_bytes_max
         self.received = bytearray()
         """The received part of an incomplete message."""
         self.missing = 0
@@ -135,11 +153,18 @@ class _Call:
 class GrpcConnection:
     """The server side of one connection."""
 
-    def __init__(self, message_bytes_max: int) -> None:
-        """Accept messages of up to *message_bytes_max*."""
+    def __init__(
+        self, message_bytes_max: int, public: frozenset[str] = frozenset()
+    ) -> None:
+        """
+        Accept messages of up to *message_bytes_max*.
+
+        Messages to the methods *public* have at most ``PUBLIC_MESSAGE_BYTES_MAX``.
+        """
         assert message_bytes_max + PREFIX_BYTES <= EXTRA_WINDOW_BYTES_MAX
         self.http2 = Http2Connection()
         self._message_bytes_max = message_bytes_max
+        self._public = public
         self._calls: dict[int, _Call] = {}
         self.held_bytes = 0
         """Received bytes of all calls that are not consumed yet."""
@@ -184,7 +209,10 @@ class GrpcConnection:
         if request is None:
             self.http2.send_trailers(number, _NOT_GRPC_BLOCK)
             return
-        self._calls[number] = _Call()
+        message_bytes_max = self._message_bytes_max
+        if request[0] in self._public:
+            message_bytes_max = min(message_bytes_max, PUBLIC_MESSAGE_BYTES_MAX)
+        self._calls[number] = _Call(message_bytes_max)
         self._events.append(CallStarted(number, *request))
         if event.is_last:
             self._events.append(HalfClosed(number))
@@ -230,11 +258,11 @@ class GrpcConnection:
                     "compressed messages are not supported",
                 )
                 return None
-            if size > self._message_bytes_max:
+            if size > call.message_bytes_max:
                 self._refuse(
                     *(number, StatusCode.INVALID_ARGUMENT),
                     f"Message size {size} exceeds maximum allowed "
-                    f"{self._message_bytes_max}",
+                    f"{call.message_bytes_max}",
                 )
                 return None
             end = at + PREFIX_BYTES + size
@@ -334,13 +362,19 @@ class GrpcConnection:
 
 
 def _request_of(headers: Headers) -> _Request | None:
-    """Return the method and timeout; None if this is not a gRPC call."""
+    """Return what the headers say; None if this is not a gRPC call."""
     values = dict(headers)
     if not values.get(b"content-type", b"").startswith(b"application/grpc"):
         return None
     timeout_s = _timeout_s_of(values.get(b"grpc-timeout", b""))
     credentials = tuple(each for each in headers if each[0] in CREDENTIAL_HEADERS)
-    return values.get(b":path", b"").decode("latin-1"), timeout_s, credentials
+    return (
+        values.get(b":path", b"").decode("latin-1"),
+        timeout_s,
+        credentials,
+        values.get(BROKER_URL, b"").decode("latin-1"),
+        FORWARDED in values,
+    )
 
 
 def _encode_text(text: str) -> bytes:

@@ -334,6 +334,11 @@ class Kind(IntEnum):
     )
     ACCESS_DECISION = _frame(236, pb.AccessDecision, BROKER)
 
+    SET_QUOTA = _op(240, pb.SetQuota, CLUSTER_ADMIN, CLUSTER, pb.Ok, REPEAT)
+    REMOVE_QUOTA = _op(241, pb.RemoveQuota, CLUSTER_ADMIN, CLUSTER)
+    LIST_QUOTAS = _op(242, pb.ListQuotas, DESCRIBE, LISTED, pb.Quotas, REPEAT)
+    QUOTAS = _frame(243, pb.Quotas, BROKER)
+
 
 KIND_OF: dict[type[Message], Kind] = {
     kind.body: kind for kind in Kind if kind.body is not None

@@ -1935,3 +1935,74 @@ class AccessDecision(_message.Message):
     allowed: bool
     rule: str
     def __init__(self, allowed: bool = ..., rule: _Optional[str] = ...) -> None: ...
+
+class Quota(_message.Message):
+    __slots__ = ("connections", "requests_per_s", "topics", "subscriptions", "bytes_in_per_s", "bytes_out_per_s", "storage_bytes")
+    CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_IN_PER_S_FIELD_NUMBER: _ClassVar[int]
+    BYTES_OUT_PER_S_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    connections: int
+    requests_per_s: int
+    topics: int
+    subscriptions: int
+    bytes_in_per_s: int
+    bytes_out_per_s: int
+    storage_bytes: int
+    def __init__(self, connections: _Optional[int] = ..., requests_per_s: _Optional[int] = ..., topics: _Optional[int] = ..., subscriptions: _Optional[int] = ..., bytes_in_per_s: _Optional[int] = ..., bytes_out_per_s: _Optional[int] = ..., storage_bytes: _Optional[int] = ...) -> None: ...
+
+class SetQuota(_message.Message):
+    __slots__ = ("target", "quota")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    QUOTA_FIELD_NUMBER: _ClassVar[int]
+    target: str
+    quota: Quota
+    def __init__(self, target: _Optional[str] = ..., quota: _Optional[_Union[Quota, _Mapping]] = ...) -> None: ...
+
+class RemoveQuota(_message.Message):
+    __slots__ = ("target",)
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    target: str
+    def __init__(self, target: _Optional[str] = ...) -> None: ...
+
+class ListQuotas(_message.Message):
+    __slots__ = ("target", "after")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    target: str
+    after: str
+    def __init__(self, target: _Optional[str] = ..., after: _Optional[str] = ...) -> None: ...
+
+class QuotaDescription(_message.Message):
+    __slots__ = ("target", "quota", "used", "throttled_s", "refused_count", "is_default")
+    class UsedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    QUOTA_FIELD_NUMBER: _ClassVar[int]
+    USED_FIELD_NUMBER: _ClassVar[int]
+    THROTTLED_S_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    IS_DEFAULT_FIELD_NUMBER: _ClassVar[int]
+    target: str
+    quota: Quota
+    used: _containers.ScalarMap[str, int]
+    throttled_s: float
+    refused_count: int
+    is_default: bool
+    def __init__(self, target: _Optional[str] = ..., quota: _Optional[_Union[Quota, _Mapping]] = ..., used: _Optional[_Mapping[str, int]] = ..., throttled_s: _Optional[float] = ..., refused_count: _Optional[int] = ..., is_default: bool = ...) -> None: ...
+
+class Quotas(_message.Message):
+    __slots__ = ("quotas", "has_more")
+    QUOTAS_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_FIELD_NUMBER: _ClassVar[int]
+    quotas: _containers.RepeatedCompositeFieldContainer[QuotaDescription]
+    has_more: bool
+    def __init__(self, quotas: _Optional[_Iterable[_Union[QuotaDescription, _Mapping]]] = ..., has_more: bool = ...) -> None: ...

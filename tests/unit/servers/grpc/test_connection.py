@@ -18,8 +18,8 @@ from pydanube.servers.grpc.connection import (
     WORK_PER_TURN,
     WRITE_BUFFER_BYTES,
     GrpcProtocol,
-    GrpcServer,
 )
+from pydanube.servers.grpc.grpc_server import GrpcServer
 from pydanube.servers.grpc.services import Service
 from pydanube.wire.grpc.http2_frames import FrameType
 from pydanube.wire.pb import danube_api_pb2 as pb
@@ -112,7 +112,7 @@ async def world(server_options):
     async with task_scope() as tasks:
         server = GrpcServer([Service(CONSUMER, service)], tasks, **server_options)
         listener = await asyncio.get_running_loop().create_server(
-            server.new_connection, "127.0.0.1", 0
+            partial(GrpcProtocol, server), "127.0.0.1", 0
         )
         try:
             yield World(service, server, listener.sockets[0].getsockname()[1])
@@ -311,7 +311,7 @@ HEADERS_OF_ACK = [
 
 def connected_by_hand(server) -> tuple[GrpcProtocol, RecordingTransport]:
     """A connection that has connected, and its transport."""
-    connection, transport = server.new_connection(), RecordingTransport()
+    connection, transport = GrpcProtocol(server), RecordingTransport()
     connection.connection_made(transport)
     connection.data_received(handshake() + frame(FrameType.SETTINGS, 1))
     return connection, transport
@@ -417,7 +417,7 @@ async def test_flood_closes_its_connection(server):
 @using(server_options={"counts": ConnectionCounts(listener="grpc", connections_max=1)})
 async def test_connections_beyond_the_maximum_are_closed(server):
     connected_by_hand(server)
-    refused, transport = server.new_connection(), RecordingTransport()
+    refused, transport = GrpcProtocol(server), RecordingTransport()
     refused.connection_made(transport)
     assert transport.is_aborted
     refused.data_received(handshake())
@@ -494,7 +494,7 @@ async def test_closed_connection_is_freed_without_the_garbage_collector(server):
 
 
 async def test_missing_preface_closes_the_connection(server):
-    connection, transport = server.new_connection(), RecordingTransport()
+    connection, transport = GrpcProtocol(server), RecordingTransport()
     connection.connection_made(transport)
     connection.data_received(handshake()[:20])
     connection.on_keepalive()
@@ -502,7 +502,7 @@ async def test_missing_preface_closes_the_connection(server):
 
 
 async def test_missing_settings_ack_closes_the_connection(server):
-    connection, transport = server.new_connection(), RecordingTransport()
+    connection, transport = GrpcProtocol(server), RecordingTransport()
     connection.connection_made(transport)
     connection.data_received(handshake())
     connection.on_keepalive()

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from pydanube.model.errors import InvalidConfig
-from pydanube.servers.grpc.connection import MESSAGE_BYTES_MAX
+from pydanube.servers.grpc.grpc_server import MESSAGE_BYTES_MAX
 from pydanube.servers.grpc.services import Service
 from pydanube.wire.pb import danube_api_pb2 as pb
 from support.grpc_calls import connected, open_grpc_server

@@ -396,8 +396,10 @@ async def test_requests_are_unavailable_while_the_broker_starts():
     }
 
 
-async def test_bug_fails_only_one_request():
+async def test_bug_fails_only_one_request(broker):
     class Broken:
+        quotas = broker.broker.quotas
+
         async def namespace_names(self):
             raise RuntimeError("oops")
 

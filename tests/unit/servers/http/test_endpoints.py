@@ -10,6 +10,7 @@ import pytest
 
 from pydanube.model.schemas import SchemaType
 from pydanube.schemas.registry import NewSchema
+from pydanube.security.permissions import Permission
 from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import ANONYMOUS, Principal
 from pydanube.servers.http.app import ENDPOINTS, make_app
@@ -23,6 +24,7 @@ PLACES = {
     On.TOPIC: TOPIC,
     On.NAMESPACE: "/shop",
     On.SUBJECT: "subject:orders",
+    On.CLUSTER: "cluster",
 }
 PATH = {
     "namespace": "shop",
@@ -31,6 +33,8 @@ PATH = {
     "subject": "orders",
     "version": "1",
     "schema_id": "1",
+    "name": "everything",
+    "id": "n",
 }
 BODIES: dict[str, Any] = {
     "/topics": {"name": TOPIC},
@@ -45,15 +49,36 @@ BODIES: dict[str, Any] = {
     "/schemas/{subject}/versions": {"type": "string", "definition": ""},
     "/schemas/{subject}/check": {"type": "string", "definition": ""},
     "/schemas/{subject}/compatibility": {"compatibility": "none"},
+    "/security/roles/{name}": {"permissions": ["grant"]},
+    "/security/bindings": {
+        "member": "user:alice",
+        "roles": ["everything"],
+        "patterns": ["*"],
+    },
+    "/security/keys": {"name": "alice"},
 }
-LISTS = [
+ALL_LISTS = [
     each for each in ENDPOINTS if {kind.on for kind in each.operations} == {On.LISTED}
 ]
-GUARDED = [each for each in ENDPOINTS if each not in LISTS]
+POLICY_LISTS = [each for each in ALL_LISTS if each.path.startswith("/security/")]
+LISTS = [each for each in ALL_LISTS if each not in POLICY_LISTS]
+KEYS = [each for each in ENDPOINTS if each.path.startswith("/security/keys")]
+CHANGES = [
+    each for each in ENDPOINTS if {kind.on for kind in each.operations} == {On.CHANGED}
+]
+OPEN = ["GET /security/whoami", "GET /security/can"]
+"""The endpoints for all clients with an identity."""
 
 
 def name_of(endpoint):
     return f"{endpoint.method} {endpoint.path}"
+
+
+GUARDED = [
+    each
+    for each in ENDPOINTS
+    if each not in [*ALL_LISTS, *CHANGES] and name_of(each) not in OPEN
+]
 
 
 @pytest.fixture
@@ -91,7 +116,46 @@ async def test_request_without_permission_is_refused(guarded, endpoint):
         bound.append(Binding("user:alice", (name,), (place,), name))
     for binding in bound:
         await access.add_binding(ROOT, binding)
-    assert (await answer_of(guarded, ALICE, endpoint))[0] not in {400, 401, 403}
+    status, answer = await answer_of(guarded, ALICE, endpoint)
+    if endpoint in KEYS:
+        # They need a superuser.
+        assert (status, "may not manage API keys" in answer["message"]) == (403, True)
+    else:
+        assert status not in {400, 401, 403}
+
+
+@pytest.mark.parametrize("endpoint", CHANGES, ids=name_of)
+@pytest.mark.parametrize("principal", [ANONYMOUS, ALICE], ids=["nobody", "alice"])
+async def test_policy_is_changed_only_by_those_who_may_grant(
+    guarded, endpoint, principal
+):
+    access = guarded.broker.access
+    await access.set_role(ROOT, Role("everything", frozenset(Permission)))
+    await access.add_binding(ROOT, Binding("user:eve", ("everything",), ("*",), "n"))
+    before = access.policy
+    status, _ = await answer_of(guarded, principal, endpoint)
+    assert status in {401, 403}
+    assert access.policy == before
+    assert (await answer_of(guarded, ROOT, endpoint))[0] in {200, 201, 204, 409}
+
+
+async def test_policy_is_shown_only_to_those_who_may_grant(guarded):
+    access = guarded.broker.access
+    await access.set_role(ROOT, Role("everything", frozenset(Permission)))
+    await access.add_binding(ROOT, Binding("user:eve", ("everything",), ("*",), "n"))
+    for endpoint in POLICY_LISTS:
+        _, answer = await answer_of(guarded, ALICE, endpoint)
+        [found] = answer.values()
+        assert all(each.get("is_built_in") for each in found)
+        _, answer = await answer_of(guarded, ROOT, endpoint)
+        [found] = answer.values()
+        assert "everything" in str(found)
+
+
+def test_every_endpoint_is_tested():
+    tested = [*LISTS, *POLICY_LISTS, *CHANGES, *GUARDED]
+    found = {name_of(each) for each in tested} | set(OPEN)
+    assert found == {name_of(each) for each in ENDPOINTS}
 
 
 @pytest.mark.parametrize("endpoint", LISTS, ids=name_of)

@@ -8,6 +8,7 @@ from pydanube.model.errors import ERRORS, PermissionDenied, Refused, Unauthentic
 from pydanube.security.permissions import Permission
 from pydanube.security.policy import Binding, Role
 from pydanube.security.principals import ANONYMOUS, Principal
+from pydanube.security.quotas import Quota, QuotaTarget
 from pydanube.servers.authentication import Identity
 from pydanube.wire.native.kinds import OPERATIONS, Kind, On
 from pydanube.wire.pb import stream_pb2 as pb
@@ -157,6 +158,7 @@ async def test_list_has_nothing_that_the_client_may_not_see(guarded, kind, princ
     await guarded.broker.access.add_binding(
         ROOT, Binding("user:eve", ("x",), ("*",), "n")
     )
+    await guarded.broker.quotas.set(QuotaTarget.parse("user:eve"), Quota(connections=9))
     request = kind.body()
     if kind is Kind.LIST_OFFSETS:
         request.topics.append(TOPIC)

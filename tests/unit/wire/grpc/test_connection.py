@@ -9,6 +9,7 @@ import pytest
 
 from pydanube.wire.grpc.connection import (
     PARSED_REQUESTS_MAX,
+    PUBLIC_MESSAGE_BYTES_MAX,
     UNREAD_RESPONSE_BYTES_MAX,
     CallCancelled,
     CallStarted,
@@ -324,3 +325,18 @@ def test_a_malformed_body_is_refused(body, status):
 def test_what_is_not_http2_is_refused():
     with pytest.raises(Http2Error):
         connection().receive(frame(FrameType.DATA, 0, 0, b"x"))
+
+
+def test_message_to_a_public_method_must_be_short():
+    grpc = GrpcConnection(16 * PUBLIC_MESSAGE_BYTES_MAX, frozenset({METHOD}))
+    grpc.receive(handshake() + request(1))
+    grpc.http2.take_output()
+    prefix = struct.pack(">BI", 0, PUBLIC_MESSAGE_BYTES_MAX + 1)
+    assert grpc.receive(data(1, prefix)) == [CallCancelled(1)]
+    headers, _ = answer_of(grpc)
+    assert headers["grpc-status"] == str(int(StatusCode.INVALID_ARGUMENT))
+    assert f"maximum allowed {PUBLIC_MESSAGE_BYTES_MAX}" in headers["grpc-message"]
+    whole = message(b"x" * PUBLIC_MESSAGE_BYTES_MAX)
+    parts = [data(3, whole[at : at + 16_000]) for at in range(0, len(whole), 16_000)]
+    *_, last = grpc.receive(request(3) + b"".join(parts))
+    assert last == MessageReceived(3, b"x" * PUBLIC_MESSAGE_BYTES_MAX)

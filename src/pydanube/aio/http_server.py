@@ -1,0 +1,73 @@
+"""An HTTP server inside the event loop of a program: uvicorn, which does not own it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from typing import Any
+
+import uvicorn
+
+from pydanube.aio.tasks import task_scope
+
+
+def config_of(app: Any, **settings: Any) -> uvicorn.Config:
+    """Return the configuration of a server that logs errors only."""
+    return uvicorn.Config(
+        app,
+        loop="none",
+        ws="none",
+        lifespan="off",
+        # The program configures logging.
+        log_config=None,
+        # Clients cause all lower levels, and could fill the log with them.
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        **settings,
+    )
+
+
+@asynccontextmanager
+async def serving(
+    config: uvicorn.Config, listener: socket.socket
+) -> AsyncIterator[None]:
+    """
+    Serve on *listener* during the body, and close it.
+
+    The server does not handle signals.  At the end, it waits for running requests as
+    long as the configuration says.
+    """
+    server = _Server(config)
+    # Accepted connections inherit it.  asyncio does not set it for such a socket, and
+    # the body of a response would wait 40 ms for the client's acknowledgement.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with listener:
+        async with task_scope() as tasks:
+            running = tasks.start(server.serve([listener]), "http server")
+            listening = tasks.start(server.is_listening.wait())
+            both: list[asyncio.Future[Any]] = [running, listening]
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                await running
+            try:
+                yield
+            finally:
+                server.should_exit = True
+                # The server must end by itself to close its connections.
+                await asyncio.wait([running])
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.is_listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.is_listening.set()
+
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        return nullcontext()
