@@ -1,0 +1,119 @@
+"""The encoding of drafts as message batches, by the schema of each topic."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from pydanube.client.client import Client
+from pydanube.client.schema import Schema, schema_of
+from pydanube.client.typed_producer import default_subject, encoder_of
+from pydanube.connectors.mapping import Draft
+from pydanube.connectors.spec import ValueSchema
+from pydanube.model.arrow import pa
+from pydanube.model.batch import batch_of
+from pydanube.model.errors import InvalidPayload
+from pydanube.model.schemas import SchemaReference, SchemaType
+from pydanube.schemas.language import Encoder, reason_of
+
+
+@dataclass(frozen=True, slots=True)
+class MessageGroup:
+    """Encoded messages for one topic, in their order."""
+
+    topic: str
+    batch: pa.RecordBatch
+    ids: Sequence[str] | None
+    """The id of each message, if they have any."""
+    schema: SchemaReference | None
+    numbers: Sequence[int] = ()
+    """The numbers of the records that the messages were made of."""
+
+
+class TopicEncoder:
+    """Encodes the values for one topic."""
+
+    def __init__(self, encode: Encoder | None, schema: SchemaReference | None) -> None:
+        self.schema = schema
+        self._encode = encode
+
+    def encode(
+        self, drafts: Sequence[tuple[int, Draft]]
+    ) -> tuple[list[MessageGroup], dict[int, str]]:
+        """
+        Return the messages of *drafts*, which have numbers, and what is invalid.
+
+        Messages with and without an id are in different groups.
+
+        Values that do not conform to the schema are left out, and returned with the
+        reason by their number.
+        """
+        payloads, refused = self._payloads(drafts)
+        good = [each for each in drafts if each[0] not in refused]
+        messages = [
+            (number, payload, draft)
+            for (number, draft), payload in zip(good, payloads, strict=True)
+        ]
+        groups = [
+            self._group(list(each))
+            for _, each in groupby(messages, lambda message: message[2].id is None)
+        ]
+        return groups, refused
+
+    def _group(self, messages: Sequence[tuple[int, bytes, Draft]]) -> MessageGroup:
+        numbers, payloads, drafts = zip(*messages, strict=True)
+        batch = batch_of(
+            payloads,
+            keys=[each.key for each in drafts],
+            attributes=[each.attributes or None for each in drafts],
+        )
+        ids = [each.id for each in drafts if each.id is not None]
+        return MessageGroup(drafts[0].topic, batch, ids or None, self.schema, numbers)
+
+    def _payloads(
+        self, drafts: Sequence[tuple[int, Draft]]
+    ) -> tuple[list[bytes], dict[int, str]]:
+        values = [each.value for _, each in drafts]
+        if self._encode is None:
+            return values, {}
+        try:
+            return self._encode(values), {}
+        except InvalidPayload:
+            # At least one is invalid: find out which.
+            pass
+        payloads, refused = [], {}
+        for number, each in drafts:
+            try:
+                payloads += self._encode([each.value])
+            except InvalidPayload as error:
+                refused[number] = reason_of(error)
+        return payloads, refused
+
+
+async def open_encoder(
+    client: Client, topic: str, declared: ValueSchema | None, directory: Path
+) -> TopicEncoder:
+    """
+    Return the encoder for *topic*; register the schema that is *declared* in a file.
+
+    Raises:
+        SchemaNotFound: The topic should have a schema, and has none.
+        IncompatibleSchema, InvalidSchema: The schema cannot be registered.
+    """
+    if declared is None:
+        return TopicEncoder(None, None)
+    subject = await default_subject(client.schemas, topic)
+    if declared.file is None or declared.type is None:
+        version = await client.schemas.latest(subject)
+    else:
+        text = await asyncio.to_thread((directory / declared.file).read_text, "utf-8")
+        schema: Schema[object] = Schema(
+            SchemaType.parse(declared.type), text, declared.message
+        )
+        version = await client.schemas.register(subject, schema)
+    encode = await asyncio.to_thread(encoder_of, schema_of(version))
+    reference = SchemaReference(subject=version.subject, version=version.version)
+    return TopicEncoder(encode, reference)

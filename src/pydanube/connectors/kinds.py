@@ -1,0 +1,137 @@
+"""The kinds of connectors, each with its options, from the class that implements it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from importlib import import_module
+from inspect import cleandoc
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import msgspec
+
+from pydanube.connectors.connector import Connector, Sink, Source
+from pydanube.declarations.functions import check_function, load_function
+from pydanube.declarations.sections import struct_in
+from pydanube.model.errors import InvalidConfig
+from pydanube.model.suggestions import did_you_mean
+
+KINDS = {
+    "generator": "pydanube.connectors.sources.generator:Generator",
+    "http": "pydanube.connectors.sinks.http:HttpSink",
+    "mqtt": "pydanube.connectors.sources.mqtt:MqttSource",
+    "webhook": "pydanube.connectors.sources.webhook:WebhookSource",
+}
+"""The class of each kind."""
+
+SPARK_KINDS = ("delta", "iceberg", "postgres", "clickhouse", "lancedb")
+"""The systems that Spark writes to: sinks of pipelines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of a kind."""
+
+    name: str
+    type: str
+    default: str
+    """Empty if the option is required."""
+    help: str
+
+
+def find_kind(name: str, directory: Path) -> type[Connector]:
+    """
+    Return the class of the kind *name*.
+
+    *directory* is that of the file which names it, for classes in files of users.
+
+    Raises:
+        InvalidConfig: There is no such kind.
+        NoSuchFunction: There is no such class.
+    """
+    if ":" in name:
+        check_function(name, directory)
+        found = load_function(name, directory)
+        if not (isinstance(found, type) and issubclass(found, Source | Sink)):
+            raise InvalidConfig(
+                f"{name} is neither a pydanube.connectors.Source nor a Sink"
+            )
+        return found
+    if name.removeprefix("danube-") in SPARK_KINDS:
+        raise InvalidConfig(
+            f"Spark writes to {name.removeprefix('danube-')}: declare a pipeline with "
+            f"the sink 'format: danube-{name.removeprefix('danube-')}', and run it "
+            "with 'danube pipeline run'"
+        )
+    if name not in KINDS:
+        hint = did_you_mean(name, KINDS) or f"; known are {', '.join(KINDS)}"
+        raise InvalidConfig(
+            f"there is no kind {name!r}{hint}. A class of your own is FILE.py:CLASS"
+        )
+    module, class_name = KINDS[name].split(":")
+    kind: type[Connector] = getattr(import_module(module), class_name)
+    return kind
+
+
+def summary_of(kind: type[Connector]) -> str:
+    """Return the first line of the class's description."""
+    return cleandoc(kind.__doc__ or "").partition("\n")[0]
+
+
+def options_of(kind: type[Connector]) -> list[Option]:
+    """Return the options of *kind*, and the fields of options such as ``a.b``."""
+    return _options(kind.Options, "")
+
+
+def _options(struct: type[msgspec.Struct], prefix: str) -> list[Option]:
+    found = []
+    for field in msgspec.structs.fields(struct):
+        name = prefix + field.encode_name
+        default = "" if field.required else _default_text(field)
+        found.append(Option(name, _type_name(field.type), default, _help(field.type)))
+        inner = struct_in(field.type)
+        if inner is not None:
+            found += _options(inner, f"{name}.")
+    return found
+
+
+def _help(annotation: Any) -> str:
+    for each in get_args(annotation):
+        if isinstance(each, msgspec.Meta):
+            return " ".join((each.description or "").split())
+    return ""
+
+
+def _default_text(field: Any) -> str:
+    default = field.default
+    if field.default_factory is not msgspec.NODEFAULT:
+        default = field.default_factory()
+    if isinstance(default, Enum):
+        default = default.value
+    if isinstance(default, bool):
+        return str(default).lower()
+    return "none" if default is None or default in ({}, [], "") else str(default)
+
+
+_TYPES = {str: "text", int: "number", float: "number", bool: "true or false"}
+
+
+def _type_name(annotation: Any) -> str:
+    plain = [
+        each
+        for each in (get_args(annotation) or (annotation,))
+        if not isinstance(each, msgspec.Meta) and each is not type(None)
+    ]
+    first = plain[0]
+    if isinstance(first, type) and issubclass(first, Enum):
+        return " or ".join(str(each.value) for each in first)
+    if first in _TYPES:
+        return _TYPES[first]
+    origin = get_origin(first)
+    if origin is dict:
+        return "names with values"
+    if origin is list:
+        return "a list"
+    parts = [each for each in get_args(first) if each is not type(None)]
+    return " or ".join(map(_type_name, parts)) if parts else "settings"

@@ -1,0 +1,130 @@
+"""The mapping of records to messages: payload, key, attributes and id.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from pydanube.connectors import spec
+from pydanube.connectors.records import Record
+from pydanube.model.deduplication import ID_CHARACTERS_MAX
+from pydanube.model.field_paths import ABSENT, Path, find_field, parse_path
+
+
+class InvalidRecord(Exception):
+    """A record cannot become a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A message whose payload is not encoded by a schema yet."""
+
+    topic: str
+    value: Any
+    """The value to encode by the schema of the topic; bytes if it has none."""
+    key: bytes | None
+    attributes: Mapping[str, str]
+    id: str | None
+
+
+class RecordMapping:
+    """The mapping that a connector declares."""
+
+    def __init__(
+        self,
+        declared: spec.Mapping,
+        topic: str,
+        *,
+        has_schema: bool = False,
+        uses_ids: bool = False,
+    ) -> None:
+        self._topic = topic
+        self._uses_ids = uses_ids
+        self._has_schema = has_schema
+        self._key = _path(declared.key)
+        self._id = _path(declared.id)
+        self._payload = _path(declared.payload)
+        self._attributes = {
+            name: parse_path(text) for name, text in declared.attributes.items()
+        }
+        self._has_paths = bool(
+            has_schema or self._key or self._id or self._payload or self._attributes
+        )
+
+    def draft(self, record: Record) -> Draft:
+        """
+        Return the message of *record*.
+
+        Raises:
+            InvalidRecord: The value is not JSON, although the mapping needs fields of
+                it, or the schema values; or it lacks the field of the payload or id.
+        """
+        value = record.value
+        if self._has_paths and isinstance(value, bytes | str):
+            value = _parsed(value)
+        attributes = dict(record.attributes)
+        for name, path in self._attributes.items():
+            found = find_field(value, path)
+            if found is not ABSENT and found is not None:
+                attributes[name] = _text(found)
+        key = _bytes(record.key)
+        if self._key is not None:
+            found = find_field(value, self._key)
+            if found is not ABSENT and found is not None:
+                key = _text(found).encode()
+        id_ = record.id if self._uses_ids else None
+        if self._id is not None:
+            id_ = _text(_required(value, self._id, "id"))[:ID_CHARACTERS_MAX]
+        content = record.value
+        if self._has_schema:
+            content = value
+        if self._payload is not None:
+            content = _required(value, self._payload, "payload")
+        if not self._has_schema:
+            content = to_payload(content)
+        return Draft(record.topic or self._topic, content, key, attributes, id_)
+
+
+def to_payload(value: Any) -> bytes:
+    """
+    Return bytes as they are, text as UTF-8, and any other value as JSON.
+
+    Raises:
+        InvalidRecord: The value cannot be JSON.
+    """
+    if isinstance(value, bytes | str):
+        return value.encode() if isinstance(value, str) else value
+    try:
+        return msgspec.json.encode(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidRecord(f"the value cannot be JSON: {error}") from error
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else parse_path(text)
+
+
+def _parsed(value: bytes | str) -> Any:
+    try:
+        return msgspec.json.decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidRecord(f"the value is not JSON: {error}") from error
+
+
+def _required(value: Any, path: Path, what: str) -> Any:
+    found = find_field(value, path)
+    if found is ABSENT or found is None:
+        names = ".".join(map(str, path))
+        raise InvalidRecord(f"the value has no field {names}, which is the {what}")
+    return found
+
+
+def _bytes(key: str | bytes | None) -> bytes | None:
+    return key.encode() if isinstance(key, str) else key
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

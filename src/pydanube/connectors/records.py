@@ -1,0 +1,49 @@
+"""Records, and batches of them with the position of their source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Refusals = Mapping[int, str]
+"""The reasons why records of a batch were not stored, by their index."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A message to publish."""
+
+    value: Any
+    """Bytes or text, which become the payload; anything else becomes JSON."""
+    key: str | bytes | None = None
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    id: str | None = None
+    """For topics that deduplicate: the same message always has the same id."""
+    topic: str | None = None
+    """None: the topic of the connector."""
+
+
+def _ignore(_: object) -> None:
+    """Do nothing: most sources only need positions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Records that follow each other in a source."""
+
+    records: Sequence[Record]
+    position: Any = None
+    """
+    Where the source continues after these records: a JSON value other than None.
+
+    It is stored together with the messages.
+    """
+    on_stored: Callable[[Refusals], None] = _ignore
+    """
+    Called when all messages are on the broker's disk, to acknowledge them.
+
+    It gets the records that the source has to refuse; see ``Source.refuses``.
+    """
+    on_failed: Callable[[Exception], None] = _ignore
+    """Called if the batch could not be stored; the source is opened again."""

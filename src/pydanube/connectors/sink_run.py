@@ -1,0 +1,189 @@
+"""One run of a sink: it receives batches, writes them, and acknowledges them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from pydanube.aio.tasks import task_scope
+from pydanube.client.client import Client
+from pydanube.client.messages import Message, MessageBatch
+from pydanube.connectors.connector import Sink
+from pydanube.connectors.failures import (
+    ConnectorFailed,
+    Rejected,
+    error_line,
+    is_transient,
+)
+from pydanube.connectors.loading import DeclaredConnector
+from pydanube.connectors.publishing import ensure_topic
+from pydanube.connectors.status import ConnectorStatus, State
+from pydanube.declarations.sections import parse_duration
+from pydanube.model.batch import batch_of
+from pydanube.model.dead_letters import (
+    ORIGINAL_OFFSET,
+    ORIGINAL_SUBSCRIPTION,
+    ORIGINAL_TOPIC,
+    REASON,
+)
+from pydanube.model.quantities import BYTE_UNITS, parse_quantity
+
+ACK_TIMEOUT_S = 3600.0
+"""How long a sink may try to write a batch before the broker delivers it again."""
+
+
+class SinkRun:
+    """A run of a sink until it fails or is stopped."""
+
+    def __init__(
+        self,
+        client: Client,
+        declared: DeclaredConnector,
+        sink: Sink,
+        status: ConnectorStatus,
+        change: Callable[[State], None],
+        *,
+        random: Callable[[], float],
+    ) -> None:
+        """*change* is called with the new state of the connector."""
+        spec = declared.spec
+        self._client = client
+        self._declared = declared
+        self._spec = spec
+        self._sink = sink
+        self._status = status
+        self._change = change
+        self._random = random
+        self._subscription = spec.subscription or declared.name
+        self._messages_max = spec.batch.messages
+        self._bytes_max = parse_quantity(spec.batch.bytes, BYTE_UNITS) or 0
+        wait = spec.batch.wait
+        self._wait_s = 0.0 if wait is None else parse_duration(wait)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Write what arrives, until *stop* is set; the batch in hand is finished."""
+        spec = self._spec
+        for topic in filter(None, (spec.topic, spec.dead_letters)):
+            await ensure_topic(self._client, topic)
+        async with (
+            self._sink,
+            self._client.consumer(
+                spec.topic,
+                subscription=self._subscription,
+                type=spec.type.value,
+                start=spec.start.value,
+                ack_timeout_s=ACK_TIMEOUT_S,
+                prefetch_bytes=max(1, 2 * int(self._bytes_max)),
+            ) as consumer,
+            task_scope() as tasks,
+        ):
+            stopping = tasks.start(_wait(stop))
+            self._change(State.RUNNING)
+            while (messages := await self._receive(consumer, stopping)) is not None:
+                await self._write(consumer, messages, stop)
+                if stop.is_set():
+                    break
+
+    async def _receive(
+        self, consumer: Any, stopping: asyncio.Future[None]
+    ) -> list[Message] | None:
+        """Return the next messages to write together; None: stop."""
+        async with task_scope() as tasks:
+            first = tasks.start(consumer.receive_batch(max_messages=self._messages_max))
+            await asyncio.wait([first, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if stopping.done() and not first.done():
+                return None
+            messages: list[Message] = list(await first)
+        size = _size_of(messages)
+        deadline = asyncio.get_running_loop().time() + self._wait_s
+        while (room := self._messages_max - len(messages)) and size < self._bytes_max:
+            left_s = deadline - asyncio.get_running_loop().time()
+            if left_s <= 0 or stopping.done():
+                break
+            more = await consumer.receive_batch(max_messages=room, timeout_s=left_s)
+            messages += more
+            size += _size_of(more)
+        return messages
+
+    async def _write(
+        self, consumer: Any, messages: list[Message], stop: asyncio.Event
+    ) -> None:
+        rejected: dict[int, str] = {}
+        try:
+            await self._attempt(messages, stop)
+        except Rejected as error:
+            rejected = error.reasons
+            await self._bury(messages, rejected)
+        await consumer.ack(MessageBatch.of(self._spec.topic, messages))
+        status = self._status
+        status.batches += 1
+        status.messages += len(messages) - len(rejected)
+        status.bytes += _size_of(messages)
+
+    async def _attempt(self, messages: list[Message], stop: asyncio.Event) -> None:
+        """Write *messages*; try again after transient errors."""
+        policy = self._spec.retries.policy
+        failures = 0
+        while True:
+            try:
+                await self._sink.write(messages)
+            except Exception as error:
+                failures += 1
+                may_retry = is_transient(error) and policy.allows(failures)
+                if not may_retry or stop.is_set():
+                    raise
+                self._status.retries += 1
+                self._status.error = self._declared.redact(error_line(error))
+                self._change(State.RETRYING)
+                await wait_until(stop, policy.delay_s(failures, self._random))
+            else:
+                if failures:
+                    self._change(State.RUNNING)
+                return
+
+    async def _bury(self, messages: list[Message], rejected: dict[int, str]) -> None:
+        """Publish the rejected messages as dead letters."""
+        topic = self._spec.dead_letters
+        if topic is None:
+            first = min(rejected)
+            raise ConnectorFailed(
+                f"the sink rejects message {messages[first].id.offset} of "
+                f"{messages[first].topic}: {rejected[first]}; declare 'dead_letters: "
+                "/default/…' to publish such messages there"
+            )
+        chosen = [messages[at] for at in sorted(rejected)]
+        batch = batch_of(
+            [each.payload for each in chosen],
+            keys=[each.key_bytes for each in chosen],
+            attributes=[
+                {
+                    **messages[at].attributes,
+                    ORIGINAL_TOPIC: messages[at].topic,
+                    ORIGINAL_SUBSCRIPTION: self._subscription,
+                    ORIGINAL_OFFSET: str(messages[at].id.offset),
+                    REASON: rejected[at],
+                }
+                for at in sorted(rejected)
+            ],
+        )
+        async with self._client.producer(topic) as producer:
+            await producer.send_batch(batch)
+        self._status.dead_letters += len(chosen)
+
+
+async def wait_until(stop: asyncio.Event, timeout_s: float) -> None:
+    """Wait until *stop* is set, at most *timeout_s*."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await stop.wait()
+    except TimeoutError:
+        return
+
+
+async def _wait(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+def _size_of(messages: MessageBatch | list[Message]) -> int:
+    return sum(len(each.payload) for each in messages)

@@ -1,0 +1,296 @@
+"""
+One run of a source: a task reads it, and another one maps, encodes and publishes.
+
+The channel between them is bounded, so a source is read as fast as the broker stores.
+What has been read meanwhile is published together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
+from typing import Any
+
+from pydanube.aio.tasks import task_scope
+from pydanube.client.client import Client
+from pydanube.connectors.channel import Channel
+from pydanube.connectors.connector import Source
+from pydanube.connectors.encoding import MessageGroup, TopicEncoder, open_encoder
+from pydanube.connectors.failures import ConnectorFailed, Transient
+from pydanube.connectors.loading import DeclaredConnector
+from pydanube.connectors.mapping import (
+    Draft,
+    InvalidRecord,
+    RecordMapping,
+    to_payload,
+)
+from pydanube.connectors.publishing import (
+    REFUSALS,
+    Publisher,
+    ensure_topic,
+    find_refused,
+    open_direct,
+    open_staged,
+)
+from pydanube.connectors.records import Batch, Record
+from pydanube.connectors.status import ConnectorStatus, State
+from pydanube.declarations.sections import parse_duration
+from pydanube.model.batch import batch_of
+from pydanube.model.dead_letters import ORIGINAL_TOPIC, REASON
+from pydanube.model.errors import InvalidName
+from pydanube.model.names import TopicName
+from pydanube.model.quantities import BYTE_UNITS, parse_quantity
+
+DEAD_LETTER_BYTES_MAX = 1024 * 1024
+"""Longer payloads are truncated in dead letters, because they may be the reason."""
+ORIGINAL_BYTES = "x-original-bytes"
+"""The attribute of a truncated dead letter with the size of the whole payload."""
+TOPICS_MAX = 10_000
+"""To how many topics a source publishes at most."""
+
+
+class SourceRun:
+    """A run of a source until it ends, fails or is stopped."""
+
+    def __init__(
+        self,
+        client: Client,
+        declared: DeclaredConnector,
+        source: Source,
+        status: ConnectorStatus,
+        change: Callable[[State], None],
+    ) -> None:
+        """*change* is called with the new state of the connector."""
+        spec = declared.spec
+        self._client = client
+        self._declared = declared
+        self._source = source
+        self._status = status
+        self._change = change
+        self._mapping = RecordMapping(
+            spec.mapping,
+            spec.topic,
+            has_schema=spec.schema is not None,
+            uses_ids=spec.deduplicate is not None,
+        )
+        self._encoders: dict[str, TopicEncoder] = {}
+        self._messages_max = spec.batch.messages
+        self._bytes_max = parse_quantity(spec.batch.bytes, BYTE_UNITS) or 0
+        wait = spec.batch.wait
+        self._wait_s = 0.0 if wait is None else parse_duration(wait)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """
+        Publish what the source yields, until its end or until *stop* is set.
+
+        After *stop*, what has been read is published.
+        """
+        spec = self._declared.spec
+        await self._encoder(spec.topic)
+        if spec.dead_letters is not None:
+            await ensure_topic(self._client, spec.dead_letters)
+        async with self._open_publisher() as publisher:
+            self._status.position = publisher.position
+            channel: Channel[Batch] = Channel()
+            async with task_scope() as tasks:
+                reading = tasks.start(self._read(publisher.position, channel))
+                tasks.run(_cancel_after(stop, reading))
+                self._change(State.RUNNING)
+                try:
+                    while batches := await self._next(channel):
+                        await self._publish(publisher, batches)
+                except Exception as error:
+                    while (batch := channel.get_nowait()) is not None:
+                        batch.on_failed(error)
+                    raise
+                if not reading.cancelled():
+                    await reading
+
+    def _open_publisher(self) -> AbstractAsyncContextManager[Publisher]:
+        declared = self._declared
+        if not self._source.has_positions:
+            return open_direct(self._client)
+        return open_staged(self._client, declared.name, declared.positions_topic)
+
+    # Reading.
+
+    async def _read(self, position: Any, channel: Channel[Batch]) -> None:
+        batches: Any = self._source.batches(position)
+        try:
+            async with aclosing(batches):
+                async for batch in batches:
+                    try:
+                        await channel.put(batch)
+                    except asyncio.CancelledError:
+                        batch.on_failed(Transient("the connector is stopping"))
+                        raise
+        finally:
+            channel.close()
+
+    async def _next(self, channel: Channel[Batch]) -> list[Batch]:
+        """Return the next batches to publish together; none at the end."""
+        first = await channel.get()
+        if first is None:
+            return []
+        batches = [first]
+        count, size = len(first.records), _size_of(first)
+        deadline = asyncio.get_running_loop().time() + self._wait_s
+        while count < self._messages_max and size < self._bytes_max:
+            following = channel.get_nowait()
+            if following is None and self._wait_s:
+                following = await _get_until(channel, deadline)
+            if following is None:
+                break
+            batches.append(following)
+            count, size = count + len(following.records), size + _size_of(following)
+        return batches
+
+    # Publishing.
+
+    async def _publish(self, publisher: Publisher, batches: Sequence[Batch]) -> None:
+        try:
+            position = self._position_of(batches[-1])
+            groups, refused = await self._encode(batches, {})
+            try:
+                await publisher.publish(groups, position)
+            except REFUSALS:
+                name = self._declared.name
+                found = await find_refused(self._client, name, groups)
+                if not found:
+                    raise
+                groups, refused = await self._encode(batches, found)
+                await publisher.publish(groups, position)
+        except Exception as error:
+            for batch in batches:
+                batch.on_failed(error)
+            raise
+        status = self._status
+        status.batches += 1
+        status.position = position
+        status.lag = self._source.lag()
+        for group in groups:
+            if group.topic == self._declared.spec.dead_letters:
+                status.dead_letters += group.batch.num_rows
+            else:
+                status.messages += group.batch.num_rows
+                status.bytes += group.batch.column("payload").nbytes
+        base = 0
+        for batch in batches:
+            end = base + len(batch.records)
+            mine = {at - base: refused[at] for at in refused if base <= at < end}
+            status.refused += len(mine)
+            batch.on_stored(mine)
+            base = end
+
+    def _position_of(self, batch: Batch) -> Any:
+        if self._source.has_positions and batch.position is None:
+            raise ConnectorFailed("the source has yielded a batch without position")
+        return batch.position
+
+    async def _encode(
+        self, batches: Sequence[Batch], known: Mapping[int, str]
+    ) -> tuple[list[MessageGroup], dict[int, str]]:
+        """
+        Return the messages to publish, and the records to refuse with the reasons.
+
+        The records in *known* are invalid for the reasons there.
+
+        Raises:
+            ConnectorFailed: A record is invalid, and there are no dead letters.
+        """
+        records = [record for batch in batches for record in batch.records]
+        invalid = dict(known)
+        drafts: dict[str, list[tuple[int, Draft]]] = {}
+        for number, record in enumerate(records):
+            if number in known:
+                continue
+            try:
+                draft = self._mapping.draft(record)
+                TopicName.parse(draft.topic)
+            except (InvalidRecord, InvalidName) as error:
+                invalid[number] = str(error)
+            else:
+                drafts.setdefault(draft.topic, []).append((number, draft))
+        groups = []
+        for topic, numbered in drafts.items():
+            encoder = await self._encoder(topic)
+            encoded, refused = encoder.encode(numbered)
+            groups += encoded
+            invalid |= refused
+        has_dead_letters = self._declared.spec.dead_letters is not None
+        if not invalid or (self._source.refuses and not has_dead_letters):
+            return groups, invalid
+        first = min(invalid)
+        if not has_dead_letters:
+            raise ConnectorFailed(
+                f"a message cannot be published: {invalid[first]}; declare "
+                "'dead_letters: /default/…' to publish such messages there"
+            )
+        groups.append(self._dead_letters(records, invalid))
+        return groups, {}
+
+    def _dead_letters(
+        self, records: Sequence[Record], invalid: dict[int, str]
+    ) -> MessageGroup:
+        spec = self._declared.spec
+        payloads, attributes = [], []
+        for number, reason in sorted(invalid.items()):
+            record = records[number]
+            try:
+                payload = to_payload(record.value)
+            except InvalidRecord:
+                payload = repr(record.value).encode()
+            found = {
+                **record.attributes,
+                ORIGINAL_TOPIC: record.topic or spec.topic,
+                REASON: reason,
+            }
+            if len(payload) > DEAD_LETTER_BYTES_MAX:
+                found[ORIGINAL_BYTES] = str(len(payload))
+            payloads.append(payload[:DEAD_LETTER_BYTES_MAX])
+            attributes.append(found)
+        batch = batch_of(payloads, attributes=attributes)
+        return MessageGroup(spec.dead_letters or "", batch, None, None)
+
+    async def _encoder(self, topic: str) -> TopicEncoder:
+        """Return the encoder of *topic*, which is created if it does not exist."""
+        encoder = self._encoders.get(topic)
+        if encoder is None:
+            if len(self._encoders) >= TOPICS_MAX:
+                raise ConnectorFailed(
+                    f"the source publishes to more than {TOPICS_MAX} topics; use fewer "
+                    "topics, and attributes to tell the messages apart"
+                )
+            spec = self._declared.spec
+            age = spec.deduplicate
+            await ensure_topic(
+                self._client,
+                topic,
+                partitions=spec.partitions,
+                deduplication_age_s=None if age is None else parse_duration(age),
+            )
+            directory = self._declared.file.parent
+            encoder = await open_encoder(self._client, topic, spec.schema, directory)
+            self._encoders[topic] = encoder
+        return encoder
+
+
+async def _cancel_after(stop: asyncio.Event, reading: asyncio.Future[None]) -> None:
+    await stop.wait()
+    reading.cancel()
+
+
+async def _get_until(channel: Channel[Batch], deadline: float) -> Batch | None:
+    try:
+        async with asyncio.timeout_at(deadline):
+            return await channel.get()
+    except TimeoutError:
+        return None
+
+
+def _size_of(batch: Batch) -> int:
+    """Return the size of the bytes and texts of *batch*."""
+    return sum(
+        len(each.value) for each in batch.records if isinstance(each.value, bytes | str)
+    )

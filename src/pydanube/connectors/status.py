@@ -1,0 +1,66 @@
+"""The state and the counts of a connector, for people and for programs.  Pure."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+
+class State(Enum):
+    """The state of a connector."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    RETRYING = "retrying"
+    FINISHED = "finished"
+    """The source has no more messages."""
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the connector does not run any more."""
+        return self in {State.FINISHED, State.STOPPED, State.FAILED}
+
+
+class ConnectorStatus(msgspec.Struct, kw_only=True):
+    """The state and the counts of one connector since its process started."""
+
+    connector: str
+    kind: str
+    topic: str
+    state: State = State.STARTING
+    messages: int = 0
+    """Published by a source, or written by a sink."""
+    bytes: int = 0
+    """The size of their payloads."""
+    batches: int = 0
+    dead_letters: int = 0
+    """The messages that could not be published or written."""
+    refused: int = 0
+    """The records that the source has refused, such as requests."""
+    retries: int = 0
+    lag: int | None = None
+    """How many messages wait in the source, or in the topic for a sink."""
+    position: Any = None
+    """Where a source with positions continues."""
+    error: str | None = None
+    """The last error; it stays when the connector runs again."""
+
+    def line(self) -> str:
+        """Return the status on one line."""
+        parts = [self.state.value, f"{self.messages:,} messages"]
+        if self.lag is not None:
+            parts.append(f"lag {self.lag:,}")
+        for count, name in (
+            (self.dead_letters, "dead letters"),
+            (self.refused, "refused"),
+            (self.retries, "retries"),
+        ):
+            if count:
+                parts.append(f"{count:,} {name}")
+        if self.error is not None:
+            parts.append(f"last error: {self.error}")
+        return f"{self.connector}: {', '.join(parts)}"

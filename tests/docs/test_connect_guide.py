@@ -1,0 +1,196 @@
+"""The connectors of the guide work, with real peers."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import re
+import shlex
+import sqlite3
+from contextlib import asynccontextmanager
+
+import aiomqtt
+import httpx
+import pytest
+
+from pydanube.connectors.kinds import KINDS
+from pydanube.connectors.status import State
+from pydanube.testing import memory_broker
+from support.commands import danube
+from support.connectors import declared, running
+from support.http_server import Answer, LocalServer
+from support.mosquitto import MosquittoProcess
+from support.ports import free_port
+from support.processes import BrokerProcess
+from support.project import ROOT
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+PAGE = (ROOT / "docs/guide/connect.md").read_text(encoding="utf-8")
+FILES = dict(
+    re.findall(
+        r"^```(?:yaml|python)\n# ([\w.]+)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL
+    )
+)
+LINES_MAX = 40
+
+
+@asynccontextmanager
+async def connectors(name, directory, *changes, **environment):
+    """Run the connectors of the file *name* of the guide; *changes* are replaced."""
+    text = FILES[name]
+    for usual, own in changes:
+        assert usual in text
+        text = text.replace(usual, own)
+    async with memory_broker() as broker, broker.connect() as client:
+        found = declared(text, broker.url, directory, **environment)
+        async with running(found) as until:
+            [connector] = found
+            yield client, lambda state: until(lambda all_: state(all_[connector.name]))
+
+
+async def payloads(client, topic):
+    return [each async for batch in client.read(topic) for each in batch.payloads]
+
+
+def test_the_guide_names_every_kind():
+    for kind in KINDS:
+        assert f"kind: {kind}\n" in PAGE
+
+
+def test_the_commands_run(tmp_path, monkeypatch):
+    (tmp_path / "numbers.yaml").write_text(FILES["numbers.yaml"])
+    monkeypatch.chdir(tmp_path)
+    [block] = re.findall(r"^```bash\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    with BrokerProcess(tmp_path / "data") as broker:
+        for line in block.splitlines():
+            program, *arguments = shlex.split(line)
+            if program == "danube":
+                done = danube(*arguments, url=broker.url)
+                assert done.returncode == 0, done.stderr
+        again = danube("connect", "run", "numbers.yaml", url=broker.url)
+        assert "finished, 0 messages" in again.stdout
+
+
+def test_webhooks_are_received(tmp_path):
+    address = f"127.0.0.1:{free_port()}"
+
+    async def run():
+        async with connectors(
+            "webhooks.yaml",
+            tmp_path,
+            ("127.0.0.1:8090", address),
+            GITHUB_SECRET="sesame",
+        ) as (client, until):
+            await until(lambda each: each.state is State.RUNNING)
+            body = json.dumps({"repository": {"full_name": "a/b"}}).encode()
+            digest = hmac.digest(b"sesame", body, "sha256").hex()
+            headers = {
+                "x-hub-signature-256": f"sha256={digest}",
+                "x-github-event": "push",
+                "x-github-delivery": "1",
+            }
+            async with httpx.AsyncClient() as http:
+                url = f"http://{address}/github"
+                for _ in range(2):
+                    answer = await http.post(url, content=body, headers=headers)
+                    assert answer.status_code == 200
+            [message] = [
+                each async for b in client.read("/default/github") for each in b
+            ]
+            assert message.key == "a/b"
+            assert message.attributes["webhook.header.x-github-event"] == "push"
+
+    asyncio.run(run())
+
+
+def test_mqtt_messages_are_received(tmp_path):
+    async def run(mosquitto):
+        async with connectors(
+            "sensors.yaml", tmp_path, ("1883", str(mosquitto.port))
+        ) as (client, until):
+            async with aiomqtt.Client("127.0.0.1", mosquitto.port) as mqtt:
+                # Retained, because the connector may not have subscribed yet.
+                for name in ("a/temperature", "a/pressure"):
+                    await mqtt.publish(f"sensors/{name}", name, qos=1, retain=True)
+            await until(lambda each: each.messages == 2)
+            assert await payloads(client, "/default/sensors") == [b"a/pressure"]
+            assert await payloads(client, "/default/temperature-a") == [
+                b"a/temperature"
+            ]
+
+    with MosquittoProcess(tmp_path) as mosquitto:
+        asyncio.run(run(mosquitto))
+
+
+def test_messages_are_sent_by_http(tmp_path):
+    async def run(server):
+        async with connectors(
+            "alerts.yaml",
+            tmp_path,
+            ("http://127.0.0.1:9000", server.url),
+            ALERTS_TOKEN="sesame",
+        ) as (client, until):
+            async with client.producer("/default/alerts") as producer:
+                await producer.send_batch([b"{}", b"[]"])
+            await until(lambda each: each.messages == 2)
+
+    with LocalServer(lambda _: Answer(204)) as server:
+        asyncio.run(run(server))
+        assert [each.body for each in server.requests] == [b"{}", b"[]"]
+        assert server.requests[0].headers["authorization"] == "Bearer sesame"
+
+
+def test_own_source_publishes_each_line_once(tmp_path):
+    (tmp_path / "lines.py").write_text(FILES["lines.py"])
+    log = tmp_path / "access.log"
+    log.write_text("one\ntwo\nthr")
+
+    async def run():
+        async with memory_broker() as broker, broker.connect() as client:
+            text = FILES["lines.yaml"].replace("access.log", str(log))
+            found = declared(text, broker.url, tmp_path)
+            async with running(found) as until:
+                await until(lambda all_: all_["lines"].messages == 2)
+                with log.open("a") as file:
+                    file.write("ee\n")
+                await until(lambda all_: all_["lines"].messages == 3)
+            with log.open("a") as file:
+                file.write("four\n")
+            async with running(found) as until:
+                await until(lambda all_: all_["lines"].messages == 1)
+            assert await payloads(client, "/default/lines") == [
+                *(b"one", b"two", b"three", b"four")
+            ]
+
+    asyncio.run(run())
+
+
+def test_own_sink_writes_each_message_once(tmp_path):
+    (tmp_path / "tables.py").write_text(FILES["tables.py"])
+    database = tmp_path / "lines.db"
+
+    async def run():
+        async with connectors("tables.yaml", tmp_path, ("lines.db", str(database))) as (
+            client,
+            until,
+        ):
+            async with client.producer("/default/lines") as producer:
+                await producer.send_batch(["one", "", "two"])
+            await until(lambda each: each.messages == 2)
+            [dead] = [
+                each async for b in client.read("/default/lines-dead") for each in b
+            ]
+            assert dead.attributes["x-failure-reason"] == "the line is empty"
+
+    asyncio.run(run())
+    with sqlite3.connect(database) as opened:
+        rows = opened.execute("SELECT * FROM lines").fetchall()
+    opened.close()
+    assert rows == [(0, "one"), (2, "two")]
+
+
+@pytest.mark.parametrize("name", ["lines.py", "tables.py"])
+def test_examples_are_short(name):
+    assert FILES[name].count("\n") <= LINES_MAX

@@ -1,0 +1,96 @@
+"""A connector and its broker are killed at any moment: each message exactly once."""
+
+from __future__ import annotations
+
+import json
+import random
+from contextlib import suppress
+
+import pytest
+
+import pydanube
+from support.connectors import ConnectProcess
+from support.processes import BrokerProcess
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+TOPIC = "/default/numbers"
+COUNT = 12_000
+KILLS = 6
+FILE = f"""
+connectors:
+  numbers:
+    kind: generator
+    topic: {TOPIC}
+    retries: {{backoff: 100ms}}
+    options: {{count: {COUNT}, rate: 4000, keys: 5}}
+"""
+
+
+def numbers_of(batch):
+    return [json.loads(each)["number"] for each in batch.payloads]
+
+
+def test_each_message_is_published_once_although_both_are_killed(tmp_path):
+    file = tmp_path / "connectors.yaml"
+    file.write_text(FILE)
+    chance = random.Random(7)
+    kills = sorted(chance.sample(range(1, COUNT - 1000), KILLS))
+    with (
+        BrokerProcess(tmp_path / "data") as broker,
+        ConnectProcess(file, broker.url) as connector,
+    ):
+
+        def kill(number):
+            if number % 3 == 2:
+                broker.kill()
+                broker.start()
+            else:
+                connector.kill()
+                connector.start()
+
+        async def follow():
+            numbers = []
+            async with pydanube.connect(broker.url) as client:
+                await client.create_topic(TOPIC, exist_ok=True)
+                while len(numbers) < COUNT:
+                    # Reading ends with the connection to a broker that is killed.
+                    with suppress(pydanube.Unavailable):
+                        async for batch in client.read(
+                            TOPIC, start=len(numbers), end=COUNT, follow=True
+                        ):
+                            numbers += numbers_of(batch)
+                            if kills and len(numbers) >= kills[0]:
+                                kills.pop(0)
+                                kill(len(kills))
+                assert connector.wait() == 0
+                return numbers, (await client.describe_topic(TOPIC)).message_count
+
+        numbers, stored = pydanube.run(follow())
+    assert kills == []
+    assert connector.starts == 1 + KILLS - KILLS // 3
+    assert numbers == list(range(COUNT))
+    assert stored == COUNT
+
+
+def test_sigterm_stops_a_connector_which_continues_later(tmp_path):
+    file = tmp_path / "connectors.yaml"
+    file.write_text(FILE)
+    with (
+        BrokerProcess(tmp_path / "data") as broker,
+        ConnectProcess(file, broker.url) as connector,
+    ):
+
+        async def follow():
+            numbers = []
+            async with pydanube.connect(broker.url) as client:
+                await client.create_topic(TOPIC, exist_ok=True)
+                async for batch in client.read(TOPIC, follow=True, end=COUNT):
+                    numbers += numbers_of(batch)
+                    if connector.starts == 1:
+                        assert connector.terminate() == 143
+                        connector.start()
+            return numbers
+
+        assert pydanube.run(follow()) == list(range(COUNT))
+        assert connector.wait() == 0

@@ -1,0 +1,90 @@
+"""Connectors as a process, and those of a file in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import tempfile
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from pydanube.aio.tasks import task_scope
+from pydanube.connectors import load, run_connectors
+from support.commands import DANUBE, environment
+
+
+class ConnectProcess:
+    """``danube connect run``, which can be killed and started again."""
+
+    def __init__(self, file: Path, url: str) -> None:
+        self.starts = 0
+        self._command = [*DANUBE, "connect", "run", str(file), "--interval", "1s"]
+        self._environment = environment(url)
+        self._process = None
+
+    def __enter__(self) -> ConnectProcess:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self.kill()
+
+    def start(self) -> None:
+        """Start it, without waiting."""
+        self.starts += 1
+        self._process = subprocess.Popen(
+            self._command,
+            env=self._environment,
+            stdout=subprocess.DEVNULL,
+        )
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        self._process.kill()
+        self.wait()
+
+    def terminate(self) -> int:
+        """End it in good order; its exit code."""
+        self._process.terminate()
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait until it has ended; its exit code."""
+        process, self._process = self._process, None
+        return process.wait()
+
+
+def declared(text: str, url: str, directory: Path | None = None, **environment: str):
+    """The connectors of a file with *text*."""
+    with tempfile.TemporaryDirectory() as other:
+        file = Path(directory or other) / "connectors.yaml"
+        file.write_text(text)
+        return load(file, environment={"DANUBE_URL": url, **environment})
+
+
+@asynccontextmanager
+async def running(connectors):
+    """Run *connectors* during the body; yield an async function that stops them."""
+    stop = asyncio.Event()
+    statuses = {}
+    changed = asyncio.Event()
+
+    def report(status):
+        statuses[status.connector] = status
+        changed.set()
+
+    async def until(condition):
+        """Wait until *condition* holds for the statuses, by connector."""
+        while not (len(statuses) == len(connectors) and condition(statuses)):
+            changed.clear()
+            await changed.wait()
+        return statuses
+
+    async with task_scope() as tasks:
+        run = tasks.start(
+            run_connectors(connectors, report, stop=stop, interval_s=0.02)
+        )
+        yield until
+        stop.set()
+        await run

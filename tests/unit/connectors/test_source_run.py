@@ -1,0 +1,168 @@
+"""Tests of runs of sources: mapping, dead letters, retries, stopping."""
+
+import asyncio
+
+import pytest
+
+from pydanube.connectors.source_run import DEAD_LETTER_BYTES_MAX, ORIGINAL_BYTES
+from pydanube.connectors.status import State
+from pydanube.testing import memory_broker
+from support.connectors import declared, running
+
+pytestmark = pytest.mark.slow
+
+TOPIC = "/default/orders"
+
+OWN = '''
+from pydanube.connectors import Batch, Record, Section, Source, Transient
+
+FAILURES = ["first", "second"]
+
+
+class Orders(Source):
+    """Has three orders, the second of which is invalid."""
+
+    async def batches(self, position):
+        for number in range(position or 0, 3):
+            value = b"{" if number == 1 else {"id": number, "customer": "ada"}
+            yield Batch([Record(value=value)], position=number + 1)
+
+
+class Unreliable(Source):
+    """Fails twice after its first batch."""
+
+    async def batches(self, position):
+        for number in range(position or 0, 3):
+            if number == 1 and FAILURES:
+                raise Transient(f"the {FAILURES.pop(0)} failure")
+            yield Batch([Record(value=str(number))], position=number + 1)
+
+
+class Large(Source):
+    """Has messages, one of which is too large for the broker."""
+
+    async def batches(self, position):
+        sizes = (1, 9_000_000, 2)
+        if not position:
+            yield Batch([Record(value=b"x" * size) for size in sizes], position=3)
+
+
+class Lost(Source):
+    """Forgets its position."""
+
+    async def batches(self, position):
+        yield Batch([Record(value="1")])
+'''
+
+
+async def run(tmp_path, text):
+    """Run connectors to their ends; their statuses and the messages of each topic."""
+    (tmp_path / "own.py").write_text(OWN)
+    async with memory_broker() as broker, broker.connect() as client:
+        connectors = declared(text, broker.url, tmp_path)
+        async with running(connectors) as until:
+            found = await until(
+                lambda all_: all(each.state.is_over for each in all_.values())
+            )
+        messages = {
+            topic: [message async for batch in client.read(topic) for message in batch]
+            for topic in await client.topics("default")
+        }
+        return found, messages
+
+
+def test_fields_become_keys_and_invalid_messages_dead_letters(tmp_path):
+    text = f"""
+connectors:
+  orders:
+    kind: own.py:Orders
+    topic: {TOPIC}
+    mapping: {{key: customer, attributes: {{number: id}}}}
+    dead_letters: {TOPIC}-dead
+"""
+    found, messages = asyncio.run(run(tmp_path, text))
+    status = found["orders"]
+    assert (status.state, status.messages) == (State.FINISHED, 2)
+    assert (status.dead_letters, status.position) == (1, 3)
+    assert [each.key for each in messages[TOPIC]] == ["ada", "ada"]
+    assert [each.attributes for each in messages[TOPIC]] == [
+        {"number": "0"},
+        {"number": "2"},
+    ]
+    [dead] = messages[f"{TOPIC}-dead"]
+    assert dead.payload == b"{"
+    assert dead.attributes["x-original-topic"] == TOPIC
+    assert "not JSON" in dead.attributes["x-failure-reason"]
+
+
+def test_connector_fails_at_an_invalid_message_without_dead_letters(tmp_path):
+    text = f"""
+connectors:
+  orders: {{kind: "own.py:Orders", topic: {TOPIC}, mapping: {{key: customer}},
+           batch: {{messages: 1}}}}
+  numbers: {{kind: generator, topic: /default/numbers, options: {{count: 10}}}}
+"""
+    found, messages = asyncio.run(run(tmp_path, text))
+    assert found["orders"].state is State.FAILED
+    assert "dead_letters" in found["orders"].error
+    assert len(messages[TOPIC]) == 1
+    # The others continue.
+    assert found["numbers"].state is State.FINISHED
+    assert len(messages["/default/numbers"]) == 10
+
+
+def test_message_that_the_broker_refuses_becomes_a_dead_letter_alone(tmp_path):
+    text = f"""
+connectors:
+  c: {{kind: "own.py:Large", topic: {TOPIC}}}
+  d: {{kind: "own.py:Large", topic: {TOPIC}-2, dead_letters: {TOPIC}-dead}}
+"""
+    found, messages = asyncio.run(run(tmp_path, text))
+    assert found["c"].state is State.FAILED
+    assert "dead_letters" in found["c"].error
+    assert (found["d"].state, found["d"].messages) == (State.FINISHED, 2)
+    assert [len(each.payload) for each in messages[f"{TOPIC}-2"]] == [1, 2]
+    [dead] = messages[f"{TOPIC}-dead"]
+    assert len(dead.payload) == DEAD_LETTER_BYTES_MAX
+    assert dead.attributes[ORIGINAL_BYTES] == "9000000"
+    assert "x-failure-reason" in dead.attributes
+
+
+def test_source_that_fails_is_opened_again_at_its_position(tmp_path):
+    text = f"""
+connectors:
+  c: {{kind: "own.py:Unreliable", topic: {TOPIC}, retries: {{backoff: 1ms}}}}
+"""
+    found, messages = asyncio.run(run(tmp_path, text))
+    assert found["c"].state is State.FINISHED
+    assert (found["c"].retries, found["c"].error) == (2, "the second failure")
+    assert [each.payload for each in messages[TOPIC]] == [b"0", b"1", b"2"]
+
+
+def test_retries_end(tmp_path):
+    text = f"""
+connectors:
+  c: {{kind: "own.py:Unreliable", topic: {TOPIC}, retries: {{count: 0}}}}
+  d: {{kind: "own.py:Lost", topic: {TOPIC}-2}}
+"""
+    found, _ = asyncio.run(run(tmp_path, text))
+    assert found["c"].state is State.FAILED
+    assert found["c"].error == "the first failure"
+    assert "without position" in found["d"].error
+
+
+def test_stop_publishes_what_was_read():
+    async def stop():
+        text = f"""
+connectors:
+  numbers: {{kind: generator, topic: {TOPIC}, options: {{rate: 1000}}}}
+"""
+        async with memory_broker() as broker, broker.connect() as client:
+            async with running(declared(text, broker.url)) as until:
+                statuses = await until(lambda all_: all_["numbers"].messages > 0)
+            status = statuses["numbers"]
+            assert status.state is State.STOPPED
+            facts = await client.describe_topic(TOPIC)
+            assert facts.message_count == status.messages == status.position
+
+    asyncio.run(stop())
