@@ -1,6 +1,7 @@
 """What holds for all tests."""
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from inspect import isasyncgenfunction, iscoroutinefunction, signature
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -34,6 +36,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 # Commands must not find the contexts of the user who runs the tests.
 os.environ["XDG_CONFIG_HOME"] = "/nonexistent"
+# Runs of pipelines must not be recorded among those of this user.
+_STATE = TemporaryDirectory(prefix="danube-state-")
+os.environ["XDG_STATE_HOME"] = _STATE.name
 
 ASYNC_TIMEOUT_S = 120
 """How long an asynchronous test may take, unless it is marked with a timeout."""
@@ -57,6 +62,24 @@ async def client(broker):
     """Connect a client to ``broker``."""
     async with broker.connect() as client:
         yield client
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item):
+    """
+    Restore the format of captured logs after tests with Spark.
+
+    After an error, Spark's loggers do not propagate. pytest therefore adds its handlers
+    to them, and they set a format of their own, in JSON, for the rest of the session.
+    """
+    yield
+    if item.get_closest_marker("spark") is not None:
+        for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+            if (found := logging.root.manager.loggerDict.get(name)) is not None:
+                found.propagate = True
+        plugin = item.config.pluginmanager.get_plugin("logging-plugin")
+        for handler in (plugin.caplog_handler, plugin.report_handler):
+            handler.setFormatter(plugin.formatter)
 
 
 def pytest_itemcollected(item):

@@ -50,6 +50,7 @@ SECTIONS = {
     "Policies": [
         *("NamespacePolicy", "Retention", "Deduplication"),
         *("DispatchLimits", "SubscriptionSettings"),
+        *("Quota", "QuotaDescription"),
     ],
     "Staging": [
         *("Transaction", "Staging", "PartWriter", "StagedPart", "StagedCommit"),

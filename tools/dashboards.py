@@ -49,6 +49,20 @@ def mean(seconds: str, count: str) -> str:
     return f"{rate(seconds)} / ({rate(count)} > 0)"
 
 
+def quantile(histogram: str, share: float, *labels: str) -> str:
+    """Return the query for the duration that *share* of the events do not exceed."""
+    buckets = total(rate(f"{histogram}_bucket"), "le", *labels)
+    return f"histogram_quantile({share}, {buckets})"
+
+
+def median_and_p99(histogram: str) -> dict[str, str]:
+    """Return the queries for the median and the 99th percentile of each broker."""
+    return {
+        "{{instance}} median": quantile(histogram, 0.5, "instance"),
+        "{{instance}} p99": quantile(histogram, 0.99, "instance"),
+    }
+
+
 def total(query: str, *labels: str) -> str:
     """Return the query for the sum of *query*, for each value of *labels*."""
     return f"sum by ({', '.join(labels)}) ({query})" if labels else f"sum({query})"
@@ -106,13 +120,23 @@ OVERVIEW = [
         },
     ),
     Panel(
-        "Mean time of a commit",
+        "The ten oldest unacknowledged messages",
         "s",
         {
-            "{{instance}}": mean(
-                "danube_journal_commit_seconds_total", "danube_journal_commits_total"
-            )
+            "{{topic}} {{subscription}}": "topk(10, "
+            + gauge("danube_subscription_lag_seconds")
+            + ")"
         },
+    ),
+    Panel(
+        "Time from a batch to its receipt",
+        "s",
+        median_and_p99("danube_publish_seconds"),
+    ),
+    Panel(
+        "Age of messages at their first delivery",
+        "s",
+        median_and_p99("danube_delivery_age_seconds"),
     ),
     Panel("Errors", "cps", {"{{code}}": total(rate("danube_errors_total"), "code")}),
     Panel(
@@ -158,6 +182,27 @@ TOPICS = [
         },
     ),
     Panel(
+        "Age of the oldest unacknowledged message",
+        "s",
+        {
+            "{{topic}} {{subscription}}": "topk(10, "
+            + gauge("danube_subscription_lag_seconds", TOPIC)
+            + ")"
+        },
+    ),
+    Panel(
+        "Failed messages",
+        "cps",
+        {
+            "{{topic}} nacked": top(
+                rate("danube_topic_messages_nacked_total", TOPIC), "topic"
+            ),
+            "{{topic}} dead-lettered": top(
+                rate("danube_topic_messages_dead_lettered_total", TOPIC), "topic"
+            ),
+        },
+    ),
+    Panel(
         "Messages that do not match the schema",
         "cps",
         {
@@ -183,6 +228,20 @@ BROKERS = [
         {
             "{{instance}} native": gauge("danube_connections"),
             "{{instance}} {{listener}}": gauge("danube_listener_connections"),
+        },
+    ),
+    Panel(
+        "Requests",
+        "cps",
+        {"{{request}}": top(rate("danube_request_seconds_count"), "request")},
+    ),
+    Panel(
+        "99th percentile of the time of requests",
+        "s",
+        {
+            "{{request}}": "topk(10, "
+            + quantile("danube_request_seconds", 0.99, "request")
+            + ")"
         },
     ),
     Panel(
@@ -225,10 +284,13 @@ STORAGE = [
         "Commits and syncs of the journal",
         "cps",
         {
-            "{{instance}} commits": rate("danube_journal_commits_total"),
+            "{{instance}} commits": rate("danube_journal_commit_seconds_count"),
             "{{instance}} syncs": rate("danube_journal_syncs_total"),
         },
     ),
+    Panel("Time of a commit", "s", median_and_p99("danube_journal_commit_seconds")),
+    Panel("Time of a sealing", "s", median_and_p99("danube_sealing_seconds")),
+    Panel("Time of an upload", "s", median_and_p99("danube_upload_seconds")),
     Panel(
         "Segments",
         "bytes",
@@ -274,16 +336,93 @@ STORAGE = [
     ),
 ]
 
+RUN = 'pipeline=~"$pipeline"'
+
+PIPELINES = [
+    Panel("Pipelines that are up", "short", {"": "sum(danube_pipeline_up)"}, "stat"),
+    Panel(
+        "Pipelines whose last process failed",
+        "short",
+        {"": "sum(danube_pipeline_last_run_failed)"},
+        "stat",
+    ),
+    Panel(
+        "Rows read",
+        "cps",
+        {"{{pipeline}} {{query}}": rate("danube_pipeline_rows_total", RUN)},
+    ),
+    Panel(
+        "Lag of the ten furthest queries",
+        "short",
+        {
+            "{{pipeline}} {{query}} {{topic}}": "topk(10, "
+            + gauge("danube_pipeline_lag_messages", RUN)
+            + ")"
+        },
+    ),
+    Panel(
+        "Mean time of a micro-batch",
+        "s",
+        {
+            "{{pipeline}} {{query}}": rate("danube_pipeline_batch_seconds_total", RUN)
+            + " / ("
+            + rate("danube_pipeline_batches_total", RUN)
+            + " > 0)"
+        },
+    ),
+    Panel(
+        "Time since the last micro-batch",
+        "s",
+        {
+            "{{pipeline}} {{query}}": "time() - "
+            + gauge("danube_pipeline_last_batch_timestamp_seconds", RUN)
+        },
+    ),
+    Panel(
+        "Failures of queries and restarts",
+        "short",
+        {
+            "{{pipeline}} {{query}}": "increase("
+            + gauge("danube_pipeline_query_failures_total", RUN)
+            + "[$__rate_interval])",
+            "{{pipeline}} restarts": "increase("
+            + gauge("danube_pipeline_restarts_total", RUN)
+            + "[$__rate_interval])",
+        },
+    ),
+    Panel(
+        "Rows of state",
+        "short",
+        {"{{pipeline}} {{query}}": gauge("danube_pipeline_state_rows", RUN)},
+        help="What aggregates, joins and other steps with a state keep.",
+    ),
+    Panel(
+        "Memory of state",
+        "bytes",
+        {"{{pipeline}} {{query}}": gauge("danube_pipeline_state_memory_bytes", RUN)},
+    ),
+    Panel(
+        "Time since the last successful run",
+        "s",
+        {
+            "{{pipeline}}": "time() - "
+            + gauge("danube_pipeline_last_success_timestamp_seconds", RUN)
+        },
+    ),
+]
+
 DASHBOARDS = {
     "overview": ("Danube: overview", OVERVIEW),
     "topics": ("Danube: topics", TOPICS),
     "brokers": ("Danube: brokers", BROKERS),
     "storage": ("Danube: storage", STORAGE),
+    "pipelines": ("Danube: pipelines", PIPELINES),
 }
 
 VARIABLES = {
     "broker": "label_values(danube_ready, instance)",
     "topic": "label_values(danube_subscription_backlog_messages, topic)",
+    "pipeline": "label_values(danube_pipeline_up, pipeline)",
 }
 
 

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 import msgspec
 
 from pydanube.model.errors import BrokerError
-from pydanube.model.metrics import METRICS, OTHER, SERIES_MAX
+from pydanube.model.metrics import METRICS, OTHER, SERIES_MAX, Metric
+from pydanube.model.pipeline_metrics import PIPELINE_METRICS
 from pydanube.servers.config import (
     ORIGINAL_VARIABLES,
     OTHER_VARIABLES,
@@ -43,6 +44,7 @@ def main(arguments: list[str]) -> int:
         "settings.md": settings_page(),
         "metrics.md": metrics_page(),
         "errors.md": errors_page(),
+        "connectors.md": connectors_page(),
     }
     stale = [name for name, text in pages.items() if _read(name) != text]
     if "--check" in arguments:
@@ -118,16 +120,9 @@ def _in_code(words: Iterable[str]) -> str:
 
 def metrics_page() -> str:
     """Every metric, in the order of declaration."""
-    rows = [
-        (
-            f"`{metric.name}`",
-            metric.kind.value,
-            metric.unit or NOTHING,
-            ", ".join(f"`{label}`" for label in metric.labels) or NOTHING,
-            metric.help,
-        )
-        for metric in METRICS
-    ]
+    head = ("Metric", "Kind", "Unit", "Labels", "Meaning")
+    rows = _metric_rows(METRICS)
+    pipeline_rows = _metric_rows(PIPELINE_METRICS)
     return f"""\
 # Metrics
 
@@ -141,8 +136,30 @@ begin with `process_`.
 A metric with labels has at most {SERIES_MAX} series. Whatever comes later is added up
 in one more, whose labels are `{OTHER}`.
 
-{_table(("Metric", "Kind", "Unit", "Labels", "Meaning"), rows)}
+{_table(head, rows)}
+
+## Pipelines
+
+A run of a pipeline serves these at the address of `danube pipeline run
+--metrics-listen`, or of `metrics.listen` in its file; see
+[observability](../guide/observability.md#pipelines). Counters of queries begin at 0
+when the process with Spark starts.
+
+{_table(head, pipeline_rows)}
 """
+
+
+def _metric_rows(metrics: Iterable[Metric]) -> list[tuple[str, ...]]:
+    return [
+        (
+            f"`{metric.name}`",
+            metric.kind.value,
+            metric.unit or NOTHING,
+            ", ".join(f"`{label}`" for label in metric.labels) or NOTHING,
+            metric.help,
+        )
+        for metric in metrics
+    ]
 
 
 def errors_page() -> str:
@@ -175,6 +192,41 @@ Catching a class also catches those that are indented below it.
 
 {_table(("Error", "Code", "Remedy", "HTTP", "Exit", "Meaning"), rows)}
 """
+
+
+def connectors_page() -> str:
+    """Every kind of connector with its options, from their declarations."""
+    # Later than the page of errors, which has those that are imported.
+    from pydanube.connectors.connector import Source  # noqa: PLC0415
+    from pydanube.connectors.kinds import KINDS, find_kind, options_of  # noqa: PLC0415
+
+    parts = [
+        f"""\
+# Connectors
+
+{GENERATED}
+
+The kinds of connectors, and what stands under `options`.
+[The guide](../guide/connect.md) has the other fields and an example of each kind;
+`danube connect list KIND` prints the options of a kind."""
+    ]
+    for name in KINDS:
+        kind = find_kind(name, REFERENCE)
+        direction = "source" if issubclass(kind, Source) else "sink"
+        extra = "cli" if kind.extra is None else kind.extra
+        rows = [
+            (f"`{each.name}`", each.type, f"`{each.default}`", each.help)
+            if each.default
+            else (f"`{each.name}`", each.type, "required", each.help)
+            for each in options_of(kind)
+        ]
+        text = " ".join(inspect.cleandoc(kind.__doc__ or "").split())
+        parts += [
+            f"## {name}",
+            f"A {direction}. {text} It needs `pip install 'pydanube[{extra}]'`.",
+            _table(("Option", "Type", "Default", "Meaning"), rows).strip("\n"),
+        ]
+    return "\n\n".join(parts) + "\n"
 
 
 def _read(name: str) -> str | None:

@@ -33,6 +33,7 @@ PAGES = [
     "docs/guide/schemas.md",
     "docs/guide/observability.md",
     "docs/guide/lakehouse.md",
+    "docs/guide/iceberg-catalog.md",
     "docs/guide/maintenance.md",
     "docs/guide/backup.md",
     "docs/guide/authorization.md",

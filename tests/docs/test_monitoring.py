@@ -15,7 +15,8 @@ from contextlib import ExitStack, suppress
 import pytest
 import yaml
 
-from pydanube.model.metrics import METRICS
+from pydanube.model.metrics import METRICS, MetricKind
+from pydanube.model.pipeline_metrics import PIPELINE_METRICS
 from support.commands import danube
 from support.examples import run_commands
 from support.ports import free_port
@@ -41,7 +42,14 @@ QUERIES = [rule["expr"] for rule in RULES] + [
     for panel in dashboard["panels"]
     for target in panel["targets"]
 ]
-LABELS = {metric.name: {*metric.labels, "instance"} for metric in METRICS}
+LABELS = {
+    f"{metric.name}{suffix}": {*metric.labels, "instance"}
+    for metric in METRICS + PIPELINE_METRICS
+    for suffix in (
+        ("_bucket", "_sum", "_count") if metric.kind is MetricKind.HISTOGRAM else ("",)
+    )
+}
+RISING = ("_total", "_bucket", "_sum", "_count")
 COUNTER = re.compile(r"(?:rate|increase)\((\w+)")
 
 
@@ -54,7 +62,7 @@ def test_queries_use_metrics_and_labels_that_exist(query: str) -> None:
     used = metrics_in(query)
     assert used <= LABELS.keys()
     for name in used:
-        assert (name in COUNTER.findall(query)) == name.endswith("_total")
+        assert (name in COUNTER.findall(query)) == name.endswith(RISING)
         for labels in re.findall(rf"{name}{{(.*?)}}", query):
             assert set(re.findall(r"(\w+)=~", labels)) <= LABELS[name]
 

@@ -57,8 +57,8 @@ HINTS: dict[type[BrokerError], str] = {
     "admin namespaces create' creates one",
     OffsetDropped: "retention removes old messages; consume again, or read with --from "
     "earliest, to continue with the oldest message that is left",
-    QuotaExceeded: "'danube admin topics limits' shows and changes the limits of a "
-    "topic",
+    QuotaExceeded: "'danube security quotas describe' shows what is used of a quota, "
+    "'danube admin topics limits' the limits of a topic",
     SchemaInUse: "'danube schemas bind' binds a topic to another subject or version; "
     "--force deletes the schema although it is in use",
     SchemaMismatch: "'danube produce --schema SUBJECT' encodes messages with a "

@@ -31,12 +31,12 @@ SUMMARIES = {
     "Broker": {
         "broker": "Start a broker.",
         "brokers": "Show the brokers of a cluster, drain them, and balance their load.",
-        "cluster": "Show the state of a cluster of brokers.",
+        "cluster": "Show the state of a cluster of brokers, or try one.",
         "recover": "Repair a data directory that is damaged or incomplete.",
         "backup": "Back up a running broker to a directory or an object store, and "
         "restore it.",
-        "security": "Manage API keys, roles and bindings: who may connect, and do "
-        "what.",
+        "security": "Manage API keys, roles, bindings and quotas: who may connect, do "
+        "what, how much.",
         "certs": "Create certificates for TLS, for development.",
         "demo": "Run a demonstration of the whole system on real data.",
         "bench": "Measure throughput and latency on this machine.",
@@ -64,11 +64,16 @@ SUMMARIES = {
         "lag": "Show how far subscriptions lag behind, the furthest first.",
         "top": "Show the activity of topics, continuously until Ctrl-C.",
     },
+    "Connectors": {
+        "connect": "Run connectors, which publish what other systems have, or write "
+        "messages to them.",
+    },
     "Spark": {
         "pipeline": "Run a pipeline of topics, files and tables on Spark.",
         "lakehouse": "Export topics to tables of Delta Lake and Iceberg.",
     },
     "Diagnostics": {
+        "doctor": "Check this machine and a running broker, and say what to do.",
         "inspect": "Inspect the files that a broker writes.",
         "version": "Print the version.",
     },
