@@ -280,3 +280,15 @@ async def test_certificate_of_another_authority_is_refused_on_all_listeners(
             asker, certificate=others["client"], credential=bootstrap_key(own)
         )
         assert await answers(foreign) == everywhere(NOT_CONNECTED)
+
+
+async def test_certificate_of_a_broker_is_no_identity_of_a_forwarded_call(tmp_path):
+    async with attacked(tmp_path) as asker:
+        forwarded = replace(
+            asker,
+            certificate=(tmp_path / "server.pem", tmp_path / "server-key.pem"),
+            headers={"x-danube-forwarded": "1"},
+        )
+        assert await answers(forwarded, ["grpc", "admin"]) == everywhere(
+            UNAUTHENTICATED, ["grpc", "admin"]
+        )

@@ -53,7 +53,12 @@ from pydanube.servers.directory import (
 )
 from pydanube.servers.grpc.admin import admin_services
 from pydanube.servers.grpc.danube_server import open_danube_server, schema_registry
-from pydanube.servers.grpc.forwarding import Forwarding, Owners, open_forwarding
+from pydanube.servers.grpc.forwarding import (
+    Forwarding,
+    Owners,
+    PeerFiles,
+    open_forwarding,
+)
 from pydanube.servers.grpc.server import open_listener
 from pydanube.servers.grpc.services import Service
 from pydanube.servers.http.app import BrokerState, Ports
@@ -405,7 +410,12 @@ def _forwarding(
     if broker.shards is None:
         return nullcontext()
     owners = Owners(broker.topics.find_addresses, broker.shards.addresses_of_owners)
-    return open_forwarding(owners, is_admin=is_admin, ca_file=config.cluster.ca_file)
+    files = PeerFiles(
+        ca=config.cluster.ca_file,
+        certificate=config.tls.certificate_file,
+        key=config.tls.key_file,
+    )
+    return open_forwarding(owners, is_admin=is_admin, files=files)
 
 
 def run(config: BrokerConfig, *, ignored_variables: Sequence[str] = ()) -> None:

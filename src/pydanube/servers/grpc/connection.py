@@ -316,7 +316,9 @@ class GrpcProtocol(asyncio.Protocol):
         if not authenticator.is_enabled or method.service.is_public:
             return NOBODY
         credential = credential_of(started.credentials)
-        certificate = None if credential else certificate_of(self._transport)
+        # The certificate of a broker that forwards a call is not the caller's.
+        is_callers = not credential and not started.is_forwarded
+        certificate = certificate_of(self._transport) if is_callers else None
         identity = authenticator.authenticate(
             *(credential, self._address, certificate),
             listener=self._server.counts.listener,

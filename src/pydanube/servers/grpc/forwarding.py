@@ -12,7 +12,9 @@ passes the answer on:
   is that of all brokers, any of them may get the call.
 
 A forwarded call carries the credentials of the caller, so the owner checks them again.
-A caller that is known by its certificate has none to pass on, and is refused.
+A caller that is known by its certificate has none to pass on, and is refused.  Brokers
+with TLS make these calls with their own certificates, which prove nothing about the
+caller: the owner ignores them when it decides who calls.
 """
 
 from __future__ import annotations
@@ -22,9 +24,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
+from pydanube.aio.file_reloading import FromFiles
 from pydanube.cluster.overview import GRPC, PEER_ADMIN, PEER_GRPC
 from pydanube.model.errors import InvalidConfig, NotOwner, TopicNotFound
 from pydanube.model.names import TopicName
@@ -88,22 +91,49 @@ class Owners:
     """Returns the addresses of all other brokers that serve topics."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerFiles:
+    """The files for TLS with other brokers; an empty name: there is none."""
+
+    ca: str = ""
+    """The authorities of their certificates; without it, those of the system."""
+    certificate: str = ""
+    """The certificate of this broker.  With it, calls are made over TLS only."""
+    key: str = ""
+
+
+class PeerTls(NamedTuple):
+    """The contents of ``PeerFiles``, in PEM format."""
+
+    roots: bytes | None = None
+    certificate: bytes | None = None
+    key: bytes | None = None
+
+
 class Forwarding:
     """The forwarded calls of one gRPC server."""
 
     def __init__(
-        self, owners: Owners, *, listener: str, roots: bytes | None = None
+        self, owners: Owners, *, listener: str, files: PeerFiles | None = None
     ) -> None:
         """
         *listener* is the name of the owner's listener among its addresses.
 
-        *roots* are the authorities of the certificates of brokers in PEM format; None:
-        those of the system.
+        *files* are read again when they change; without them there is no TLS of this
+        broker's own.
+
+        Raises:
+            InvalidConfig: A file cannot be read.
         """
         self._owners = owners
         self._listener = listener
-        self._roots = roots
-        self._channels: dict[str, grpc.aio.Channel] = {}
+        files = files or PeerFiles()
+        self._tls = FromFiles(
+            lambda: _read(files),
+            (files.ca, files.certificate, files.key),
+            "certificates for other brokers",
+        )
+        self._channels: dict[tuple[str, PeerTls], grpc.aio.Channel] = {}
         # The addresses of other brokers by the URL that clients know.
         self._by_url: dict[str, str] = {}
         # Where consumers have subscribed, by their id; empty for this broker.
@@ -267,23 +297,37 @@ class Forwarding:
         return None
 
     async def channel_to(self, target: str) -> grpc.aio.Channel:
-        """Return the connection to a broker, which is kept."""
+        """
+        Return the connection to a broker, which is kept.
+
+        Raises:
+            Unreachable: This broker has TLS, and the other one does not.
+        """
         import grpc.aio  # noqa: PLC0415  # As above.
 
-        if target not in self._channels:
+        tls = self._tls.get()
+        if (target, tls) not in self._channels:
             parts = urlsplit(target)
             if parts.scheme == "https":
+                credentials = grpc.ssl_channel_credentials(
+                    tls.roots, tls.key, tls.certificate
+                )
                 channel = grpc.aio.secure_channel(
-                    *(parts.netloc, grpc.ssl_channel_credentials(self._roots)),
-                    options=_OPTIONS,
+                    *(parts.netloc, credentials), options=_OPTIONS
+                )
+            elif tls.certificate is not None:
+                raise Unreachable(
+                    StatusCode.UNAVAILABLE,
+                    f"the broker at {target}, which serves the topic, has no TLS, and "
+                    "this one forwards calls over TLS only: set 'tls' on all brokers",
                 )
             else:
                 channel = grpc.aio.insecure_channel(parts.netloc, options=_OPTIONS)
-            self._channels[target] = channel
+            self._channels[target, tls] = channel
             if len(self._channels) > CHANNELS_MAX:
                 oldest = self._channels.pop(next(iter(self._channels)))
                 await oldest.close()
-        return self._channels[target]
+        return self._channels[target, tls]
 
     async def close(self) -> None:
         """Close the connections to other brokers."""
@@ -304,27 +348,35 @@ def _names_topic(method: Method) -> bool:
     return method.rule is not None and "topic" in method.rule.fields
 
 
+def _read(files: PeerFiles) -> PeerTls:
+    return PeerTls(
+        _content(files.ca, "cluster.ca_file"),
+        _content(files.certificate, "tls.certificate_file"),
+        _content(files.key, "tls.key_file"),
+    )
+
+
+def _content(name: str, setting: str) -> bytes | None:
+    try:
+        return Path(name).read_bytes() if name else None
+    except OSError as error:
+        raise InvalidConfig(
+            f"{setting}: {name} cannot be read: {error.strerror}"
+        ) from error
+
+
 @asynccontextmanager
 async def open_forwarding(
-    owners: Owners, *, is_admin: bool, ca_file: str = ""
+    owners: Owners, *, is_admin: bool, files: PeerFiles | None = None
 ) -> AsyncIterator[Forwarding]:
     """
     Forward calls of clients, or of administrators, during the body.
 
-    *ca_file* has the authorities of the certificates of the other brokers; empty: those
-    of the system.
-
     Raises:
-        InvalidConfig: *ca_file* cannot be read.
+        InvalidConfig: One of *files* cannot be read.
     """
-    try:
-        roots = Path(ca_file).read_bytes() if ca_file else None  # noqa: ASYNC240
-    except OSError as error:
-        raise InvalidConfig(
-            f"cluster.ca_file: {ca_file} cannot be read: {error.strerror}"
-        ) from error
     listener = PEER_ADMIN if is_admin else PEER_GRPC
-    forwarding = Forwarding(owners, listener=listener, roots=roots)
+    forwarding = Forwarding(owners, listener=listener, files=files)
     try:
         yield forwarding
     finally:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -17,13 +18,20 @@ from pydanube.model.names import TopicName
 from pydanube.model.policy import TopicPolicy
 from pydanube.servers.grpc.admin import TopicAdmin
 from pydanube.servers.grpc.danube_server import open_danube_server
-from pydanube.servers.grpc.forwarding import Forwarding, Owners, open_forwarding
+from pydanube.servers.grpc.forwarding import (
+    Forwarding,
+    Owners,
+    PeerFiles,
+    Unreachable,
+    open_forwarding,
+)
 from pydanube.servers.grpc.server import open_listener
 from pydanube.servers.grpc.services import Service
 from pydanube.wire.grpc.connection import CallStarted
 from pydanube.wire.pb import danube_admin_pb2
 from pydanube.wire.pb import danube_api_pb2 as pb
 from support.broker_clusters import BrokerCluster, Member
+from support.certificates import write_certificates
 from support.grpc_calls import Caller, connected
 
 pytestmark = pytest.mark.slow
@@ -317,7 +325,7 @@ async def no_owner(_: TopicName) -> Mapping[str, str]:
 async def test_missing_authorities_are_an_error_at_the_start() -> None:
     with pytest.raises(InvalidConfig, match=r"cluster\.ca_file: /missing"):
         async with open_forwarding(
-            Owners(no_owner, list), is_admin=True, ca_file="/missing"
+            Owners(no_owner, list), is_admin=True, files=PeerFiles(ca="/missing")
         ):
             pass
 
@@ -347,32 +355,83 @@ class NoStream:
         raise AssertionError("the answer is no stream")
 
 
+LIST_SUBSCRIPTIONS = Service(
+    TOPIC_ADMIN,
+    TopicAdmin(None, "a"),  # type: ignore[arg-type]
+).methods["/danube_admin.TopicAdmin/ListSubscriptions"]
+
+
+async def forwarded(url: str, files: PeerFiles | None = None) -> bool:
+    """Forward a call with a token to the broker at *url*; return whether it answers."""
+
+    async def find(_: TopicName) -> Mapping[str, str]:
+        return {PEER_ADMIN: url}
+
+    async def here() -> None:
+        raise NotOwner("another broker serves the topic")
+
+    method = LIST_SUBSCRIPTIONS
+    started = CallStarted(
+        *(1, method.path, None), credentials=((b"authorization", b"Bearer secret"),)
+    )
+    request = danube_admin_pb2.TopicRequest(name="/default/t")
+    owners = Owners(find, list)
+    async with open_forwarding(owners, is_admin=True, files=files) as forwarding:
+        answer = await forwarding.answer(method, started, request, NoStream(), here)
+    return bool(answer == request.SerializeToString())
+
+
 async def test_the_owner_gets_the_credentials_of_the_caller_and_nothing_else() -> None:
     recorder, server = Recorder(), grpc.aio.server()
     server.add_generic_rpc_handlers([recorder])
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-
-    async def find(_: TopicName) -> Mapping[str, str]:
-        return {PEER_ADMIN: f"http://127.0.0.1:{port}"}
-
-    async def here() -> None:
-        raise NotOwner("another broker serves the topic")
-
-    service = Service(TOPIC_ADMIN, TopicAdmin(None, "a"))  # type: ignore[arg-type]
-    method = service.methods["/danube_admin.TopicAdmin/ListSubscriptions"]
-    started = CallStarted(
-        *(1, method.path, None), credentials=((b"authorization", b"Bearer secret"),)
-    )
-    request = danube_admin_pb2.TopicRequest(name="/default/t")
     try:
-        async with open_forwarding(Owners(find, list), is_admin=True) as forwarding:
-            answer = await forwarding.answer(method, started, request, NoStream(), here)
+        assert await forwarded(f"http://127.0.0.1:{port}")
     finally:
         await server.stop(None)
-    assert answer == request.SerializeToString()
     assert recorder.headers.pop("user-agent")
     assert recorder.headers == {
         "authorization": "Bearer secret",
         "x-danube-forwarded": "1",
     }
+
+
+async def test_a_broker_with_tls_forwards_with_its_certificate(tmp_path: Path) -> None:
+    files = write_certificates(tmp_path)
+    certificate, key = files["server"]
+    ca = files["ca"][0]
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers([Recorder()])
+    credentials = grpc.ssl_server_credentials(
+        [(key.read_bytes(), certificate.read_bytes())],
+        root_certificates=ca.read_bytes(),
+        require_client_auth=True,
+    )
+    port = server.add_secure_port("127.0.0.1:0", credentials)
+    await server.start()
+    own = PeerFiles(ca=str(ca), certificate=str(certificate), key=str(key))
+    try:
+        assert await forwarded(f"https://127.0.0.1:{port}", own)
+        with pytest.raises(Unreachable):
+            await forwarded(f"https://127.0.0.1:{port}", PeerFiles(ca=str(ca)))
+    finally:
+        await server.stop(None)
+
+
+async def test_a_broker_with_tls_forwards_to_none_without(tmp_path: Path) -> None:
+    certificate, key = write_certificates(tmp_path)["server"]
+    own = PeerFiles(certificate=str(certificate), key=str(key))
+    with pytest.raises(Unreachable, match="forwards calls over TLS only"):
+        await forwarded("http://127.0.0.1:1", own)
+
+
+async def test_a_changed_certificate_makes_another_connection(tmp_path: Path) -> None:
+    certificate, key = write_certificates(tmp_path)["server"]
+    own = PeerFiles(certificate=str(certificate), key=str(key))
+    forwarding = Forwarding(Owners(no_owner, list), listener=PEER_GRPC, files=own)
+    first = await forwarding.channel_to("https://127.0.0.1:1")
+    assert await forwarding.channel_to("https://127.0.0.1:1") is first
+    write_certificates(tmp_path)
+    assert await forwarding.channel_to("https://127.0.0.1:1") is not first
+    await forwarding.close()
