@@ -97,3 +97,11 @@ def test_without_credentials_commands_say_what_to_do(broker):
     done = danube("topics", "list", url=broker.url)
     assert done.returncode == 6
     assert "DANUBE_API_KEY" in done.stderr
+
+
+def test_a_bootstrap_key_is_created_without_a_broker(tmp_path):
+    file = str(tmp_path / "bootstrap.key")
+    assert danube("security", "keys", "bootstrap", file).returncode == 0
+    again = danube("security", "keys", "bootstrap", file)
+    assert again.returncode == 2
+    assert "File exists" in again.stderr

@@ -159,6 +159,33 @@ def revoke(connect: Connect, name: Name, *, yes: parameters.Yes = False) -> Resu
     return Result({"name": name, "revoked": True}, f"The API key {name} is revoked.")
 
 
+@command(app, "danube security keys bootstrap bootstrap.key")
+def bootstrap(file: Path) -> Result:
+    """
+    Create a bootstrap key in a new file, without a broker.
+
+    A broker that finds no file at security.bootstrap_key_file creates it. Use this
+    command if brokers cannot, for example because they get the file from a secret of
+    Kubernetes, or if several brokers need the same key.
+
+    Args:
+        file (FILE): The new file, which only you may read.
+    """
+    from pydanube.servers.bootstrap_key import (  # noqa: PLC0415  # Needs the extra.
+        create_bootstrap_key,
+    )
+
+    try:
+        create_bootstrap_key(file)
+    except OSError as error:
+        raise InvalidRequest(
+            f"the file {file} cannot be created: {error.strerror or error}"
+        ) from error
+    return Result(
+        {"file": str(file)}, f"The key of the principal bootstrap is in {file}."
+    )
+
+
 def _time_after(duration: str | None) -> datetime | None:
     seconds = optional(parse_duration, duration)
     if seconds is None:

@@ -49,8 +49,15 @@ def open_bootstrap_key(name: str) -> BootstrapKey | None:
         return None
     path = Path(name)
     try:
-        with suppress(FileExistsError):
-            _create(path)
+        if not path.exists():
+            with suppress(FileExistsError):
+                create_bootstrap_key(path)
+                log.warning(
+                    "created the API key of the principal bootstrap in the file %s: "
+                    "create other keys with it ('danube security keys create'), and "
+                    "keep it secret",
+                    path,
+                )
         mode = path.stat().st_mode
         text = path.read_bytes()[:_FILE_BYTES_MAX].decode("latin-1").strip()
     except OSError as error:
@@ -72,12 +79,17 @@ def open_bootstrap_key(name: str) -> BootstrapKey | None:
     return BootstrapKey(key)
 
 
-def _create(path: Path) -> None:
-    """Create the file with a new key, unless it exists."""
-    if path.exists():
-        return
+def create_bootstrap_key(path: Path) -> None:
+    """
+    Create the file *path* with a new key; only its owner may read it.
+
+    The file is complete or absent, because several brokers may start with the same one.
+
+    Raises:
+        FileExistsError: The file exists.
+        OSError: It cannot be created.
+    """
     key = make_key(secrets.token_bytes(ID_BYTES + SECRET_BYTES))
-    # Complete or absent, because several brokers may start with the same file.
     new = path.with_name(f".{path.name}.{key.key_id}")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -88,8 +100,3 @@ def _create(path: Path) -> None:
         os.link(new, path)
     finally:
         new.unlink()
-    log.warning(
-        "created the API key of the principal bootstrap in the file %s: create other "
-        "keys with it ('danube security keys create'), and keep it secret",
-        path,
-    )

@@ -8,7 +8,7 @@ import pytest
 
 from pydanube.model.errors import InvalidConfig
 from pydanube.security.api_keys import make_key, parse_key
-from pydanube.servers.bootstrap_key import open_bootstrap_key
+from pydanube.servers.bootstrap_key import create_bootstrap_key, open_bootstrap_key
 
 OTHER = make_key(b"x" * 40)
 
@@ -54,3 +54,15 @@ def test_a_file_without_a_key_is_refused(tmp_path, text):
 def test_a_file_that_cannot_be_created_is_refused(tmp_path):
     with pytest.raises(InvalidConfig, match="cannot be read or created"):
         open_bootstrap_key(str(tmp_path / "missing" / "key"))
+
+
+def test_a_key_in_a_file_is_never_replaced(tmp_path):
+    file = tmp_path / "bootstrap.key"
+    create_bootstrap_key(file)
+    text = file.read_text()
+    with pytest.raises(FileExistsError):
+        create_bootstrap_key(file)
+    assert file.read_text() == text
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert open_bootstrap_key(str(file)).is_key(parse_key(text.strip()))
+    assert list(tmp_path.iterdir()) == [file]
