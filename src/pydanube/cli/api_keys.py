@@ -22,10 +22,11 @@ from pydanube.cli.output import (
     to_json_value,
 )
 from pydanube.cli.parameters import command_group
-from pydanube.cli.quantities import format_time, optional, parse_duration
+from pydanube.cli.quantities import optional, parse_duration
 from pydanube.model.api_keys import ApiKeyDescription, NewApiKey
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.positions import to_datetime
+from pydanube.model.quantity_formats import format_time
 
 if TYPE_CHECKING:
     from pydanube.sync import Client

@@ -13,9 +13,9 @@ from urllib.request import urlopen
 from pydanube.cli import findings
 from pydanube.cli.described_topics import describe_topics
 from pydanube.cli.findings import Finding
-from pydanube.cli.subscription_lag import lags_of
 from pydanube.client.client import connect
 from pydanube.model.errors import BrokerError
+from pydanube.model.subscription_lag import lags_of
 
 HTTP_TIMEOUT_S = 5.0
 ANSWER_BYTES_MAX = 1024 * 1024

@@ -18,7 +18,7 @@ def complete_topics(ctx: Any, incomplete: str) -> list[str]:
     """Return the topics whose names begin with *incomplete*."""
 
     async def find(client: Any) -> list[str]:
-        from pydanube.cli.subscription_lag import base_of  # noqa: PLC0415
+        from pydanube.model.subscription_lag import base_of  # noqa: PLC0415
 
         found: set[str] = set()
         for namespace in await client.namespaces():

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from enum import Enum
 from statistics import median
 
-from pydanube.cli.quantities import format_age, format_bytes, format_duration
-from pydanube.cli.subscription_lag import SubscriptionLag
 from pydanube.model.clusters import ClusterDescription
 from pydanube.model.descriptions import StorageDescription
+from pydanube.model.quantity_formats import format_age, format_bytes, format_duration
+from pydanube.model.subscription_lag import SubscriptionLag
 from pydanube.model.version import __version__
 
 SYNC_S_WARNING = 0.01

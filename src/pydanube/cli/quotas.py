@@ -11,8 +11,9 @@ from pydanube.cli import parameters
 from pydanube.cli.declaration import Connect, command, confirm
 from pydanube.cli.output import Columns, Fields, Result, Table
 from pydanube.cli.parameters import command_group
-from pydanube.cli.quantities import format_bytes, format_count, optional, parse_bytes
+from pydanube.cli.quantities import optional, parse_bytes
 from pydanube.model.errors import InvalidRequest, NotFound
+from pydanube.model.quantity_formats import format_bytes, format_count
 from pydanube.security.quotas import Quota, QuotaDescription
 
 app = command_group(

@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from pydanube.cli.quantities import format_duration, parse_bytes, parse_duration
+from pydanube.cli.quantities import parse_bytes, parse_duration
 from pydanube.model.descriptions import TopicDescription, TopicSettings
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import CorruptionPolicy, Deduplication, NamespacePolicy
+from pydanube.model.quantity_formats import format_duration
 from pydanube.model.schemas import SchemaPolicy, TopicSchema
 from pydanube.model.suggestions import did_you_mean
 

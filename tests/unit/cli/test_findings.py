@@ -7,9 +7,9 @@ import pytest
 
 from pydanube.cli import findings
 from pydanube.cli.findings import Verdict
-from pydanube.cli.subscription_lag import SubscriptionLag
 from pydanube.model.clusters import ClusterBroker, ClusterDescription
 from pydanube.model.descriptions import StorageDescription
+from pydanube.model.subscription_lag import SubscriptionLag
 from pydanube.model.version import __version__
 
 GIB = 1024**3

@@ -8,11 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pydanube.cli.quantities import (
-    format_age,
-    format_bytes,
-    format_duration,
-    format_messages,
-    format_offsets,
     parse_attribute,
     parse_bytes,
     parse_duration,
@@ -20,6 +15,7 @@ from pydanube.cli.quantities import (
     parse_rate,
 )
 from pydanube.model.errors import InvalidRequest
+from pydanube.model.quantity_formats import format_bytes, format_duration
 
 
 @pytest.mark.parametrize(
@@ -49,19 +45,6 @@ def test_durations(text, seconds):
 def test_a_duration_without_a_unit_is_refused_with_its_readings(text):
     with pytest.raises(InvalidRequest, match=r"no unit: write 7s for seconds.* 7d"):
         parse_duration(text)
-
-
-@pytest.mark.parametrize(
-    ("base", "end", "count", "text"),
-    [
-        (0, 4, 4, "0\u20133 (4 messages)"),
-        (7, 8, 1, "7 (1 message)"),
-        (0, 0, 0, "none, the next is 0"),
-        (1000, 3000, 1500, "1000\u20132999 (1,500 messages)"),
-    ],
-)
-def test_offsets_are_shown_from_the_first_to_the_last(base, end, count, text):
-    assert format_offsets(base, end, count) == text
 
 
 @pytest.mark.parametrize("text", ["", "MB", "-1MB", "5 parsecs", "1e3", "1,000"])
@@ -94,20 +77,6 @@ def test_an_attribute_has_a_name_and_an_equals_sign(text):
         parse_attribute(text)
 
 
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [
-        (0, "0 B"),
-        (1023, "1023 B"),
-        (1024, "1.0 KiB"),
-        (1024**2 - 1, "1.0 MiB"),
-        (5 * 1024**4, "5.0 TiB"),
-    ],
-)
-def test_sizes_are_shown_in_the_unit_that_suits(count, text):
-    assert format_bytes(count) == text
-
-
 @given(st.integers(0, 10**15))
 def test_a_shown_size_is_read_as_nearly_the_same(count):
     assert parse_bytes(format_bytes(count)) == pytest.approx(count, rel=0.06)
@@ -116,14 +85,6 @@ def test_a_shown_size_is_read_as_nearly_the_same(count):
 @given(st.integers(1, 10**7))
 def test_a_shown_duration_is_read_as_the_same(seconds):
     assert parse_duration(format_duration(seconds)) == seconds
-
-
-def test_one_message_is_not_messages():
-    assert [format_messages(n) for n in (0, 1, 1234)] == [
-        "0 messages",
-        "1 message",
-        "1,234 messages",
-    ]
 
 
 NOW = datetime(2025, 3, 1, 12, 0, tzinfo=UTC)
@@ -173,18 +134,3 @@ def test_time_without_a_date_is_today():
 def test_invalid_position_is_refused(text):
     with pytest.raises(InvalidRequest):
         parse_position(text, NOW)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.4, "0s"),
-        (59.9, "59s"),
-        (60, "1m"),
-        (3700, "1h 1m"),
-        (3605, "1h"),
-        (266_400, "3d 2h"),
-    ],
-)
-def test_age_has_its_two_largest_units(seconds, text):
-    assert format_age(seconds) == text

@@ -13,10 +13,10 @@ from pydanube.cli.object_stores import Store, StoreOptions, options_of, url_of_s
 from pydanube.cli.output import Columns, Fields, Result, Table, print_note
 from pydanube.cli.parameters import command_group
 from pydanube.cli.progress_line import progress_line
-from pydanube.cli.quantities import format_bytes, format_time
 from pydanube.model.descriptions import BackupProgress
 from pydanube.model.errors import Unavailable
 from pydanube.model.positions import to_datetime
+from pydanube.model.quantity_formats import format_bytes, format_time
 from pydanube.objects.opening import open_objects
 from pydanube.servers.config import load_config
 from pydanube.servers.restore import choose_backup, restore_backup

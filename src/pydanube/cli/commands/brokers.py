@@ -14,7 +14,6 @@ from pydanube.cli.declaration import Connect, command
 from pydanube.cli.output import Columns, Fields, Result, Table, to_json_value
 from pydanube.cli.parameters import command_group
 from pydanube.cli.progress_line import progress_line
-from pydanube.cli.quantities import format_time
 from pydanube.model.clusters import (
     BrokerMode,
     ClusterBroker,
@@ -23,6 +22,7 @@ from pydanube.model.clusters import (
 )
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.positions import to_datetime
+from pydanube.model.quantity_formats import format_time
 from pydanube.sync import Client
 
 POLL_INTERVAL_S = 0.2

@@ -22,18 +22,14 @@ from pydanube.cli.interruption import Interruption, run
 from pydanube.cli.message_formats import RENDERERS, Output, Renderer
 from pydanube.cli.output import print_note
 from pydanube.cli.progress_line import progress_line
-from pydanube.cli.quantities import (
-    format_messages,
-    optional,
-    parse_duration,
-    parse_position,
-)
+from pydanube.cli.quantities import optional, parse_duration, parse_position
 from pydanube.cli.standard_streams import OutputStream
 from pydanube.client.client import DEFAULT_URL, Client, connect
 from pydanube.client.consumer import Consumer
 from pydanube.client.messages import MessageBatch
 from pydanube.model.choices import SubscriptionTypeName
 from pydanube.model.errors import InvalidRequest, TimedOut
+from pydanube.model.quantity_formats import format_messages
 
 BATCH_MESSAGES = 1000
 STANDARD_OUTPUT = 1

@@ -27,9 +27,9 @@ from pydanube.cli.output import (
 )
 from pydanube.cli.parameters import FormatOption, Subscription, command_group
 from pydanube.cli.progress_line import progress_line
-from pydanube.cli.quantities import format_time
 from pydanube.client.dead_letters import CHUNK_MESSAGES_MAX, DeadLetter
 from pydanube.model.errors import NotFound
+from pydanube.model.quantity_formats import format_time
 from pydanube.sync import DeadLetters
 
 SHOWN_CHARACTERS = 40

@@ -25,8 +25,8 @@ from pydanube.cli.output import (
     printable,
 )
 from pydanube.cli.parameters import command_group
-from pydanube.cli.quantities import format_bytes, format_offset_range
 from pydanube.model.errors import CorruptJournal, CorruptSegment, InvalidRequest
+from pydanube.model.quantity_formats import format_bytes, format_offset_range
 from pydanube.servers.errors import exit_code_of
 from pydanube.storage.inspect import EntryDescription, describe_segment, inspect_journal
 

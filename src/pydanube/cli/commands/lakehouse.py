@@ -32,15 +32,10 @@ from pydanube.cli.output import (
     to_json_value,
 )
 from pydanube.cli.parameters import command_group
-from pydanube.cli.quantities import (
-    format_bytes,
-    format_messages,
-    optional,
-    parse_bytes,
-    parse_duration,
-)
+from pydanube.cli.quantities import optional, parse_bytes, parse_duration
 from pydanube.client.client import DEFAULT_URL
 from pydanube.model.errors import BrokerError, Remedy
+from pydanube.model.quantity_formats import format_bytes, format_messages
 from pydanube.tables.table_options import UndecodablePolicy, parse_partition_by
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from pydanube.cli.declaration import Connect, command
 from pydanube.cli.job_runners import NO_SPARK, Master, job_runner
 from pydanube.cli.output import Columns, Result, Table, print_note
 from pydanube.cli.parameters import command_group
-from pydanube.cli.quantities import format_bytes, parse_bytes, parse_duration
+from pydanube.cli.quantities import parse_bytes, parse_duration
 from pydanube.model.errors import CorruptSegment, InvalidRequest
+from pydanube.model.quantity_formats import format_bytes
 from pydanube.servers.errors import exit_code_of
 
 if TYPE_CHECKING:

@@ -37,9 +37,6 @@ from pydanube.cli.message_records import (
 from pydanube.cli.output import OutputFormat, Result, print_note, print_result
 from pydanube.cli.progress_line import progress_line
 from pydanube.cli.quantities import (
-    format_bytes,
-    format_count,
-    format_messages,
     optional,
     parse_attribute,
     parse_duration,
@@ -64,6 +61,7 @@ from pydanube.model.errors import (
     MessageTooLarge,
 )
 from pydanube.model.field_paths import parse_path
+from pydanube.model.quantity_formats import format_bytes, format_count, format_messages
 from pydanube.model.schemas import SchemaType
 from pydanube.schemas.language import Encoder
 from pydanube.schemas.value_codecs import value_encoder

@@ -14,11 +14,12 @@ from pydanube.cli import parameters
 from pydanube.cli.declaration import command
 from pydanube.cli.interruption import Interruption, run
 from pydanube.cli.output import print_note
-from pydanube.cli.quantities import format_count, parse_duration
+from pydanube.cli.quantities import parse_duration
 from pydanube.client.client import DEFAULT_URL, connect
 from pydanube.client.messages import Message
 from pydanube.client.request_reply import address_of
 from pydanube.model.errors import InvalidRequest, MessageTooLarge
+from pydanube.model.quantity_formats import format_count
 
 PAYLOAD_BYTES_MAX = 8 * 1024 * 1024
 """The longest output of a program."""

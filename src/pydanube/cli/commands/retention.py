@@ -6,20 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from pydanube.cli.output import Columns, Fields, Table
-from pydanube.cli.quantities import (
+from pydanube.cli.quantities import optional, parse_bytes, parse_duration
+from pydanube.model.descriptions import RetentionDrops
+from pydanube.model.errors import InvalidRequest
+from pydanube.model.policy import KEEP_ALL, Retention
+from pydanube.model.positions import to_datetime
+from pydanube.model.quantity_formats import (
     format_bytes,
     format_count,
     format_duration,
     format_offset_range,
     format_time,
-    optional,
-    parse_bytes,
-    parse_duration,
 )
-from pydanube.model.descriptions import RetentionDrops
-from pydanube.model.errors import InvalidRequest
-from pydanube.model.policy import KEEP_ALL, Retention
-from pydanube.model.positions import to_datetime
 
 
 def parse_retention(

@@ -15,11 +15,11 @@ from pydanube.cli.declaration import Connect, command, confirm
 from pydanube.cli.json_layout import lay_out_json
 from pydanube.cli.output import Columns, Result, Table, excerpt, to_json_value
 from pydanube.cli.parameters import command_group
-from pydanube.cli.quantities import format_time
 from pydanube.cli.schema_bindings import describe_binding
 from pydanube.client.schema import Schema, schema_of
 from pydanube.model.errors import IncompatibleSchema, InvalidRequest
 from pydanube.model.positions import to_datetime
+from pydanube.model.quantity_formats import format_time
 from pydanube.model.schemas import Compatibility, SchemaPolicy, SchemaType
 from pydanube.schemas.compatibility import find_violations
 from pydanube.schemas.differences import find_differences

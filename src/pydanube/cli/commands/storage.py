@@ -24,7 +24,7 @@ from pydanube.cli.output import (
 )
 from pydanube.cli.parameters import command_group
 from pydanube.cli.progress_line import progress_line
-from pydanube.cli.quantities import format_bytes, format_duration, parse_bytes
+from pydanube.cli.quantities import parse_bytes
 from pydanube.model.descriptions import (
     CopyState,
     DamagedSegment,
@@ -32,6 +32,7 @@ from pydanube.model.descriptions import (
     StorageDescription,
 )
 from pydanube.model.errors import BrokerError, CorruptSegment
+from pydanube.model.quantity_formats import format_bytes, format_duration
 from pydanube.servers.errors import exit_code_of
 
 app = command_group(

@@ -20,16 +20,7 @@ from pydanube.cli.output import (
     to_json_value,
 )
 from pydanube.cli.parameters import Subscription, command_group
-from pydanube.cli.quantities import (
-    POSITION_METAVAR,
-    format_bytes,
-    format_count,
-    format_duration,
-    format_offset_range,
-    format_time,
-    parse_duration,
-    parse_position,
-)
+from pydanube.cli.quantities import POSITION_METAVAR, parse_duration, parse_position
 from pydanube.cli.seek_planning import plan_seeks
 from pydanube.cli.topic_settings import Change
 from pydanube.client.changes import SubscriptionChanges
@@ -44,6 +35,13 @@ from pydanube.model.policy import (
     SubscriptionSettings,
 )
 from pydanube.model.positions import POSITION_HELP, parse_choice, to_datetime
+from pydanube.model.quantity_formats import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_offset_range,
+    format_time,
+)
 from pydanube.model.ranges import Range
 from pydanube.sync import Client
 

@@ -35,16 +35,7 @@ from pydanube.cli.output import (
     to_json_value,
 )
 from pydanube.cli.parameters import command_group
-from pydanube.cli.quantities import (
-    format_bytes,
-    format_count,
-    format_duration,
-    format_offset_range,
-    format_offsets,
-    optional,
-    parse_bytes,
-    parse_duration,
-)
+from pydanube.cli.quantities import optional, parse_bytes, parse_duration
 from pydanube.cli.schema_bindings import describe_binding
 from pydanube.model.descriptions import Segment, TopicDescription
 from pydanube.model.errors import InvalidRequest, TopicNotFound
@@ -54,6 +45,13 @@ from pydanube.model.policy import (
     Deduplication,
     Durability,
     TopicPolicy,
+)
+from pydanube.model.quantity_formats import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_offset_range,
+    format_offsets,
 )
 from pydanube.sync import Client
 

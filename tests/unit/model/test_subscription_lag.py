@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pydanube.cli.subscription_lag import lags_of
+from pydanube.model.subscription_lag import lags_of
 from support.descriptions import SUBSCRIPTION, TOPIC
 
 NOW_US = 1_700_000_000_000_000
