@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pydanube.cli.output import Columns, Table, printable
+from pydanube.cli.output import Columns, Table
 from pydanube.cli.text_columns import wrap
 from pydanube.model.activity import Activity, Sample
 from pydanube.model.descriptions import StorageDescription
 from pydanube.model.quantity_formats import format_bytes, format_count
+from pydanube.model.shown_text import printable
 
 COLUMNS: Columns = {
     "Topic": "topic",

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from pydanube.cli.output import printable
 from pydanube.client.messages import Message, MessageBatch
 from pydanube.model.errors import BrokerError, InvalidPayload
+from pydanube.model.shown_text import printable
 
 Renderer = Callable[[MessageBatch], list[bytes]]
 """A function that returns the line of each message."""

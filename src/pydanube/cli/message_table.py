@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 
 from pydanube.cli.message_formats import text_of, value_or_payload
-from pydanube.cli.output import excerpt, printable
 from pydanube.client.messages import Message, MessageBatch
+from pydanube.model.shown_text import excerpt, printable
 
 GAP = "  "
 MEASURED_MAX = 1000

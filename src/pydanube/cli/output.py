@@ -24,6 +24,7 @@ from rich.cells import cell_len
 
 from pydanube.cli.text_columns import GAP, WIDTH_MIN, lay_out, wrap
 from pydanube.model.positions import to_datetime
+from pydanube.model.shown_text import printable
 
 TIME_SUFFIXES = ("_time", "_at")
 """The ends of the names of fields that hold times, in microseconds since 1970."""
@@ -189,27 +190,6 @@ def _with_time(name: str, value: Any) -> Any:
     if isinstance(value, int) and name.endswith(TIME_SUFFIXES):
         return to_datetime(value).isoformat().replace("+00:00", "Z")
     return _with_times(value)
-
-
-def printable(text: str) -> str:
-    """
-    Return *text* with control characters escaped, so that it cannot affect a terminal.
-    """
-    if text.isprintable():
-        return text
-    return "".join(
-        char
-        if char.isprintable() or char == "\t"
-        else char.encode("unicode_escape", "surrogatepass").decode()
-        for char in text
-    )
-
-
-def excerpt(text: str, characters_max: int) -> str:
-    """Return the beginning of *text*, with an ellipsis if it is longer."""
-    if len(text) <= characters_max:
-        return text
-    return text[: characters_max - 1] + "\u2026"
 
 
 def cells_of(item: object, columns: Columns) -> Iterator[object]:

@@ -6,15 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pydanube.cli.output import (
-    Fields,
-    Table,
-    print_json,
-    printable,
-    to_json_value,
-)
+from pydanube.cli.output import Fields, Table, print_json, to_json_value
 from pydanube.model.descriptions import SubscriptionDescription
 from pydanube.model.policy import SubscriptionType
+from pydanube.model.shown_text import printable
 from support.topic_directory import segment
 
 DESCRIPTION = SubscriptionDescription(

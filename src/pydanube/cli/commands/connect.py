@@ -15,13 +15,7 @@ from pydanube.cli import interruption, parameters
 from pydanube.cli.declaration import command
 from pydanube.cli.declared_files import exit_on_problems
 from pydanube.cli.interruption import Interrupted, Interruption
-from pydanube.cli.output import (
-    OutputFormat,
-    Result,
-    Table,
-    print_json_line,
-    print_line,
-)
+from pydanube.cli.output import OutputFormat, Result, Table, print_json_line, print_line
 from pydanube.cli.parameters import command_group
 from pydanube.cli.quantities import parse_duration
 from pydanube.connectors.connector import Source

@@ -21,15 +21,14 @@ from pydanube.cli.output import (
     Result,
     Table,
     cells_of,
-    excerpt,
     print_note,
-    printable,
 )
 from pydanube.cli.parameters import FormatOption, Subscription, command_group
 from pydanube.cli.progress_line import progress_line
 from pydanube.client.dead_letters import CHUNK_MESSAGES_MAX, DeadLetter
 from pydanube.model.errors import NotFound
 from pydanube.model.quantity_formats import format_time
+from pydanube.model.shown_text import excerpt, printable
 from pydanube.sync import DeadLetters
 
 SHOWN_CHARACTERS = 40

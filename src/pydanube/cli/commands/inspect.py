@@ -19,14 +19,13 @@ from pydanube.cli.output import (
     OutputFormat,
     Result,
     Table,
-    excerpt,
     print_json_line,
     print_line,
-    printable,
 )
 from pydanube.cli.parameters import command_group
 from pydanube.model.errors import CorruptJournal, CorruptSegment, InvalidRequest
 from pydanube.model.quantity_formats import format_bytes, format_offset_range
+from pydanube.model.shown_text import excerpt, printable
 from pydanube.servers.errors import exit_code_of
 from pydanube.storage.inspect import EntryDescription, describe_segment, inspect_journal
 

@@ -16,19 +16,12 @@ from msgspec import to_builtins
 
 from pydanube.cli.declaration import command
 from pydanube.cli.declared_files import exit_on_problems
-from pydanube.cli.output import (
-    Columns,
-    Fields,
-    OutputFormat,
-    Result,
-    Table,
-    print_line,
-    printable,
-)
+from pydanube.cli.output import Columns, Fields, OutputFormat, Result, Table, print_line
 from pydanube.cli.quantities import parse_duration
 from pydanube.declarations.parameters import parse_set
 from pydanube.model.errors import NotFound, TimedOut
 from pydanube.model.positions import to_datetime
+from pydanube.model.shown_text import printable
 from pydanube.pipelines.loading import locate
 from pydanube.pipelines.log_files import follow as follow_log
 from pydanube.pipelines.log_files import last_lines

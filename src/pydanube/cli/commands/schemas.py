@@ -13,7 +13,7 @@ import typer
 from pydanube.cli import parameters
 from pydanube.cli.declaration import Connect, command, confirm
 from pydanube.cli.json_layout import lay_out_json
-from pydanube.cli.output import Columns, Result, Table, excerpt, to_json_value
+from pydanube.cli.output import Columns, Result, Table, to_json_value
 from pydanube.cli.parameters import command_group
 from pydanube.cli.schema_bindings import describe_binding
 from pydanube.client.schema import Schema, schema_of
@@ -21,6 +21,7 @@ from pydanube.model.errors import IncompatibleSchema, InvalidRequest
 from pydanube.model.positions import to_datetime
 from pydanube.model.quantity_formats import format_time
 from pydanube.model.schemas import Compatibility, SchemaPolicy, SchemaType
+from pydanube.model.shown_text import excerpt
 from pydanube.schemas.compatibility import find_violations
 from pydanube.schemas.differences import find_differences
 from pydanube.servers.errors import exit_code_of

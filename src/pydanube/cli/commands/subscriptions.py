@@ -11,14 +11,7 @@ import typer
 
 from pydanube.cli import parameters
 from pydanube.cli.declaration import Connect, command, confirm
-from pydanube.cli.output import (
-    Columns,
-    Fields,
-    Result,
-    Table,
-    cells_of,
-    to_json_value,
-)
+from pydanube.cli.output import Columns, Fields, Result, Table, cells_of, to_json_value
 from pydanube.cli.parameters import Subscription, command_group
 from pydanube.cli.quantities import POSITION_METAVAR, parse_duration, parse_position
 from pydanube.cli.seek_planning import plan_seeks
