@@ -20,7 +20,7 @@ MOVES = Bounds(sessions=2, moves=1)
 CANCELLED_MOVES = Bounds(sessions=2, messages=1, in_flight=1, moves=1, cancels=1)
 LATE_CHANGES = Bounds(sessions=2, messages=1, in_flight=1, moves=1, late_changes=1)
 SEALING = Bounds(sessions=2, in_flight=1, seals=2)
-PREPARED_MOVES = Bounds(sessions=2, in_flight=1, seals=1, moves=1)
+PREPARED_MOVES = Bounds(sessions=2, messages=1, in_flight=1, seals=1, moves=1)
 REMOVALS = Bounds(
     sessions=2, messages=1, in_flight=1, moves=2, claims=3, removes_journals=True
 )
@@ -43,6 +43,7 @@ LARGER = {
     "takeovers": Bounds(),
     "moves": Bounds(messages=1, in_flight=1, moves=1),
     "late changes": Bounds(sessions=2, in_flight=1, moves=1, cancels=1, late_changes=1),
+    "prepared moves": Bounds(sessions=2, in_flight=1, seals=1, moves=1),
     "removals": Bounds(messages=1, in_flight=1, moves=1, removes_journals=True),
     "late answers": Bounds(sessions=2, moves=1, learns_late=True),
 }
