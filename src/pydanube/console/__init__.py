@@ -1,0 +1,1 @@
+"""The web console: pages in a browser, served by a process of its own."""

@@ -1,0 +1,193 @@
+"""What all pages have in common: the head, the menu, and how they act."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from nicegui import ui
+
+from pydanube.console.markup import Html, element, join
+from pydanube.console.search import PAGES, find
+from pydanube.console.sessions import Session
+from pydanube.model.errors import BrokerError
+
+log = logging.getLogger(__name__)
+
+REFRESH_S = 2.0
+THEME_COOKIE = "danube-theme"
+THEMES: dict[str, bool | None] = {"auto": None, "dark": True, "light": False}
+"""Whether each theme is dark; None: as the system is."""
+_HEAD = '<link rel="stylesheet" href="/console.css">'
+
+
+class Page:
+    """One page in one browser tab."""
+
+    def __init__(self, session: Session, title: str) -> None:
+        self.session = session
+        self.client = session.client
+        self.title = title
+
+    def show(self, markup: Html | None = None) -> ui.html:
+        """Add a block with *markup*, which can be replaced later."""
+        return ui.html(markup or "", sanitize=False).classes("block")
+
+    def refresh(self, update: Callable[[], Awaitable[None] | None]) -> None:
+        """Call *update* now and regularly, while the page is open."""
+
+        async def work() -> None:
+            if not self.session.is_open:
+                ui.navigate.to("/login")
+                return
+            self.session.used_at = time.monotonic()
+            self.session.monitor.watch()
+            await self.attempt(update)
+
+        ui.timer(REFRESH_S, work, immediate=True)
+
+    async def attempt(
+        self, work: Callable[[], Awaitable[Any] | Any], done: str = ""
+    ) -> bool:
+        """
+        Do *work*; show *done* if it succeeds, and its error if the broker refuses it.
+
+        Returns: Whether it succeeded.
+        """
+        try:
+            result = work()
+            if isinstance(result, Awaitable):
+                await result
+        except (BrokerError, ValueError) as error:
+            ui.notify(str(error), type="negative", multi_line=True, timeout=10_000)
+            return False
+        if done:
+            ui.notify(done, type="positive")
+        return True
+
+    async def confirm(self, question: str, action: str, *, typed: str = "") -> bool:
+        """Return whether the user agrees; with *typed*, by typing this text."""
+        with ui.dialog() as dialog, ui.card().classes("form"):
+            ui.label(question)
+            entered = ui.input(f"Type {typed} to confirm") if typed else None
+            with ui.row():
+                ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("flat")
+                button = ui.button(action, on_click=lambda: dialog.submit(True))
+                button.props("color=negative" if typed else "color=primary")
+                if entered is not None:
+                    button.bind_enabled_from(
+                        entered, "value", backward=lambda value: value == typed
+                    )
+        agreed = await dialog
+        dialog.delete()
+        return bool(agreed)
+
+
+@contextmanager
+def frame(session: Session, title: str, *, current: str) -> Iterator[Page]:
+    """Show the head and the menu around the body; *current* is the page's address."""
+    ui.page_title(f"{title} · Danube")
+    ui.add_head_html(_HEAD)
+    dark = ui.dark_mode(THEMES.get(session.theme))
+    page = Page(session, title)
+    with ui.header().classes("top-bar items-center"):
+        with (
+            ui.button(icon="menu").props("flat dense aria-label=Menu") as menu,
+            ui.menu(),
+        ):
+            ui.html(_menu(current), sanitize=False).classes("side")
+        menu.classes("narrow")
+        ui.html('<a class="brand" href="/">Danube<span>.</span></a>', sanitize=False)
+        ui.space()
+        search = _search_dialog(page)
+        ui.button(icon="search", on_click=search).props("flat dense aria-label=Search")
+        theme = ui.button(icon="contrast").props('flat dense aria-label="Change theme"')
+        theme.on_click(lambda: _next_theme(dark))
+        if session.user:
+            with (
+                ui.button(icon="person").props("flat dense aria-label=Account"),
+                ui.menu(),
+            ):
+                ui.item(session.user)
+                ui.item("Sign out", on_click=_sign_out)
+    ui.keyboard(on_key=lambda event: _on_key(event, search), ignore=_IGNORED)
+    with ui.element("div").classes("body"):
+        ui.html(_menu(current), sanitize=False, tag="aside").classes("side wide-only")
+        main = ui.element("main").classes("page")
+    with main:
+        heading = element("h1", title)
+        ui.html(element("div", heading, class_="page-head"), sanitize=False)
+        yield page
+
+
+_IGNORED: list[Any] = ["input", "select", "textarea"]
+
+
+def _menu(current: str) -> Html:
+    entries = [
+        element(
+            "a",
+            text,
+            href=path,
+            **({"aria_current": "page"} if path == current else {}),
+        )
+        for text, path in PAGES
+    ]
+    return element("nav", *entries, aria_label="Pages")
+
+
+def _search_dialog(page: Page) -> Callable[[], object]:
+    """Return what opens the search."""
+    with ui.dialog().props("position=top") as dialog, ui.card().classes("form"):
+        entry = ui.input("Search topics, subscriptions, schemas and pages")
+        entry.props("autofocus clearable debounce=150")
+        results = ui.html("", sanitize=False).classes("results")
+    first = ""
+
+    async def search() -> None:
+        nonlocal first
+        page.session.monitor.watch()
+        found = await find(page.session, entry.value or "")
+        first = found[0].href if found else ""
+        lines = [
+            element(
+                "a",
+                each.text,
+                " ",
+                element("span", each.kind, class_="muted"),
+                href=each.href,
+            )
+            for each in found
+        ]
+        nothing = element("p", "Nothing has this name.", class_="muted")
+        results.set_content(join(lines) or (nothing if entry.value else ""))
+
+    entry.on_value_change(lambda: page.attempt(search))
+    entry.on("keydown.enter", lambda: ui.navigate.to(first) if first else None)
+    return dialog.open
+
+
+def _on_key(event: Any, search: Callable[[], object]) -> None:
+    if event.action.keydown and (
+        event.key == "/" or (event.key == "k" and event.modifiers.ctrl)
+    ):
+        search()
+
+
+def _next_theme(dark: ui.dark_mode) -> None:
+    theme = {None: "dark", True: "light", False: "auto"}[dark.value]
+    dark.value = THEMES[theme]
+    ui.run_javascript(
+        f'document.cookie = "{THEME_COOKIE}={theme}; path=/; samesite=strict; "'
+        ' + "max-age=31536000"'
+    )
+    ui.notify(f"Theme: {theme}")
+
+
+def _sign_out() -> None:
+    ui.run_javascript(
+        'fetch("/logout", {method: "POST"}).then(() => location.assign("/login"))'
+    )

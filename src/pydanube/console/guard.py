@@ -1,0 +1,128 @@
+"""
+Middleware in front of the pages: it refuses foreign requests, and limits what pages do.
+
+The policy for content allows scripts of the console only, and none within the page but
+those that NiceGUI writes there, which get a random nonce.  ``unsafe-eval`` is for Vue,
+which compiles its templates in the browser; data is never part of a template.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable
+from typing import Any
+
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pydanube.security.same_origin import SameOrigin
+
+REQUEST_BYTES_MAX = 1024 * 1024
+"""The longest body of a request; pages send more over their WebSocket, in parts."""
+_NONCE_BYTES = 16
+_SCRIPT = re.compile(rb"<script(?=[ >])")
+
+
+class Guard:
+    """The checks in front of the console."""
+
+    def __init__(self, app: ASGIApp, hosts: Iterable[str], *, is_https: bool) -> None:
+        """*is_https*: Whether browsers reach the console through a proxy with TLS."""
+        self._app = app
+        self._checks = SameOrigin(hosts, remedy="allow the name with --host-name")
+        self._scheme = "https" if is_https else "http"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        method = scope.get("method", "GET")
+        error = self._checks.refusal(method, self._scheme, scope["headers"])
+        if error is not None:
+            await _refuse(403, str(error), scope, receive, send)
+        elif scope["type"] == "http" and _length_of(scope) > REQUEST_BYTES_MAX:
+            await _refuse(413, "the request is too long", scope, receive, send)
+        elif scope["type"] == "http":
+            await self._app(scope, receive, _Response(send, self._scheme).send)
+        else:
+            await self._app(scope, receive, send)
+
+
+class _Response:
+    """One response, to which the headers and nonces are added."""
+
+    def __init__(self, send: Send, scheme: str) -> None:
+        self._send = send
+        self._nonce = secrets.token_urlsafe(_NONCE_BYTES)
+        self._scheme = scheme
+        self._start: Message | None = None
+        self._body: list[bytes] = []
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the response; pages are sent as a whole."""
+        if message["type"] == "http.response.start":
+            headers = list(message["headers"])
+            kind = dict(headers).get(b"content-type", b"")
+            headers += _headers(self._nonce, is_https=self._scheme == "https")
+            message = {**message, "headers": headers}
+            if kind.startswith(b"text/html"):
+                self._start = message
+                return
+        elif self._start is not None:
+            self._body.append(message.get("body", b""))
+            if message.get("more_body"):
+                return
+            attribute = f'<script nonce="{self._nonce}"'.encode()
+            body = _SCRIPT.sub(attribute, b"".join(self._body))
+            headers = [
+                (name, value)
+                for name, value in self._start["headers"]
+                if name != b"content-length"
+            ]
+            headers.append((b"content-length", str(len(body)).encode()))
+            await self._send({**self._start, "headers": headers})
+            self._start = None
+            message = {"type": "http.response.body", "body": body}
+        await self._send(message)
+
+
+def _headers(nonce: str, *, is_https: bool) -> list[tuple[bytes, bytes]]:
+    policy = {
+        "default-src": "'self'",
+        "script-src": f"'self' 'nonce-{nonce}' 'unsafe-eval'",
+        "style-src": "'self' 'unsafe-inline'",
+        "img-src": "'self' data:",
+        "font-src": "'self' data:",
+        "connect-src": "'self'",
+        "object-src": "'none'",
+        "base-uri": "'none'",
+        "form-action": "'self'",
+        "frame-ancestors": "'none'",
+    }
+    text = "; ".join(f"{name} {value}" for name, value in policy.items())
+    found = {
+        "content-security-policy": text,
+        "x-content-type-options": "nosniff",
+        "referrer-policy": "same-origin",
+        "cross-origin-opener-policy": "same-origin",
+        "cross-origin-resource-policy": "same-origin",
+    }
+    if is_https:
+        found["strict-transport-security"] = "max-age=31536000"
+    return [(name.encode(), value.encode()) for name, value in found.items()]
+
+
+def _length_of(scope: Scope) -> int:
+    found = dict(scope["headers"]).get(b"content-length", b"0")
+    return int(found) if found.isdigit() else 0
+
+
+async def _refuse(status: int, text: str, scope: Scope, *streams: Any) -> None:
+    receive, send = streams
+    if scope["type"] == "websocket":
+        # The server answers a handshake that is closed with 403.
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    await PlainTextResponse(text, status_code=status)(scope, receive, send)

@@ -1,0 +1,169 @@
+"""The first page: brokers, rates, storage, lag, and what needs attention."""
+
+from __future__ import annotations
+
+import time
+
+from pydanube.console.attention import Concern, concerns_of
+from pydanube.console.charts import Line, chart, short_number, sparkline
+from pydanube.console.frame import frame
+from pydanube.console.history import History
+from pydanube.console.markup import (
+    Column,
+    Html,
+    badge,
+    element,
+    join,
+    link,
+    panel,
+    stats,
+    table,
+)
+from pydanube.console.monitor import Monitor
+from pydanube.console.sessions import Session
+from pydanube.model.quantity_formats import format_bytes, format_count
+
+TOPICS_SHOWN = 10
+
+
+async def show(session: Session) -> None:
+    """Show the page."""
+    with frame(session, "Overview", current="/") as page:
+        content = page.show(element("p", "Measuring …", class_="muted"))
+
+        async def update() -> None:
+            await session.monitor.first()
+            content.set_content(render(session.monitor, time.time_ns() // 1000))
+
+        page.refresh(update)
+
+
+def render(monitor: Monitor, now_us: int) -> Html:
+    """Return the content of the page."""
+    history = monitor.history
+    if history.sample is None:
+        return element("p", monitor.error or "There is no sample.", class_="error")
+    topics = history.sample.topics
+    concerns = concerns_of(topics, monitor.storages, monitor.cluster, now_us)
+    parts = [
+        element("p", f"No new figures: {monitor.error}", class_="error")
+        if monitor.error
+        else "",
+        _numbers(monitor),
+        panel("Needs attention", _concerns(concerns)),
+        element("div", *_charts(history), class_="grid-2"),
+        panel("Busiest topics", _busiest(history)),
+    ]
+    return join(parts)
+
+
+def _numbers(monitor: Monitor) -> Html:
+    history = monitor.history
+    assert history.sample is not None
+    found = history.found
+    last = history.totals[-1] if history.totals else None
+    stored = sum(each.byte_count for each in found)
+    journal = sum(each.journal_bytes for each in monitor.storages.values())
+    hidden = history.sample.topic_count - len(history.sample.topics)
+    consumers = sum(each.consumers for each in found)
+    return stats(
+        [
+            (
+                "Published",
+                f"{short_number(last.published_per_s)}/s" if last else "\u2013",
+                f"{format_count(sum(each.producers for each in found))} producers",
+            ),
+            (
+                "Delivered",
+                f"{short_number(last.delivered_per_s)}/s" if last else "\u2013",
+                f"{format_count(consumers)} consumers",
+            ),
+            (
+                "Lag",
+                short_number(sum(each.lag for each in found)),
+                "messages not acknowledged",
+            ),
+            (
+                "Topics",
+                link(format_count(len(found)), "/topics"),
+                f"{hidden} more are not measured" if hidden else "",
+            ),
+            (
+                "Stored",
+                format_bytes(stored),
+                f"journal {format_bytes(journal)}" if monitor.storages else "",
+            ),
+            _brokers(monitor),
+        ]
+    )
+
+
+def _brokers(monitor: Monitor) -> tuple[str, object, object]:
+    cluster = monitor.cluster
+    if cluster is None:
+        return "Brokers", "\u2013", "not permitted to know"
+    running = sum(each.url != "" for each in cluster.brokers)
+    note = f"{cluster.shard_count} shards" if cluster.shard_count else "no cluster"
+    return "Brokers", link(running, "/cluster"), note
+
+
+def _concerns(concerns: list[Concern]) -> Html:
+    if not concerns:
+        return element("p", badge("Good", "good"), " Nothing needs attention.")
+    words = {"bad": "Problem", "warn": "Warning"}
+    return element(
+        "ul",
+        *(
+            element(
+                "li",
+                badge(words[each.kind], each.kind),
+                element("a", each.text, href=each.href),
+            )
+            for each in concerns
+        ),
+        class_="concerns",
+    )
+
+
+def _charts(history: History) -> list[Html]:
+    totals = list(history.totals)
+    rates = [
+        Line("published", [each.published_per_s for each in totals]),
+        Line("delivered", [each.delivered_per_s for each in totals]),
+    ]
+    lag = [Line("messages", [each.lag for each in totals])]
+    return [
+        element(
+            "section",
+            chart(title, lines, interval_s=history.interval_s),
+            class_="panel",
+        )
+        for title, lines in (("Messages per second", rates), ("Lag", lag))
+    ]
+
+
+def _busiest(history: History) -> Html:
+    columns = [
+        Column("Topic"),
+        Column("", is_wide_only=True),
+        Column("In/s", is_number=True),
+        Column("Out/s", is_number=True),
+        Column("Lag", is_number=True),
+        Column("Stored", is_number=True, is_wide_only=True),
+    ]
+    rows = [
+        (
+            link(each.topic, "/topic", name=each.topic),
+            sparkline(
+                [point.published_per_s for point in history.of_topic(each.topic)],
+                label=f"published per second, now {short_number(each.published_per_s)}",
+            ),
+            short_number(each.published_per_s),
+            short_number(each.delivered_per_s),
+            format_count(each.lag),
+            format_bytes(each.byte_count),
+        )
+        for each in history.found[:TOPICS_SHOWN]
+    ]
+    empty = "There are no topics yet: the first producer creates one."
+    return table(columns, rows, caption="The busiest topics", empty=empty)

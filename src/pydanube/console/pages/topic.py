@@ -1,0 +1,339 @@
+"""One topic: rates, partitions, subscriptions, segments and settings."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from nicegui import ui
+
+from pydanube.console.charts import Line, chart
+from pydanube.console.frame import Page, frame
+from pydanube.console.history import History
+from pydanube.console.markup import (
+    Column,
+    Html,
+    badge,
+    element,
+    facts,
+    join,
+    link,
+    panel,
+    table,
+)
+from pydanube.console.sessions import Session
+from pydanube.console.subscription_actions import SubscriptionActions
+from pydanube.model.descriptions import Segments, TopicDescription
+from pydanube.model.errors import BrokerError
+from pydanube.model.policy import Retention
+from pydanube.model.positions import to_datetime
+from pydanube.model.quantity_formats import (
+    format_age,
+    format_bytes,
+    format_count,
+    format_duration,
+    format_time,
+)
+from pydanube.model.subscription_lag import SubscriptionLag, lags_of
+
+SEGMENTS_SHOWN = 100
+TABS = ("overview", "subscriptions", "segments", "settings")
+
+
+async def show(session: Session, name: str = "", tab: str = "overview") -> None:
+    """Show the topic *name*."""
+    with frame(session, name, current="/topics") as page:
+        with ui.row().classes("tools"):
+            ui.html(
+                join(
+                    [
+                        link("Browse messages", "/messages", topic=name),
+                        " · ",
+                        link("Publish", "/messages", topic=name, tab="publish"),
+                    ]
+                ),
+                sanitize=False,
+            )
+            ui.space()
+            remove = ui.button("Delete topic").props("flat color=negative")
+            remove.on_click(lambda: _delete(page, name))
+        with ui.tabs().props("align=left") as tabs:
+            for each in TABS:
+                ui.tab(each, each.capitalize())
+        with (
+            ui.tab_panels(tabs, value=tab if tab in TABS else TABS[0])
+            .classes("block")
+            .style("background: transparent")
+        ):
+            with ui.tab_panel("overview").classes("q-pa-none"):
+                overview = page.show()
+            with ui.tab_panel("subscriptions").classes("q-pa-none"):
+                listed = page.show()
+                actions = SubscriptionActions(page, name)
+            with ui.tab_panel("segments").classes("q-pa-none"):
+                segments = page.show()
+            with ui.tab_panel("settings").classes("q-pa-none"):
+                settings = page.show()
+                ui.button("Change retention", on_click=lambda: _retention(page, name))
+
+        async def update() -> None:
+            parts = await describe(page, name)
+            await session.monitor.first()
+            history = session.monitor.history
+            if tabs.value == "overview":
+                overview.set_content(render_overview(name, parts, history))
+            elif tabs.value == "subscriptions":
+                now_us = time.time_ns() // 1000
+                listed.set_content(render_subscriptions(parts, now_us))
+                actions.set_names(
+                    {each.subscription for part in parts for each in part.subscriptions}
+                )
+            elif tabs.value == "segments":
+                found = [await page.client.segments(each.topic) for each in parts[:16]]
+                segments.set_content(render_segments(parts, found))
+            else:
+                settings.set_content(render_settings(parts[0]))
+
+        tabs.on_value_change(lambda: page.attempt(update))
+        page.refresh(update)
+
+
+async def describe(page: Page, name: str) -> list[TopicDescription]:
+    """Return the descriptions of a topic, or of its partitions."""
+    names = await page.client.existing_partitions(name) or [name]
+    return [await page.client.describe_topic(each) for each in names]
+
+
+def render_overview(
+    name: str, parts: Sequence[TopicDescription], history: History
+) -> Html:
+    """Return the rates, the facts, and the partitions."""
+    points = history.of_topic(name)
+    rates = [
+        Line("published", [each.published_per_s for each in points]),
+        Line("delivered", [each.delivered_per_s for each in points]),
+    ]
+    lag = [Line("messages", [each.lag for each in points])]
+    interval_s = history.interval_s
+    charts = element(
+        "div",
+        *(
+            element(
+                "section", chart(title, lines, interval_s=interval_s), class_="panel"
+            )
+            for title, lines in (("Messages per second", rates), ("Lag", lag))
+        ),
+        class_="grid-2",
+    )
+    first = parts[0]
+    producers = sorted({each for part in parts for each in part.producers})
+    stored = (
+        f"{format_bytes(sum(each.segment_bytes for each in parts))} in "
+        f"{sum(each.segment_count for each in parts)} segments, "
+        f"{format_bytes(sum(each.tail_bytes for each in parts))} not sealed"
+    )
+    about = facts(
+        [
+            ("Messages", format_count(sum(each.message_count for each in parts))),
+            ("Stored", stored),
+            ("Dispatch", first.policy.dispatch.name.lower().replace("_", "-")),
+            ("Schema", _schema(first)),
+            ("Producers", ", ".join(producers[:20]) or "none"),
+        ]
+    )
+    rows = [
+        (
+            each.topic,
+            each.base_offset,
+            each.end_offset,
+            format_count(each.message_count),
+            format_bytes(each.segment_bytes + each.tail_bytes),
+            each.epoch,
+        )
+        for each in parts
+    ]
+    columns = [
+        Column("Partition" if len(parts) > 1 else "Topic"),
+        Column("First offset", is_number=True),
+        Column("Next offset", is_number=True),
+        Column("Messages", is_number=True),
+        Column("Stored", is_number=True, is_wide_only=True),
+        Column("Epoch", is_number=True, is_wide_only=True),
+    ]
+    logs = table(columns, rows, caption="Offsets")
+    return join([charts, panel("Topic", about), panel("Offsets", logs)])
+
+
+def _schema(topic: TopicDescription) -> object:
+    if topic.schema is None:
+        return "none"
+    return link(topic.schema.subject, "/schema", subject=topic.schema.subject)
+
+
+def render_subscriptions(parts: Sequence[TopicDescription], now_us: int) -> Html:
+    """Return the subscriptions of a topic."""
+    types = {
+        each.subscription: each.type.name.lower().replace("_", "-")
+        for part in parts
+        for each in part.subscriptions
+    }
+    rows = []
+    for each in lags_of(parts, now_us):
+        state = _state(each)
+        age = format_age(each.age_s) if each.age_s is not None else ""
+        rows.append(
+            (
+                each.subscription,
+                types[each.subscription],
+                state,
+                format_count(each.lag),
+                age,
+                format_count(each.in_flight),
+                each.consumers,
+            )
+        )
+    columns = [
+        Column("Subscription"),
+        Column("Type", is_wide_only=True),
+        Column("State"),
+        Column("Lag", is_number=True),
+        Column("Oldest", is_number=True),
+        Column("In flight", is_number=True, is_wide_only=True),
+        Column("Consumers", is_number=True, is_wide_only=True),
+    ]
+    shown = table(
+        columns,
+        rows,
+        caption="Subscriptions",
+        empty="There are no subscriptions: the first consumer creates one.",
+    )
+    return panel("Subscriptions", shown)
+
+
+def _state(lag: SubscriptionLag) -> Html:
+    if lag.blocked_by:
+        kind = "warn" if lag.blocked_by == ("paused",) else "bad"
+        return badge(", ".join(lag.blocked_by), kind)
+    return badge("running", "good") if lag.consumers else badge("no consumer")
+
+
+def render_segments(
+    parts: Sequence[TopicDescription], found: Sequence[Segments]
+) -> Html:
+    """Return the newest segments."""
+    rows = [
+        (
+            topic.topic,
+            f"{each.base}\u2013{each.end - 1}",
+            format_bytes(each.byte_count),
+            _tiers(each.url, each.remote_url),
+            format_time(to_datetime(each.last_publish_time)),
+        )
+        for topic, segments in zip(parts, found, strict=False)
+        for each in reversed(segments.segments)
+    ]
+    columns = [
+        Column("Topic"),
+        Column("Offsets"),
+        Column("Size", is_number=True),
+        Column("Copies"),
+        Column("Last message", is_wide_only=True),
+    ]
+    note = (
+        f"The first {SEGMENTS_SHOWN} of {len(rows)}."
+        if len(rows) > SEGMENTS_SHOWN
+        else ""
+    )
+    shown = table(
+        columns,
+        rows[:SEGMENTS_SHOWN],
+        caption="Segments",
+        empty="All messages are in the memory and in the journal.",
+    )
+    return panel("Segments", note, shown)
+
+
+def _tiers(url: str, remote_url: str) -> Html:
+    local = badge("local") if url and url != remote_url else ""
+    return join([local, " ", badge("remote") if remote_url else ""])
+
+
+def render_settings(topic: TopicDescription) -> Html:
+    """Return the settings of a topic."""
+    policy, limits = topic.policy, topic.limits
+    own = "its own" if policy.retention is not None else "of the namespace"
+    ttl = format_duration(policy.ttl_s) if policy.ttl_s else "none"
+    holds = ", ".join(each.name for each in topic.holds) or "none"
+    seal_age = format_duration(policy.seal_age_s) if policy.seal_age_s else "default"
+    window = policy.deduplication
+    return panel(
+        "Settings",
+        facts(
+            [
+                ("Retention", f"{retention_text(topic.retention)} ({own})"),
+                ("Retention holds", holds),
+                ("Durability", policy.durability.name.lower()),
+                ("Time to live", ttl),
+                ("Corrupt segments", policy.on_corruption.value),
+                ("Seal after", seal_age),
+                ("Deduplication", f"{window.age_s:.0f} s" if window else "none"),
+                ("Publish rate", limits.max_publish_rate or "no limit"),
+                ("Message size", limits.max_message_size or "the broker's limit"),
+            ]
+        ),
+    )
+
+
+def retention_text(retention: Retention) -> str:
+    """Return what is kept."""
+    parts = []
+    if retention.age_s is not None:
+        parts.append(f"for {format_duration(retention.age_s)}")
+    if retention.bytes_max is not None:
+        parts.append(f"at most {format_bytes(retention.bytes_max)}")
+    if retention.drops_acknowledged:
+        parts.append("until all subscriptions have acknowledged")
+    return ", ".join(parts) or "everything"
+
+
+async def _delete(page: Page, name: str) -> None:
+    question = f"Delete {name} with all its messages and subscriptions?"
+    if await page.confirm(question, "Delete", typed=name):
+        done = await page.attempt(
+            lambda: page.client.delete_topic(name, force=True), f"{name} is deleted"
+        )
+        if done:
+            ui.navigate.to("/topics")
+
+
+async def _retention(page: Page, name: str) -> None:
+    current = Retention()
+    with suppress(BrokerError):
+        current = (await describe(page, name))[0].policy.retention or current
+    with ui.dialog() as dialog, ui.card().classes("form"):
+        ui.label(f"Retention of {name}")
+        hours = None if current.age_s is None else current.age_s / 3600
+        age = ui.number("Hours", value=hours, min=0).props("clearable")
+        gib = None if current.bytes_max is None else current.bytes_max / 1024**3
+        size = ui.number("GiB", value=gib, min=0).props("clearable")
+        done = ui.switch(
+            "Drop what all have acknowledged", value=current.drops_acknowledged
+        )
+        ui.label("Empty fields do not limit. Without any, the namespace decides.")
+
+        async def save() -> None:
+            chosen = Retention(
+                age_s=age.value * 3600 if age.value else None,
+                bytes_max=int(size.value * 1024**3) if size.value else None,
+                drops_acknowledged=done.value,
+            )
+            await page.client.set_retention(
+                name, None if chosen == Retention() else chosen
+            )
+            dialog.close()
+
+        with ui.row():
+            ui.button("Cancel", on_click=dialog.close).props("flat")
+            ui.button("Save", on_click=lambda: page.attempt(save, "Saved"))
+    dialog.open()

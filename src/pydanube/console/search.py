@@ -1,0 +1,83 @@
+"""The search of the console."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from pydanube.console.markup import address
+from pydanube.console.sessions import Session
+from pydanube.model.errors import BrokerError
+from pydanube.model.subscription_lag import base_of
+
+RESULTS_MAX = 12
+
+PAGES = (
+    ("Overview", "/"),
+    ("Topics", "/topics"),
+    ("Messages", "/messages"),
+    ("Dead letters", "/dead-letters"),
+    ("Schemas", "/schemas"),
+    ("Namespaces", "/namespaces"),
+    ("Cluster", "/cluster"),
+    ("Security", "/security"),
+    ("Audit log", "/audit"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Something that the search has found."""
+
+    text: str
+    kind: str
+    href: str
+
+
+async def find(session: Session, text: str) -> list[Result]:
+    """Return what has *text* in its name, at most ``RESULTS_MAX``."""
+    word = text.strip().lower()
+    if not word:
+        return []
+    await session.monitor.first()
+    subjects: list[str] = []
+    with suppress(BrokerError):
+        subjects = await session.client.schemas.subjects()
+    sample = session.monitor.history.sample
+    subscriptions = {
+        (each.subscription, base_of(topic.topic))
+        for topic in (() if sample is None else sample.topics)
+        for each in topic.subscriptions
+    }
+    found = candidates(session.monitor.names, sorted(subscriptions), subjects)
+    return best(found, word)
+
+
+def candidates(
+    topics: Iterable[str],
+    subscriptions: Iterable[tuple[str, str]],
+    subjects: Iterable[str],
+) -> Iterator[Result]:
+    """Yield everything that can be found."""
+    for text, path in PAGES:
+        yield Result(text, "page", path)
+    for name in dict.fromkeys(map(base_of, topics)):
+        yield Result(name, "topic", address("/topic", name=name))
+    for name, topic in subscriptions:
+        href = address("/topic", name=topic, tab="subscriptions")
+        yield Result(name, f"subscription of {topic}", href)
+    for name in subjects:
+        yield Result(name, "schema", address("/schema", subject=name))
+
+
+def best(found: Iterable[Result], word: str) -> list[Result]:
+    """Return the results whose names have *word*, those that begin with it first."""
+    matching = [each for each in found if word in each.text.lower()]
+    matching.sort(
+        key=lambda each: (
+            not each.text.lower().lstrip("/").startswith(word.lstrip("/")),
+            len(each.text),
+        )
+    )
+    return matching[:RESULTS_MAX]

@@ -1,0 +1,309 @@
+"""
+The web console in a real browser: every page, wide and narrow, light and dark.
+
+With the variable CONSOLE_PICTURES, the pages are also saved as pictures there.
+"""
+
+import json
+import os
+import re
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("nicegui")
+
+import pydanube
+from pydanube.sync import connect
+from support.browsers import opened_page, running_browser
+from support.commands import end, start_danube
+from support.processes import BrokerProcess
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+PICTURES = os.environ.get("CONSOLE_PICTURES", "")
+TOPIC, CARTS, DEAD = "/default/orders", "/shop/carts", "/default/orders-dead"
+EVIL = "<img src=x onerror='window.isAttacked = true'><script>window.isAttacked = 1"
+SCHEMAS = [
+    {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]},
+    {
+        "type": "record",
+        "name": "Order",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "note", "type": ["null", "string"], "default": None},
+        ],
+    },
+]
+PAGES = {
+    "/": ("Overview", "Busiest topics"),
+    "/topics": ("Topics", CARTS),
+    f"/topic?name={TOPIC}": (TOPIC, "Next offset"),
+    f"/topic?name={TOPIC}&tab=subscriptions": (TOPIC, "billing"),
+    f"/topic?name={TOPIC}&tab=segments": (TOPIC, "Segments"),
+    f"/topic?name={TOPIC}&tab=settings": (TOPIC, "Retention"),
+    f"/messages?topic={TOPIC}": ("Messages", "onerror"),
+    f"/dead-letters?topic={TOPIC}&subscription=billing": ("Dead letters", "too old"),
+    "/schemas": ("Schemas", "orders"),
+    "/schema?subject=orders": ("orders", "Changes since version 1"),
+    "/namespaces": ("Namespaces", "shop"),
+    "/cluster": ("Cluster", "not part of a cluster"),
+    "/security": ("Security", "everybody may do everything"),
+    "/audit": ("Audit log", "no audit log"),
+}
+"""The address of each page, its heading, and something that it shows."""
+
+CONTRAST = """
+(selector) => {
+  const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((each) => {
+    const part = each / 255;
+    return part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+  }).reduce((sum, each, at) => sum + each * [0.2126, 0.7152, 0.0722][at], 0);
+  const behind = (element) => {
+    for (let each = element; each; each = each.parentElement) {
+      const color = parse(getComputedStyle(each).backgroundColor);
+      if (color.length < 4 || color[3] > 0.9) return color;
+    }
+    return [255, 255, 255];
+  };
+  return [...document.querySelectorAll(selector)].map((element) => {
+    const pair = [parse(getComputedStyle(element).color), behind(element)].map(light);
+    return (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05);
+  });
+}
+"""
+UNLABELLED = """
+() => [...document.querySelectorAll("input, textarea, button, select")]
+  .filter((each) => each.offsetParent && !each.closest("[aria-hidden=true]"))
+  .filter((each) => !(each.ariaLabel || each.innerText.trim() || each.labels?.length
+    || each.closest("label")?.innerText.trim()))
+  .map((each) => each.outerHTML.slice(0, 200))
+"""
+
+
+@contextmanager
+def running_console(*options):
+    process = start_danube("console", "--port", "0", *options)
+    try:
+        line = process.stdout.readline().decode()
+        yield re.search(r"http://\S+", line)[0]
+    finally:
+        code, _, errors = end(process, 15)
+    assert code == 143, errors
+    assert "Traceback" not in errors
+
+
+def fill(client):
+    """Create what the pages show."""
+    client.create_namespace("shop")
+    client.create_topic(CARTS, partitions=3)
+    client.create_topic(TOPIC)
+    client.create_topic(DEAD)
+    client.create_subscription(TOPIC, "billing", type="shared", start="earliest")
+    client.set_failure_policy(
+        TOPIC,
+        "billing",
+        redeliveries_max=0,
+        poison="dead_letter",
+        dead_letter_topic=DEAD,
+    )
+    for each in SCHEMAS:
+        client.schemas.register("orders", client_schema(each))
+    with client.producer(TOPIC, name="web-1") as producer:
+        for number in range(20):
+            producer.send(
+                json.dumps({"number": number, "note": EVIL}).encode(),
+                key=f"user-{number % 3}",
+                attributes={"source": EVIL},
+            )
+    with client.producer(CARTS) as producer:
+        producer.send_batch([b"cart"] * 30)
+    with client.consumer(TOPIC, subscription="billing", type="shared") as consumer:
+        batch = consumer.receive_batch(max_messages=3, timeout_s=30)
+        for message in batch:
+            message.nack(reason="too old")
+        while client.describe_topic(DEAD).end_offset < len(batch):
+            pass
+
+
+def client_schema(definition):
+    from pydanube import Schema
+
+    return Schema.avro(json.dumps(definition))
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    with BrokerProcess(tmp_path_factory.mktemp("data")) as broker:
+        with connect(broker.url) as client:
+            fill(client)
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def console(broker):
+    with running_console("--url", broker.url) as url:
+        yield url
+
+
+@pytest.fixture
+async def browser():
+    async with running_browser() as browser:
+        yield browser
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (1280, "light"),
+        (390, "dark"),
+        pytest.param(1280, "dark", marks=pytest.mark.soak),
+        pytest.param(390, "light", marks=pytest.mark.soak),
+    ],
+)
+async def test_every_page_is_shown(browser, console, width, scheme):
+    async with opened_page(browser, width=width, scheme=scheme) as page:
+        for path, (heading, text) in PAGES.items():
+            await page.goto(console + path)
+            await page.get_by_role("heading", name=heading, level=1).wait_for()
+            await page.get_by_text(text).first.wait_for()
+            assert await page.evaluate(UNLABELLED) == [], path
+            for selector in (
+                "h1",
+                "td",
+                "th",
+                ".muted",
+                ".badge",
+                "nav a",
+                "dt",
+                ".q-btn",
+            ):
+                found = await page.evaluate(CONTRAST, selector)
+                assert min(found, default=21) >= 4.5, (path, selector)
+            scrolled = "document.documentElement.scrollWidth - innerWidth"
+            assert await page.evaluate(scrolled) <= 0, path
+            assert await page.evaluate("window.isAttacked") is None
+            if PICTURES:
+                name = re.sub(r"\W+", "-", path.strip("/")) or "overview"
+                file = f"{name}-{width}-{scheme}.png"
+                await page.screenshot(path=Path(PICTURES) / file)
+        assert page.problems == []
+
+
+async def test_topic_is_found_and_its_messages_are_searched_with_the_keyboard(
+    browser, console
+):
+    async with opened_page(browser) as page:
+        await page.goto(console + "/")
+        await page.get_by_role("heading", name="Busiest topics").wait_for()
+        await page.keyboard.press("/")
+        await page.get_by_label("Search topics").fill("orders")
+        await page.get_by_role("link", name=TOPIC, exact=False).first.wait_for()
+        await page.get_by_label("Search topics").fill(TOPIC)
+        await page.locator(".results a").first.wait_for()
+        await page.keyboard.press("Enter")
+        await page.get_by_role("heading", name=TOPIC, level=1).wait_for()
+        await page.get_by_role("link", name="Browse messages").click()
+        await page.get_by_text("20 found").wait_for()
+        await page.get_by_label("Contains").fill('"number": 7')
+        await page.get_by_label("From").fill("earliest")
+        await page.get_by_role("button", name="Show").press("Enter")
+        await page.get_by_text("1 found").wait_for()
+        assert page.problems == []
+
+
+async def test_topic_is_created_written_and_deleted(browser, console, broker):
+    name = "/default/made-by-hand"
+    async with opened_page(browser) as page, pydanube.connect(broker.url) as client:
+        await page.goto(console + "/topics")
+        await page.get_by_role("button", name="New topic").click()
+        await page.get_by_label("Name").fill(name)
+        await page.get_by_role("button", name="Create").click()
+        await page.get_by_role("heading", name=name, level=1).wait_for()
+        await page.get_by_role("link", name="Publish").click()
+        await page.get_by_label("Payload").fill("by hand")
+        await page.get_by_role("button", name="Publish").click()
+        await page.get_by_text(f"{name} @ 0").wait_for()
+        [batch] = [each async for each in client.read(name)]
+        assert batch.payloads == [b"by hand"]
+        await page.goto(f"{console}/topic?name={name}")
+        await page.get_by_role("button", name="Delete topic").click()
+        delete = page.get_by_role("button", name="Delete", exact=True)
+        assert await delete.is_disabled()
+        await page.get_by_label(f"Type {name}").fill(name)
+        await delete.click()
+        await page.get_by_role("heading", name="Topics", level=1).wait_for()
+        assert name not in await client.topics()
+        assert page.problems == []
+
+
+async def test_dead_letter_is_replayed(browser, console, broker):
+    async with opened_page(browser) as page, pydanube.connect(broker.url) as client:
+        before = (await client.describe_topic(TOPIC)).end_offset
+        await page.goto(f"{console}/dead-letters?topic={TOPIC}&subscription=billing")
+        await page.get_by_text("3 dead letters").wait_for()
+        await page.get_by_role("button", name="Replay these").click()
+        await page.get_by_role("button", name="Replay", exact=True).click()
+        await page.get_by_text("0 dead letters").wait_for()
+        assert (await client.describe_topic(TOPIC)).end_offset == before + 3
+
+
+async def test_users_sign_in_and_see_what_they_may(browser, tmp_path):
+    settings = tmp_path / "broker.yaml"
+    key_file = tmp_path / "bootstrap.key"
+    settings.write_text(
+        f"security: {{enabled: true, bootstrap_key_file: {key_file}}}\n"
+    )
+    with (
+        BrokerProcess(tmp_path / "data", "--config", str(settings)) as broker,
+        running_console("--url", broker.url) as console,
+    ):
+        admin_key = key_file.read_text().strip()
+        async with pydanube.connect(broker.url, api_key=admin_key) as admin:
+            await admin.create_topic(TOPIC)
+            await admin.create_topic("/default/secret")
+            await admin.add_binding("user:ada", ["viewer", "consumer"], [TOPIC])
+            key = (await admin.create_api_key("ada")).key
+        await sign_in_and_out(browser, console, key)
+
+
+async def sign_in_and_out(browser, console, key):
+    async with opened_page(browser, width=390) as page:
+        await page.goto(f"{console}/topics")
+        await page.get_by_label("API key or token").fill("danube_wrong_key")
+        await page.get_by_role("button", name="Sign in").click()
+        await page.get_by_role("alert").wait_for()
+        await page.get_by_label("API key or token").fill(key)
+        await page.get_by_role("button", name="Sign in").click()
+        await page.get_by_role("link", name=TOPIC).wait_for()
+        assert await page.get_by_text("secret").count() == 0
+        [cookie] = await page.context.cookies()
+        assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+        assert key not in str(await page.context.cookies())
+        await page.get_by_role("button", name="Account").click()
+        await page.get_by_text("Sign out").click()
+        await page.get_by_label("API key or token").wait_for()
+        await page.goto(f"{console}/topics")
+        await page.get_by_label("API key or token").wait_for()
+
+
+async def test_console_without_messages_shows_none(browser, broker):
+    options = ("--url", broker.url, "--payloads", "mask")
+    with running_console(*options) as console:
+        await find_no_content(browser, console)
+
+
+async def find_no_content(browser, console):
+    async with opened_page(browser) as page:
+        await page.goto(f"{console}/messages?topic={TOPIC}")
+        await page.get_by_text("bytes, not shown").first.wait_for()
+        assert await page.get_by_text("onerror").count() == 0
+
+
+def test_other_machines_are_served_only_on_request():
+    process = start_danube("console", "--port", "0", "--host", "0.0.0.0")
+    _, errors = process.communicate()
+    assert process.returncode == 2
+    assert b"--behind-https" in errors

@@ -1,0 +1,41 @@
+"""Sessions have the identity of their users, and end."""
+
+import pytest
+
+from pydanube.console.sessions import IDLE_MAX_S, SESSIONS_MAX, open_sessions
+from pydanube.model.errors import ConnectionLost, QuotaExceeded
+from pydanube.testing import memory_broker
+
+
+async def test_session_is_found_by_its_key_until_it_ends():
+    async with memory_broker() as broker, open_sessions(broker.url) as sessions:
+        session = await sessions.open()
+        assert sessions.find(session.key) is session
+        assert sessions.find("other") is None
+        assert session.key not in repr(session)
+        assert await session.client.topics() == []
+        sessions.close(session)
+        assert sessions.find(session.key) is None
+        assert not session.is_open
+
+
+async def test_idle_sessions_end():
+    async with memory_broker() as broker, open_sessions(broker.url) as sessions:
+        idle, used = await sessions.open(), await sessions.open()
+        idle.used_at -= IDLE_MAX_S + 1
+        sessions.close_idle()
+        assert (idle.is_open, used.is_open) == (False, True)
+
+
+async def test_sessions_are_bounded():
+    async with memory_broker() as broker, open_sessions(broker.url) as sessions:
+        for _ in range(SESSIONS_MAX):
+            await sessions.open()
+        with pytest.raises(QuotaExceeded, match="sign out"):
+            await sessions.open()
+
+
+async def test_error_of_the_broker_reaches_the_user():
+    async with open_sessions("danube://127.0.0.1:1") as sessions:
+        with pytest.raises(ConnectionLost):
+            await sessions.open()

@@ -1,0 +1,19 @@
+"""The preview says what a change of the position means."""
+
+import pytest
+
+pytest.importorskip("nicegui")
+
+from pydanube.console.subscription_actions import preview_text
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        (5, 1005, "About 1,000 messages are delivered again; 1,005 wait then."),
+        (5, 4, "About 1 message is skipped; 4 wait then."),
+        (5, 5, "Nothing changes: 5 messages wait."),
+    ],
+)
+def test_preview_counts_messages(before, after, text):
+    assert preview_text(before, after) == text
