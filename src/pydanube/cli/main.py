@@ -72,6 +72,9 @@ SUMMARIES = {
         "pipeline": "Run a pipeline of topics, files and tables on Spark.",
         "lakehouse": "Export topics to tables of Delta Lake and Iceberg.",
     },
+    "Assistants": {
+        "mcp": "Run an MCP server, with which an AI assistant inspects brokers.",
+    },
     "Diagnostics": {
         "doctor": "Check this machine and a running broker, and say what to do.",
         "inspect": "Inspect the files that a broker writes.",
