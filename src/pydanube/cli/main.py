@@ -65,6 +65,8 @@ SUMMARIES = {
         "top": "Show the activity of topics, continuously until Ctrl-C.",
     },
     "Connectors": {
+        "replicate": "Mirror topics to another broker or cluster, and let it take "
+        "over.",
         "connect": "Run connectors, which publish what other systems have, or write "
         "messages to them.",
     },
