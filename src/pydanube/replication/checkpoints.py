@@ -7,7 +7,9 @@ where they are found if the source is gone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 import msgspec
 
@@ -16,7 +18,7 @@ from pydanube.client.client import Client
 from pydanube.client.messages import MessageIds
 from pydanube.connectors.publishing import ensure_topic
 from pydanube.model.errors import AlreadyExists, TopicNotFound
-from pydanube.model.policy import SubscriptionSettings, SubscriptionType
+from pydanube.model.policy import FailurePolicy, SubscriptionSettings, SubscriptionType
 from pydanube.replication.positions import TopicPosition
 
 RANGES_MAX = 100
@@ -108,9 +110,10 @@ class Checkpoints:
 
 
 async def move_subscription(
-    target: Client, state: SubscriptionState, position: TopicPosition
+    target: Client, state: SubscriptionState, topics: Mapping[str, TopicPosition]
 ) -> MovedSubscription:
     """Create a subscription at the target, or let it continue at the right offset."""
+    position = topics[state.topic]
     topic, name = position.target, state.subscription
     cursor = position.translate(state.cursor)
     start = max(cursor, (await target.list_offsets([topic]))[topic].base_offset)
@@ -128,13 +131,23 @@ async def move_subscription(
     await target.configure_subscription(
         topic,
         name,
-        failure_policy=state.settings.failure_policy,
+        failure_policy=_renamed(state.settings.failure_policy, topics),
         limits=state.settings.limits,
         is_paused=state.settings.is_paused,
     )
     return MovedSubscription(
         topic=topic, subscription=name, source_cursor=state.cursor, cursor=start
     )
+
+
+def _renamed(
+    policy: FailurePolicy | None, topics: Mapping[str, TopicPosition]
+) -> FailurePolicy | None:
+    """Return *policy* with the name of its dead-letter topic at the target."""
+    topic = None if policy is None else policy.dead_letter_topic
+    if policy is None or topic is None or topic not in topics:
+        return policy
+    return replace(policy, dead_letter_topic=topics[topic].target)
 
 
 async def forget(target: Client, topic: str) -> None:

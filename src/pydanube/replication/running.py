@@ -42,7 +42,6 @@ class TopicLag:
 
 
 RETRIES = RetryPolicy(first_s=0.5, max_s=30.0)
-CONNECT_WAIT_S = 10.0
 TAKE_OVERS_MAX = 10
 """How often a cut-over begins anew because a replicator still commits."""
 
@@ -51,10 +50,7 @@ TAKE_OVERS_MAX = 10
 async def connected(*urls: str) -> AsyncIterator[list[Client]]:
     """Connect to the brokers at *urls*."""
     async with AsyncExitStack() as stack:
-        yield [
-            await stack.enter_async_context(connect(url, wait_s=CONNECT_WAIT_S))
-            for url in urls
-        ]
+        yield [await stack.enter_async_context(connect(url)) for url in urls]
 
 
 async def replicate(
@@ -141,7 +137,7 @@ async def cut_over(
             own = replication.hold
             states = await read_subscriptions(source, list(topics), own)
         moved = [
-            await move_subscription(target, each, topics[each.topic])
+            await move_subscription(target, each, topics)
             for each in states
             if each.topic in topics
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -121,7 +122,11 @@ def test_messages_arrive_as_they_were():
 def test_subscriptions_continue_at_the_target():
     async def run():
         async with two_brokers() as ((source_url, source), (target_url, target)):
-            policy = FailurePolicy(poison=PoisonPolicy.DROP)
+            dead = "/default/dead"
+            await source.create_topic(dead)
+            policy = FailurePolicy(
+                poison=PoisonPolicy.DEAD_LETTER, dead_letter_topic=dead
+            )
             await source.create_topic(ORDERS)
             async with (
                 source.consumer(
@@ -146,7 +151,9 @@ def test_subscriptions_continue_at_the_target():
                 [moved] = await cut_over(replication(), source_url, target_url)
                 assert (moved.subscription, moved.source_cursor) == ("billing", 3)
             settings = await target.subscription_settings(COPY, "billing")
-            assert settings.failure_policy == policy
+            assert settings.failure_policy == replace(
+                policy, dead_letter_topic="/mirror/dead"
+            )
             async with target.consumer(
                 COPY, subscription="billing", type="shared"
             ) as consumer:
