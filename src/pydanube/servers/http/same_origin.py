@@ -20,9 +20,7 @@ class SameOriginMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
-        error = self._checks.refusal(
-            scope["method"], scope["scheme"], scope["headers"]
-        )
+        error = self._checks.refusal(scope["method"], scope["scheme"], scope["headers"])
         if error is None:
             await self._app(scope, receive, send)
         else:
