@@ -93,6 +93,8 @@ async def call(url, credentials, tool, **arguments):
         return await client.call_tool(tool, arguments)
 
 
+@pytest.mark.soak
+@pytest.mark.smoke
 def test_callers_work_with_their_own_permissions(secured):
     broker, admin = secured
     said = danube(

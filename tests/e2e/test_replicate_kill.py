@@ -16,9 +16,9 @@ from support.processes import BrokerProcess
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.soak, pytest.mark.smoke]
 
 TOPIC, COPY = "/default/numbers", "/mirror/numbers"
-COUNT = 40_000
+COUNT = 20_000
 BATCH = 100
-KILLS = 6
+KILLS = 3
 
 
 class ReplicateProcess:
