@@ -73,6 +73,11 @@ def test_the_wheel_brings_nothing_that_the_client_does_not_need(python, tmp_path
     assert names == CLIENT
 
 
+def test_the_wheel_has_the_runbooks(python, tmp_path):
+    code = "from pydanube.administration.runbooks import runbooks; print(*runbooks())"
+    assert "BrokerDown" in run(python, "-c", code, directory=tmp_path).stdout.split()
+
+
 @pytest.mark.parametrize(
     ("arguments", "extra"),
     [

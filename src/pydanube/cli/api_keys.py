@@ -13,18 +13,12 @@ import typer
 
 from pydanube.cli import parameters
 from pydanube.cli.declaration import Connect, command, confirm
-from pydanube.cli.output import (
-    Columns,
-    Fields,
-    Result,
-    Table,
-    print_note,
-    to_json_value,
-)
+from pydanube.cli.output import Columns, Fields, Result, Table, print_note
 from pydanube.cli.parameters import command_group
 from pydanube.cli.quantities import optional, parse_duration
 from pydanube.model.api_keys import ApiKeyDescription, NewApiKey
 from pydanube.model.errors import InvalidRequest
+from pydanube.model.json_values import to_json_value
 from pydanube.model.positions import to_datetime
 from pydanube.model.quantity_formats import format_time
 

@@ -11,9 +11,9 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 from pydanube.cli import findings
-from pydanube.cli.described_topics import describe_topics
 from pydanube.cli.findings import Finding
 from pydanube.client.client import connect
+from pydanube.client.described_topics import describe_topics
 from pydanube.model.errors import BrokerError
 from pydanube.model.subscription_lag import lags_of
 

@@ -66,12 +66,17 @@ SUMMARIES = {
         "console": "Serve the web console for browsers.",
     },
     "Connectors": {
+        "replicate": "Mirror topics to another broker or cluster, and let it take "
+        "over.",
         "connect": "Run connectors, which publish what other systems have, or write "
         "messages to them.",
     },
     "Spark": {
         "pipeline": "Run a pipeline of topics, files and tables on Spark.",
         "lakehouse": "Export topics to tables of Delta Lake and Iceberg.",
+    },
+    "Assistants": {
+        "mcp": "Run an MCP server, with which an AI assistant inspects brokers.",
     },
     "Diagnostics": {
         "doctor": "Check this machine and a running broker, and say what to do.",

@@ -13,7 +13,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
 from operator import attrgetter
@@ -23,11 +23,8 @@ import typer
 from rich.cells import cell_len
 
 from pydanube.cli.text_columns import GAP, WIDTH_MIN, lay_out, wrap
-from pydanube.model.positions import to_datetime
+from pydanube.model.json_values import to_json_value
 from pydanube.model.shown_text import printable
-
-TIME_SUFFIXES = ("_time", "_at")
-"""The ends of the names of fields that hold times, in microseconds since 1970."""
 
 _NUMBER = re.compile(r"[\d,]+(\.\d+)?")
 
@@ -160,36 +157,6 @@ def print_note(text: str) -> None:
     """Print a line on standard error, such as progress or a warning."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
-
-
-def to_json_value(value: Any) -> Any:
-    """
-    Return *value* with dataclasses as objects, and other types as JSON has them.
-
-    The times of dataclasses and structs, which are in microseconds, become ISO 8601.
-    """
-    import msgspec  # noqa: PLC0415  # Most commands print no JSON.
-
-    return msgspec.to_builtins(_with_times(value), str_keys=True)
-
-
-def _with_times(value: Any) -> Any:
-    names = getattr(value, "__struct_fields__", ())
-    if is_dataclass(value) and not isinstance(value, type):
-        names = [each.name for each in fields(value)]
-    if names:
-        return {name: _with_time(name, getattr(value, name)) for name in names}
-    if isinstance(value, Mapping):
-        return {name: _with_times(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_with_times(each) for each in value]
-    return value
-
-
-def _with_time(name: str, value: Any) -> Any:
-    if isinstance(value, int) and name.endswith(TIME_SUFFIXES):
-        return to_datetime(value).isoformat().replace("+00:00", "Z")
-    return _with_times(value)
 
 
 def cells_of(item: object, columns: Columns) -> Iterator[object]:

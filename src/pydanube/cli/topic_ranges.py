@@ -9,13 +9,13 @@ from datetime import datetime
 
 from pydanube.aio.tasks import gather
 from pydanube.client.client import Client
+from pydanube.client.described_topics import find_matching
 from pydanube.model.descriptions import TopicDescription
 from pydanube.model.errors import InvalidRequest, NamespaceNotFound, TopicNotFound
 from pydanube.model.names import TopicName
 from pydanube.model.policy import DispatchMode
 from pydanube.model.positions import PositionLike
 from pydanube.model.suggestions import did_you_mean
-from pydanube.model.topic_patterns import TopicPattern
 from pydanube.model.wildcards import has_wildcards
 
 TOPICS_MAX = 250
@@ -96,22 +96,6 @@ async def _partitions(client: Client, name: str) -> list[str]:
     raise TopicNotFound(
         f"Unable to find the topic: {name}{did_you_mean(name, map(_base_name, known))}"
     )
-
-
-async def find_matching(client: Client, pattern: str) -> list[str]:
-    """
-    Return the topics and partitions that *pattern* matches, in order.
-
-    Raises:
-        InvalidName: *pattern* is not of the form ``/namespace/topic``.
-        NamespaceNotFound: There is no such namespace.
-        TopicNotFound: No topic matches.
-    """
-    parsed = TopicPattern(pattern)
-    found = parsed.select(await client.topics(parsed.namespace))
-    if not found:
-        raise TopicNotFound(f"no topic matches {pattern}")
-    return found
 
 
 def _base_name(topic: str) -> str:

@@ -25,6 +25,7 @@ EXTRAS = {
     "mqtt": ("aiomqtt",),
     "webhook": ("starlette", "uvicorn"),
     "connect": ("httpx",),
+    "mcp": ("mcp",),
     "otel": ("opentelemetry",),
     "lineage": ("openlineage",),
     "console": ("nicegui",),

@@ -9,9 +9,9 @@ from prometheus_client import start_http_server
 
 from pydanube.model.errors import Conflict
 from pydanube.model.metrics import Sample
-from pydanube.pipelines.operation_rules import parse_listen
 from pydanube.pipelines.run_metrics import samples_of
 from pydanube.pipelines.state import StateDirectory
+from pydanube.security.addresses import parse_listen
 from pydanube.servers.http.exposition import registry_of
 
 

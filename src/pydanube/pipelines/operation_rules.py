@@ -20,8 +20,7 @@ from pydanube.pipelines.spec import (
     Spec,
     parse_trigger,
 )
-
-_PORT_MAX = 65535
+from pydanube.security.addresses import parse_listen
 
 
 def operation_problems(spec: Spec) -> Iterator[tuple[Path, str]]:
@@ -37,19 +36,6 @@ def operation_problems(spec: Spec) -> Iterator[tuple[Path, str]]:
             yield ("metrics", "listen"), str(error)
     if spec.lineage is not None:
         yield from _lineage_problems(spec.lineage)
-
-
-def parse_listen(text: str) -> tuple[str, int]:
-    """
-    Return the host and the port of ``HOST:PORT``.
-
-    Raises:
-        InvalidConfig: *text* is no such address.
-    """
-    found = re.fullmatch(r"\[?([^\[\]]+)\]?:(\d{1,5})", text)
-    if found is None or int(found[2]) > _PORT_MAX:
-        raise InvalidConfig(f"{text!r} is not an address such as 127.0.0.1:9400")
-    return found[1], int(found[2])
 
 
 def _restart_problems(restart: Restart) -> Iterator[tuple[Path, str]]:

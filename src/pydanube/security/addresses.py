@@ -1,8 +1,13 @@
-"""Addresses that only programs on the same machine can reach."""
+"""Addresses to listen on, and those that only the same machine can reach."""
 
 from __future__ import annotations
 
+import re
 from ipaddress import ip_address
+
+from pydanube.model.errors import InvalidConfig
+
+_PORT_MAX = 65535
 
 
 def is_loopback(host: str) -> bool:
@@ -13,3 +18,16 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """
+    Return the host and the port of ``HOST:PORT``.
+
+    Raises:
+        InvalidConfig: *text* is no such address.
+    """
+    found = re.fullmatch(r"\[?([^\[\]]+)\]?:(\d{1,5})", text)
+    if found is None or int(found[2]) > _PORT_MAX:
+        raise InvalidConfig(f"{text!r} is not an address such as 127.0.0.1:9400")
+    return found[1], int(found[2])

@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pydanube.cli.output import Fields, Table, print_json, to_json_value
+from pydanube.cli.output import Fields, Table, print_json
 from pydanube.model.descriptions import SubscriptionDescription
+from pydanube.model.json_values import to_json_value
 from pydanube.model.policy import SubscriptionType
 from pydanube.model.shown_text import printable
 from support.topic_directory import segment

@@ -5,9 +5,7 @@ import pytest
 pytest.importorskip("cronsim")
 
 from pydanube.declarations.problems import InvalidDeclaration
-from pydanube.model.errors import InvalidConfig
 from pydanube.pipelines.loading import load
-from pydanube.pipelines.operation_rules import parse_listen
 
 BASE = """\
 name: p
@@ -63,10 +61,3 @@ def test_problems_have_their_place(file, text, path, message):
     found = {each.path: each.message for each in caught.value.problems}
     assert path in found
     assert message in found[path]
-
-
-def test_addresses_are_parsed():
-    assert parse_listen("0.0.0.0:9400") == ("0.0.0.0", 9400)
-    assert parse_listen("[::1]:9400") == ("::1", 9400)
-    with pytest.raises(InvalidConfig):
-        parse_listen(":9400")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pydanube.security.addresses import is_loopback
+from pydanube.model.errors import InvalidConfig
+from pydanube.security.addresses import is_loopback, parse_listen
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
@@ -17,3 +18,10 @@ def test_addresses_of_the_own_machine(host):
 )
 def test_other_addresses(host):
     assert not is_loopback(host)
+
+
+def test_addresses_to_listen_on_are_parsed():
+    assert parse_listen("0.0.0.0:9400") == ("0.0.0.0", 9400)
+    assert parse_listen("[::1]:9400") == ("::1", 9400)
+    with pytest.raises(InvalidConfig):
+        parse_listen(":9400")

@@ -11,7 +11,7 @@ import typer
 
 from pydanube.cli import parameters
 from pydanube.cli.declaration import Connect, command
-from pydanube.cli.output import Columns, Fields, Result, Table, to_json_value
+from pydanube.cli.output import Columns, Fields, Result, Table
 from pydanube.cli.parameters import command_group
 from pydanube.cli.progress_line import progress_line
 from pydanube.model.clusters import (
@@ -21,6 +21,7 @@ from pydanube.model.clusters import (
     ShardMove,
 )
 from pydanube.model.errors import InvalidRequest
+from pydanube.model.json_values import to_json_value
 from pydanube.model.positions import to_datetime
 from pydanube.model.quantity_formats import format_time
 from pydanube.sync import Client

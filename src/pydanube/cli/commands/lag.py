@@ -9,11 +9,11 @@ import typer
 
 from pydanube.cli import parameters
 from pydanube.cli.declaration import command
-from pydanube.cli.described_topics import describe_topics
 from pydanube.cli.interruption import Interruption, run
 from pydanube.cli.output import Columns, Result, Table
 from pydanube.cli.quantities import optional, parse_duration
 from pydanube.client.client import DEFAULT_URL, connect
+from pydanube.client.described_topics import describe_topics
 from pydanube.model.descriptions import TopicDescription
 from pydanube.model.quantity_formats import format_age, format_bytes
 from pydanube.model.subscription_lag import SubscriptionLag, lags_of

@@ -29,12 +29,12 @@ from pydanube.cli.output import (
     print_json_line,
     print_note,
     print_result,
-    to_json_value,
 )
 from pydanube.cli.parameters import command_group
 from pydanube.cli.quantities import optional, parse_bytes, parse_duration
 from pydanube.client.client import DEFAULT_URL
 from pydanube.model.errors import BrokerError, Remedy
+from pydanube.model.json_values import to_json_value
 from pydanube.model.quantity_formats import format_bytes, format_messages
 from pydanube.tables.table_options import UndecodablePolicy, parse_partition_by
 

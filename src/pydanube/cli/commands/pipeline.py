@@ -20,8 +20,8 @@ from pydanube.cli.parameters import command_group
 from pydanube.cli.pipeline_options import File, Master, Remote, Set
 from pydanube.cli.pipeline_process import RunRequest, load_pipeline
 from pydanube.cli.pipeline_supervision import run_here, start_detached
-from pydanube.pipelines.operation_rules import parse_listen
 from pydanube.pipelines.templates import DEFAULT, templates, write_template
+from pydanube.security.addresses import parse_listen
 
 app = command_group(
     "Run a pipeline of topics, files and tables on Spark.\n\nA pipeline is a "

@@ -13,11 +13,12 @@ import typer
 from pydanube.cli import parameters
 from pydanube.cli.declaration import Connect, command, confirm
 from pydanube.cli.json_layout import lay_out_json
-from pydanube.cli.output import Columns, Result, Table, to_json_value
+from pydanube.cli.output import Columns, Result, Table
 from pydanube.cli.parameters import command_group
 from pydanube.cli.schema_bindings import describe_binding
 from pydanube.client.schema import Schema, schema_of
 from pydanube.model.errors import IncompatibleSchema, InvalidRequest
+from pydanube.model.json_values import to_json_value
 from pydanube.model.positions import to_datetime
 from pydanube.model.quantity_formats import format_time
 from pydanube.model.schemas import Compatibility, SchemaPolicy, SchemaType

@@ -14,14 +14,7 @@ from pydanube.cli.commands.topics import copies_of
 from pydanube.cli.declaration import Connect, command, confirm
 from pydanube.cli.interruption import Interrupted
 from pydanube.cli.object_stores import Store, StoreOptions, options_of, url_of_store
-from pydanube.cli.output import (
-    Columns,
-    Fields,
-    Result,
-    Table,
-    print_note,
-    to_json_value,
-)
+from pydanube.cli.output import Columns, Fields, Result, Table, print_note
 from pydanube.cli.parameters import command_group
 from pydanube.cli.progress_line import progress_line
 from pydanube.cli.quantities import parse_bytes
@@ -32,6 +25,7 @@ from pydanube.model.descriptions import (
     StorageDescription,
 )
 from pydanube.model.errors import BrokerError, CorruptSegment
+from pydanube.model.json_values import to_json_value
 from pydanube.model.quantity_formats import format_bytes, format_duration
 from pydanube.servers.errors import exit_code_of
 

@@ -11,7 +11,7 @@ import typer
 
 from pydanube.cli import parameters
 from pydanube.cli.declaration import Connect, command, confirm
-from pydanube.cli.output import Columns, Fields, Result, Table, cells_of, to_json_value
+from pydanube.cli.output import Columns, Fields, Result, Table, cells_of
 from pydanube.cli.parameters import Subscription, command_group
 from pydanube.cli.quantities import POSITION_METAVAR, parse_duration, parse_position
 from pydanube.cli.seek_planning import plan_seeks
@@ -20,6 +20,7 @@ from pydanube.client.changes import SubscriptionChanges
 from pydanube.model.choices import SubscriptionTypeName
 from pydanube.model.descriptions import SubscriptionDescription
 from pydanube.model.errors import InvalidRequest, TopicNotFound
+from pydanube.model.json_values import to_json_value
 from pydanube.model.policy import (
     Backoff,
     DispatchLimits,

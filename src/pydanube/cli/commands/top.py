@@ -13,11 +13,11 @@ import typer
 from pydanube.cli import parameters
 from pydanube.cli.activity import screen
 from pydanube.cli.declaration import command
-from pydanube.cli.described_topics import describe_topics
 from pydanube.cli.interruption import Interruption, run
 from pydanube.cli.output import OutputFormat, print_json, print_line
 from pydanube.cli.quantities import parse_duration
 from pydanube.client.client import DEFAULT_URL, Client, connect
+from pydanube.client.described_topics import describe_topics
 from pydanube.model.activity import ORDERS, Activity, Sample, activities
 from pydanube.model.errors import BrokerError, InvalidRequest
 from pydanube.model.quantity_formats import format_duration

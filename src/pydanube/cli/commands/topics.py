@@ -25,20 +25,13 @@ from pydanube.cli.commands.retention import (
 from pydanube.cli.commands.subscriptions import partitions_of
 from pydanube.cli.completion import complete_namespaces
 from pydanube.cli.declaration import Connect, command, confirm
-from pydanube.cli.output import (
-    Columns,
-    Fields,
-    Result,
-    Table,
-    cells_of,
-    print_line,
-    to_json_value,
-)
+from pydanube.cli.output import Columns, Fields, Result, Table, cells_of, print_line
 from pydanube.cli.parameters import command_group
 from pydanube.cli.quantities import optional, parse_bytes, parse_duration
 from pydanube.cli.schema_bindings import describe_binding
 from pydanube.model.descriptions import Segment, TopicDescription
 from pydanube.model.errors import InvalidRequest, TopicNotFound
+from pydanube.model.json_values import to_json_value
 from pydanube.model.names import TopicName
 from pydanube.model.policy import (
     CorruptionPolicy,

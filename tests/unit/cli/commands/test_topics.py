@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from pydanube.cli.commands import topics as cli
 from pydanube.cli.commands.subscriptions import COLUMNS
-from pydanube.cli.output import Table, show, to_json_value
+from pydanube.cli.output import Table, show
+from pydanube.model.json_values import to_json_value
 from support.descriptions import SUBSCRIPTION, TOPIC
 
 PARTS = [replace(TOPIC, topic=f"/default/p-part-{n}") for n in range(3)]

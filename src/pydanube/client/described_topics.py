@@ -1,14 +1,14 @@
-"""The topics that a command is about, with their descriptions."""
+"""The topics that a pattern matches, with their descriptions."""
 
 from __future__ import annotations
 
 import asyncio
 
 from pydanube.aio.tasks import gather
-from pydanube.cli.topic_ranges import find_matching
 from pydanube.client.client import Client
 from pydanube.model.descriptions import TopicDescription
 from pydanube.model.errors import TopicNotFound
+from pydanube.model.topic_patterns import TopicPattern
 
 REQUESTS_MAX = 32
 """The number of topics that are described at the same time."""
@@ -40,3 +40,19 @@ async def describe_topics(
 
     found = await gather(map(describe, names[:count_max]))
     return [each for each in found if each is not None], len(names)
+
+
+async def find_matching(client: Client, pattern: str) -> list[str]:
+    """
+    Return the topics and partitions that *pattern* matches, in order.
+
+    Raises:
+        InvalidName: *pattern* is not of the form ``/namespace/topic``.
+        NamespaceNotFound: There is no such namespace.
+        TopicNotFound: No topic matches.
+    """
+    parsed = TopicPattern(pattern)
+    found = parsed.select(await client.topics(parsed.namespace))
+    if not found:
+        raise TopicNotFound(f"no topic matches {pattern}")
+    return found

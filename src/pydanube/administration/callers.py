@@ -1,0 +1,137 @@
+"""
+The callers of the tools: a client for the credentials of each of them.
+
+A request over HTTP may have credentials for the broker, an API key or a token.  All
+other requests use the credentials of this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from os import environ
+
+from pydanube.aio.tasks import TaskScope, task_scope
+from pydanube.client.client import Client, connect
+from pydanube.client.credentials import credentials_of
+from pydanube.client.urls import options_of
+from pydanube.model.errors import Unauthenticated, Unavailable
+from pydanube.security.api_keys import KEY_PREFIX
+
+CLIENTS_MAX = 64
+"""How many callers are connected; the least recently used one is disconnected."""
+RETRY_S = 5.0
+"""How long a request waits for a broker that does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The sender of a request, by its credentials."""
+
+    client: Client
+    credentials: str
+    """For the HTTP port of the broker; empty: none."""
+
+
+class _Connection:
+    """The client for some credentials, and the task that owns it."""
+
+    def __init__(self, url: str, credentials: str) -> None:
+        self._url = url
+        self._credentials = credentials
+        self.client: asyncio.Future[Client] = asyncio.Future()
+        self.is_over = asyncio.Event()
+
+    async def run(self) -> None:
+        """Connect, and stay connected until ``is_over`` is set."""
+        given = self._credentials
+        is_key = given.startswith(KEY_PREFIX)
+        try:
+            async with connect(
+                self._url,
+                api_key=given if is_key else "",
+                token="" if is_key else given,
+                retry_s=RETRY_S,
+            ) as client:
+                if given:
+                    await _check_identity(client)
+                self.client.set_result(client)
+                await self.is_over.wait()
+        except Exception as error:  # noqa: BLE001  # The callers raise it.
+            self._fail(error)
+        finally:
+            self._fail(Unavailable("the server has too many callers, or is stopping"))
+
+    def _fail(self, error: Exception) -> None:
+        if not self.client.done():
+            self.client.set_exception(error)
+            # Nobody may wait for it any more.
+            self.client.exception()
+
+
+async def _check_identity(client: Client) -> None:
+    if (await client.who_am_i()).method == "anonymous":
+        raise Unauthenticated(
+            "the broker does not check credentials, so they prove nothing; start the "
+            "server with --token-file"
+        )
+
+
+class Callers:
+    """The clients of all callers; made by ``open_callers``."""
+
+    def __init__(self, url: str, tasks: TaskScope) -> None:
+        self._url = url
+        self._tasks = tasks
+        # By the hash of the credentials; "" has those of the process.
+        self._connections: OrderedDict[str, _Connection] = OrderedDict()
+
+    async def own(self) -> Caller:
+        """
+        Return the caller with the credentials of this process.
+
+        Raises:
+            BrokerError: The broker cannot be reached, or refuses them.
+        """
+        options = options_of(self._url)
+        given = credentials_of("", "", options, environ, may_be_plain=True)
+        return Caller(await self._client(""), await given.get() if given else "")
+
+    async def identified(self, credentials: str) -> Caller:
+        """
+        Return the caller that presents an API key or a token of the broker.
+
+        Raises:
+            Unauthenticated: The broker does not check credentials.
+            BrokerError: The broker cannot be reached, or refuses them.
+        """
+        return Caller(await self._client(credentials), credentials)
+
+    async def _client(self, credentials: str) -> Client:
+        key = sha256(credentials.encode()).hexdigest() if credentials else ""
+        connection = self._connections.get(key)
+        if connection is None:
+            connection = self._connections[key] = _Connection(self._url, credentials)
+            if len(self._connections) > CLIENTS_MAX:
+                _, oldest = self._connections.popitem(last=False)
+                oldest.is_over.set()
+            self._tasks.run(connection.run(), "caller")
+        self._connections.move_to_end(key)
+        try:
+            return await asyncio.shield(connection.client)
+        except Exception:
+            # The next request connects again.
+            if self._connections.get(key) is connection:
+                del self._connections[key]
+            raise
+
+
+@asynccontextmanager
+async def open_callers(url: str) -> AsyncIterator[Callers]:
+    """Open the clients of callers; each connects with its first request."""
+    async with task_scope() as tasks:
+        yield Callers(url, tasks)

@@ -1,0 +1,183 @@
+"""The tools that change topics, subscriptions and brokers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from mcp.server.mcpserver import Context
+from pydantic import Field
+
+from pydanube.administration.callers import Callers
+from pydanube.administration.message_samples import parse_start
+from pydanube.administration.tool_calls import Subscription, Topic, caller_of
+from pydanube.client.client import Client
+from pydanube.model.errors import InvalidRequest
+from pydanube.model.policy import Retention
+
+Broker = Annotated[str, Field(description="The id of a broker in describe_cluster.")]
+Reason = Annotated[
+    str, Field(description="Why, for the people who operate the brokers.")
+]
+Position = Annotated[
+    str,
+    Field(
+        description="earliest, latest, an offset, or a time with its time zone, such "
+        "as 2026-01-31T09:30:00Z."
+    ),
+]
+Seconds = Annotated[
+    float | None, Field(gt=0, description="None: no limit of this kind.")
+]
+Bytes = Annotated[int | None, Field(gt=0, description="None: no limit of this kind.")]
+
+
+class Changes:
+    """The tools that change something, with the permissions of their callers."""
+
+    def __init__(self, callers: Callers) -> None:
+        self._callers = callers
+
+    async def _client(self, context: Context) -> Client:
+        return (await caller_of(self._callers, context)).client
+
+    async def create_topic(
+        self,
+        context: Context,
+        topic: Topic,
+        partitions: Annotated[
+            int | None, Field(ge=1, description="None: a topic without partitions.")
+        ] = None,
+        retention_age_s: Seconds = None,
+        retention_bytes_max: Bytes = None,
+    ) -> dict[str, Any]:
+        """Create a reliable topic; without retention it has that of its namespace."""
+        client = await self._client(context)
+        await client.create_topic(
+            topic,
+            partitions=partitions,
+            retention_age_s=retention_age_s,
+            retention_bytes_max=retention_bytes_max,
+        )
+        return {"created": topic}
+
+    async def configure_retention(
+        self,
+        context: Context,
+        topic: Topic,
+        retention_age_s: Seconds = None,
+        retention_bytes_max: Bytes = None,
+        retention_acknowledged: Annotated[
+            bool, Field(description="Drop what all subscriptions have acknowledged.")
+        ] = False,
+    ) -> dict[str, Any]:
+        """
+        Set the retention of a topic, instead of the one that it has.
+
+        A shorter retention drops messages for good. Ask the user before you shorten it.
+        """
+        client = await self._client(context)
+        retention = Retention(
+            age_s=retention_age_s,
+            bytes_max=retention_bytes_max,
+            drops_acknowledged=retention_acknowledged,
+        )
+        await client.configure_topic(topic, retention=retention)
+        return {"configured": topic}
+
+    async def create_subscription(
+        self,
+        context: Context,
+        topic: Topic,
+        subscription: Subscription,
+        type: Annotated[  # noqa: A002  # It is what users call it.
+            str, Field(description="exclusive, shared, failover or key_shared.")
+        ] = "shared",
+        start: Position = "latest",
+    ) -> dict[str, Any]:
+        """Create a subscription without a consumer."""
+        client = await self._client(context)
+        position = parse_start(start)
+        await client.create_subscription(
+            topic,
+            subscription,
+            type=type,  # type: ignore[arg-type]  # The client checks it.
+            start=position,
+        )
+        return {"created": subscription}
+
+    async def seek_subscription(
+        self, context: Context, topic: Topic, subscription: Subscription, to: Position
+    ) -> dict[str, Any]:
+        """
+        Let a subscription continue elsewhere.
+
+        Backwards, consumers get messages again; forwards, they miss messages. Ask the
+        user first. An offset needs a topic without partitions, or one partition.
+        """
+        client = await self._client(context)
+        await client.seek_subscription(topic, subscription, parse_start(to))
+        return {"sought": subscription}
+
+    async def skip_messages(
+        self,
+        context: Context,
+        topic: Topic,
+        subscription: Subscription,
+        count: Annotated[int, Field(ge=1, le=1_000_000)],
+    ) -> dict[str, Any]:
+        """
+        Acknowledge the next messages of a subscription without delivering them.
+
+        Consumers never get them. Ask the user first.
+        """
+        client = await self._client(context)
+        await client.skip(topic, subscription, count)
+        return {"skipped": count}
+
+    async def pause_subscription(
+        self,
+        context: Context,
+        topic: Topic,
+        subscription: Subscription,
+        is_paused: Annotated[bool, Field(description="False: resume deliveries.")],
+    ) -> dict[str, Any]:
+        """Stop the deliveries of a subscription, or resume them."""
+        client = await self._client(context)
+        change = client.pause_subscription if is_paused else client.resume_subscription
+        await change(topic, subscription)
+        return {"subscription": subscription, "is_paused": is_paused}
+
+    async def drain_broker(
+        self, context: Context, broker_id: Broker, reason: Reason
+    ) -> dict[str, Any]:
+        """
+        Move all topics of a broker to the others, and give it no more.
+
+        It returns before they have moved: describe_cluster shows when it is drained.
+        """
+        _check_reason(reason)
+        client = await self._client(context)
+        await client.drain_broker(broker_id, reason=reason)
+        return {"draining": broker_id}
+
+    async def activate_broker(
+        self, context: Context, broker_id: Broker, reason: Reason
+    ) -> dict[str, Any]:
+        """Let a drained broker serve topics again."""
+        _check_reason(reason)
+        client = await self._client(context)
+        await client.activate_broker(broker_id, reason=reason)
+        return {"active": broker_id}
+
+    def tools(self) -> list[Any]:
+        """Return the functions of all tools."""
+        return [
+            *(self.create_topic, self.configure_retention, self.create_subscription),
+            *(self.seek_subscription, self.skip_messages, self.pause_subscription),
+            *(self.drain_broker, self.activate_broker),
+        ]
+
+
+def _check_reason(reason: str) -> None:
+    if not reason.strip():
+        raise InvalidRequest("the reason is empty: say why, for the operators")

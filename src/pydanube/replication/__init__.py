@@ -1,0 +1,1 @@
+"""Replication: the topics of one broker or cluster, mirrored to another one."""
