@@ -1,4 +1,4 @@
-"""What needs somebody's attention: found in one sample.  Pure."""
+"""The findings in one sample that somebody should look at.  Pure."""
 
 from __future__ import annotations
 

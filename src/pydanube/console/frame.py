@@ -1,4 +1,4 @@
-"""What all pages have in common: the head, the menu, and how they act."""
+"""The parts that all pages have: the head, the menu, and dialogs for errors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-What a console remembers of its samples, for charts.
+The samples that a console remembers for its charts.
 
 Pure.  Bounds: ``POINTS_MAX`` points of all topics together and of each topic, of at
 most as many topics as a sample has.

@@ -1,4 +1,4 @@
-"""How payloads of messages are shown, and searched.  Pure."""
+"""Payloads of messages as text, and the search in them.  Pure."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def _known(show: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
 
 
 class Login:
-    """How users sign in and out."""
+    """Signs users in and out."""
 
     def __init__(self, settings: ConsoleSettings, sessions: Sessions) -> None:
         self._settings = settings

@@ -1,4 +1,4 @@
-"""The brokers: what they serve, and how shards move between them."""
+"""The brokers, their storage, and moves of shards between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One subject: its versions, and how they differ."""
+"""One subject: its versions and their differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who the user is, roles, bindings, and API keys."""
+"""The identity of the user, roles, bindings, and API keys."""
 
 from __future__ import annotations
 
