@@ -79,7 +79,9 @@ FLOODS = {
 }
 
 
-@pytest.fixture(scope="module", params=["plain", "tls"])
+@pytest.fixture(
+    scope="module", params=[pytest.param("plain", marks=pytest.mark.soak), "tls"]
+)
 def target(request, tmp_path_factory):
     """A broker process with security, and the context of its clients."""
     directory = tmp_path_factory.mktemp("broker")

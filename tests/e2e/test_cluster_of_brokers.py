@@ -72,6 +72,7 @@ async def publish(topic: str, payload: bytes, *brokers: BrokerProcess) -> Broker
     return owner
 
 
+@pytest.mark.soak
 async def test_a_killed_broker_is_replaced_and_loses_nothing(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
@@ -341,6 +342,7 @@ async def test_requests_leave_a_broker_that_is_suspended(
             first.kill()
 
 
+@pytest.mark.soak
 async def test_producers_and_consumers_leave_a_broker_that_is_suspended(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
@@ -423,6 +425,7 @@ def test_standalone_brokers_and_clusters_refuse_the_metadata_of_each_other(
     assert "set cluster.enabled, or choose another name" in log
 
 
+@pytest.mark.soak
 def test_a_second_broker_with_the_same_name_does_not_start(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:

@@ -79,6 +79,7 @@ class Flow:
         return set(numbers)
 
 
+@pytest.mark.soak
 def test_a_client_follows_a_topic_in_use_that_moves(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:

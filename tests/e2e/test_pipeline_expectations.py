@@ -63,7 +63,7 @@ def pipeline(client, broker_url, tmp_path):
     return found
 
 
-@pytest.mark.parametrize("fan_out", [False, True])
+@pytest.mark.parametrize("fan_out", [pytest.param(False, marks=pytest.mark.soak), True])
 def test_rows_that_break_expectations_are_dropped_or_quarantined_once(
     spark, client, pipeline, tmp_path, fan_out
 ):
@@ -103,7 +103,7 @@ def test_rows_that_break_expectations_are_dropped_or_quarantined_once(
     assert line in pipeline.output.getvalue()
 
 
-@pytest.mark.parametrize("fan_out", [False, True])
+@pytest.mark.parametrize("fan_out", [pytest.param(False, marks=pytest.mark.soak), True])
 def test_broken_expectation_stops_the_pipeline_before_rows_are_written(
     spark, client, pipeline, tmp_path, fan_out
 ):

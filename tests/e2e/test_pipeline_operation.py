@@ -50,6 +50,7 @@ def eventually(question, shown):
         time.sleep(0.1)
 
 
+@pytest.mark.soak
 def test_a_killed_process_is_restarted_and_loses_nothing(client, broker_url, tmp_path):
     topic, out = unique_topic(client), unique_topic(client)
     file = tmp_path / "copy.yaml"

@@ -147,6 +147,7 @@ sinks:
 """
 
 
+@pytest.mark.soak
 def test_rows_of_messages_that_were_dropped_are_not_compared(
     spark, client, broker_url, tmp_path
 ):
