@@ -20,6 +20,7 @@ from pydanube.testing import memory_broker
 from support.commands import danube
 from support.connectors import declared, running
 from support.http_server import Answer, LocalServer
+from support.kafka import consume, kafka_in_memory, produce
 from support.mosquitto import MosquittoProcess
 from support.ports import free_port
 from support.processes import BrokerProcess
@@ -122,6 +123,30 @@ def test_mqtt_messages_are_received(tmp_path):
 
     with MosquittoProcess(tmp_path) as mosquitto:
         asyncio.run(run(mosquitto))
+
+
+async def test_topics_of_kafka_are_read_and_written():
+    async with memory_broker() as broker, broker.connect() as client:
+        with kafka_in_memory() as servers:
+            produce(servers, "orders", [(b"k", b"order")])
+            produce(servers, "logs-web", [(b"k", b"line")])
+            await client.create_topic("/default/invoices")
+            await client.create_subscription(
+                "/default/invoices", "invoices", type="failover", start="earliest"
+            )
+            async with client.producer("/default/invoices") as producer:
+                await producer.send(b"invoice")
+            text = FILES["kafka.yaml"].replace("127.0.0.1:9092", servers)
+            async with running(declared(text, broker.url)) as until:
+                await until(
+                    lambda each: (
+                        (each["orders"].messages, each["invoices"].messages) == (2, 1)
+                    )
+                )
+            [invoice] = consume(servers, "invoices", 1)
+        assert invoice.value() == b"invoice"
+        assert await payloads(client, "/default/orders") == [b"order"]
+        assert await payloads(client, "/default/logs-web") == [b"line"]
 
 
 def test_messages_are_sent_by_http(tmp_path):

@@ -20,6 +20,8 @@ from pydanube.model.suggestions import did_you_mean
 KINDS = {
     "generator": "pydanube.connectors.sources.generator:Generator",
     "http": "pydanube.connectors.sinks.http:HttpSink",
+    "kafka": "pydanube.connectors.sources.kafka:KafkaSource",
+    "kafka-sink": "pydanube.connectors.sinks.kafka:KafkaSink",
     "mqtt": "pydanube.connectors.sources.mqtt:MqttSource",
     "webhook": "pydanube.connectors.sources.webhook:WebhookSource",
 }

@@ -23,6 +23,7 @@ EXTRAS = {
     "lancedb": ("lancedb",),
     "http": ("httpx",),
     "mqtt": ("aiomqtt",),
+    "kafka": ("confluent_kafka",),
     "webhook": ("starlette", "uvicorn"),
     "connect": ("httpx",),
     "mcp": ("mcp",),

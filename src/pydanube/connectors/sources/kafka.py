@@ -1,0 +1,297 @@
+"""
+A source of Kafka's messages.
+
+The offsets are kept with the messages that are published, not in a consumer group of
+Kafka, so each message is published exactly once.  Partitions are assigned by the source
+itself: it reads all of them, and finds new ones every ``DISCOVERY_S``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Meta
+
+from pydanube.connectors.connector import Source
+from pydanube.connectors.failures import ConnectorFailed
+from pydanube.connectors.kafka_options import (
+    NOT_IN_NAMES,
+    KafkaConnection,
+    failure_of,
+    problems_of,
+    settings_of,
+)
+from pydanube.connectors.records import Batch, Record
+from pydanube.model.errors import InvalidName
+from pydanube.model.names import TopicName
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Message  # An extra.
+
+BATCH_MESSAGES_MAX = 2000
+POLL_S = 0.1
+REQUEST_S = 10.0
+DISCOVERY_S = 30.0
+PARTITIONS_MAX = 10_000
+
+Offsets = dict[str, dict[str, int]]
+"""The next offset of each partition, by topic and number; as a position, in JSON."""
+
+
+class Start(Enum):
+    """Where a partition begins that was not read before."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+class MissingOffsets(Enum):
+    """What happens if Kafka has deleted messages that were not read yet."""
+
+    FAIL = "fail"
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+class KafkaOptions(KafkaConnection, frozen=True, kw_only=True):
+    """The options of ``KafkaSource``."""
+
+    topics: Annotated[
+        dict[str, str | None],
+        Meta(
+            description="The topics of Kafka, each with the topic to publish to, in "
+            "which `{topic}` stands for its name; empty: the topic of the connector. A "
+            "name that begins with `^` is a regular expression."
+        ),
+    ]
+    start: Annotated[
+        Start, Meta(description="Where to begin in partitions that are read first.")
+    ] = Start.EARLIEST
+    missing_offsets: Annotated[
+        MissingOffsets,
+        Meta(
+            description="What to do if Kafka has deleted messages that were not read."
+        ),
+    ] = MissingOffsets.FAIL
+
+
+class KafkaSource(Source):
+    """
+    Reads topics of Kafka, and keeps their offsets with the published messages.
+
+    Delivery: exactly once. Messages of a partition keep their order.
+    """
+
+    Options = KafkaOptions
+    extra = "kafka"
+
+    def __init__(self, options: KafkaOptions) -> None:
+        super().__init__(options)
+        self._lag: int | None = None
+
+    @classmethod
+    def problems(cls, options: KafkaOptions) -> dict[str, str]:
+        """Return the options that are malformed."""
+        found = problems_of(options)
+        if not options.topics:
+            found["topics"] = "has no topic, such as 'orders'"
+        for name, target in options.topics.items():
+            try:
+                re.compile(name)
+                if target:
+                    TopicName.parse(target.replace("{topic}", "t"))
+            except (re.error, InvalidName) as error:
+                found["topics"] = f"{name}: {error}"
+        return found
+
+    def lag(self) -> int | None:
+        """Return how many messages wait in Kafka."""
+        return self._lag
+
+    async def batches(self, position: Any) -> AsyncIterator[Batch]:
+        """Yield the messages after the offsets in *position*."""
+        from confluent_kafka import Consumer  # noqa: PLC0415
+
+        options: KafkaOptions = self.options
+        reader = _Reader(options, Consumer(_consumer_settings(options)), position or {})
+        try:
+            loop = asyncio.get_running_loop()
+            discover_at = loop.time()
+            while True:
+                if loop.time() >= discover_at:
+                    if await asyncio.to_thread(reader.discover):
+                        # Where partitions begin is decided once.
+                        yield Batch([], reader.position())
+                    discover_at = loop.time() + DISCOVERY_S
+                records = await asyncio.to_thread(reader.read)
+                if records:
+                    self._lag = reader.lag()
+                    yield Batch(records, reader.position())
+        finally:
+            await asyncio.to_thread(reader.close)
+
+
+class _Reader:
+    """The partitions that are read; its methods block."""
+
+    def __init__(
+        self, options: KafkaOptions, consumer: Consumer, offsets: Offsets
+    ) -> None:
+        self._options = options
+        self._consumer = consumer
+        self._next = {
+            (topic, int(number)): offset
+            for topic, partitions in offsets.items()
+            for number, offset in partitions.items()
+        }
+        self._assigned: set[tuple[str, int]] = set()
+        self._targets: dict[str, str | None] = {}
+
+    def discover(self) -> bool:
+        """Assign the partitions that are not read yet; return whether there are any."""
+        from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415
+
+        servers = self._options.servers
+        try:
+            listed = self._consumer.list_topics(timeout=REQUEST_S).topics
+            for topic, facts in listed.items():
+                if not is_read(topic, self._options.topics):
+                    continue
+                self._targets[topic] = target_of(topic, self._options.topics)
+                for number in facts.partitions:
+                    if (topic, number) not in self._assigned:
+                        self._next.setdefault(
+                            (topic, number), self._first_offset(topic, number)
+                        )
+                        self._assigned.add((topic, number))
+            if len(self._assigned) > PARTITIONS_MAX:
+                raise ConnectorFailed(
+                    f"the topics have {len(self._assigned)} partitions, and at most "
+                    f"{PARTITIONS_MAX} are read by one connector"
+                )
+            positions = [
+                TopicPartition(topic, number, self._next[topic, number])
+                for topic, number in sorted(self._assigned)
+            ]
+            if len(positions) == len(self._consumer.assignment()):
+                return False
+            self._consumer.assign(positions)
+        except KafkaException as error:
+            raise failure_of(error.args[0], f"Kafka at {servers}") from error
+        return True
+
+    def _first_offset(self, topic: str, number: int) -> int:
+        from confluent_kafka import TopicPartition  # noqa: PLC0415
+
+        low: int
+        high: int
+        low, high = self._consumer.get_watermark_offsets(
+            TopicPartition(topic, number), timeout=REQUEST_S
+        )
+        return low if self._options.start is Start.EARLIEST else high
+
+    def read(self) -> list[Record]:
+        """Return the next messages; none if none arrive for ``POLL_S``."""
+        records = []
+        for message in self._consumer.consume(BATCH_MESSAGES_MAX, POLL_S):
+            if (error := message.error()) is not None:
+                if error.name() == "_AUTO_OFFSET_RESET":
+                    raise ConnectorFailed(
+                        f"Kafka has deleted messages that were not read yet "
+                        f"({error.str()}): set 'missing_offsets' to earliest or "
+                        "latest to go on without them"
+                    )
+                raise failure_of(error, f"Kafka at {self._options.servers}")
+            records.append(self._record(message))
+        return records
+
+    def _record(self, message: Message) -> Record:
+        topic, number, offset = message.topic(), message.partition(), message.offset()
+        assert topic is not None
+        assert number is not None
+        assert offset is not None
+        self._next[topic, number] = offset + 1
+        kind, created_at = message.timestamp()
+        attributes = {
+            name: "" if value is None else _text(value)
+            for name, value in message.headers() or ()
+        }
+        attributes |= {
+            "kafka.topic": topic,
+            "kafka.partition": str(number),
+            "kafka.offset": str(offset),
+        }
+        if kind:
+            attributes["kafka.timestamp"] = str(created_at)
+        value = message.value()
+        if value is None:
+            # A tombstone, which deletes the key in a compacted topic.
+            attributes["kafka.tombstone"] = "true"
+        return Record(
+            value=value or b"",
+            key=message.key(),
+            attributes=attributes,
+            topic=self._targets[topic],
+        )
+
+    def position(self) -> Offsets:
+        """Return the offsets to continue at."""
+        found: Offsets = {}
+        for (topic, number), offset in sorted(self._next.items()):
+            found.setdefault(topic, {})[str(number)] = offset
+        return found
+
+    def lag(self) -> int:
+        """Return how many messages of the assigned partitions were not read."""
+        from confluent_kafka import TopicPartition  # noqa: PLC0415
+
+        waiting = 0
+        for topic, number in self._assigned:
+            partition = TopicPartition(topic, number)
+            _, high = self._consumer.get_watermark_offsets(partition, cached=True)
+            waiting += max(0, high - self._next[topic, number])
+        return waiting
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._consumer.close()
+
+
+def is_read(topic: str, topics: Mapping[str, str | None]) -> bool:
+    """Return whether *topics* names *topic*; patterns name none of Kafka itself."""
+    return topic in topics or (
+        not topic.startswith("__") and any(_matches(each, topic) for each in topics)
+    )
+
+
+def target_of(topic: str, topics: Mapping[str, str | None]) -> str | None:
+    """Return the topic to publish to; None: that of the connector."""
+    name = next((each for each in topics if _matches(each, topic)), topic)
+    target = topics[topic if topic in topics else name]
+    return target and target.replace("{topic}", NOT_IN_NAMES.sub("_", topic))
+
+
+def _matches(pattern: str, topic: str) -> bool:
+    return pattern.startswith("^") and re.match(pattern, topic) is not None
+
+
+def _consumer_settings(options: KafkaOptions) -> dict[str, Any]:
+    reset = {MissingOffsets.FAIL: "error"}.get(
+        options.missing_offsets, options.missing_offsets.value
+    )
+    return {
+        # Required, and without effect: offsets are not committed to Kafka.
+        "group.id": "pydanube",
+        "enable.auto.commit": False,
+        "auto.offset.reset": reset,
+        "isolation.level": "read_committed",
+        **settings_of(options),
+    }
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode("utf-8", "replace")

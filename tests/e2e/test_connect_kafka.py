@@ -1,0 +1,90 @@
+"""Kafka's messages are published once, although the connector is killed."""
+
+import json
+from contextlib import suppress
+
+import pytest
+
+pytest.importorskip("confluent_kafka")
+
+import pydanube
+from support.connectors import ConnectProcess, declared, running
+from support.kafka import consume, kafka_in_memory, produce
+from support.processes import BrokerProcess
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+COUNT, KILLS = 3000, 2
+FILE = """
+connectors:
+  orders:
+    kind: kafka
+    topic: /default/orders
+    retries: {{backoff: 100ms}}
+    options: {{servers: "{servers}", topics: {{"^orders": "/default/{{topic}}"}}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def servers():
+    with kafka_in_memory() as servers:
+        yield servers
+
+
+def test_each_message_is_published_once_and_in_order_of_its_key(servers, tmp_path):
+    file = tmp_path / "connectors.yaml"
+    file.write_text(FILE.format(servers=servers))
+    part = COUNT // (KILLS + 1)
+    messages = [(b"%d" % (n % 5), b'{"n": %d}' % n) for n in range(COUNT)]
+    produce(servers, "orders", messages[:part], partition=-1)
+    with (
+        BrokerProcess(tmp_path / "data") as broker,
+        ConnectProcess(file, broker.url) as connector,
+    ):
+
+        async def follow():
+            found, sent = [], part
+            async with pydanube.connect(broker.url) as client:
+                await client.create_topic("/default/orders")
+                while len(found) < COUNT:
+                    with suppress(pydanube.Unavailable):
+                        async for batch in client.read(
+                            "/default/orders", start=len(found), end=COUNT, follow=True
+                        ):
+                            found += [(each.key, each.payload) for each in batch]
+                            if sent < COUNT and len(found) > sent - part // 2:
+                                connector.kill()
+                                following = messages[sent : sent + part]
+                                produce(servers, "orders", following, partition=-1)
+                                sent += part
+                                connector.start()
+                described = await client.describe_topic("/default/orders")
+            return found, described.message_count
+
+        found, stored = pydanube.run(follow())
+        assert connector.terminate() == 143
+    assert stored == COUNT
+    by_key = {}
+    for key, payload in found:
+        by_key.setdefault(key, []).append(json.loads(payload)["n"])
+    assert connector.starts == 1 + KILLS
+    assert by_key == {str(key): [*range(key, COUNT, 5)] for key in range(5)}
+
+
+async def test_messages_come_back_to_kafka(servers, broker_url):
+    text = (
+        "connectors:\n  back:\n    kind: kafka-sink\n    topic: /default/to-kafka\n"
+        f"    options: {{servers: '{servers}', topic: from-danube}}\n"
+        "    start: earliest\n"
+    )
+    async with pydanube.connect(broker_url) as client:
+        async with client.producer("/default/to-kafka") as producer:
+            for payload in (b"one", b"two"):
+                await producer.send(payload, key="k")
+        async with running(declared(text, broker_url)) as until:
+            await until(lambda each: each["back"].messages == 2)
+    found = consume(servers, "from-danube", 2)
+    assert [(each.key(), each.value()) for each in found] == [
+        (b"k", b"one"),
+        (b"k", b"two"),
+    ]
