@@ -149,6 +149,19 @@ async def test_topics_of_kafka_are_read_and_written():
         assert await payloads(client, "/default/logs-web") == [b"line"]
 
 
+async def test_rows_of_a_database_are_read(tmp_path):
+    database = sqlite3.connect(tmp_path / "shop.db")
+    database.execute("CREATE TABLE orders (id INTEGER, customer TEXT)")
+    database.execute("INSERT INTO orders VALUES (1, 'ada')")
+    database.commit()
+    database.close()
+    change = ("shop.db", str(tmp_path / "shop.db"))
+    async with connectors("rows.yaml", tmp_path, change) as (client, until):
+        await until(lambda each: each.messages == 1)
+        found = await payloads(client, "/default/rows")
+    assert found == [b'{"id":1,"customer":"ada"}']
+
+
 def test_messages_are_sent_by_http(tmp_path):
     async def run(server):
         async with connectors(

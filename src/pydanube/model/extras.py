@@ -24,6 +24,7 @@ EXTRAS = {
     "http": ("httpx",),
     "mqtt": ("aiomqtt",),
     "kafka": ("confluent_kafka",),
+    "sql": ("sqlalchemy",),
     "webhook": ("starlette", "uvicorn"),
     "connect": ("httpx",),
     "mcp": ("mcp",),

@@ -1,0 +1,213 @@
+"""
+A source of the rows of a database table, which it asks for new ones regularly.
+
+A column whose values rise with each new row says which rows are new.  Its last value is
+stored with the messages, so each row is published exactly once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import AsyncIterator, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
+
+from msgspec import Meta
+
+from pydanube.connectors.connector import Source
+from pydanube.connectors.failures import ConnectorFailed, Transient
+from pydanube.connectors.records import Batch, Record
+from pydanube.declarations.sections import Section, parse_duration
+from pydanube.model.errors import InvalidConfig
+from pydanube.model.redaction import mask
+
+if TYPE_CHECKING:
+    from sqlalchemy import Column, Engine, Table  # An extra.
+
+BATCH_ROWS_MAX = 1000
+
+
+class SqlOptions(Section, frozen=True, kw_only=True):
+    """The options of ``SqlSource``."""
+
+    url: Annotated[
+        str,
+        Meta(
+            description="The database, as SQLAlchemy names it, such as "
+            "`postgresql+psycopg://user@host/shop`."
+        ),
+    ]
+    password: Annotated[
+        str | None, Meta(description="The password, if it is not in `url`.")
+    ] = None
+    table: Annotated[
+        str, Meta(description="The table or view, `orders` or `schema.orders`.")
+    ]
+    column: Annotated[
+        str,
+        Meta(
+            description="A column whose value is higher in each new row, such as a "
+            "serial number."
+        ),
+    ]
+    columns: Annotated[
+        list[str], Meta(description="The columns to publish; by default all.")
+    ] = []
+    key: Annotated[
+        str | None, Meta(description="The column with the key of the message.")
+    ] = None
+    poll: Annotated[
+        str, Meta(description="How long to wait when there are no new rows.")
+    ] = "1s"
+
+
+class SqlSource(Source):
+    """
+    Publishes new rows of a table, one message for each, as JSON objects.
+
+    Delivery: exactly once, in the order of `column`. Changed and deleted rows are not
+    noticed, nor are rows that appear with a lower value than one that was read.
+    """
+
+    Options = SqlOptions
+    extra = "sql"
+
+    @classmethod
+    def problems(cls, options: SqlOptions) -> dict[str, str]:
+        """Return the options that are malformed."""
+        found = {
+            name: "must not be empty"
+            for name in ("url", "table", "column")
+            if not getattr(options, name).strip()
+        }
+        if options.table.count(".") > 1:
+            found["table"] = "is 'table' or 'schema.table'"
+        try:
+            parse_duration(options.poll)
+        except InvalidConfig as error:
+            found["poll"] = str(error)
+        return found
+
+    async def batches(self, position: Any) -> AsyncIterator[Batch]:
+        """Yield the rows after *position*, the last value of the column."""
+        reader = await asyncio.to_thread(_Reader, self.options)
+        poll_s = parse_duration(self.options.poll)
+        try:
+            while True:
+                rows = await asyncio.to_thread(reader.read, position)
+                if rows:
+                    position = to_json(rows[-1][self.options.column])
+                    yield Batch([self._record(each) for each in rows], position)
+                if len(rows) < BATCH_ROWS_MAX:
+                    await asyncio.sleep(poll_s)
+        finally:
+            await asyncio.to_thread(reader.close)
+
+    def _record(self, row: dict[str, Any]) -> Record:
+        options: SqlOptions = self.options
+        names = options.columns or list(row)
+        key = None if options.key is None else row[options.key]
+        return Record(
+            value={name: to_json(row[name]) for name in names},
+            key=None if key is None else str(to_json(key)),
+        )
+
+
+class _Reader:
+    """The connection to the database; its methods block."""
+
+    def __init__(self, options: SqlOptions) -> None:
+        from sqlalchemy import MetaData, Table, create_engine  # noqa: PLC0415
+        from sqlalchemy.engine import make_url  # noqa: PLC0415
+        from sqlalchemy.exc import ArgumentError, NoSuchTableError  # noqa: PLC0415
+
+        try:
+            url = make_url(options.url)
+            if options.password is not None:
+                url = url.set(password=options.password)
+            self._secrets = [str(url.password)] if url.password else []
+            self._engine: Engine = create_engine(url, pool_pre_ping=True)
+        except (ArgumentError, ImportError) as error:
+            raise ConnectorFailed(f"the database cannot be used: {error}") from error
+        schema, _, name = options.table.rpartition(".")
+        try:
+            with self._translated():
+                self._table: Table = Table(
+                    *(name, MetaData()),
+                    schema=schema or None,
+                    autoload_with=self._engine,
+                )
+        except NoSuchTableError as error:
+            raise ConnectorFailed(f"there is no table {options.table}") from error
+        self._rising = self._column(options.column)
+        for each in (*options.columns, *([options.key] if options.key else [])):
+            self._column(each)
+
+    def _column(self, name: str) -> Column[Any]:
+        columns = self._table.columns
+        if name not in columns:
+            raise ConnectorFailed(
+                f"the table {self._table.name} has no column {name!r}; it has "
+                f"{', '.join(columns.keys())}"
+            )
+        return columns[name]
+
+    def read(self, position: Any) -> Sequence[dict[str, Any]]:
+        """Return the next rows after *position*; None: the first ones."""
+        from sqlalchemy import select  # noqa: PLC0415
+
+        query = select(self._table).order_by(self._rising).limit(BATCH_ROWS_MAX)
+        if position is not None:
+            query = query.where(self._rising > self._value_of(position))
+        else:
+            query = query.where(self._rising.is_not(None))
+        with self._translated(), self._engine.connect() as connection:
+            return [dict(each) for each in connection.execute(query).mappings()]
+
+    def _value_of(self, position: Any) -> Any:
+        """Return a position, a JSON value, as the column has it."""
+        kind = self._rising.type.python_type
+        if isinstance(position, str) and kind in {dt.datetime, dt.date}:
+            return kind.fromisoformat(position)
+        return kind(position) if kind in {Decimal, UUID} else position
+
+    def _translated(self) -> Any:
+        return _Translated(self._secrets)
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._engine.dispose()
+
+
+class _Translated:
+    """Raises errors of the database as those of connectors."""
+
+    def __init__(self, secrets: Sequence[str]) -> None:
+        self._secrets = secrets
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        from sqlalchemy.exc import DBAPIError, ProgrammingError  # noqa: PLC0415
+
+        if isinstance(error, DBAPIError):
+            text = mask(f"the database: {error.orig}", self._secrets)
+            if isinstance(error, ProgrammingError):
+                raise ConnectorFailed(text) from error
+            raise Transient(text) from error
+
+
+def to_json(value: Any) -> Any:
+    """Return a value of a column as JSON has it; what JSON lacks becomes text."""
+    if isinstance(value, dt.datetime | dt.date | dt.time):
+        return value.isoformat()
+    if isinstance(value, Decimal | UUID | dt.timedelta):
+        return str(value)
+    if isinstance(value, bytes | memoryview):
+        return bytes(value).hex()
+    if isinstance(value, list | tuple):
+        return [to_json(each) for each in value]
+    return value

@@ -1,0 +1,125 @@
+"""The source of a table's rows continues after the last value of a column."""
+
+import asyncio
+import datetime as dt
+import sqlite3
+from decimal import Decimal
+from uuid import UUID
+
+import pytest
+
+pytest.importorskip("sqlalchemy")
+
+from pydanube.connectors.failures import ConnectorFailed, Transient
+from pydanube.connectors.sources.sql import SqlOptions, SqlSource, to_json
+
+TIMEOUT_S = 30
+
+
+@pytest.fixture
+def database(tmp_path):
+    file = tmp_path / "shop.db"
+    connection = sqlite3.connect(file)
+    connection.execute("CREATE TABLE orders (id INTEGER, who TEXT, at TIMESTAMP)")
+    connection.commit()
+    yield connection, f"sqlite:///{file}"
+    connection.close()
+
+
+def insert(connection, *numbers):
+    for number in numbers:
+        row = (
+            number,
+            f"user-{number % 2}",
+            f"2026-01-01 00:00:{number % 60:02}.000000",
+        )
+        connection.execute("INSERT INTO orders VALUES (?, ?, ?)", row)
+    connection.commit()
+
+
+async def read(count, url, position=None, **options):
+    given = {"table": "orders", "column": "id", "poll": "10ms", **options}
+    batches = SqlSource(SqlOptions(url=url, **given)).batches(position)
+    records = []
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            async for batch in batches:
+                records += batch.records
+                if len(records) >= count:
+                    return records, batch.position
+    finally:
+        await batches.aclose()
+
+
+async def test_rows_are_objects_in_the_order_of_the_column(database):
+    connection, url = database
+    insert(connection, 2, 1)
+    records, position = await read(2, url, key="who")
+    assert [each.value for each in records] == [
+        {"id": 1, "who": "user-1", "at": "2026-01-01T00:00:01"},
+        {"id": 2, "who": "user-0", "at": "2026-01-01T00:00:02"},
+    ]
+    assert [each.key for each in records] == ["user-1", "user-0"]
+    assert position == 2
+
+
+async def test_source_continues_after_its_position(database):
+    connection, url = database
+    insert(connection, *range(2500))
+    records, position = await read(1499, url, position=1000, columns=["id"])
+    assert [each.value["id"] for each in records] == [*range(1001, 2500)]
+    assert position == 2499
+
+
+async def test_column_may_be_a_time(database):
+    connection, url = database
+    insert(connection, 1, 2, 3)
+    position = "2026-01-01T00:00:01"
+    records, position = await read(2, url, position, column="at")
+    assert [each.value["id"] for each in records] == [2, 3]
+    assert position == "2026-01-01T00:00:03"
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"table": "nothing"}, "there is no table nothing"),
+        ({"column": "number"}, "no column 'number'; it has id, who, at"),
+        ({"key": "name"}, "no column 'name'"),
+        ({"url": "no url"}, "cannot be used"),
+    ],
+)
+async def test_wrong_names_stop_the_connector(database, options, error):
+    with pytest.raises(ConnectorFailed, match=error):
+        await read(1, **{"url": database[1], **options})
+
+
+async def test_database_that_cannot_be_opened_is_tried_again(tmp_path):
+    with pytest.raises(Transient, match="unable to open"):
+        await read(1, f"sqlite:///{tmp_path}/missing/shop.db")
+
+
+def test_values_that_json_lacks_become_text():
+    assert [
+        to_json(each)
+        for each in (
+            dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+            Decimal("1.50"),
+            UUID(int=1),
+            b"\xff",
+            [dt.date(2026, 1, 2)],
+            None,
+        )
+    ] == [
+        "2026-01-01T00:00:00+00:00",
+        "1.50",
+        "00000000-0000-0000-0000-000000000001",
+        "ff",
+        ["2026-01-02"],
+        None,
+    ]
+
+
+def test_malformed_options_are_found():
+    options = SqlOptions(url=" ", table="a.b.c", column="", poll="soon")
+    assert set(SqlSource.problems(options)) == {"url", "table", "column", "poll"}
