@@ -54,7 +54,7 @@ FOUND_IN = {
     "claim_compares_own_presence": (REMOVALS, "lost"),
     "claim_freezes_journal": (SEALING, "lost"),
     "fence_before_read": (TAKEOVERS, "lost"),
-    "read_again_if_groups_were_removed": (PREPARED_MOVES, "lost"),
+    "read_again_if_groups_were_removed": (PREPARED_MOVES, "duplicated"),
     "read_manifest_after_claim": (SEALING, "lost"),
     "read_only_source_epoch": (MOVES, "lost"),
     "adopt_producers": (TAKEOVERS, "duplicated"),

@@ -457,8 +457,8 @@ def _print_addresses(running: RunningBroker) -> None:
         f"  grpc      {running.grpc_url}\n"
         f"  admin     {running.admin_url}\n"
         f"  http      {running.http_url}\n"
-        f"  console   danube console --url {running.stream_url}\n"
         f"  data      {running.directory.path.absolute()}\n"
+        f"  console   danube console --url {running.stream_url}\n"
     )
     sys.stdout.flush()
 

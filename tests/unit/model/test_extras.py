@@ -11,6 +11,7 @@ from support.project import ROOT
 
 DISTRIBUTIONS = {
     "adbc_driver_postgresql": "adbc-driver-postgresql",
+    "confluent_kafka": "confluent-kafka",
     "grpc": "grpcio",
     "grpc_tools": "grpcio-tools",
     "jsonschema_rs": "jsonschema-rs",

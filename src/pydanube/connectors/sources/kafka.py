@@ -43,14 +43,14 @@ Offsets = dict[str, dict[str, int]]
 
 
 class Start(Enum):
-    """Where a partition begins that was not read before."""
+    """The beginning of a partition that was not read before."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
 
 
 class MissingOffsets(Enum):
-    """What happens if Kafka has deleted messages that were not read yet."""
+    """The reaction to messages that Kafka has deleted before they were read."""
 
     FAIL = "fail"
     EARLIEST = "earliest"
