@@ -80,6 +80,7 @@ SUMMARIES = {
     },
     "Diagnostics": {
         "doctor": "Check this machine and a running broker, and say what to do.",
+        "debug": "Collect what a maintainer needs to find the cause of a problem.",
         "inspect": "Inspect the files that a broker writes.",
         "version": "Print the version.",
     },

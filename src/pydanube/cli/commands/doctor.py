@@ -18,7 +18,7 @@ from pydanube.cli.machine_checks import check_machine
 from pydanube.cli.output import Columns, Result, Table
 from pydanube.client.client import DEFAULT_URL
 from pydanube.model.positions import to_datetime
-from pydanube.servers.config import load_config
+from pydanube.servers.config import BrokerConfig, load_config
 
 DEFAULT_HTTP_URL = "http://127.0.0.1:8080"
 
@@ -65,11 +65,12 @@ def doctor(
         machine: Check only this machine, not a broker.
     """
     flags = {"data_dir": None if data_dir is None else str(data_dir)}
-    now = to_datetime(time.time_ns() // 1000)
-    found = list(check_machine(load_config(config, os.environ, flags), now))
-    if not machine:
-        found += run(lambda _: _check(url))
-        found += check_http(http_url)
+    settings = load_config(config, os.environ, flags)
+    found = (
+        check_this_machine(settings)
+        if machine
+        else find_problems(settings, url, http_url)
+    )
     counts = {
         verdict: sum(each.verdict is verdict for each in found)
         for verdict in (Verdict.PROBLEM, Verdict.WARNING)
@@ -85,6 +86,19 @@ def doctor(
         summary,
         exit_code=1 if counts[Verdict.PROBLEM] else 0,
     )
+
+
+def check_this_machine(config: BrokerConfig) -> list[Finding]:
+    """Return the findings on this machine for a broker with *config*."""
+    return list(check_machine(config, to_datetime(time.time_ns() // 1000)))
+
+
+def find_problems(config: BrokerConfig, url: str, http_url: str) -> list[Finding]:
+    """Return the findings on this machine and on a running broker."""
+    found = check_this_machine(config)
+    found += run(lambda _: _check(url))
+    found += check_http(http_url)
+    return found
 
 
 async def _check(url: str) -> list[Finding]:
