@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak smoke check lint style format bench sim sim-long attack lowest docs site proto clean set-up
+.PHONY: help demo test soak smoke check lint style format bench sim sim-long attack lowest docs site release proto clean set-up
 
 PYTHON := .venv/bin/python
 DANUBE := $(PYTHON) -m pydanube
@@ -86,6 +86,9 @@ docs: set-up  ## Write docs/reference and the dashboards of deploy/grafana again
 
 site: set-up  ## Build the documentation site in build/site, and check its links.
 	@$(PYTHON) tools/site.py $(ARGS)
+
+release: set-up  ## Build the wheel, the sdist and a bill of materials into dist.
+	@$(PYTHON) tools/release.py $(ARGS)
 
 proto: set-up  ## Generate src/pydanube/wire/pb again from its .proto files.
 	@$(PYTHON) tools/proto.py
