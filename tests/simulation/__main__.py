@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import secrets
 import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+from simulation.cluster import simulate_cluster, violation_of
+from simulation.cluster_rules import BROKEN_RULES, leaving_out
 from simulation.plan import plan_run
 from simulation.shrink import shrink
 from simulation.world import simulate
@@ -30,12 +35,32 @@ SCALES = (0.3, 1.0, 1.0, 1.0, 3.0)
 """The scales of the runs of a long session."""
 _TAIL_LINES = 40
 
+_Outcome: TypeAlias = tuple[str | None, dict[str, float]]
+_Run: TypeAlias = Callable[[int], _Outcome]
+
 
 def main(words: list[str] | None = None) -> int:
     """Run the command line *words*; return the exit status."""
     args = _parser().parse_args(words)
+    if args.without is not None and not args.cluster:
+        raise SystemExit("--without needs --cluster: only clusters have these rules")
+    if args.cluster:
+        only_alone = {
+            "--scale": args.scale != 1.0,
+            "--trace": args.trace,
+            "--about": bool(args.about),
+            "--shrink": args.shrink,
+        }
+        given = [option for option, is_given in only_alone.items() if is_given]
+        if given:
+            raise SystemExit(f"{given[0]} does not go with --cluster: leave it out")
     if args.seed is None:
-        return _run_long(args.jobs, args.first)
+        run = (
+            partial(run_cluster_briefly, args.without) if args.cluster else run_briefly
+        )
+        return _run_long(run, args.jobs, args.first)
+    if args.cluster:
+        return _run_one_cluster(args.seed, args.without)
     return _run_one(args)
 
 
@@ -51,6 +76,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--shrink", action="store_true", help="find a smaller plan that fails"
+    )
+    parser.add_argument(
+        "--cluster", action="store_true", help="several brokers; see cluster.py"
+    )
+    parser.add_argument(
+        "--without",
+        choices=sorted(BROKEN_RULES),
+        help="leave out a rule of clusters; runs should fail then",
     )
     parser.add_argument("--jobs", type=int, default=1, help="number of concurrent runs")
     parser.add_argument("--first", type=int, help="run for ever, from this seed on")
@@ -95,10 +128,17 @@ def _shrunk(plan: Plan, rule: str) -> Plan:
         print()
 
 
+def _run_one_cluster(seed: int, without: str | None) -> int:
+    failure, counts = run_cluster_briefly(without, seed)
+    print(", ".join(f"{value:g} {name}" for name, value in counts.items()))
+    print(failure or "no rule was violated")
+    return 0 if failure is None else 1
+
+
 # Runs for ever.
 
 
-def _run_long(jobs: int, first: int | None) -> int:
+def _run_long(run: _Run, jobs: int, first: int | None) -> int:
     print("Ctrl-C stops.  To repeat a failed run: make sim SEED=…")
     began_at = time.monotonic()
     totals: Counter[str] = Counter()
@@ -112,7 +152,7 @@ def _run_long(jobs: int, first: int | None) -> int:
         ) as pool,
     ):
         try:
-            for failure, counts in _outcomes(pool, jobs, first):
+            for failure, counts in _outcomes(pool, run, jobs, first):
                 totals.update(counts)
                 if failure is not None:
                     failures.append(failure)
@@ -128,13 +168,13 @@ def _run_long(jobs: int, first: int | None) -> int:
 
 
 def _outcomes(
-    pool: ProcessPoolExecutor, jobs: int, first: int | None
-) -> Iterator[tuple[str | None, dict[str, float]]]:
+    pool: ProcessPoolExecutor, run: _Run, jobs: int, first: int | None
+) -> Iterator[_Outcome]:
     seeds = _seeds(first)
-    running: set[Future[tuple[str | None, dict[str, float]]]] = set()
+    running: set[Future[_Outcome]] = set()
     while True:
         while len(running) < 2 * jobs:
-            running.add(pool.submit(run_briefly, next(seeds)))
+            running.add(pool.submit(run, next(seeds)))
         done, running = wait(running, return_when=FIRST_COMPLETED)
         for future in done:
             yield future.result()
@@ -146,7 +186,7 @@ def _seeds(first: int | None) -> Iterator[int]:
         first = None if first is None else first + 1
 
 
-def run_briefly(seed: int) -> tuple[str | None, dict[str, float]]:
+def run_briefly(seed: int) -> _Outcome:
     """Run one seed of a long session; return its failure, in a line, and its counts."""
     scale = Random(seed).choice(SCALES)
     try:
@@ -158,6 +198,30 @@ def run_briefly(seed: int) -> tuple[str | None, dict[str, float]]:
     if not report.is_good:
         failure = f"SEED={seed} ARGS='--scale {scale}'  {report.violations[0]}"
     return failure, {"runs": 1, **report.counts}
+
+
+def run_cluster_briefly(without: str | None, seed: int) -> _Outcome:
+    """Run a cluster with one seed; return its failure, in a line, and its counts."""
+    # Lost sessions and failed requests are not news here.
+    logging.disable(logging.CRITICAL)
+    again = f"SEED={seed} ARGS='--cluster'"
+    if without is not None:
+        again = f"SEED={seed} ARGS='--cluster --without {without}'"
+    try:
+        with _time_limit(), leaving_out(without):
+            world = simulate_cluster(seed)
+    except _TooLong:
+        return f"{again}  does not end", {"runs": 1}
+    except Exception as error:  # noqa: BLE001 (any exception is a finding)
+        return f"{again}  {violation_of(error)}", {"runs": 1}
+    counts = {
+        "runs": 1,
+        "seconds": world.ended_at,
+        "acks": sum(map(len, world.ledger.acked.values())),
+        "faults": world.faults.total(),
+        **world.faults,
+    }
+    return None, counts
 
 
 class _TooLong(KeyboardInterrupt):
@@ -181,7 +245,8 @@ def _show_progress(totals: Counter[str], failure_count: int, seconds: float) -> 
     line = (
         f"{totals['runs']} runs, {totals['runs'] / seconds:.1f}/s; "
         f"{totals['seconds'] / 3600:.1f} h of simulated time, "
-        f"{totals['deliveries']:.0f} deliveries, {totals['faults']:.0f} faults, "
+        f"{totals['deliveries'] or totals['acks']:.0f} deliveries or acks, "
+        f"{totals['faults']:.0f} faults, "
         f"{totals['power losses']:.0f} power losses; {failure_count} failures"
     )
     if os.isatty(sys.stdout.fileno()):

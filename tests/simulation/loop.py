@@ -9,6 +9,7 @@ So a run takes only computing time, and is the same every time.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from contextvars import ContextVar
 from math import ulp
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,27 @@ class Host:
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_alive = True
+        self._is_paused = False
+        self._held: list[asyncio.Handle] = []
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the process is stopped, as by SIGSTOP: its code does not run."""
+        return self._is_paused
+
+    def pause(self) -> None:
+        """Stop the process until ``resume``."""
+        self._is_paused = True
+
+    def hold(self, handle: asyncio.Handle) -> None:
+        """Keep what the paused process would do now."""
+        self._held.append(handle)
+
+    def resume(self, loop: SimulatedLoop) -> None:
+        """Let the process go on with what it would have done meanwhile."""
+        self._is_paused = False
+        loop._ready.extend(self._held)
+        self._held.clear()
 
 
 HOST: ContextVar[Host | None] = ContextVar("host", default=None)
@@ -48,6 +70,23 @@ def is_dead_process() -> bool:
 
 def _is_dead(host: Host | None) -> bool:
     return host is not None and not host.is_alive
+
+
+class _ReadyHandles(deque[asyncio.Handle]):
+    """What runs next, except what belongs to a paused process."""
+
+    def __init__(self, nothing: asyncio.Handle) -> None:
+        super().__init__()
+        self._nothing = nothing
+
+    def popleft(self) -> asyncio.Handle:
+        """Return the next handle; a cancelled one in place of a paused process's."""
+        handle = super().popleft()
+        host = handle._context.get(HOST)
+        if host is None or not host.is_paused:
+            return handle
+        host.hold(handle)
+        return self._nothing
 
 
 class Deadlock(Exception):
@@ -74,6 +113,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._free_at: dict[object, float] = {}
         # The base class calls its select() with the time to wait.
         self._selector = self
+        nothing = asyncio.Handle(int, (), self)
+        nothing.cancel()
+        self._ready = _ReadyHandles(nothing)
         self._clock_resolution = _RESOLUTION_S
         self.set_task_factory(_new_task)
         self.set_exception_handler(_note_failure)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 TTL_S = 2.0
 LATE_S = 0.05
 """The longest time that a request or a change of a watch takes."""
+CUT_OFF_S = 0.5
+"""The time after which a request without an answer fails."""
 
 
 class LateStore(MetadataStore):
@@ -35,6 +37,10 @@ class LateStore(MetadataStore):
 
     def __init__(self, store: MemoryStore, rng: Random) -> None:
         self.is_dead = False
+        self.is_mute = False
+        """Whether requests do not arrive."""
+        self.is_deaf = False
+        """Whether answers and changes of watches do not arrive."""
         self.error_rate = 0.0
         self.has_session = False
         """Whether requests may fail; without a session, a broker does not start."""
@@ -48,6 +54,7 @@ class LateStore(MetadataStore):
     async def open_session(self, ttl_s):
         opened = self._store.open_session(ttl_s)
         session = await opened.__aenter__()
+        session._clock = asyncio.get_running_loop().time
         try:
             yield session
         finally:
@@ -58,16 +65,20 @@ class LateStore(MetadataStore):
 
     async def _get(self, path):
         await self._travel()
-        return await self._store._get(path)
+        found = await self._store._get(path)
+        await self._return()
+        return found
 
     async def _scan(self, prefix, after, limit):
         await self._travel()
-        return await self._store._scan(prefix, after, limit)
+        found = await self._store._scan(prefix, after, limit)
+        await self._return()
+        return found
 
     async def _change(self, comparisons, operations):
         await self._travel()
         changed = await self._store._change(comparisons, operations)
-        await self._travel()
+        await self._travel(self.is_deaf)
         return changed
 
     @asynccontextmanager
@@ -75,15 +86,25 @@ class LateStore(MetadataStore):
         async def late(raw):
             async for changes in raw:
                 await asyncio.sleep(self._rng.random() * LATE_S)
+                while self.is_deaf:  # noqa: ASYNC110 (a poll is enough here)
+                    await asyncio.sleep(LATE_S)
                 yield changes
 
         async with self._store._watch(prefix) as raw:
             yield late(raw)
 
-    async def _travel(self):
+    async def _travel(self, is_lost=None):
         await asyncio.sleep(self._rng.random() * LATE_S)
+        if self.is_mute if is_lost is None else is_lost:
+            await asyncio.sleep(CUT_OFF_S)
+            raise MetadataUnavailable("cut off on purpose")
         if self.has_session and self._rng.random() < self.error_rate:
             raise MetadataUnavailable("on purpose")
+
+    async def _return(self):
+        if self.is_deaf:
+            await asyncio.sleep(CUT_OFF_S)
+            raise MetadataUnavailable("cut off on purpose")
 
 
 class Ledger:

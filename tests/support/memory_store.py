@@ -84,6 +84,10 @@ class MemoryStore(MetadataStore):
     def lose(self, session: Session) -> None:
         """End *session* and delete its keys, as if its TTL had passed."""
         session.end()
+        self.expire(session)
+
+    def expire(self, session: Session) -> None:
+        """Delete the keys of *session*, although its holder does not know it yet."""
         paths = [path for path, owner in self._sessions.items() if owner is session]
         for path in paths:
             del self._sessions[path]

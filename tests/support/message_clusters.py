@@ -48,24 +48,40 @@ class Ledger:
         """The acknowledged messages by topic and offset."""
         self.seen_ends: dict[int, int] = {}
         """The highest end that a reader has seen, by topic."""
+        self.sent: set[bytes] = set()
+        """The payloads that were ever sent."""
+        self.refused: set[bytes] = set()
+        """The payloads that were never appended, as their producers were told."""
 
     def ack(self, topic_id: int, offset: int, payload: bytes) -> None:
         acked = self.acked.setdefault(topic_id, {})
         assert acked.setdefault(offset, payload) == payload, "forked"
 
-    def read(self, topic_id: int, payloads: list[bytes]) -> None:
-        """Compare all messages of a topic, as a reader sees them."""
+    def read(
+        self, topic_id: int, payloads: list[bytes], *, is_stale: bool = False
+    ) -> None:
+        """
+        Compare all messages of a topic, as a reader sees them.
+
+        A broker that is cut off may be *stale*: the end may be missing.
+        """
         acked = self.acked.get(topic_id, {})
         for offset, payload in acked.items():
+            if is_stale and offset >= len(payloads):
+                continue
             assert offset < len(payloads), f"lost: {payload!r} at {offset}"
             assert payloads[offset] == payload, f"forked at {offset}"
         assert len(set(payloads)) == len(payloads), "duplicated"
         sequences: dict[bytes, int] = {}
         for payload in payloads:
-            producer, _, sequence = payload.partition(b":")
+            assert payload in self.sent, f"invented: {payload!r}"
+            assert payload not in self.refused, f"refused, but there: {payload!r}"
+            producer, sequence, _ = payload.split(b":")
             expected = sequences.get(producer, 0)
             assert int(sequence) == expected, f"out of order: {payload!r}"
             sequences[producer] = expected + 1
+        if is_stale:
+            return
         assert len(payloads) >= self.seen_ends.get(topic_id, 0), "offsets go back"
         self.seen_ends[topic_id] = len(payloads)
 
@@ -85,7 +101,8 @@ class TopicServer:
 
     def __init__(self, journal, topic_id: int, shard: int, sealed: list[bytes]) -> None:
         state, frames = journal.state.topics[topic_id], journal.recovered.pop(topic_id)
-        assert not frames or frames[0].base == len(sealed)
+        base = frames[0].base if frames else len(sealed)
+        assert base == len(sealed), f"a gap between segments and {base}"
         self.payloads = [*sealed, *payloads_of(frames)]
         self.end = len(self.payloads)
         """The end of what is committed."""
@@ -125,12 +142,11 @@ class TopicServer:
         self.sealed_end = end
         self._journal.append(TopicSealed(self._topic_id, end), None, sync=False)
 
-    async def publish(self, producer: str, sequence: int) -> tuple[int, bytes]:
+    async def publish(self, producer: str, sequence: int, payload: bytes) -> int:
         """Append a message, or wait for the one that was appended before."""
-        payload = b"%s:%d" % (producer.encode(), sequence)
         if sequence < self._sequences.get(producer, 0):
             await self._journal.sync()
-            return self.payloads.index(payload), payload
+            return self.payloads.index(payload)
         if not self.is_open:
             raise NotOwner("the shard is leaving")
         frame = frame_of(
@@ -146,7 +162,7 @@ class TopicServer:
             self._sequences[producer] = sequence + 1
 
         await completion(append)
-        return offset, payload
+        return offset
 
     def _on_done(self, done, error) -> None:
         if error is None:

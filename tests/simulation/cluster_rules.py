@@ -1,0 +1,86 @@
+"""
+Rules of the protocol of clusters that a run can leave out.
+
+Few seeds find that the fence or one of the comparisons is missing.  No seed has found
+yet that journals are not frozen, or that shards are served before their records say
+open.  The model of takeovers (``tests/properties/test_takeover.py``) finds both.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+from pydanube.cluster.journal_host import JournalHost
+from pydanube.cluster.takeover import Takeovers
+from pydanube.metadata.store import HasValue
+from pydanube.storage.shard_recovery import SourceReading
+from support.clusters import LateStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_read_ahead = SourceReading.read_ahead
+_look, _change = Takeovers._look, Takeovers._change
+_store_change = LateStore._change
+_adopt = JournalHost.adopt
+
+
+async def _read_without_fence(reading: Any, session: Any) -> None:
+    await _read_ahead(reading, session)
+    reading.is_fenced = True
+
+
+async def _look_without_absence(takeovers: Any, shard: int) -> Any:
+    return replace(await _look(takeovers, shard), is_owner_gone=True)
+
+
+async def _claim_without_absence(takeovers: Any, shard: int, change: Any) -> None:
+    await _change(takeovers, shard, replace(change, gone=None))
+
+
+async def _claim_without_freezing(takeovers: Any, shard: int, change: Any) -> None:
+    await _change(takeovers, shard, replace(change, freeze=None))
+
+
+async def _change_any_epoch(store: Any, comparisons: Any, operations: Any) -> Any:
+    kept = [each for each in comparisons if not isinstance(each, HasValue)]
+    return await _store_change(store, kept, operations)
+
+
+async def _adopt_and_serve(host: Any, shard: int, epoch: int) -> None:
+    await _adopt(host, shard, epoch)
+    await host._server.serve(shard, epoch, host._read[shard].topics)
+
+
+async def _serve_nothing(host: Any, shard: int, _epoch: int) -> None:
+    # It was served when it was adopted.
+    del host._read[shard]
+    host._journal.trim_holds.discard(shard)
+
+
+BROKEN_RULES: dict[str, dict[tuple[type, str], Callable[..., Any]]] = {
+    "fence_before_read": {(SourceReading, "read_to_end"): _read_without_fence},
+    "claim_compares_absence": {
+        (Takeovers, "_look"): _look_without_absence,
+        (Takeovers, "_change"): _claim_without_absence,
+    },
+    "claim_freezes_journal": {(Takeovers, "_change"): _claim_without_freezing},
+    "epoch_comparison": {(LateStore, "_change"): _change_any_epoch},
+    "serve_only_after_open": {
+        (JournalHost, "adopt"): _adopt_and_serve,
+        (JournalHost, "serve"): _serve_nothing,
+    },
+}
+"""What replaces which methods, by the rule that is left out."""
+
+
+@contextmanager
+def leaving_out(rule: str | None) -> Iterator[None]:
+    """Leave out *rule* during the body; None: no rule."""
+    with ExitStack() as stack:
+        for (owner, name), method in BROKEN_RULES.get(rule or "", {}).items():
+            stack.enter_context(patch.object(owner, name, method))
+        yield
