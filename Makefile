@@ -26,7 +26,7 @@ demo:  ## Run the whole system on real data, from messages to a chart.
 	@$(DANUBE) demo $(ARGS)
 
 test: set-up  ## Run every test but the long ones: with real processes and Spark.
-	@$(PYTHON) -m pytest -n 3 --dist loadfile -m 'not soak' $(ARGS)
+	@$(PYTHON) -m pytest -n 4 --dist loadfile -m 'not soak' $(ARGS)
 
 soak: set-up  ## Run the long tests: kill suites, clusters, many seeds of the simulation.
 	@tools/object-stores

@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 PICTURES = os.environ.get("CONSOLE_PICTURES", "")
 TOPIC, CARTS, DEAD = "/default/orders", "/shop/carts", "/default/orders-dead"
+DEAD_LETTERS = 3
 EVIL = "<img src=x onerror='window.isAttacked = true'><script>window.isAttacked = 1"
 SCHEMAS = [
     {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]},
@@ -121,10 +122,9 @@ def fill(client):
     with client.producer(CARTS) as producer:
         producer.send_batch([b"cart"] * 30)
     with client.consumer(TOPIC, subscription="billing", type="shared") as consumer:
-        batch = consumer.receive_batch(max_messages=3, timeout_s=30)
-        for message in batch:
-            message.nack(reason="too old")
-        while client.describe_topic(DEAD).end_offset < len(batch):
+        for _ in range(DEAD_LETTERS):
+            consumer.receive(timeout_s=30).nack(reason="too old")
+        while client.describe_topic(DEAD).end_offset < DEAD_LETTERS:
             pass
 
 
@@ -243,7 +243,7 @@ async def test_dead_letter_is_replayed(browser, console, broker):
     async with opened_page(browser) as page, pydanube.connect(broker.url) as client:
         before = (await client.describe_topic(TOPIC)).end_offset
         await page.goto(f"{console}/dead-letters?topic={TOPIC}&subscription=billing")
-        await page.get_by_text("3 dead letters").wait_for()
+        await page.get_by_text(f"{DEAD_LETTERS} dead letters").wait_for()
         await page.get_by_role("button", name="Replay these").click()
         await page.get_by_role("button", name="Replay", exact=True).click()
         await page.get_by_text("0 dead letters").wait_for()

@@ -112,7 +112,7 @@ class Workbench:
     def _draw(self) -> None:
         chosen = self._chosen
         more = f" (the first {READ_MAX})" if len(self._letters) >= READ_MAX else ""
-        self._status.set_text(f"{format_count(len(chosen))} dead letters{more}")
+        self._status.set_text(f"{_dead_letters(len(chosen))}{more}")
         rows = group_by_reason(self._letters)
         columns = [Column("Reason"), Column("Dead letters", is_number=True)]
         groups = table(columns, rows, caption="Reasons", empty="There are none.")
@@ -130,9 +130,9 @@ class Workbench:
         self, word: str, work: Callable[[Sequence[DeadLetter]], object]
     ) -> None:
         chosen = self._chosen
-        question = f"{word} {format_count(len(chosen))} dead letters?"
+        question = f"{word} {_dead_letters(len(chosen))}?"
         if chosen and await self._page.confirm(question, word):
-            done = f"{word}: {format_count(len(chosen))} dead letters"
+            done = f"{word}: {_dead_letters(len(chosen))}"
             await self._page.attempt(lambda: work(chosen), done)
             await self._load()
 
@@ -164,6 +164,10 @@ class Workbench:
                 ui.button("Cancel", on_click=dialog.close).props("flat")
                 ui.button("Publish", on_click=lambda: self._page.attempt(publish))
         dialog.open()
+
+
+def _dead_letters(count: int) -> str:
+    return f"{format_count(count)} dead letter{'' if count == 1 else 's'}"
 
 
 def group_by_reason(letters: Sequence[DeadLetter]) -> list[tuple[str, int]]:
