@@ -45,7 +45,6 @@ def run(directory):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.smoke
 def test_topics_are_tables_and_sinks_of_a_declarative_pipeline(
     client, broker_url, tmp_path
 ):

@@ -21,7 +21,6 @@ def test_script_runs_on_a_local_cluster(broker_url, client, tmp_path):
     assert len(found["homes"]) == 2
 
 
-@pytest.mark.smoke
 def test_script_runs_on_a_standalone_cluster(broker_url, client, tmp_path):
     with standalone_cluster(tmp_path) as master:
         found = run_script(master, broker_url, client, tmp_path)
