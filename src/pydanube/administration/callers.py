@@ -7,7 +7,6 @@ other requests use the credentials of this process.
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,11 +15,11 @@ from hashlib import sha256
 from os import environ
 
 from pydanube.aio.tasks import TaskScope, task_scope
-from pydanube.client.client import Client, connect
+from pydanube.client.client import Client
 from pydanube.client.credentials import credentials_of
+from pydanube.client.held_client import HeldClient
 from pydanube.client.urls import options_of
-from pydanube.model.errors import Unauthenticated, Unavailable
-from pydanube.security.api_keys import KEY_PREFIX
+from pydanube.model.errors import Unauthenticated
 
 CLIENTS_MAX = 64
 """How many callers are connected; the least recently used one is disconnected."""
@@ -35,42 +34,6 @@ class Caller:
     client: Client
     credentials: str
     """For the HTTP port of the broker; empty: none."""
-
-
-class _Connection:
-    """The client for some credentials, and the task that owns it."""
-
-    def __init__(self, url: str, credentials: str) -> None:
-        self._url = url
-        self._credentials = credentials
-        self.client: asyncio.Future[Client] = asyncio.Future()
-        self.is_over = asyncio.Event()
-
-    async def run(self) -> None:
-        """Connect, and stay connected until ``is_over`` is set."""
-        given = self._credentials
-        is_key = given.startswith(KEY_PREFIX)
-        try:
-            async with connect(
-                self._url,
-                api_key=given if is_key else "",
-                token="" if is_key else given,
-                retry_s=RETRY_S,
-            ) as client:
-                if given:
-                    await _check_identity(client)
-                self.client.set_result(client)
-                await self.is_over.wait()
-        except Exception as error:  # noqa: BLE001  # The callers raise it.
-            self._fail(error)
-        finally:
-            self._fail(Unavailable("the server has too many callers, or is stopping"))
-
-    def _fail(self, error: Exception) -> None:
-        if not self.client.done():
-            self.client.set_exception(error)
-            # Nobody may wait for it any more.
-            self.client.exception()
 
 
 async def _check_identity(client: Client) -> None:
@@ -88,7 +51,7 @@ class Callers:
         self._url = url
         self._tasks = tasks
         # By the hash of the credentials; "" has those of the process.
-        self._connections: OrderedDict[str, _Connection] = OrderedDict()
+        self._connections: OrderedDict[str, HeldClient] = OrderedDict()
 
     async def own(self) -> Caller:
         """
@@ -115,14 +78,19 @@ class Callers:
         key = sha256(credentials.encode()).hexdigest() if credentials else ""
         connection = self._connections.get(key)
         if connection is None:
-            connection = self._connections[key] = _Connection(self._url, credentials)
+            connection = self._connections[key] = HeldClient(
+                self._url,
+                credentials,
+                check=_check_identity if credentials else None,
+                retry_s=RETRY_S,
+            )
             if len(self._connections) > CLIENTS_MAX:
                 _, oldest = self._connections.popitem(last=False)
-                oldest.is_over.set()
+                oldest.release()
             self._tasks.run(connection.run(), "caller")
         self._connections.move_to_end(key)
         try:
-            return await asyncio.shield(connection.client)
+            return await connection.get()
         except Exception:
             # The next request connects again.
             if self._connections.get(key) is connection:

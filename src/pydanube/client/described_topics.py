@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from pydanube.aio.tasks import gather
 from pydanube.client.client import Client
@@ -28,6 +29,11 @@ async def describe_topics(
         names = sorted(await client.topics())
     else:
         names = await find_matching(client, pattern)
+    return await describe_all(client, names[:count_max]), len(names)
+
+
+async def describe_all(client: Client, names: Iterable[str]) -> list[TopicDescription]:
+    """Describe topics and partitions; those that were deleted are left out."""
     slots = asyncio.Semaphore(REQUESTS_MAX)
 
     async def describe(name: str) -> TopicDescription | None:
@@ -35,11 +41,10 @@ async def describe_topics(
             try:
                 return await client.describe_topic(name)
             except TopicNotFound:
-                # It was deleted after it was listed.
                 return None
 
-    found = await gather(map(describe, names[:count_max]))
-    return [each for each in found if each is not None], len(names)
+    found = await gather(map(describe, names))
+    return [each for each in found if each is not None]
 
 
 async def find_matching(client: Client, pattern: str) -> list[str]:
