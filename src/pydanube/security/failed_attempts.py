@@ -21,14 +21,21 @@ class FailedAttempts:
         one.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        attempts_max: int = ATTEMPTS_MAX,
+        attempts_per_s: float = ATTEMPTS_PER_S,
+    ) -> None:
+        self._attempts_max = attempts_max
+        self._attempts_per_s = attempts_per_s
         # The attempts at a time, in the order of the last failures.
         self._failures: dict[str, tuple[float, float]] = {}
 
     def wait_s(self, address: str, now: float) -> float:
         """Return for how long no attempt from *address* is allowed; 0: it is."""
-        excess = self._count(network_of(address), now) - (ATTEMPTS_MAX - 1)
-        return max(0.0, excess / ATTEMPTS_PER_S)
+        excess = self._count(network_of(address), now) - (self._attempts_max - 1)
+        return max(0.0, excess / self._attempts_per_s)
 
     def add(self, address: str, now: float) -> None:
         """Record a failed attempt."""
@@ -44,7 +51,7 @@ class FailedAttempts:
 
     def _count(self, network: str, now: float) -> float:
         count, at = self._failures.get(network, (0.0, now))
-        return max(0.0, count - max(0.0, now - at) * ATTEMPTS_PER_S)
+        return max(0.0, count - max(0.0, now - at) * self._attempts_per_s)
 
 
 def network_of(address: str) -> str:

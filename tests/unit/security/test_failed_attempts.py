@@ -24,6 +24,14 @@ def test_an_address_has_some_attempts():
     assert failed(ATTEMPTS_MAX).wait_s("192.0.2.2", 0.0) == 0
 
 
+def test_limits_can_be_lower():
+    attempts = FailedAttempts(attempts_max=2, attempts_per_s=0.5)
+    for _ in range(2):
+        assert attempts.wait_s("192.0.2.1", 0.0) == 0
+        attempts.add("192.0.2.1", 0.0)
+    assert attempts.wait_s("192.0.2.1", 0.0) == 2
+
+
 def test_a_client_that_tries_again_regularly_is_not_limited():
     attempts = FailedAttempts()
     for now in range(1000):
