@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,8 +13,6 @@ from pydanube.console.markup import Html, element, join
 from pydanube.console.search import PAGES, find
 from pydanube.console.sessions import Session
 from pydanube.model.errors import BrokerError
-
-log = logging.getLogger(__name__)
 
 REFRESH_S = 2.0
 THEME_COOKIE = "danube-theme"
@@ -27,27 +24,54 @@ _HEAD = '<link rel="stylesheet" href="/console.css">'
 class Page:
     """One page in one browser tab."""
 
-    def __init__(self, session: Session, title: str) -> None:
+    def __init__(self, session: Session) -> None:
         self.session = session
         self.client = session.client
-        self.title = title
 
     def show(self, markup: Html | None = None) -> ui.html:
         """Add a block with *markup*, which can be replaced later."""
         return ui.html(markup or "", sanitize=False).classes("block")
 
     def refresh(self, update: Callable[[], Awaitable[None] | None]) -> None:
-        """Call *update* now and regularly, while the page is open."""
+        """
+        Call *update* now and regularly, while the page is open.
+
+        The same error, again and again, is shown once.
+        """
+        shown = ""
 
         async def work() -> None:
-            if not self.session.is_open:
-                ui.navigate.to("/login")
-                return
-            self.session.used_at = time.monotonic()
+            nonlocal shown
             self.session.monitor.watch()
-            await self.attempt(update)
+            try:
+                await _result_of(update)
+            except (BrokerError, ValueError) as error:
+                if str(error) != shown:
+                    _show_error(error)
+                shown = str(error)
+            else:
+                shown = ""
 
         ui.timer(REFRESH_S, work, immediate=True)
+
+    def keep_session(self) -> None:
+        """Keep the session open as long as the page is; load the page if it ended."""
+        if self.session.is_open:
+            self.session.used_at = time.monotonic()
+        else:
+            ui.navigate.reload()
+
+    def tabs(
+        self, names: Sequence[str], chosen: str
+    ) -> tuple[ui.tabs, dict[str, ui.tab_panel]]:
+        """Add tabs, of which *chosen* is shown first; return them and their panels."""
+        with ui.tabs().props("align=left") as tabs:
+            for name in names:
+                ui.tab(name, name.capitalize())
+        first = chosen if chosen in names else names[0]
+        with ui.tab_panels(tabs, value=first).classes("block panels"):
+            panels = {name: ui.tab_panel(name).classes("q-pa-none") for name in names}
+        return tabs, panels
 
     async def attempt(
         self, work: Callable[[], Awaitable[Any] | Any], done: str = ""
@@ -58,11 +82,9 @@ class Page:
         Returns: Whether it succeeded.
         """
         try:
-            result = work()
-            if isinstance(result, Awaitable):
-                await result
+            await _result_of(work)
         except (BrokerError, ValueError) as error:
-            ui.notify(str(error), type="negative", multi_line=True, timeout=10_000)
+            _show_error(error)
             return False
         if done:
             ui.notify(done, type="positive")
@@ -86,13 +108,25 @@ class Page:
         return bool(agreed)
 
 
+async def _result_of(work: Callable[[], Awaitable[Any] | Any]) -> None:
+    result = work()
+    if isinstance(result, Awaitable):
+        await result
+
+
+def _show_error(error: Exception) -> None:
+    ui.notify(str(error), type="negative", multi_line=True, timeout=10_000)
+
+
 @contextmanager
 def frame(session: Session, title: str, *, current: str) -> Iterator[Page]:
     """Show the head and the menu around the body; *current* is the page's address."""
     ui.page_title(f"{title} · Danube")
     ui.add_head_html(_HEAD)
-    dark = ui.dark_mode(THEMES.get(session.theme))
-    page = Page(session, title)
+    stored = ui.context.client.request.cookies.get(THEME_COOKIE, "")
+    dark = ui.dark_mode(THEMES.get(stored))
+    page = Page(session)
+    ui.timer(REFRESH_S, page.keep_session)
     with ui.header().classes("top-bar items-center"):
         with (
             ui.button(icon="menu").props("flat dense aria-label=Menu") as menu,

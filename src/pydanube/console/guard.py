@@ -44,6 +44,9 @@ class Guard:
             await _refuse(403, str(error), scope, receive, send)
         elif scope["type"] == "http" and _length_of(scope) > REQUEST_BYTES_MAX:
             await _refuse(413, "the request is too long", scope, receive, send)
+        elif b"transfer-encoding" in dict(scope["headers"]):
+            # Its length would not be known; browsers tell it.
+            await _refuse(411, "the request has no length", scope, receive, send)
         elif scope["type"] == "http":
             await self._app(scope, receive, _Response(send, self._scheme).send)
         else:

@@ -6,16 +6,15 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable
-from contextlib import suppress
 from typing import TypeVar
 
-from pydanube.aio.tasks import gather
 from pydanube.client.client import Client
+from pydanube.client.described_topics import describe_all
 from pydanube.console.history import INTERVAL_S, History
 from pydanube.model.activity import Sample
 from pydanube.model.clusters import ClusterBroker, ClusterDescription
-from pydanube.model.descriptions import StorageDescription, TopicDescription
-from pydanube.model.errors import BrokerError, PermissionDenied, TopicNotFound
+from pydanube.model.descriptions import StorageDescription
+from pydanube.model.errors import BrokerError, PermissionDenied
 
 log = logging.getLogger(__name__)
 
@@ -25,8 +24,6 @@ SHARE_MAX = 0.1
 """Samples take at most this part of the time, so that they do not load the broker."""
 TOPICS_MAX = 1000
 """Further topics are listed, but not sampled."""
-REQUESTS_MAX = 16
-"""How many topics are described at the same time."""
 WATCHED_S = 10.0
 """After this time without a page that shows samples, none are taken."""
 
@@ -75,6 +72,10 @@ class Monitor:
             except BrokerError as error:
                 self.error = str(error)
                 log.info("no sample: %s", error)
+            except Exception as error:
+                # The sessions of other users go on.
+                self.error = f"a failure of the console: {type(error).__name__}"
+                log.exception("no sample")
             self._sampled.set()
             elapsed_s = time.monotonic() - began
             await asyncio.sleep(max(INTERVAL_S, elapsed_s / SHARE_MAX))
@@ -82,16 +83,7 @@ class Monitor:
     async def _take(self) -> None:
         client = self._client
         names = sorted(await client.topics())
-        slots = asyncio.Semaphore(REQUESTS_MAX)
-
-        async def describe(name: str) -> TopicDescription | None:
-            async with slots:
-                # It may have been deleted meanwhile.
-                with suppress(TopicNotFound, PermissionDenied):
-                    return await client.describe_topic(name)
-                return None
-
-        found = await gather(map(describe, names[:TOPICS_MAX]))
+        found = await describe_all(client, names[:TOPICS_MAX])
         storages = await _if_permitted(client.describe_storages()) or {}
         cluster = await _if_permitted(client.describe_cluster())
         if cluster is not None and not cluster.brokers:
@@ -104,7 +96,7 @@ class Monitor:
         self.history.add(
             Sample(
                 taken_at=time.monotonic(),
-                topics=[each for each in found if each is not None],
+                topics=found,
                 topic_count=len(names),
                 storage=next(iter(self.storages.values()), NO_STORAGE),
             )

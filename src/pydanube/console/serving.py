@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from html import escape
@@ -30,9 +31,14 @@ from pydanube.model.errors import (
     QuotaExceeded,
     Unauthenticated,
 )
+from pydanube.security.failed_attempts import FailedAttempts
 
 COOKIE = "danube-console"
 CREDENTIAL_CHARACTERS_MAX = 16 * 1024
+ATTEMPTS_MAX = 5
+"""The failed attempts of an address to sign in, at once."""
+ATTEMPTS_PER_S = 0.2
+"""How many of them are forgotten per second."""
 STYLE = Path(__file__).with_name("style.css")
 
 NO_SECURITY = (
@@ -137,7 +143,6 @@ def _page(
             return await login.begin(request)
         if path in WITH_MESSAGES and settings.payloads is Payloads.HIDE:
             return _document("This console shows no messages.", status=403)
-        session.theme = request.cookies.get("danube-theme", "")
         options: dict[str, Any] = dict(request.query_params)
         if path in WITH_MESSAGES:
             options["payloads"] = settings.payloads
@@ -156,9 +161,21 @@ def _known(show: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
 class Login:
     """Signs users in and out."""
 
-    def __init__(self, settings: ConsoleSettings, sessions: Sessions) -> None:
+    def __init__(
+        self,
+        settings: ConsoleSettings,
+        sessions: Sessions,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._settings = settings
         self._sessions = sessions
+        self._clock = clock
+        # The broker limits failures by the console's address, which all users share:
+        # one of them alone must not reach that limit.
+        self._failures = FailedAttempts(
+            attempts_max=ATTEMPTS_MAX, attempts_per_s=ATTEMPTS_PER_S
+        )
 
     def session_of(self, request: Request) -> Session | None:
         """Return the session of the browser; None: it has none."""
@@ -167,10 +184,10 @@ class Login:
     async def begin(self, request: Request) -> Response:
         """Begin a session without credentials, or ask for some."""
         here = request.url.path
-        if not self._settings.allows_anonymous:
-            return RedirectResponse(f"/login?next={quote(here)}", 303)
         if request.url.query:
             here += f"?{request.url.query}"
+        if not self._settings.allows_anonymous:
+            return RedirectResponse(f"/login?next={quote(here)}", 303)
         try:
             session = await self._sessions.open()
         except Unauthenticated:
@@ -190,14 +207,18 @@ class Login:
         target = _next_of(str(form.get("next", "/")))
         if not 0 < len(credential) <= CREDENTIAL_CHARACTERS_MAX:
             return _login_page(target, "Enter an API key or a token.", status=400)
-        is_key = credential.startswith("danube_")
+        address = request.client.host if request.client is not None else ""
+        now = self._clock()
+        if (wait_s := self._failures.wait_s(address, now)) > 0:
+            text = f"Too many attempts have failed: try again in {wait_s:.0f} s."
+            return _login_page(target, text, status=429)
         try:
-            session = await self._sessions.open(
-                **{"api_key" if is_key else "token": credential}
-            )
+            session = await self._sessions.open(credential)
         except QuotaExceeded as error:
             return _login_page(target, str(error), status=429)
         except BrokerError as error:
+            if isinstance(error, Unauthenticated):
+                self._failures.add(address, now)
             return _login_page(target, str(error), status=403)
         if not session.identity.is_enforced and not self._settings.allows_anonymous:
             self._sessions.close(session)

@@ -9,7 +9,6 @@ and the console remembers credentials only as long as the session lasts.
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
@@ -18,11 +17,10 @@ from dataclasses import dataclass, field
 
 from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.client.access import Identity
-from pydanube.client.client import Client, connect
+from pydanube.client.client import Client
+from pydanube.client.held_client import HeldClient
 from pydanube.console.monitor import Monitor
-from pydanube.model.errors import BrokerError, QuotaExceeded
-
-log = logging.getLogger(__name__)
+from pydanube.model.errors import QuotaExceeded
 
 SESSIONS_MAX = 50
 IDLE_MAX_S = 30 * 60.0
@@ -34,21 +32,16 @@ KEY_BYTES = 32
 
 @dataclass(slots=True, kw_only=True)
 class Session:
-    """One user in one browser."""
+    """One user in one browser; all users without credentials together."""
 
     key: str = field(repr=False)
     client: Client
     identity: Identity
     monitor: Monitor
     used_at: float
-    theme: str = ""
-    """The theme that the browser has stored."""
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the session has not ended."""
-        return not self.ended.is_set()
+    end: Callable[[], None] = field(repr=False)
+    """Ends what belongs to it; called once."""
+    is_open: bool = True
 
     @property
     def user(self) -> str:
@@ -70,24 +63,63 @@ class Sessions:
         self._tasks = tasks
         self._clock = clock
         self._open: dict[str, Session] = {}
+        self._opening = 0
+        self._anonymous: Session | None = None
 
-    async def open(self, *, api_key: str = "", token: str = "") -> Session:
+    async def open(self, credentials: str = "") -> Session:
         """
-        Connect with these credentials, or without any.
+        Connect with an API key or a token.
+
+        Users without credentials share one session, because the broker cannot tell
+        them apart.
 
         Raises:
             Unauthenticated: The broker does not accept them, or needs some.
             QuotaExceeded: There are ``SESSIONS_MAX`` sessions.
             BrokerError: As ``connect``.
         """
-        if len(self._open) >= SESSIONS_MAX:
+        shared = self._anonymous
+        if not credentials and shared is not None and shared.is_open:
+            return shared
+        if len(self._open) + self._opening >= SESSIONS_MAX:
             raise QuotaExceeded(
                 f"{SESSIONS_MAX} sessions are open, the most allowed: sign out in "
                 "another browser, or try again later"
             )
-        opened: asyncio.Future[Session] = asyncio.get_running_loop().create_future()
-        self._tasks.start(self._hold(api_key, token, opened), "session of the console")
-        return await opened
+        self._opening += 1
+        try:
+            session = await self._connect(credentials)
+        finally:
+            self._opening -= 1
+        self._open[session.key] = session
+        if not credentials:
+            self._anonymous = session
+        return session
+
+    async def _connect(self, credentials: str) -> Session:
+        held = HeldClient(self._url, credentials, connect_timeout_s=CONNECT_TIMEOUT_S)
+        self._tasks.run(held.run(), "client of a session")
+        try:
+            client = await held.get()
+            identity = await client.who_am_i()
+        except BaseException:
+            held.release()
+            raise
+        monitor = Monitor(client)
+        sampling = self._tasks.run(monitor.run(), "monitor of a session")
+
+        def end() -> None:
+            sampling.cancel()
+            held.release()
+
+        return Session(
+            key=secrets.token_urlsafe(KEY_BYTES),
+            client=client,
+            identity=identity,
+            monitor=monitor,
+            used_at=self._clock(),
+            end=end,
+        )
 
     def find(self, key: str) -> Session | None:
         """Return the open session with this key, and note that it is used."""
@@ -98,8 +130,10 @@ class Sessions:
 
     def close(self, session: Session) -> None:
         """End a session; its client disconnects soon."""
-        self._open.pop(session.key, None)
-        session.ended.set()
+        if session.is_open:
+            session.is_open = False
+            del self._open[session.key]
+            session.end()
 
     async def expire(self) -> None:
         """End idle sessions, until cancelled."""
@@ -113,38 +147,6 @@ class Sessions:
         for session in list(self._open.values()):
             if session.used_at < end:
                 self.close(session)
-
-    async def _hold(
-        self, api_key: str, token: str, opened: asyncio.Future[Session]
-    ) -> None:
-        """Own the client of a session until the session ends."""
-        try:
-            async with connect(
-                *(self._url,),
-                api_key=api_key,
-                token=token,
-                connect_timeout_s=CONNECT_TIMEOUT_S,
-            ) as client:
-                session = Session(
-                    key=secrets.token_urlsafe(KEY_BYTES),
-                    client=client,
-                    identity=await client.who_am_i(),
-                    monitor=Monitor(client),
-                    used_at=self._clock(),
-                )
-                self._open[session.key] = session
-                opened.set_result(session)
-                try:
-                    async with task_scope() as tasks:
-                        tasks.run(session.monitor.run(), "monitor")
-                        await session.ended.wait()
-                finally:
-                    self.close(session)
-        except BrokerError as error:
-            if not opened.done():
-                opened.set_exception(error)
-            else:
-                log.warning("a session has ended: %s", error)
 
 
 @asynccontextmanager

@@ -80,6 +80,13 @@ def test_long_requests_are_refused():
     )
 
 
+def test_requests_without_a_length_are_refused():
+    async def parts():
+        yield b"x"
+
+    assert ask("/text", "POST", content=parts()).status_code == 411
+
+
 def test_websockets_of_other_sites_are_closed():
     sent = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
 
@@ -45,21 +46,14 @@ async def show(
 
         await page.attempt(load)
         base_names = sorted(set(map(base_of, names)))
-        with ui.tabs().props("align=left") as tabs:
-            for each in TABS:
-                ui.tab(each, each.capitalize())
-        with (
-            ui.tab_panels(tabs, value=tab if tab in TABS else TABS[0])
-            .classes("block")
-            .style("background: transparent")
-        ):
-            with ui.tab_panel("browse").classes("q-pa-none"):
-                partition = topic if topic in names else f"{topic}-part-0"
-                _Browser(page, names, partition, payloads)
-            with ui.tab_panel("follow").classes("q-pa-none"):
-                _Follower(page, base_names, topic, payloads)
-            with ui.tab_panel("publish").classes("q-pa-none"):
-                _publish_form(page, base_names, topic)
+        _, panels = page.tabs(TABS, tab)
+        with panels["browse"]:
+            partition = topic if topic in names else f"{topic}-part-0"
+            _Browser(page, names, partition, payloads)
+        with panels["follow"]:
+            _Follower(page, base_names, topic, payloads)
+        with panels["publish"]:
+            _publish_form(page, base_names, topic)
 
 
 def _choose_topic(names: list[str], topic: str) -> ui.select:
@@ -145,9 +139,6 @@ class _Browser:
         nothing = element("p", "No message fits.", class_="muted")
         self._shown.set_content(element("section", content or nothing, class_="panel"))
 
-    def _tell(self, text: str) -> None:
-        self._status.set_text(text)
-
     def _stop(self) -> None:
         self._search.is_cancelled = True
 
@@ -175,7 +166,7 @@ class _Follower:
         self._arrived: list[FoundMessage] = []
         self._shown_messages: list[FoundMessage] = []
         self._count = 0
-        self._following = ""
+        self._reading: asyncio.Task[None] | None = None
         with ui.row().classes("tools"):
             self._topic = _choose_topic(names, topic)
             ui.button("Follow", on_click=self._begin).props("unelevated")
@@ -187,24 +178,22 @@ class _Follower:
 
     def _begin(self) -> None:
         self._stop()
-        self._following = self._topic.value or ""
-        if self._following:
-            background_tasks.create(self._read(self._following))
+        self._arrived, self._shown_messages, self._count = [], [], 0
+        if topic := self._topic.value:
+            self._reading = background_tasks.create(self._read(topic))
 
     def _stop(self) -> None:
-        self._following = ""
-        self._count = 0
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
 
     async def _read(self, topic: str) -> None:
         with self._shown:
             await self._page.attempt(lambda: self._receive(topic))
 
     async def _receive(self, topic: str) -> None:
-        session = self._page.session
         batches = self._page.client.read(topic, start="latest", follow=True)
         async for batch in batches:
-            if self._following != topic or not session.is_open:
-                return
             self._count += len(batch)
             self._arrived += [
                 FoundMessage(each, None) for each in list(batch)[-TAIL_SHOWN:]
@@ -212,7 +201,7 @@ class _Follower:
             self._arrived = self._arrived[-4 * TAIL_SHOWN :]
 
     def _draw(self) -> None:
-        if not self._following:
+        if self._reading is None:
             return
         arrived, self._arrived = self._arrived, []
         chosen = sample(arrived, TAIL_SHOWN)
@@ -221,7 +210,7 @@ class _Follower:
         ]
         latest = [*decoded[::-1], *self._shown_messages][:TAIL_SHOWN]
         self._shown_messages = latest
-        text = f"{format_count(self._count)} messages of {self._following} so far"
+        text = f"{format_count(self._count)} messages so far"
         self._status.set_text(f"{text}; the latest {len(latest)}, or a sample of them:")
         if arrived:
             content = render_messages(latest, self._payloads)

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from nicegui import ui
 
+from pydanube.client.described_topics import describe_all
 from pydanube.console.charts import Line, chart
 from pydanube.console.frame import Page, frame
 from pydanube.console.history import History
@@ -35,9 +36,11 @@ from pydanube.model.quantity_formats import (
     format_duration,
     format_time,
 )
-from pydanube.model.subscription_lag import SubscriptionLag, lags_of
+from pydanube.model.subscription_lag import SubscriptionLag, base_of, lags_of
 
 SEGMENTS_SHOWN = 100
+PARTITIONS_MAX = 64
+"""How many partitions are described that are not in the sample."""
 TABS = ("overview", "subscriptions", "segments", "settings")
 
 
@@ -58,28 +61,21 @@ async def show(session: Session, name: str = "", tab: str = "overview") -> None:
             ui.space()
             remove = ui.button("Delete topic").props("flat color=negative")
             remove.on_click(lambda: _delete(page, name))
-        with ui.tabs().props("align=left") as tabs:
-            for each in TABS:
-                ui.tab(each, each.capitalize())
-        with (
-            ui.tab_panels(tabs, value=tab if tab in TABS else TABS[0])
-            .classes("block")
-            .style("background: transparent")
-        ):
-            with ui.tab_panel("overview").classes("q-pa-none"):
-                overview = page.show()
-            with ui.tab_panel("subscriptions").classes("q-pa-none"):
-                listed = page.show()
-                actions = SubscriptionActions(page, name)
-            with ui.tab_panel("segments").classes("q-pa-none"):
-                segments = page.show()
-            with ui.tab_panel("settings").classes("q-pa-none"):
-                settings = page.show()
-                ui.button("Change retention", on_click=lambda: _retention(page, name))
+        tabs, panels = page.tabs(TABS, tab)
+        with panels["overview"]:
+            overview = page.show()
+        with panels["subscriptions"]:
+            listed = page.show()
+            actions = SubscriptionActions(page, name)
+        with panels["segments"]:
+            segments = page.show()
+        with panels["settings"]:
+            settings = page.show()
+            ui.button("Change retention", on_click=lambda: _retention(page, name))
 
         async def update() -> None:
-            parts = await describe(page, name)
             await session.monitor.first()
+            parts = await describe(page, name)
             history = session.monitor.history
             if tabs.value == "overview":
                 overview.set_content(render_overview(name, parts, history))
@@ -100,9 +96,21 @@ async def show(session: Session, name: str = "", tab: str = "overview") -> None:
 
 
 async def describe(page: Page, name: str) -> list[TopicDescription]:
-    """Return the descriptions of a topic, or of its partitions."""
+    """
+    Return the descriptions of a topic, or of its partitions.
+
+    Those in the last sample are used; of others, at most ``PARTITIONS_MAX``.
+    """
+    sample = page.session.monitor.history.sample
+    known = () if sample is None else sample.topics
+    found = [each for each in known if name in {each.topic, base_of(each.topic)}]
+    if found:
+        return found
     names = await page.client.existing_partitions(name) or [name]
-    return [await page.client.describe_topic(each) for each in names]
+    if len(names) == 1:
+        # It raises if there is no such topic.
+        return [await page.client.describe_topic(names[0])]
+    return await describe_all(page.client, names[:PARTITIONS_MAX])
 
 
 def render_overview(

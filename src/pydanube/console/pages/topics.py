@@ -20,6 +20,7 @@ from pydanube.console.markup import (
 )
 from pydanube.console.sessions import Session
 from pydanube.console.topic_rows import ORDERS, TopicPage, TopicRow, page_of, rows_of
+from pydanube.model.activity import Sample
 from pydanube.model.quantity_formats import format_bytes, format_count
 
 COLUMNS = [
@@ -45,10 +46,17 @@ async def show(session: Session) -> None:
         content = page.show(element("p", "Measuring …", class_="muted"))
         pages = ui.pagination(1, 1, direction_links=True).props("max-pages=7")
 
+        rows: list[TopicRow] = []
+        shown: Sample | None = None
+
         async def update() -> None:
-            await session.monitor.first()
-            history = session.monitor.history
-            rows = rows_of(session.monitor.names, history.found)
+            nonlocal rows, shown
+            monitor = session.monitor
+            await monitor.first()
+            if monitor.history.sample is not shown:
+                # There may be 10,000 rows.
+                shown = monitor.history.sample
+                rows = rows_of(monitor.names, monitor.history.found)
             found = page_of(
                 rows,
                 text=text.value or "",
