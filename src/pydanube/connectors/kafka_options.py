@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Meta
 
 from pydanube.connectors.failures import ConnectorFailed, Transient
-from pydanube.declarations.sections import Section
+from pydanube.connectors.server_access import ServerAccess, access_problems
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError  # An extra.
@@ -33,48 +33,32 @@ _PERMANENT = frozenset(
 """Errors that a retry does not solve."""
 
 
-class KafkaConnection(Section, frozen=True):
+class KafkaConnection(ServerAccess, frozen=True, kw_only=True):
     """The options that the source and the sink share."""
 
     servers: Annotated[
         str, Meta(description="The brokers of Kafka, `host:port,host:port`.")
     ] = "127.0.0.1:9092"
-    username: Annotated[str | None, Meta(description="The user name.")] = None
-    password: Annotated[str | None, Meta(description="The password.")] = None
     sasl_mechanism: Annotated[
         str, Meta(description="How the password is sent, if there is one.")
     ] = "SCRAM-SHA-512"
-    tls: Annotated[bool, Meta(description="Whether to use TLS.")] = False
-    ca_file: Annotated[
-        str | None,
-        Meta(description="The authorities to trust; by default those of the system."),
-    ] = None
-    certificate_file: Annotated[
-        str | None, Meta(description="The client's certificate, with its `key_file`.")
-    ] = None
-    key_file: Annotated[str | None, Meta(description="The key of the client.")] = None
     settings: Annotated[
         dict[str, str],
         Meta(description="Further settings of the client library, librdkafka."),
     ] = {}
 
 
-def problems_of(options: Any) -> dict[str, str]:
+def problems_of(options: KafkaConnection) -> dict[str, str]:
     """Return what is wrong with the connection, by option."""
-    found = {}
+    found = access_problems(options)
     if not options.servers.strip():
         found["servers"] = "must not be empty"
     if (options.username is None) != (options.password is None):
         found["password"] = "goes with a username"  # noqa: S105
-    if (options.certificate_file is None) != (options.key_file is None):
-        found["key_file"] = "goes with a certificate_file"
-    for name in ("ca_file", "certificate_file", "key_file"):
-        if getattr(options, name) and not options.tls:
-            found[name] = "needs 'tls: true'"
     return found
 
 
-def settings_of(options: Any) -> dict[str, Any]:
+def settings_of(options: KafkaConnection) -> dict[str, Any]:
     """Return the settings of a client of librdkafka."""
     protocol = "SASL_" if options.username is not None else ""
     found: dict[str, Any] = {

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
-from pydanube.aio.certificates import check_readable, load_certificate
+from pydanube.aio.certificates import load_certificate
 from pydanube.connectors.connector import Source
 from pydanube.connectors.failures import Transient
 from pydanube.connectors.records import Batch, Record, Refusals
+from pydanube.connectors.server_access import ServerAccess, access_problems
 from pydanube.connectors.sources.mqtt_topics import MqttFilter, MqttTopics
-from pydanube.declarations.sections import Section, parse_duration
-from pydanube.model.errors import InvalidConfig, InvalidName, InvalidRequest
+from pydanube.declarations.sections import parse_duration
+from pydanube.model.errors import InvalidConfig, InvalidName
 
 if TYPE_CHECKING:
     import aiomqtt  # An extra.
@@ -45,7 +46,7 @@ class Version(Enum):
     V5 = "5"
 
 
-class MqttOptions(Section, frozen=True):
+class MqttOptions(ServerAccess, frozen=True, kw_only=True):
     """The options of ``MqttSource``."""
 
     client_id: Annotated[
@@ -71,17 +72,6 @@ class MqttOptions(Section, frozen=True):
     qos: Annotated[
         int, Meta(description="The quality of service of the subscriptions: 0 or 1.")
     ] = 1
-    username: Annotated[str | None, Meta(description="The user name.")] = None
-    password: Annotated[str | None, Meta(description="The password.")] = None
-    tls: Annotated[bool, Meta(description="Whether to use TLS.")] = False
-    ca_file: Annotated[
-        str | None,
-        Meta(description="The authorities to trust; by default those of the system."),
-    ] = None
-    certificate_file: Annotated[
-        str | None, Meta(description="The client's certificate, with its `key_file`.")
-    ] = None
-    key_file: Annotated[str | None, Meta(description="The key of the client.")] = None
     session_expiry: Annotated[
         str,
         Meta(
@@ -136,14 +126,7 @@ class MqttSource(Source):
                 parse_duration(getattr(options, name))
             except InvalidConfig as error:
                 found[name] = str(error)
-        for name in ("ca_file", "certificate_file", "key_file"):
-            try:
-                check_readable(**{name: getattr(options, name)})
-            except InvalidRequest as error:
-                found[name] = str(error)
-            if getattr(options, name) and not options.tls:
-                found[name] = "needs 'tls: true'"
-        return found
+        return found | access_problems(options)
 
     async def batches(self, position: Any) -> AsyncIterator[Batch]:
         """Connect, subscribe, and yield what arrives."""
