@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -117,22 +118,25 @@ class KafkaSource(Source):
         from confluent_kafka import Consumer  # noqa: PLC0415
 
         options: KafkaOptions = self.options
-        reader = _Reader(options, Consumer(_consumer_settings(options)), position or {})
-        try:
-            loop = asyncio.get_running_loop()
-            discover_at = loop.time()
-            while True:
-                if loop.time() >= discover_at:
-                    if await asyncio.to_thread(reader.discover):
-                        # Where partitions begin is decided once.
-                        yield Batch([], reader.position())
-                    discover_at = loop.time() + DISCOVERY_S
-                records = await asyncio.to_thread(reader.read)
-                if records:
-                    self._lag = reader.lag()
-                    yield Batch(records, reader.position())
-        finally:
-            await asyncio.to_thread(reader.close)
+        loop = asyncio.get_running_loop()
+        # The client must not be closed while it is used, also if this is cancelled.
+        with ThreadPoolExecutor(1, thread_name_prefix="kafka") as thread:
+            consumer = Consumer(_consumer_settings(options))
+            reader = _Reader(options, consumer, position or {})
+            try:
+                discover_at = loop.time()
+                while True:
+                    if loop.time() >= discover_at:
+                        if await loop.run_in_executor(thread, reader.discover):
+                            # Where partitions begin is decided once.
+                            yield Batch([], reader.position())
+                        discover_at = loop.time() + DISCOVERY_S
+                    batch = await loop.run_in_executor(thread, reader.read)
+                    self._lag = reader.lag
+                    if batch.records:
+                        yield batch
+            finally:
+                await loop.run_in_executor(thread, consumer.close)
 
 
 class _Reader:
@@ -148,40 +152,47 @@ class _Reader:
             for topic, partitions in offsets.items()
             for number, offset in partitions.items()
         }
-        self._assigned: set[tuple[str, int]] = set()
         self._targets: dict[str, str | None] = {}
+        self._assigned: set[tuple[str, int]] = set()
+        self.lag = 0
+        """How many messages of the assigned partitions were not read."""
 
     def discover(self) -> bool:
         """Assign the partitions that are not read yet; return whether there are any."""
         from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415
 
-        servers = self._options.servers
         try:
             listed = self._consumer.list_topics(timeout=REQUEST_S).topics
-            for topic, facts in listed.items():
-                if not is_read(topic, self._options.topics):
-                    continue
-                self._targets[topic] = target_of(topic, self._options.topics)
-                for number in facts.partitions:
-                    if (topic, number) not in self._assigned:
-                        self._next.setdefault(
-                            (topic, number), self._first_offset(topic, number)
-                        )
-                        self._assigned.add((topic, number))
-            if len(self._assigned) > PARTITIONS_MAX:
+            present = {
+                (topic, number)
+                for topic, facts in listed.items()
+                if is_read(topic, self._options.topics)
+                for number in facts.partitions
+            }
+            if len(present | self._assigned) > PARTITIONS_MAX:
                 raise ConnectorFailed(
-                    f"the topics have {len(self._assigned)} partitions, and at most "
+                    f"the topics have {len(present)} partitions, and at most "
                     f"{PARTITIONS_MAX} are read by one connector"
                 )
-            positions = [
-                TopicPartition(topic, number, self._next[topic, number])
-                for topic, number in sorted(self._assigned)
-            ]
-            if len(positions) == len(self._consumer.assignment()):
+            new = present - self._assigned
+            if not new:
                 return False
-            self._consumer.assign(positions)
+            for topic, number in new - self._next.keys():
+                self._next[topic, number] = self._first_offset(topic, number)
+            self._assigned |= new
+            self._targets = {
+                topic: target_of(topic, self._options.topics)
+                for topic, _ in self._assigned
+            }
+            self._consumer.assign(
+                [
+                    TopicPartition(topic, number, self._next[topic, number])
+                    for topic, number in sorted(self._assigned)
+                ]
+            )
         except KafkaException as error:
-            raise failure_of(error.args[0], f"Kafka at {servers}") from error
+            text = f"Kafka at {self._options.servers}"
+            raise failure_of(error.args[0], text) from error
         return True
 
     def _first_offset(self, topic: str, number: int) -> int:
@@ -194,7 +205,7 @@ class _Reader:
         )
         return low if self._options.start is Start.EARLIEST else high
 
-    def read(self) -> list[Record]:
+    def read(self) -> Batch:
         """Return the next messages; none if none arrive for ``POLL_S``."""
         records = []
         for message in self._consumer.consume(BATCH_MESSAGES_MAX, POLL_S):
@@ -207,7 +218,9 @@ class _Reader:
                     )
                 raise failure_of(error, f"Kafka at {self._options.servers}")
             records.append(self._record(message))
-        return records
+        if records:
+            self.lag = self._find_lag()
+        return Batch(records, self.position())
 
     def _record(self, message: Message) -> Record:
         topic, number, offset = message.topic(), message.partition(), message.offset()
@@ -245,8 +258,7 @@ class _Reader:
             found.setdefault(topic, {})[str(number)] = offset
         return found
 
-    def lag(self) -> int:
-        """Return how many messages of the assigned partitions were not read."""
+    def _find_lag(self) -> int:
         from confluent_kafka import TopicPartition  # noqa: PLC0415
 
         waiting = 0
@@ -255,10 +267,6 @@ class _Reader:
             _, high = self._consumer.get_watermark_offsets(partition, cached=True)
             waiting += max(0, high - self._next[topic, number])
         return waiting
-
-    def close(self) -> None:
-        """Disconnect."""
-        self._consumer.close()
 
 
 def is_read(topic: str, topics: Mapping[str, str | None]) -> bool:
