@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
@@ -133,7 +134,7 @@ class _Reader:
             raise ConnectorFailed(f"the database cannot be used: {error}") from error
         schema, _, name = options.table.rpartition(".")
         try:
-            with self._translated():
+            with _translated(self._secrets):
                 self._table: Table = Table(
                     *(name, MetaData()),
                     schema=schema or None,
@@ -163,7 +164,7 @@ class _Reader:
             query = query.where(self._rising > self._value_of(position))
         else:
             query = query.where(self._rising.is_not(None))
-        with self._translated(), self._engine.connect() as connection:
+        with _translated(self._secrets), self._engine.connect() as connection:
             return [dict(each) for each in connection.execute(query).mappings()]
 
     def _value_of(self, position: Any) -> Any:
@@ -173,31 +174,23 @@ class _Reader:
             return kind.fromisoformat(position)
         return kind(position) if kind in {Decimal, UUID} else position
 
-    def _translated(self) -> Any:
-        return _Translated(self._secrets)
-
     def close(self) -> None:
         """Disconnect."""
         self._engine.dispose()
 
 
-class _Translated:
-    """Raises errors of the database as those of connectors."""
+@contextmanager
+def _translated(secrets: Sequence[str]) -> Iterator[None]:
+    """Raise errors of the database as those of connectors, without *secrets*."""
+    from sqlalchemy.exc import DBAPIError, ProgrammingError  # noqa: PLC0415
 
-    def __init__(self, secrets: Sequence[str]) -> None:
-        self._secrets = secrets
-
-    def __enter__(self) -> None:
-        """Begin."""
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        from sqlalchemy.exc import DBAPIError, ProgrammingError  # noqa: PLC0415
-
-        if isinstance(error, DBAPIError):
-            text = mask(f"the database: {error.orig}", self._secrets)
-            if isinstance(error, ProgrammingError):
-                raise ConnectorFailed(text) from error
-            raise Transient(text) from error
+    try:
+        yield
+    except DBAPIError as error:
+        text = mask(f"the database: {error.orig}", secrets)
+        if isinstance(error, ProgrammingError):
+            raise ConnectorFailed(text) from error
+        raise Transient(text) from error
 
 
 def to_json(value: Any) -> Any:
