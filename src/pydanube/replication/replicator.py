@@ -183,6 +183,10 @@ class Replicator:
             TakenOver: Another replicator has committed meanwhile.
             BrokerError: A broker fails; what was committed stays.
         """
+        # A replicator that was killed while retention ran has left no holds.
+        for topic in self.position.topics:
+            with suppress(TopicNotFound):
+                await self._hold(topic)
         await self._discover()
         self._status.state = "running"
         while not stop.is_set():

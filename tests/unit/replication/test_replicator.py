@@ -87,6 +87,25 @@ def test_retention_drops_only_what_is_replicated():
     asyncio.run(run())
 
 
+def test_a_replicator_that_starts_again_holds_its_topics():
+    async def run():
+        async with (
+            memory_broker() as one,
+            memory_broker() as two,
+            one.connect() as source,
+            two.connect() as target,
+        ):
+            await source.create_topic(ORDERS)
+            await replicate_to_end(source, target)
+            # As if it had been killed while it applied the retention.
+            await source.release_topic(ORDERS, "replicate-edge")
+            await replicate_to_end(source, target)
+            facts = await source.describe_topic(ORDERS)
+            assert [each.name for each in facts.holds] == ["replicate-edge"]
+
+    asyncio.run(run())
+
+
 def test_versions_of_a_schema_are_copied():
     class Old(msgspec.Struct):
         number: int
