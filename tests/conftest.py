@@ -1,4 +1,4 @@
-"""What holds for all tests."""
+"""Fixtures and hooks for all tests."""
 
 import asyncio
 import logging
@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from pydanube.testing import memory_broker
+from support.etcd import etcd_member
 
 # How long an example takes says how busy the machine is, not whether it is right.
 settings.register_profile(
@@ -62,6 +63,20 @@ async def client(broker):
     """Connect a client to ``broker``."""
     async with broker.connect() as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory):
+    """Run a cluster of etcd with one member."""
+    with etcd_member(tmp_path_factory.mktemp("etcd")) as member:
+        yield member
+
+
+@pytest.fixture
+def no_credentials(monkeypatch):
+    """Hide credentials in the environment of the developer."""
+    for name in ("DANUBE_TOKEN", "DANUBE_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -13,7 +13,7 @@ from joserfc import jws
 from joserfc.jwk import ECKey, OctKey, RSAKey
 
 import pydanube
-from support.certificates import write_certificates
+from support.certificates import tls_settings, write_certificates
 from support.listeners import LISTENERS, NOT_CONNECTED, OK, Asker, urls_of
 from support.secured import (
     AUDIENCE,
@@ -27,16 +27,14 @@ from support.secured import (
     signed,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.slow,
+    pytest.mark.usefixtures("no_credentials"),
+]
 
 UNAUTHENTICATED, DENIED = "unauthenticated", "permission_denied"
 WITH_HEADERS = [name for name in LISTENERS if name != "stream"]
-
-
-@pytest.fixture(autouse=True)
-def environment(monkeypatch):
-    for name in ("DANUBE_TOKEN", "DANUBE_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @asynccontextmanager
@@ -44,22 +42,15 @@ async def attacked(directory, **tls):
     """Run a broker with TLS that accepts keys, tokens and certificates; an asker."""
     files = write_certificates(directory)
     ca_file = files["ca"][0]
-    certificate_file, key_file = map(str, files["server"])
     keys_file = directory / "keys.json"
     keys_file.write_text(jwks())
-    settings = {
-        "certificate_file": certificate_file,
-        "key_file": key_file,
-        "client_ca_file": str(ca_file),
-        "client_certificates": "optional",
-    }
     jwt = {
         "issuer": ISSUER,
         "audience": AUDIENCE,
         "keys_file": str(keys_file),
         "leeway_s": 0.0,
     }
-    async with secured(directory, tls=settings | tls, jwt=jwt) as broker:
+    async with secured(directory, tls=tls_settings(files) | tls, jwt=jwt) as broker:
         yield Asker(urls=urls_of(broker), ca_file=ca_file)
 
 

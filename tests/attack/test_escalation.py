@@ -14,15 +14,13 @@ from support.listeners import LISTENERS, OK, REDIRECTED, Asker, port_of, urls_of
 from support.running import published
 from support.secured import bootstrap_key, secured
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.slow,
+    pytest.mark.usefixtures("no_credentials"),
+]
 
 OWN, SECRET = "/shop/orders", "/bank/Accounts"
-
-
-@pytest.fixture(autouse=True)
-def environment(monkeypatch):
-    for name in ("DANUBE_TOKEN", "DANUBE_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @asynccontextmanager

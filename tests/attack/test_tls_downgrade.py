@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 
 import pydanube
-from support.certificates import write_certificates
+from support.certificates import tls_settings, write_certificates
 from support.listeners import LISTENERS, port_of, urls_of
 from support.secured import secured
 
@@ -28,14 +28,7 @@ def files(tmp_path):
 
 @pytest.fixture
 async def urls(tmp_path, files):
-    certificate_file, key_file = map(str, files["server"])
-    tls = {
-        "certificate_file": certificate_file,
-        "key_file": key_file,
-        "client_ca_file": str(files["ca"][0]),
-        "client_certificates": "optional",
-    }
-    async with secured(tmp_path, tls=tls) as broker:
+    async with secured(tmp_path, tls=tls_settings(files)) as broker:
         yield urls_of(broker)
 
 

@@ -22,11 +22,11 @@ from pydanube.metadata.store import (
     Unchanged,
 )
 from pydanube.model.errors import Corrupt, RevisionConflict, SessionLost
-from support.etcd import EtcdMember, config_of, etcd_member
+from support.etcd import EtcdMember, config_of
 from support.memory_store import MemoryStore
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from pydanube.metadata.store import MetadataStore
@@ -46,13 +46,6 @@ OPENERS = {
     "memory": open_memory,
     "sqlite": lambda directory: open_sqlite(directory / "metadata.sqlite"),
 }
-
-
-@pytest.fixture(scope="module")
-def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdMember]:
-    """Run a cluster of etcd with one member."""
-    with etcd_member(tmp_path_factory.mktemp("etcd")) as member:
-        yield member
 
 
 @pytest.fixture(params=[*OPENERS, pytest.param("etcd", marks=pytest.mark.e2e)])

@@ -23,7 +23,7 @@ from pydanube.wire.pb import danube_admin_pb2 as admin_pb
 from pydanube.wire.pb import danube_api_pb2 as api_pb
 from pydanube.wire.pb import health_pb2
 from pydanube.wire.pb import stream_pb2 as pb
-from support.certificates import write_certificates
+from support.certificates import tls_settings, write_certificates
 from support.grpc_calls import connected as connected_grpc
 from support.http2_frames import (
     REQUEST,
@@ -47,17 +47,15 @@ from support.secured import (
     signed,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.slow,
+    pytest.mark.usefixtures("no_credentials"),
+]
 
 WRONG_KEY = f"danube_{'0' * 16}_{'a' * 43}"
 LOOKUP = "danube.Discovery/TopicLookup"
 BROKERS = "danube_admin.BrokerAdmin/ListBrokers"
-
-
-@pytest.fixture(autouse=True)
-def environment(monkeypatch):
-    for name in ("DANUBE_TOKEN", "DANUBE_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
@@ -519,11 +517,7 @@ async def test_a_certificate_is_an_identity_on_all_listeners(
 ):
     ca, _ = files["ca"]
     certificate, key = map(str, files["client"])
-    server = dict(
-        zip(("certificate_file", "key_file"), map(str, files["server"]), strict=True)
-    )
-    mode = "required" if are_required else "optional"
-    tls = {**server, "client_ca_file": str(ca), "client_certificates": mode}
+    tls = tls_settings(files, "required" if are_required else "optional")
     options = {"ca_file": ca, "certificate_file": certificate, "key_file": key}
     async with secured(tmp_path, tls=tls) as broker:
         async with pydanube.connect(broker.stream_url, **options) as client:
@@ -569,10 +563,7 @@ def https_status(url, options):
 async def test_certificates_can_be_no_identity(tmp_path, files):
     ca, _ = files["ca"]
     certificate, key = map(str, files["client"])
-    server = dict(
-        zip(("certificate_file", "key_file"), map(str, files["server"]), strict=True)
-    )
-    tls = {**server, "client_ca_file": str(ca), "client_certificates": "required"}
+    tls = tls_settings(files, "required")
     options = {"ca_file": ca, "certificate_file": certificate, "key_file": key}
     async with secured(tmp_path, tls=tls, certificates=False) as broker:
         with pytest.raises(pydanube.Unauthenticated, match="needs credentials"):

@@ -13,11 +13,10 @@ from support.cluster_processes import (
     write_settings,
 )
 from support.danube_client import DanubeClient
-from support.etcd import EtcdMember, etcd_member
+from support.etcd import EtcdMember
 from support.processes import BrokerProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -25,13 +24,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 TOPIC = "/default/orders"
 COUNT = 100
 """The messages that are sent before, and again after each event."""
-
-
-@pytest.fixture(scope="module")
-def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdMember]:
-    """Run a cluster of etcd with one member."""
-    with etcd_member(tmp_path_factory.mktemp("etcd")) as member:
-        yield member
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import pydanube
-from support.certificates import write_certificates
+from support.certificates import tls_settings, write_certificates
 from support.danube_client import ClientFailed, DanubeClient, encoded, payloads
 from support.secured import (
     AUDIENCE,
@@ -31,17 +31,10 @@ def files(tmp_path):
 
 @pytest.fixture
 async def broker(tmp_path, files):
-    certificate_file, key_file = map(str, files["server"])
-    tls = {
-        "certificate_file": certificate_file,
-        "key_file": key_file,
-        "client_ca_file": str(files["ca"][0]),
-        "client_certificates": "optional",
-    }
     keys = tmp_path / "keys.json"
     keys.write_text(jwks())
     jwt = {"issuer": ISSUER, "audience": AUDIENCE, "keys_file": str(keys)}
-    async with secured(tmp_path, tls=tls, jwt=jwt) as broker:
+    async with secured(tmp_path, tls=tls_settings(files), jwt=jwt) as broker:
         yield broker
 
 

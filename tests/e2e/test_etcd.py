@@ -43,13 +43,6 @@ ONE = THINGS.key("one")
 TWO = THINGS.key("two")
 
 
-@pytest.fixture(scope="module")
-def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdMember]:
-    """Run a cluster of etcd with one member."""
-    with etcd_member(tmp_path_factory.mktemp("etcd")) as member:
-        yield member
-
-
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[list[EtcdMember]]:
     """Run a cluster of etcd with three members; the leader is the first one."""

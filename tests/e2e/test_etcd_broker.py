@@ -8,22 +8,14 @@ from uuid import uuid4
 import pytest
 
 import pydanube
-from support.etcd import EtcdMember, etcd_member
+from support.etcd import EtcdMember
 from support.processes import BrokerProcess
 from support.running import TOPIC, published, received
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = pytest.mark.e2e
-
-
-@pytest.fixture(scope="module")
-def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdMember]:
-    """Run a cluster of etcd with one member."""
-    with etcd_member(tmp_path_factory.mktemp("etcd")) as member:
-        yield member
 
 
 @pytest.fixture

@@ -16,11 +16,10 @@ from pydanube.metadata import keys
 from pydanube.metadata.cluster_records import SessionRecord, ShardState
 from pydanube.metadata.etcd.store import open_etcd
 from support.clusters import Ledger, Member
-from support.etcd import EtcdMember, config_of, etcd_cluster, etcd_member
+from support.etcd import EtcdMember, config_of, etcd_cluster
 from support.tcp_proxy import Fault, tcp_proxy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from pydanube.metadata.store import MetadataStore
@@ -31,13 +30,6 @@ RECORD = SessionRecord(broker_id="one", addresses={}, started_at=0)
 SHARDS = 40
 LEASE_S = 8.0
 """Longer than etcd on a busy machine takes to answer."""
-
-
-@pytest.fixture(scope="module")
-def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdMember]:
-    """Run a cluster of etcd with one member."""
-    with etcd_member(tmp_path_factory.mktemp("etcd")) as member:
-        yield member
 
 
 async def test_a_session_that_is_cut_off_is_over_before_its_key_is_gone(

@@ -14,18 +14,16 @@ from support.etcd import etcd_member
 from support.listeners import OK, Asker
 from support.running import received
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.slow,
+    pytest.mark.usefixtures("no_credentials"),
+]
 
 TOPICS = [f"/default/t{number}" for number in range(6)]
 SECRET = "/default/secret"
 ENDED_S = 5.0
 """Within this time, a revocation takes effect on all brokers."""
-
-
-@pytest.fixture(autouse=True)
-def environment(monkeypatch):
-    for name in ("DANUBE_TOKEN", "DANUBE_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture

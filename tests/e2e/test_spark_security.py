@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pydanube import sync
-from support.certificates import write_certificates
+from support.certificates import tls_settings, write_certificates
 from support.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.spark]
@@ -29,14 +29,8 @@ def files(tmp_path):
 @pytest.fixture
 def broker_url(tmp_path, files):
     """The URL of a broker with security, and without options."""
-    certificate_file, key_file = map(str, files["server"])
     settings = {
-        "tls": {
-            "certificate_file": certificate_file,
-            "key_file": key_file,
-            "client_ca_file": str(files["ca"][0]),
-            "client_certificates": "optional",
-        },
+        "tls": tls_settings(files),
         "security": {
             "enabled": True,
             "bootstrap_key_file": str(tmp_path / "bootstrap.key"),

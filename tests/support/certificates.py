@@ -57,6 +57,17 @@ def write_certificates(directory, *, end=_END):
     return files
 
 
+def tls_settings(files, client_certificates="optional"):
+    """Return the settings of a broker's TLS with *files* of ``write_certificates``."""
+    certificate_file, key_file = map(str, files["server"])
+    return {
+        "certificate_file": certificate_file,
+        "key_file": key_file,
+        "client_ca_file": str(files["ca"][0]),
+        "client_certificates": client_certificates,
+    }
+
+
 def _name_of(text):
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 

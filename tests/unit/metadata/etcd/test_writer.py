@@ -16,10 +16,10 @@ from pydanube.metadata.key import prefix_of
 from pydanube.metadata.sessions import Session
 from pydanube.metadata.store import ABSENT, Delete, HasValue, Put
 from pydanube.model.errors import MetadataUnavailable, RevisionConflict, SessionLost
-from support.etcd import EtcdMember, config_of, encoded, etcd_member
+from support.etcd import EtcdMember, config_of, encoded
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable
 
     from pydanube.metadata.etcd.client import EtcdClient
 
@@ -63,12 +63,6 @@ class FaultyClient:
         """Let etcd receive the late requests; return whether each was executed."""
         late, self.late = self.late, []
         return [(await self._client.ask(TXN, request)).succeeded for request in late]
-
-
-@pytest.fixture(scope="module")
-def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdMember]:
-    with etcd_member(tmp_path_factory.mktemp("etcd")) as member:
-        yield member
 
 
 @asynccontextmanager
