@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 CONNECTIONS = 100
 SENT_BYTES = 2 * 1024 * 1024
-"""What a connection tries to send."""
+"""The bytes that a connection tries to send."""
 GROWTH_BYTES_MAX = 256 * 1024
 """How much the process may grow for each connection: for what it has received, at most
 64 KiB, for TLS, and for what the allocator does not give back."""

@@ -74,7 +74,7 @@ BROKEN_RULES: dict[str, dict[tuple[type, str], Callable[..., Any]]] = {
         (JournalHost, "serve"): _serve_nothing,
     },
 }
-"""What replaces which methods, by the rule that is left out."""
+"""The replacements of methods, by the rule that is left out."""
 
 
 @contextmanager

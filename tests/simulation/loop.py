@@ -73,7 +73,7 @@ def _is_dead(host: Host | None) -> bool:
 
 
 class _ReadyHandles(deque[asyncio.Handle]):
-    """What runs next, except what belongs to a paused process."""
+    """The callbacks that run next, without those of paused processes."""
 
     def __init__(self, nothing: asyncio.Handle) -> None:
         super().__init__()

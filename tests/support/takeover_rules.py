@@ -1,4 +1,4 @@
-"""What the model of takeovers can leave out, and how much happens in it."""
+"""The rules and the bounds of the model of takeovers."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class Inspection:
         """
         Describe a topic: settings, sizes, producers, subscriptions and their progress.
 
-        Of a partitioned topic, it describes the first 16 partitions.
+        For a partitioned topic, it describes at most 16 partitions.
         """
         client = await self._client(context)
         names = await client.existing_partitions(topic)

@@ -35,8 +35,7 @@ SUMMARIES = {
         "recover": "Repair a data directory that is damaged or incomplete.",
         "backup": "Back up a running broker to a directory or an object store, and "
         "restore it.",
-        "security": "Manage API keys, roles, bindings and quotas: who may connect, do "
-        "what, how much.",
+        "security": "Manage API keys, roles, bindings and quotas.",
         "certs": "Create certificates for TLS, for development.",
         "demo": "Run a demonstration of the whole system on real data.",
         "bench": "Measure throughput and latency on this machine.",

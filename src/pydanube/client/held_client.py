@@ -78,5 +78,5 @@ class HeldClient:
     def _fail(self, error: Exception) -> None:
         if not self._client.done():
             self._client.set_exception(error)
-            # Nobody may wait for it any more.
+            # Perhaps no task is waiting for it, and asyncio must not log it.
             self._client.exception()

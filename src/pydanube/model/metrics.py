@@ -164,7 +164,7 @@ QUOTA_THROTTLED_SECONDS = _counter(
 QUOTA_REFUSALS = _counter(
     "danube_quota_refusals_total",
     "requests",
-    "What was refused because of quotas, by the kind of target and the limit.",
+    "Requests that quotas have refused, by the kind of target and the limit.",
     *("scope", "limit"),
 )
 RECEIVE_BYTES = _gauge(

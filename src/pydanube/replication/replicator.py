@@ -2,8 +2,8 @@
 A replication: it reads topics of the source and publishes their messages at the target.
 
 Each round reads a bounded number of messages and commits them at the target together
-with the position, as sources of connectors do.  So a replicator that is killed, or two
-of them that run at once, leave each message at the target once and in order.
+with the position, as sources of connectors do.  Each message is therefore at the target
+once and in order, even if a replicator is killed or two of them run at once.
 
 The source is the store while the target is away.  A retention hold keeps what is not
 replicated; a subscription that is only reported shows the lag.

@@ -1,4 +1,4 @@
-"""Who may use the MCP server over HTTP."""
+"""The authentication of requests to the MCP server over HTTP."""
 
 from __future__ import annotations
 

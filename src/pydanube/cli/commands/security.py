@@ -1,4 +1,4 @@
-"""`danube security`: manages who may connect, do what, and use how much."""
+"""`danube security`: manages API keys, roles, bindings and quotas."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pydanube.cli import access, api_keys, quotas
 from pydanube.cli.parameters import command_group
 
 app = command_group(
-    "Manage API keys, roles, bindings and quotas: who may connect, do what, how much.",
+    "Manage API keys, roles, bindings and quotas.",
     "danube security keys create billing --expires 90d",
     "danube security bindings add user:billing consumer --on '/shop/*'",
     "danube security can user:billing consume /shop/orders",

@@ -75,8 +75,8 @@ class WebhookOptions(Section, frozen=True):
     body: Annotated[
         Body,
         Meta(
-            description="What a body has: one message, a JSON array of messages, or a "
-            "message on each line."
+            description="The content of a body: one message, a JSON array of "
+            "messages, or a message on each line."
         ),
     ] = Body.MESSAGE
     id_header: Annotated[
