@@ -109,8 +109,8 @@ def set_quota(
     """
     Set limits; those that are not named do not change, and 0 removes one.
 
-    All brokers apply them within seconds, also to open connections. What exceeds a new
-    limit already stays: connections are not closed, and nothing is deleted. Each broker
+    All brokers apply them within seconds, also to open connections. Connections and
+    data that already exceed a new limit stay: nothing is closed or deleted. Each broker
     of a cluster counts connections and rates for itself.
 
     Args:
@@ -168,8 +168,8 @@ def describe(connect: Connect, target: Target) -> Result:
     """
     Show the limits of a principal, a namespace or a topic, and what is in use.
 
-    A principal without a quota has that of the broker's settings (security.quota). What
-    is in use is that of the broker that you are connected to.
+    A principal without a quota has that of the broker's settings (security.quota). The
+    amounts in use are those of the broker to which the command connects.
     """
     with connect() as client:
         found = client.describe_quota(target)
