@@ -83,13 +83,15 @@ def summary_of(kind: type[Connector]) -> str:
 
 
 def options_of(kind: type[Connector]) -> list[Option]:
-    """Return the options of *kind*, and the fields of options such as ``a.b``."""
+    """
+    Return the options of *kind*, its own first, and the fields of options as ``a.b``.
+    """
     return _options(kind.Options, "")
 
 
 def _options(struct: type[msgspec.Struct], prefix: str) -> list[Option]:
     found = []
-    for field in msgspec.structs.fields(struct):
+    for field in _own_fields_first(struct):
         name = prefix + field.encode_name
         default = "" if field.required else _default_text(field)
         found.append(Option(name, _type_name(field.type), default, _help(field.type)))
@@ -97,6 +99,18 @@ def _options(struct: type[msgspec.Struct], prefix: str) -> list[Option]:
         if inner is not None:
             found += _options(inner, f"{name}.")
     return found
+
+
+def _own_fields_first(
+    struct: type[msgspec.Struct],
+) -> list[msgspec.structs.FieldInfo]:
+    fields = {field.name: field for field in msgspec.structs.fields(struct)}
+    names = [
+        name
+        for each in struct.__mro__
+        for name in vars(each).get("__annotations__", {})
+    ]
+    return [fields[name] for name in dict.fromkeys(names) if name in fields]
 
 
 def _help(annotation: Any) -> str:
