@@ -23,6 +23,7 @@ from support.http_server import Answer, LocalServer
 from support.kafka import consume, kafka_in_memory, produce
 from support.mosquitto import MosquittoProcess
 from support.ports import free_port
+from support.postgres import PostgresProcess
 from support.processes import BrokerProcess
 from support.project import ROOT
 
@@ -160,6 +161,24 @@ async def test_rows_of_a_database_are_read(tmp_path):
         await until(lambda each: each.messages == 1)
         found = await payloads(client, "/default/rows")
     assert found == [b'{"id":1,"customer":"ada"}']
+
+
+async def test_changes_in_postgresql_are_read(tmp_path):
+    with PostgresProcess(wal_level="logical") as server:
+        for table in ("orders", "customers"):
+            server.execute(f"CREATE TABLE {table} (id int PRIMARY KEY)")
+            server.execute(f"INSERT INTO {table} VALUES (7)")
+        change = ("postgresql://danube@127.0.0.1/shop", server.uri)
+        async with connectors(
+            "changes.yaml", tmp_path, change, SHOP_PASSWORD="none"
+        ) as (client, until):
+            await until(lambda each: each.messages == 2)
+            server.execute("DELETE FROM orders")
+            await until(lambda each: each.messages == 3)
+            orders = await payloads(client, "/default/orders")
+            customers = await payloads(client, "/default/shop-changes")
+    assert [json.loads(each)["op"] for each in orders] == ["r", "d"]
+    assert [json.loads(each)["after"] for each in customers] == [{"id": 7}]
 
 
 def test_messages_are_sent_by_http(tmp_path):

@@ -23,6 +23,9 @@ UNPRIVILEGED = "nobody"
 class PostgresProcess:
     """A server with an empty database; ``with`` starts and ends it."""
 
+    def __init__(self, **settings: object) -> None:
+        self._settings = settings
+
     def __enter__(self) -> PostgresProcess:
         self._directory = Path(tempfile.mkdtemp(prefix="pydanube-postgres-"))
         self._as_user = {}
@@ -54,8 +57,11 @@ class PostgresProcess:
             "listen_addresses": "",
             "unix_socket_directories": str(self._directory),
             "fsync": "off",
+            **self._settings,
         }
-        given = " ".join(f"-c {name}={value!r}" for name, value in settings.items())
+        given = " ".join(
+            f"-c {name}={str(value)!r}" for name, value in settings.items()
+        )
         self._run("pg_ctl", "start", "-w", "-l", self._directory / "log", "-o", given)
 
     def crash(self) -> None:

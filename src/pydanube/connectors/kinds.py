@@ -23,6 +23,7 @@ KINDS = {
     "kafka": "pydanube.connectors.sources.kafka:KafkaSource",
     "kafka-sink": "pydanube.connectors.sinks.kafka:KafkaSink",
     "mqtt": "pydanube.connectors.sources.mqtt:MqttSource",
+    "postgres-cdc": "pydanube.connectors.sources.postgres:PostgresSource",
     "sql": "pydanube.connectors.sources.sql:SqlSource",
     "webhook": "pydanube.connectors.sources.webhook:WebhookSource",
 }

@@ -25,6 +25,7 @@ EXTRAS = {
     "mqtt": ("aiomqtt",),
     "kafka": ("confluent_kafka",),
     "sql": ("sqlalchemy",),
+    "postgres-cdc": ("psycopg",),
     "webhook": ("starlette", "uvicorn"),
     "connect": ("httpx",),
     "mcp": ("mcp",),

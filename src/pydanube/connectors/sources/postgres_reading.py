@@ -1,0 +1,333 @@
+"""
+The reading of a PostgreSQL database by one connector: checks, tables, and the snapshot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from pydanube.connectors.failures import ConnectorFailed
+from pydanube.connectors.records import Batch, Record
+from pydanube.connectors.sources import pgoutput
+from pydanube.connectors.sources.change_events import (
+    UNAVAILABLE,
+    ChangeEvents,
+    TableFacts,
+    TableTopics,
+)
+from pydanube.connectors.sources.pgoutput import Relation
+from pydanube.connectors.sources.postgres_options import PostgresOptions, Snapshot
+from pydanube.connectors.sources.postgres_replication import (
+    Server,
+    lsn_of,
+    quoted,
+    quoted_text,
+)
+from pydanube.connectors.sources.postgres_values import Decode, decoder_of
+
+log = logging.getLogger("pydanube.connectors")
+
+BATCH_RECORDS_MAX = 1000
+BATCH_BYTES_MAX = 1024 * 1024
+
+
+class LogPosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far a connector has published; the position of its batches."""
+
+    system: str
+    """Identifies the database server."""
+    slot: str
+    lsn: int | None = None
+    """The end of the last transaction; None: the snapshot is not complete."""
+    transaction: int | None = None
+    """The transaction of which only a part is published, by the LSN of its commit."""
+    changes: int = 0
+    """How many of its changes are published."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTable:
+    """A table, with what its values need."""
+
+    facts: TableFacts
+    columns: Sequence[str]
+    decoders: Sequence[Decode]
+    identity: Sequence[int]
+
+    def row(self, values: pgoutput.Row) -> dict[str, Any]:
+        """Return the JSON values of a row, by column."""
+        return {
+            name: (
+                None
+                if value is None
+                else decode(value)
+                if isinstance(value, str)
+                else UNAVAILABLE
+            )
+            for name, value, decode in zip(
+                self.columns, values, self.decoders, strict=True
+            )
+        }
+
+    def before(self, change: pgoutput.Change) -> dict[str, Any] | None:
+        """Return the old row of *change*, or the columns that identify it."""
+        if change.before is None:
+            return None
+        row = self.row(change.before)
+        if not change.is_key:
+            return row
+        return {self.columns[each]: row[self.columns[each]] for each in self.identity}
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A replication slot."""
+
+    confirmed: int
+    """The log before this position was stored."""
+    status: str | None
+    """Whether the server has the log; ``lost``: it has not."""
+
+
+class Reading:
+    """The reading of a database by one connector."""
+
+    def __init__(self, server: Server, options: PostgresOptions) -> None:
+        self.server = server
+        self.topics = TableTopics(options.tables)
+        self.events = ChangeEvents(options.tombstones)
+        self.publication = options.publication or options.slot
+        self.place: LogPosition
+        self._options = options
+        self._database = ""
+
+    # Before anything is read.
+
+    async def check(self, position: Any) -> LogPosition:
+        """
+        Return the place to continue at.
+
+        Raises:
+            ConnectorFailed: The server, the publication or the slot is not as it must
+                be.
+        """
+        system, _, _, database = await self.server.command("IDENTIFY_SYSTEM")
+        self._database = database
+        [(level,)] = await self.server.query("SHOW wal_level")
+        if level != "logical":
+            raise ConnectorFailed(
+                f"the server's wal_level is {level!r}: set wal_level = logical, and "
+                "start it again"
+            )
+        await self._check_publication()
+        slot = self._options.slot
+        found = await self._slot()
+        if position is None:
+            return await self._begin(system, found)
+        try:
+            place = msgspec.convert(position, LogPosition)
+        except msgspec.ValidationError as error:
+            raise ConnectorFailed(f"the stored position is invalid: {error}") from error
+        again = (
+            "changes may be missing. To begin with a snapshot again, give the "
+            "connector another name and another slot"
+        )
+        if (place.system, place.slot) != (system, slot):
+            raise ConnectorFailed(
+                f"the stored position is of the slot {place.slot!r} of the server "
+                f"{place.system}, not of {slot!r} of {system}: {again}"
+            )
+        if place.lsn is None:
+            return place
+        if found is None:
+            raise ConnectorFailed(
+                f"the replication slot {slot!r} does not exist any more: {again}"
+            )
+        if found.status == "lost":
+            raise ConnectorFailed(
+                f"the server has deleted the log that the slot {slot!r} needs "
+                f"(max_slot_wal_keep_size): {again}"
+            )
+        if found.status == "unreserved":
+            log.warning("the server may soon delete the log of the slot %s", slot)
+        return place
+
+    async def _begin(self, system: str, found: _Slot | None) -> LogPosition:
+        slot = self._options.slot
+        place = LogPosition(system=system, slot=slot)
+        if found is None:
+            return place
+        if self._options.snapshot is Snapshot.NEVER:
+            return msgspec.structs.replace(place, lsn=found.confirmed)
+        raise ConnectorFailed(
+            f"the replication slot {slot!r} exists already: choose another 'slot', or "
+            "'snapshot: never' to begin where it is, or drop it with "
+            f"SELECT pg_drop_replication_slot({quoted_text(slot)})"
+        )
+
+    async def _check_publication(self) -> None:
+        name = self.publication
+        exists = await self.server.query(
+            "SELECT 1 FROM pg_publication WHERE pubname = %s", (name,)
+        )
+        tables = self.topics.names
+        if not exists:
+            if not tables:
+                raise ConnectorFailed(
+                    f"there is no publication {name!r}: create it with CREATE "
+                    f"PUBLICATION {quoted(name)} FOR ALL TABLES"
+                )
+            listed = ", ".join(
+                f"{quoted(each[0])}.{quoted(each[1])}" for each in tables
+            )
+            await self.server.execute(
+                f"CREATE PUBLICATION {quoted(name)} FOR TABLE {listed} "
+                "WITH (publish = 'insert, update, delete')"
+            )
+        published = await self.server.query(
+            "SELECT schemaname, tablename FROM pg_publication_tables "
+            "WHERE pubname = %s",
+            (name,),
+        )
+        for schema, table in tables:
+            if (schema, table) not in published:
+                raise ConnectorFailed(
+                    f"the publication {name!r} lacks {schema}.{table}: ALTER "
+                    f"PUBLICATION {quoted(name)} ADD TABLE "
+                    f"{quoted(schema)}.{quoted(table)}"
+                )
+
+    async def _slot(self) -> _Slot | None:
+        found = await self.server.query(
+            "SELECT plugin, database, confirmed_flush_lsn::text, "
+            "to_jsonb(s)->>'wal_status' FROM pg_replication_slots s "
+            "WHERE slot_name = %s",
+            (self._options.slot,),
+        )
+        if not found:
+            return None
+        [(plugin, database, confirmed, status)] = found
+        if (plugin, database) != ("pgoutput", self._database):
+            raise ConnectorFailed(
+                f"the replication slot {self._options.slot!r} belongs to "
+                f"{plugin or 'physical replication'} of the database {database!r}: "
+                "choose another 'slot'"
+            )
+        return _Slot(lsn_of(confirmed or "0/0"), status)
+
+    # The snapshot.
+
+    async def snapshot(
+        self, place: LogPosition, *, is_new: bool
+    ) -> AsyncGenerator[Batch]:
+        """Yield the rows of all tables, as they are when the slot is created."""
+        slot = self._options.slot
+        unfinished = msgspec.to_builtins(place)
+        if is_new:
+            # From now on the slot is known to be the connector's own.
+            stored = asyncio.Event()
+            yield Batch([], unfinished, on_stored=lambda _: stored.set())
+            await stored.wait()
+        elif await self._slot() is not None:
+            await self.server.execute(
+                f"SELECT pg_drop_replication_slot({quoted_text(slot)})"
+            )
+        _, point, name, _ = await self.server.command(
+            f"CREATE_REPLICATION_SLOT {quoted(slot)} LOGICAL pgoutput EXPORT_SNAPSHOT"
+        )
+        self.place = msgspec.structs.replace(place, lsn=lsn_of(point))
+        if self._options.snapshot is Snapshot.INITIAL:
+            async with self.server.snapshot(name):
+                for schema, table in await self._tables():
+                    async for records in self._rows(schema, table, point):
+                        yield Batch(records, unfinished)
+        yield Batch([], msgspec.to_builtins(self.place))
+
+    async def _tables(self) -> list[tuple[Any, ...]]:
+        found = await self.server.query(
+            "SELECT schemaname, tablename FROM pg_publication_tables "
+            "WHERE pubname = %s ORDER BY 1, 2",
+            (self.publication,),
+        )
+        return [each for each in found if each in self.topics]
+
+    async def _rows(
+        self, schema: str, name: str, point: str
+    ) -> AsyncIterator[list[Record]]:
+        facts = await self.server.query(
+            "SELECT a.attname, a.atttypid::int8, c.oid::int8 FROM pg_class c "
+            "JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "JOIN pg_attribute a ON a.attrelid = c.oid "
+            "JOIN pg_publication_tables p ON p.schemaname = n.nspname "
+            "AND p.tablename = c.relname "
+            "WHERE n.nspname = %s AND c.relname = %s AND p.pubname = %s "
+            "AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' "
+            "AND (to_jsonb(p)->'attnames' IS NULL "
+            "OR to_jsonb(p)->'attnames' ? a.attname::text) ORDER BY a.attnum",
+            (schema, name, self.publication),
+        )
+        if not facts:
+            return
+        columns = tuple(each[0] for each in facts)
+        types = tuple(each[1] for each in facts)
+        relation = Relation(facts[0][2], schema, name, columns, types, ())
+        table = await self.table(relation)
+        [(condition,)] = await self.server.query(
+            "SELECT to_jsonb(p)->>'rowfilter' FROM pg_publication_tables p "
+            "WHERE pubname = %s AND schemaname = %s AND tablename = %s",
+            (self.publication, schema, name),
+        )
+        listed = ", ".join(map(quoted, columns))
+        where = f" WHERE {condition}" if condition else ""
+        select = f"SELECT {listed} FROM {quoted(schema)}.{quoted(name)}{where}"
+        source = {"snapshot": "true", "lsn": lsn_of(point), "txId": None}
+        records: list[Record] = []
+        size = 0
+        async for row in self.server.rows(select):
+            now_ms = time.time_ns() // 1_000_000
+            records += self.events.of(
+                *(table.facts, "r", None, table.row(row)),
+                source={"ts_ms": now_ms, **source},
+                time_ms=now_ms,
+            )
+            size += sum(len(each or "") for each in row)
+            if len(records) >= BATCH_RECORDS_MAX or size >= BATCH_BYTES_MAX:
+                yield records
+                records, size = [], 0
+        if records:
+            yield records
+
+    # Facts about tables.
+
+    async def table(self, relation: Relation) -> ReadTable:
+        """Return the table that *relation* describes."""
+        key = await self.server.query(
+            "SELECT a.attname FROM pg_index i "
+            "JOIN unnest(i.indkey) WITH ORDINALITY k(number, place) ON true "
+            "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number "
+            "WHERE i.indrelid = %s::int8::oid AND i.indisprimary ORDER BY k.place",
+            (relation.id,),
+        )
+        schema, name = relation.schema, relation.table
+        facts = TableFacts(
+            source={
+                "connector": "postgresql",
+                "name": self._options.slot,
+                "db": self._database,
+                "schema": schema,
+                "table": name,
+            },
+            key_columns=[each[0] for each in key]
+            or [relation.columns[each] for each in relation.identity],
+            topic=self.topics.topic_of(schema, name),
+            attributes={"postgres.table": f"{schema}.{name}"},
+        )
+        decoders = [decoder_of(each) for each in relation.types]
+        return ReadTable(facts, relation.columns, decoders, relation.identity)

@@ -1,0 +1,395 @@
+"""The source postgres-cdc, with a real PostgreSQL and its logical replication."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import uuid
+from contextlib import asynccontextmanager
+
+import pytest
+
+pytest.importorskip("psycopg")
+
+import psycopg
+
+import pydanube
+from pydanube.connectors.status import State
+from pydanube.testing import memory_broker
+from support.connectors import ConnectProcess, declared, running
+from support.postgres import PostgresProcess
+from support.processes import BrokerProcess
+
+pytestmark = [pytest.mark.e2e]
+
+TOPIC = "/default/orders"
+
+
+@pytest.fixture(scope="module")
+def server():
+    with PostgresProcess(wal_level="logical", max_slot_wal_keep_size="1GB") as found:
+        yield found
+
+
+class Database:
+    """A database of its own, with a table ``orders``."""
+
+    def __init__(self, server):
+        self.name = f"shop_{uuid.uuid4().hex[:8]}"
+        with psycopg.connect(server.uri, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {self.name}")
+        self.url = server.uri.replace("/postgres?", f"/{self.name}?")
+        self.slot = self.name
+        self.execute(
+            "CREATE TABLE orders (id int PRIMARY KEY, who text, total numeric)"
+        )
+
+    def execute(self, *statements):
+        """Run *statements* in one transaction."""
+        with psycopg.connect(self.url) as connection:
+            for each in statements:
+                connection.execute(each)
+
+    def query(self, statement):
+        with psycopg.connect(self.url) as connection:
+            return connection.execute(statement).fetchall()
+
+    def declaration(self, options="tables: {public.orders: }", name="shop"):
+        return f"""
+connectors:
+  {name}:
+    kind: postgres-cdc
+    topic: /default/orders
+    retries: {{backoff: 50ms}}
+    options: {{url: "{self.url}", slot: {self.slot}, {options}}}
+"""
+
+
+@pytest.fixture
+def database(server):
+    return Database(server)
+
+
+@asynccontextmanager
+async def broker_with_topics(*topics):
+    """A broker and a client, with the topics that are read."""
+    async with memory_broker() as broker, pydanube.connect(broker.url) as client:
+        for each in (TOPIC, *topics):
+            await client.create_topic(each)
+        yield broker, client
+
+
+async def events_of(client, count, topic=TOPIC, start=0):
+    """The first *count* messages: their keys and values."""
+    found = []
+    end = start + count
+    async for batch in client.read(topic, start=start, end=end, follow=True):
+        for message in batch:
+            text = message.payload
+            found.append((message.key, json.loads(text) if text else None))
+    return found
+
+
+def shortened(events):
+    return [
+        (event["op"], key, (event["after"] or event["before"])) for key, event in events
+    ]
+
+
+async def test_rows_and_then_changes_are_published_as_debezium_does(database):
+    database.execute(
+        "INSERT INTO orders VALUES (1, 'Ann', 1.50)",
+        "INSERT INTO orders VALUES (2, NULL, NULL)",
+    )
+    async with broker_with_topics() as (broker, client):
+        connectors = declared(
+            database.declaration("tables: {public.orders: }, tombstones: true"),
+            broker.url,
+        )
+        async with running(connectors):
+            await events_of(client, 2)
+            database.execute(
+                "INSERT INTO orders VALUES (3, 'Cid', 3)",
+                "UPDATE orders SET who = 'Bob' WHERE id = 2",
+                "UPDATE orders SET id = 4 WHERE id = 3",
+                "DELETE FROM orders WHERE id = 1",
+            )
+            events = await events_of(client, 9)
+        assert [
+            (event["op"], key, event["before"], event["after"])
+            for key, event in events
+            if event
+        ] == [
+            ("r", "1", None, {"id": 1, "who": "Ann", "total": "1.50"}),
+            ("r", "2", None, {"id": 2, "who": None, "total": None}),
+            ("c", "3", None, {"id": 3, "who": "Cid", "total": "3"}),
+            ("u", "2", None, {"id": 2, "who": "Bob", "total": None}),
+            ("d", "3", {"id": 3}, None),
+            ("c", "4", None, {"id": 4, "who": "Cid", "total": "3"}),
+            ("d", "1", {"id": 1}, None),
+        ]
+        assert [key for key, event in events if event is None] == ["3", "1"]
+        source = events[-2][1]["source"]
+        assert source["table"] == "orders"
+        assert source["snapshot"] == "false"
+
+
+async def test_transactions_larger_than_a_batch_continue_after_any_message(database):
+    database.execute("INSERT INTO orders VALUES (0, 'first', 0)")
+    async with broker_with_topics() as (broker, client):
+        text = database.declaration()
+        async with running(declared(text, broker.url)):
+            await events_of(client, 1)
+        count = 5000
+        database.execute(
+            "INSERT INTO orders SELECT i, 'many', i "
+            f"FROM generate_series(1, {count}) i",
+            "UPDATE orders SET who = 'few' WHERE id BETWEEN 1 AND 10",
+        )
+        seen = 0
+        while seen < 1 + count + 10:
+            async with running(declared(text, broker.url)) as until:
+                # Stop after some batch, in the middle of the transaction.
+                await until(lambda found: found["shop"].messages > 0)
+            offsets = await client.list_offsets([TOPIC])
+            seen = offsets[TOPIC].end_offset
+        events = await events_of(client, seen)
+    assert [each[2]["id"] for each in shortened(events)] == [
+        *range(count + 1),
+        *range(1, 11),
+    ]
+
+
+async def test_all_types_become_json(database):
+    database.execute(
+        "CREATE TYPE mood AS ENUM ('good', 'bad')",
+        "CREATE TABLE types (b bool, i8 int8, f8 float8, nan float8, n numeric(30, 4), "
+        "t text, y bytea, d date, ts timestamp, tz timestamptz, late timestamptz, "
+        "j jsonb, u uuid, m mood, a int[], ta text[], i interval)",
+    )
+    values = (
+        "true, 9007199254740993, 1.5, 'NaN', 12345678901234567890.1234, 'é', "
+        "'\\x00ff', "
+        "'2024-02-29', '2024-02-29 12:00:00.5', '2024-02-29 12:00:00+01', 'infinity', "
+        """'{"x": [1, null]}', 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', 'good', """
+        """'{1,NULL}', '{a,"b c"}', '1 mon 2 days'"""
+    )
+    database.execute(f"INSERT INTO types VALUES ({values})")
+    async with broker_with_topics() as (broker, client):
+        text = database.declaration("tables: {public.types: }")
+        async with running(declared(text, broker.url)):
+            await events_of(client, 1)
+            database.execute(f"INSERT INTO types VALUES ({values})")
+            (_, snapshot), (key, change) = await events_of(client, 2)
+    assert key is None
+    assert (
+        snapshot["after"]
+        == change["after"]
+        == {
+            "b": True,
+            "i8": 9007199254740993,
+            "f8": 1.5,
+            "nan": "NaN",
+            "n": "12345678901234567890.1234",
+            "t": "é",
+            "y": "00ff",
+            "d": "2024-02-29",
+            "ts": "2024-02-29T12:00:00.5",
+            "tz": "2024-02-29T11:00:00+00",
+            "late": "infinity",
+            "j": {"x": [1, None]},
+            "u": "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
+            "m": "good",
+            "a": [1, None],
+            "ta": ["a", "b c"],
+            "i": "1 mon 2 days",
+        }
+    )
+
+
+async def test_columns_that_did_not_change_and_are_large_are_marked(database):
+    database.execute(
+        "ALTER TABLE orders ALTER COLUMN who SET STORAGE EXTERNAL",
+        "INSERT INTO orders VALUES (1, repeat('x', 100000), 1)",
+    )
+    async with (
+        broker_with_topics() as (broker, client),
+        running(declared(database.declaration(), broker.url)),
+    ):
+        await events_of(client, 1)
+        database.execute("UPDATE orders SET total = 2")
+        database.execute("ALTER TABLE orders REPLICA IDENTITY FULL")
+        database.execute("UPDATE orders SET total = 3")
+        events = await events_of(client, 3)
+    rows = [each[2] for each in shortened(events)]
+    assert rows[1]["who"] == "__debezium_unavailable_value"
+    assert rows[2]["who"] == "x" * 100_000
+    assert events[2][1]["before"]["total"] == "2"
+
+
+async def test_topics_by_table_and_columns_that_are_added(database):
+    database.execute(
+        "CREATE TABLE other (x int PRIMARY KEY)",
+        f"CREATE PUBLICATION {database.slot} FOR ALL TABLES",
+    )
+    async with broker_with_topics("/default/public-other") as (broker, client):
+        text = database.declaration(
+            'tables: {public.orders: , "*": "/default/{schema}-{table}"}'
+        )
+        database.execute("INSERT INTO orders VALUES (1, 'Ann', 1)")
+        async with running(declared(text, broker.url)):
+            await events_of(client, 1)
+            database.execute("INSERT INTO other VALUES (1)")
+            database.execute("ALTER TABLE other ADD COLUMN y text DEFAULT 'z'")
+            database.execute("INSERT INTO other VALUES (2)")
+            events = await events_of(client, 2, "/default/public-other")
+    assert [each[2] for each in shortened(events)] == [{"x": 1}, {"x": 2, "y": "z"}]
+
+
+async def test_a_publication_that_lacks_a_table_is_reported(database):
+    database.execute(f"CREATE PUBLICATION {database.slot}")
+    async with (
+        memory_broker() as broker,
+        running(declared(database.declaration(), broker.url)) as until,
+    ):
+        found = await until(lambda found: found["shop"].state is State.FAILED)
+    assert found["shop"].error.endswith(
+        f'ALTER PUBLICATION "{database.slot}" ADD TABLE "public"."orders"'
+    )
+
+
+async def test_a_slot_that_is_gone_is_reported_instead_of_losing_changes(database):
+    database.execute("INSERT INTO orders VALUES (1, 'Ann', 1)")
+    async with broker_with_topics() as (broker, client):
+        text = database.declaration()
+        async with running(declared(text, broker.url)):
+            await events_of(client, 1)
+            database.execute("DELETE FROM orders")
+            await events_of(client, 2)
+        database.query(f"SELECT pg_drop_replication_slot('{database.slot}')")
+        async with running(declared(text, broker.url)) as until:
+            found = await until(lambda found: found["shop"].state is State.FAILED)
+    assert "does not exist any more: changes may be missing" in found["shop"].error
+
+
+async def test_a_slot_of_somebody_else_is_not_taken(database):
+    database.query(
+        f"SELECT pg_create_logical_replication_slot('{database.slot}', 'pgoutput')"
+    )
+    async with (
+        memory_broker() as broker,
+        running(declared(database.declaration(), broker.url)) as until,
+    ):
+        found = await until(lambda found: found["shop"].state is State.FAILED)
+    assert "exists already: choose another 'slot'" in found["shop"].error
+
+
+async def test_the_server_may_delete_the_log_when_its_changes_are_stored(database):
+    async with broker_with_topics() as (broker, client):
+        async with running(declared(database.declaration(), broker.url)):
+            database.execute("INSERT INTO orders VALUES (1, 'Ann', 1)")
+            await events_of(client, 1)
+            [(lsn,)] = database.query("SELECT pg_current_wal_lsn()::text")
+            database.execute("INSERT INTO orders VALUES (2, 'Ann', 1)")
+            await events_of(client, 2)
+        [(is_confirmed,)] = database.query(
+            f"SELECT confirmed_flush_lsn >= '{lsn}'::pg_lsn FROM pg_replication_slots "
+            f"WHERE slot_name = '{database.slot}'"
+        )
+    assert is_confirmed
+
+
+@pytest.mark.slow
+def test_each_change_is_published_once_although_everything_is_killed(
+    server, database, tmp_path
+):
+    """Connector, broker and PostgreSQL are killed while transactions commit."""
+    file = tmp_path / "connectors.yaml"
+    file.write_text(database.declaration())
+    transactions, size = 300, 40
+    chance = random.Random(5)
+    done = threading.Event()
+
+    def write(number):
+        """Commit a transaction, whatever happens to the server."""
+        first = number * size
+        while True:
+            try:
+                present = database.query(f"SELECT 1 FROM orders WHERE id = {first}")
+                if not present:
+                    database.execute(
+                        f"INSERT INTO orders SELECT i, 'n', 0 "
+                        f"FROM generate_series({first}, {first + size - 1}) i",
+                        f"UPDATE orders SET total = 1 WHERE id = {first}",
+                    )
+            except psycopg.OperationalError:
+                continue
+            return
+
+    def write_all():
+        for number in range(transactions):
+            write(number)
+        done.set()
+
+    expected = transactions * (size + 1)
+    kills = sorted(chance.sample(range(1, expected - 500), 9))
+    with (
+        BrokerProcess(tmp_path / "data") as broker,
+        ConnectProcess(file, broker.url) as connector,
+    ):
+
+        def kill(number):
+            if number % 3 == 0:
+                connector.kill()
+                connector.start()
+            elif number % 3 == 1:
+                broker.kill()
+                broker.start()
+            else:
+                server.crash()
+                server.start()
+
+        async def follow():
+            events = []
+            async with pydanube.connect(broker.url) as client:
+                await client.create_topic(TOPIC, exist_ok=True)
+                while len(events) < expected:
+                    try:
+                        async for batch in client.read(
+                            TOPIC, start=len(events), end=expected, follow=True
+                        ):
+                            events += [json.loads(each) for each in batch.payloads]
+                            if kills and len(events) >= kills[0]:
+                                kills.pop(0)
+                                kill(len(kills))
+                    except pydanube.Unavailable:
+                        continue
+                return events, (await client.describe_topic(TOPIC)).message_count
+
+        # The snapshot is complete before the writer begins.
+        async def begin():
+            async with pydanube.connect(broker.url) as client:
+                await client.create_topic(TOPIC, exist_ok=True)
+                database.execute("INSERT INTO orders VALUES (-1, 'first', 0)")
+                async for _ in client.read(TOPIC, end=1, follow=True):
+                    pass
+                database.execute("DELETE FROM orders WHERE id = -1")
+                async for _ in client.read(TOPIC, start=1, end=2, follow=True):
+                    pass
+
+        pydanube.run(begin())
+        thread = threading.Thread(target=write_all)
+        thread.start()
+        expected += 2
+        events, stored = pydanube.run(follow())
+        thread.join()
+    assert done.is_set()
+    assert kills == []
+    assert stored == expected
+    changes = [(each["op"], (each["after"] or each["before"])["id"]) for each in events]
+    wanted = []
+    for number in range(transactions):
+        first = number * size
+        wanted += [("c", first + at) for at in range(size)] + [("u", first)]
+    assert changes[2:] == wanted
