@@ -13,6 +13,7 @@ pytest.importorskip("pyspark")
 
 from pydanube.pipelines.state import StateDirectory
 from support.commands import danube
+from support.http_server import Answer, LocalServer
 from support.pipelines import read_json, send, unique_topic
 from support.spark_processes import standalone_cluster
 
@@ -123,6 +124,19 @@ def test_a_submitted_pipeline_runs_on_a_standalone_cluster(
     assert read_json(client, out) == [*range(5)], log
     [run] = json.loads(danube("pipeline", "list", "--format", "json", **own).stdout)
     assert (run["state"], run["exit_code"]) == ("done", 0), log
+
+
+def test_a_failure_is_reported_to_a_web_server(broker_url, tmp_path):
+    file = tmp_path / "copy.yaml"
+    with LocalServer(lambda _: Answer(204)) as server:
+        file.write_text(COPY + f'alerts: {{url: "{server.url}"}}\n')
+        given = ["--set", "topic=/default/none", "--set", "out=/default/none"]
+        done = danube("pipeline", "run", str(file), *given, url=broker_url)
+        assert done.returncode != 0
+        [request] = server.requests
+    notice = json.loads(request.body)
+    assert (notice["alert"], notice["state"]) == ("failed", "firing")
+    assert notice["text"].startswith("pipeline copy, alert failed: it failed with exit")
 
 
 def get(url):

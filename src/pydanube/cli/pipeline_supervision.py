@@ -74,7 +74,11 @@ def run_here(request: RunRequest) -> None:
     state = pipeline.state
     with state.run_locked(f"{pipeline.name} cannot be run"):
         record = _new_record(pipeline, is_detached=request.is_detached)
-        with _recorded(state, record, pipeline), _metrics(request, pipeline):
+        with (
+            _alerts(pipeline),
+            _recorded(state, record, pipeline),
+            _metrics(request, pipeline),
+        ):
             if is_supervised:
                 _supervise(request, pipeline, record, rules)
             else:
@@ -221,6 +225,20 @@ def _recorded(
         record.phase, record.ended = Phase.ENDED, iso(utc_now())
         record.next_start = None
         state.write_record(record)
+
+
+@contextmanager
+def _alerts(pipeline: Pipeline) -> Iterator[None]:
+    """Send the alerts of a run, also that it has failed, if the file has any."""
+    if pipeline.spec.alerts is None:
+        yield
+        return
+    from pydanube.pipelines.alerting import (  # noqa: PLC0415  # Few runs do.
+        sending_alerts,
+    )
+
+    with sending_alerts(pipeline):
+        yield
 
 
 @contextmanager

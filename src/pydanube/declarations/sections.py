@@ -54,7 +54,7 @@ def parse_section(
     if not isinstance(value, dict):
         problems.add(path, f"must be settings by name, not {_type_name(value)}")
         return None
-    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     for name in value.keys() - fields.keys():
         hint = did_you_mean(name, fields) or f"; known are {listed(fields)}"
         problems.add((*path, name), f"unknown{hint}")
@@ -70,8 +70,8 @@ def parse_section(
             continue
         part = _parse_field(given, field.type, (*path, name), problems)
         if not isinstance(part, UnsetType):
-            found[name] = part
-    if any(field.required and name not in found for name, field in fields.items()):
+            found[field.name] = part
+    if any(each.required and each.name not in found for each in fields.values()):
         return None
     return kind(**found)
 

@@ -1,7 +1,7 @@
 """
 The checks of the sections about the operation of a pipeline.  Pure.
 
-These are ``restart``, ``schedule``, ``metrics`` and ``lineage``.
+These are ``restart``, ``schedule``, ``metrics``, ``lineage`` and ``alerts``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from pydanube.declarations.sections import parse_duration
 from pydanube.model.errors import InvalidConfig
 from pydanube.pipelines.schedules import parse_schedule
 from pydanube.pipelines.spec import (
+    AlertRule,
+    AlertSection,
+    Condition,
     CronSchedule,
     Lineage,
     Restart,
@@ -36,6 +39,8 @@ def operation_problems(spec: Spec) -> Iterator[tuple[Path, str]]:
             yield ("metrics", "listen"), str(error)
     if spec.lineage is not None:
         yield from _lineage_problems(spec.lineage)
+    if spec.alerts is not None:
+        yield from _alert_problems(spec.alerts)
 
 
 def _restart_problems(restart: Restart) -> Iterator[tuple[Path, str]]:
@@ -76,3 +81,32 @@ def _lineage_problems(lineage: Lineage) -> Iterator[tuple[Path, str]]:
         yield ("lineage", "url"), f"{lineage.url!r} is not an http or https URL"
     if lineage.api_key is not None and lineage.url is None:
         yield ("lineage", "api_key"), "only with url"
+
+
+def _alert_problems(alerts: AlertSection) -> Iterator[tuple[Path, str]]:
+    if not re.match(r"https?://.", alerts.url):
+        yield ("alerts", "url"), "is not an http or https URL"
+    for name, rule in alerts.rules.items():
+        path: Path = ("alerts", "rules", name)
+        try:
+            _ = rule.for_s
+        except InvalidConfig as error:
+            yield (*path, "for"), str(error)
+        problem = _limit_problem(rule)
+        if problem:
+            yield (*path, "above"), problem
+
+
+def _limit_problem(rule: AlertRule) -> str | None:
+    if rule.when is Condition.FAILED:
+        return None if rule.above is None else "is not for failures"
+    if rule.above is None:
+        example = "10m" if rule.when.is_duration else "1000"
+        return f"is missing, such as {example}"
+    try:
+        limit = rule.limit
+    except ValueError:
+        return f"{rule.above!r} is not a number"
+    except InvalidConfig as error:
+        return str(error)
+    return None if limit >= 0 else "must be 0 or more"

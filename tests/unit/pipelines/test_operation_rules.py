@@ -1,4 +1,4 @@
-"""Tests of the checks of restart, schedule, metrics and lineage."""
+"""Tests of the checks of restart, schedule, metrics, lineage and alerts."""
 
 import pytest
 
@@ -21,6 +21,8 @@ VALID = [
     "metrics: {listen: '[::1]:0'}",
     "lineage: {url: 'http://marquez:5000', api_key: x}",
     "lineage: {file: lineage.ndjson}",
+    "alerts: {url: 'https://hooks.example.com/x'}",
+    "alerts: {url: 'http://x', rules: {a: {when: batch_age, above: 10m, for: 1m}}}",
 ]
 INVALID = [
     ("restart: {count: -1}", "restart.count", "0 or more"),
@@ -38,6 +40,23 @@ INVALID = [
     ("metrics: {listen: 'localhost:70000'}", "metrics.listen", "not an address"),
     ("lineage: {namespace: x}", "lineage", "either url or file"),
     ("lineage: {url: marquez}", "lineage.url", "not an http"),
+    ("alerts: {url: slack}", "alerts.url", "not an http"),
+    *(
+        (
+            f"alerts: {{url: 'http://x', rules: {{a: {{{rule}}}}}}}",
+            f"alerts.rules.a.{at}",
+            text,
+        )
+        for rule, at, text in [
+            ("when: lag", "above", "is missing, such as 1000"),
+            ("when: lag, above: many", "above", "'many' is not a number"),
+            ("when: lag, above: -1", "above", "0 or more"),
+            ("when: batch_age, above: soon", "above", "not a duration"),
+            ("when: failed, above: 1", "above", "not for failures"),
+            ("when: failed, for: soon", "for", "not a duration"),
+            ("when: slow", "when", "slow"),
+        ]
+    ),
     ("lineage: {file: x, api_key: y}", "lineage.api_key", "only with url"),
 ]
 
