@@ -1,0 +1,287 @@
+"""
+Fifty kills of a pipeline, of Spark's process and of the broker, at random moments.
+
+One pipeline writes to a topic, and to tables of Delta, Iceberg and PostgreSQL, with a
+query for each sink or with one for all of them.  Other engines than those that write
+read what came of it: every row once, and the last one of each key.  With
+DANUBE_TEST_KILLS in the environment it is that many kills.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("deltalake")
+pytest.importorskip("pyiceberg")
+
+import duckdb
+import pyarrow as pa
+
+from pydanube import sync
+from pydanube.pipelines.state import StateDirectory
+from support.duckdb_iceberg import connect_duckdb
+from support.lake_tables import catalog_of
+from support.postgres import PostgresProcess
+from support.processes import BrokerProcess
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.slow,
+    pytest.mark.spark,
+    pytest.mark.soak,
+    pytest.mark.timeout(7200),
+]
+
+KILLS = int(os.environ.get("DANUBE_TEST_KILLS", "50"))
+SOURCE, COPY = "/default/changes", "/default/copy"
+KEYS = 499
+BATCH = 100
+DEADLINE_S = 300
+
+PIPELINE = """
+name: campaign
+fan_out: {fan_out}
+broker: {url}
+trigger: continuous
+spark: {{master: "local[2]"}}
+restart: {{count: 10000, backoff: 100ms, backoff_max: 1s}}
+retries: {{count: 10000, backoff: 100ms, backoff_max: 1s}}
+sources:
+  changes:
+    topic: {source}
+    start: earliest
+    options: {{maxOffsetsPerTrigger: 20000}}
+steps:
+  rows:
+    sql: >
+      SELECT row.* FROM (SELECT from_json(CAST(payload AS STRING),
+      'n BIGINT, id BIGINT, op STRING') AS row FROM changes)
+sinks:
+  copy: {{input: rows, topic: {copy}}}
+  appended: {{input: rows, format: danube-delta, path: appended}}
+  delta:
+    input: rows
+    format: danube-delta
+    path: current
+    table: {{key: id, order: n, delete: "op = 'd'"}}
+  iceberg:
+    input: rows
+    format: danube-iceberg
+    options:
+      table: db.current
+{catalog}
+    table: {{key: id, order: n, delete: "op = 'd'"}}
+  postgres:
+    input: rows
+    format: danube-postgres
+    options: {{uri: "{postgres}", table: appended, createTable: true}}
+"""
+
+
+def change(number):
+    """A change of a key; each seventh deletes it."""
+    op = "d" if number % 7 == 0 else "u"
+    return {"n": number, "id": number % KEYS, "op": op}
+
+
+def current(count):
+    """The last row of each key that is not deleted, as (key, number)."""
+    found = {}
+    for number in range(count):
+        each = change(number)
+        found.pop(each["id"], None)
+        if each["op"] != "d":
+            found[each["id"]] = number
+    return sorted(found.items())
+
+
+class Publisher(threading.Thread):
+    """Publishes changes until it is told to stop."""
+
+    def __init__(self, url):
+        super().__init__(daemon=True)
+        self._url = url
+        self._stop_now = threading.Event()
+        self.count = 0
+
+    def run(self):
+        with (
+            sync.connect(self._url) as client,
+            client.producer(SOURCE, name="changes") as producer,
+        ):
+            while not self._stop_now.wait(0.5):
+                found = [change(self.count + each) for each in range(BATCH)]
+                # All changes of a key go to the same partition.
+                producer.send_batch(
+                    pa.record_batch(
+                        {
+                            "payload": [json.dumps(each).encode() for each in found],
+                            "key": [b"%d" % each["id"] for each in found],
+                        }
+                    )
+                )
+                self.count += BATCH
+
+    def stop(self):
+        self._stop_now.set()
+        self.join()
+        return self.count
+
+
+class Sinks:
+    """The sinks, as engines see them that did not write them."""
+
+    def __init__(self, directory, broker, postgres):
+        self._directory = directory
+        self._broker = broker
+        self._postgres = postgres
+        (directory / "duckdb").mkdir()
+        self._duckdb = connect_duckdb(directory / "duckdb")
+
+    def copied(self):
+        with sync.connect(self._broker.url) as client:
+            return sorted(
+                json.loads(payload)["n"]
+                for batch in client.read(COPY)
+                for payload in batch.payloads
+            )
+
+    def delta(self, name):
+        """The rows of a Delta table: its log, replayed here, and its Parquet files."""
+        files = set()
+        for log in sorted((self._directory / name / "_delta_log").glob("*.json")):
+            for line in log.read_text().splitlines():
+                action = json.loads(line)
+                if "add" in action:
+                    assert "deletionVector" not in action["add"]
+                    files.add(action["add"]["path"])
+                if "remove" in action:
+                    files.discard(action["remove"]["path"])
+        if not files:
+            return []
+        paths = [str(self._directory / name / each) for each in files]
+        return self._rows("read_parquet(?)", [paths])
+
+    def iceberg(self):
+        tables = self._directory / "warehouse/db/current/metadata"
+        newest = max(tables.glob("*.metadata.json"), default=None)
+        return [] if newest is None else self._rows(f"iceberg_scan('{newest}')", [])
+
+    def _rows(self, source, given):
+        try:
+            found = self._duckdb.execute(f"SELECT id, n FROM {source}", given)
+        except duckdb.IOException:
+            return []  # A file has been replaced meanwhile.
+        return sorted(found.fetchall())
+
+    def postgres(self):
+        exists = self._postgres.query("SELECT to_regclass('appended') IS NOT NULL")
+        if exists != [(True,)]:
+            return []
+        return [
+            each[0]
+            for each in self._postgres.query("SELECT n FROM appended ORDER BY n")
+        ]
+
+
+def wait_until(is_done, shown):
+    give_up_at = time.monotonic() + DEADLINE_S
+    while not is_done():
+        assert time.monotonic() < give_up_at, shown()
+        time.sleep(0.2)
+
+
+@pytest.mark.parametrize("fan_out", [False, True], ids=["queries", "fan-out"])
+def test_every_row_arrives_once_although_everything_is_killed(tmp_path, fan_out):
+    chance = random.Random(19 + fan_out)
+    state = StateDirectory(tmp_path / ".danube/pipelines/campaign")
+    file = tmp_path / "pipeline.yaml"
+    catalog = "\n".join(
+        f'      catalog.{name}: "{value}"'
+        for name, value in catalog_of(tmp_path).items()
+    )
+    with (
+        PostgresProcess() as postgres,
+        BrokerProcess(tmp_path / "data") as broker,
+        (tmp_path / "log").open("w") as log,
+    ):
+        with sync.connect(broker.url) as client:
+            client.create_topic(SOURCE, partitions=2)
+            client.create_topic(COPY)
+        file.write_text(
+            PIPELINE.format(
+                fan_out=str(fan_out).lower(),
+                url=broker.url,
+                source=SOURCE,
+                copy=COPY,
+                postgres=postgres.uri,
+                catalog=catalog,
+            )
+        )
+        sinks = Sinks(tmp_path, broker, postgres)
+        publisher = Publisher(broker.url)
+        run = [sys.executable, "-m", "pydanube.cli.main", "pipeline", "run", file]
+        own = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "home")}
+        pipeline = subprocess.Popen(run, stdout=log, stderr=log, env=own)
+
+        def shown():
+            assert pipeline.poll() is None, "the pipeline has ended"
+            return "\n".join((tmp_path / "log").read_text().splitlines()[-30:])
+
+        def running(last=None):
+            """The status when the queries run, in another process than *last*."""
+            found = state.read_status()
+            is_up = found is not None and all(each.batches for each in found.queries)
+            is_new = is_up and found.queries and found.jvm and found.pid != last
+            return found if is_new else None
+
+        killed = {"driver": 0, "jvm": 0, "broker": 0}
+        try:
+            publisher.start()
+            last = None
+            for _ in range(KILLS // 2):
+                wait_until(partial(running, last), shown)
+                time.sleep(chance.uniform(0, 3))
+                victim = chance.choice(("driver", "jvm", "broker", "broker"))
+                killed[victim] += 1
+                if victim == "broker":
+                    broker.kill()
+                    time.sleep(chance.uniform(0, 1))
+                    broker.start()
+                    continue
+                status = running()
+                last = status.pid
+                os.kill(last if victim == "driver" else status.jvm[0], signal.SIGKILL)
+            count = publisher.stop()
+            wait_until(
+                lambda: (
+                    len(sinks.copied()) >= count
+                    and len(sinks.postgres()) >= count
+                    and len(sinks.delta("appended")) >= count
+                    and sinks.delta("current") == current(count)
+                    and sinks.iceberg() == current(count)
+                ),
+                shown,
+            )
+            pipeline.send_signal(signal.SIGTERM)
+            assert pipeline.wait(120) == 128 + signal.SIGTERM, shown()
+        finally:
+            pipeline.kill()
+        log.write(f"{count} changes, killed: {killed}\n")
+        every = [*range(count)]
+        assert sinks.copied() == every
+        assert sinks.postgres() == every
+        assert [
+            n for _, n in sorted(sinks.delta("appended"), key=lambda each: each[1])
+        ] == every
+        assert sinks.delta("current") == current(count)
+        assert sinks.iceberg() == current(count)
