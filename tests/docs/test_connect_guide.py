@@ -181,6 +181,21 @@ async def test_changes_in_postgresql_are_read(tmp_path):
     assert [json.loads(each)["after"] for each in customers] == [{"id": 7}]
 
 
+async def test_a_table_of_postgresql_is_mirrored(tmp_path):
+    with PostgresProcess() as server:
+        server.execute("CREATE TABLE orders (id int PRIMARY KEY, who text)")
+        change = ("postgresql://danube@127.0.0.1/copy", server.uri)
+        async with connectors(
+            "mirror.yaml", tmp_path, change, COPY_PASSWORD="none"
+        ) as (client, until):
+            async with client.producer("/default/orders") as producer:
+                for name in ("Ann", "Bob"):
+                    row = {"id": 7, "who": name}
+                    await producer.send(json.dumps({"op": "u", "after": row}))
+            await until(lambda each: each.messages == 2)
+        assert server.query("SELECT * FROM orders") == [(7, "Bob")]
+
+
 def test_messages_are_sent_by_http(tmp_path):
     async def run(server):
         async with connectors(

@@ -193,7 +193,7 @@ async def test_all_types_become_json(database):
             "nan": "NaN",
             "n": "12345678901234567890.1234",
             "t": "é",
-            "y": "00ff",
+            "y": "\\x00ff",
             "d": "2024-02-29",
             "ts": "2024-02-29T12:00:00.5",
             "tz": "2024-02-29T11:00:00+00",
@@ -298,6 +298,130 @@ async def test_the_server_may_delete_the_log_when_its_changes_are_stored(databas
             f"WHERE slot_name = '{database.slot}'"
         )
     assert is_confirmed
+
+
+SINK = """
+  mirror:
+    kind: postgres-sink
+    topic: {topic}
+    retries: {{backoff: 50ms}}
+    dead_letters: /default/dead
+    options: {{url: "{url}", table: {table}, {options}}}
+"""
+
+
+@pytest.mark.parametrize("identity", ["DEFAULT", "FULL"])
+async def test_a_table_is_mirrored_by_its_changes(database, identity):
+    chance = random.Random(3)
+    database.execute(
+        "CREATE TABLE mirror (LIKE orders INCLUDING ALL)",
+        "ALTER TABLE orders ALTER COLUMN who SET STORAGE EXTERNAL",
+        f"ALTER TABLE orders REPLICA IDENTITY {identity}",
+        "INSERT INTO orders SELECT i, 'old', i FROM generate_series(1, 50) i",
+    )
+    text = database.declaration() + SINK.format(
+        topic=TOPIC,
+        url=database.url,
+        table="mirror",
+        options="key: [id], envelope: debezium",
+    )
+    async with (
+        broker_with_topics() as (broker, client),
+        running(declared(text, broker.url)) as until,
+    ):
+        await events_of(client, 50)
+        for number in range(100):
+            key, other = chance.sample(range(1, 80), 2)
+            upsert = f"INSERT INTO orders VALUES ({key}, repeat('n', 9000), {number}) "
+            upsert += f"ON CONFLICT (id) DO UPDATE SET total = {number}"
+            delete = f"DELETE FROM orders WHERE id = {other}"
+            new_key = f"UPDATE orders SET id = {1000 + number} WHERE id = {key} + 1"
+            statements = [upsert, delete]
+            if identity == "FULL":
+                statements.append(new_key)
+            database.execute(*statements[: chance.randint(1, 3)])
+        database.execute("INSERT INTO orders VALUES (-1, 'last', 0)")
+        keys = []
+        while "-1" not in keys:
+            keys += [key for key, _ in await events_of(client, 1, start=len(keys))]
+        await until(lambda found: found["mirror"].messages == len(keys))
+    rows = "SELECT * FROM {} ORDER BY id"
+    assert database.query(rows.format("mirror")) == database.query(
+        rows.format("orders")
+    )
+
+
+async def test_rows_that_the_table_refuses_become_dead_letters(database):
+    text = "connectors:" + SINK.format(
+        topic=TOPIC, url=database.url, table="public.orders", options="key: [id]"
+    )
+    payloads = [
+        b'{"id": 1, "who": "Ann", "total": "1.5"}',
+        b'{"id": "one"}',
+        b'{"id": 2, "who": "Bob"}',
+        b"no JSON",
+        b'{"id": 2, "total": 7}',
+        b'{"id": 3, "strange": 1}',
+        b'{"id": 4, "who": "a\\u0000b"}',
+    ]
+    async with broker_with_topics("/default/dead") as (broker, client):
+        async with client.producer(TOPIC) as producer:
+            await producer.send_batch(payloads)
+            await producer.send(b"", key="1")
+        async with running(declared(text, broker.url)) as until:
+            await until(lambda found: found["mirror"].messages == 4)
+            dead = [
+                each async for batch in client.read("/default/dead") for each in batch
+            ]
+    assert database.query("SELECT * FROM orders") == [(2, "Bob", 7)]
+    assert [each.payload for each in dead] == [payloads[at] for at in (1, 3, 5, 6)]
+    reasons = [each.attributes["x-failure-reason"] for each in dead]
+    assert "invalid input syntax for type integer" in reasons[0]
+    assert reasons[2] == "the table has no column 'strange'"
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ("key: [id]", "there is no table none"),
+        ("key: [missing]", "has no column 'missing'; it has id, who, total"),
+    ],
+)
+async def test_a_table_that_does_not_fit_is_reported(database, options, error):
+    table = "none" if "none" in error else "orders"
+    text = "connectors:" + SINK.format(
+        topic=TOPIC, url=database.url, table=table, options=options
+    )
+    async with broker_with_topics() as (broker, client):
+        async with client.producer(TOPIC) as producer:
+            await producer.send(b"{}")
+        async with running(declared(text, broker.url)) as until:
+            found = await until(lambda found: found["mirror"].state is State.FAILED)
+    assert error in found["mirror"].error
+
+
+@pytest.mark.slow
+async def test_nothing_is_lost_when_the_database_of_a_sink_is_killed(server, database):
+    text = "connectors:" + SINK.format(
+        topic=TOPIC, url=database.url, table="orders", options="key: [id]"
+    )
+    count = 3000
+    async with (
+        broker_with_topics() as (broker, client),
+        running(declared(text, broker.url)) as until,
+    ):
+        async with client.producer(TOPIC) as producer:
+            for base in range(0, count, 100):
+                await producer.send_batch(
+                    [b'{"id": %d}' % each for each in range(base, base + 100)]
+                )
+                if base in {500, 1500, 2500}:
+                    server.crash()
+                    server.start()
+        await until(lambda found: found["mirror"].messages == count)
+    assert database.query("SELECT count(*), max(id) FROM orders") == [
+        (count, count - 1)
+    ]
 
 
 @pytest.mark.slow

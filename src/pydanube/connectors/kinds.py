@@ -24,6 +24,7 @@ KINDS = {
     "kafka-sink": "pydanube.connectors.sinks.kafka:KafkaSink",
     "mqtt": "pydanube.connectors.sources.mqtt:MqttSource",
     "postgres-cdc": "pydanube.connectors.sources.postgres:PostgresSource",
+    "postgres-sink": "pydanube.connectors.sinks.postgres:PostgresSink",
     "sql": "pydanube.connectors.sources.sql:SqlSource",
     "webhook": "pydanube.connectors.sources.webhook:WebhookSource",
 }

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from pydanube.connectors.failures import ConnectorFailed
+from pydanube.connectors.postgres_access import quoted, quoted_text
 from pydanube.connectors.records import Batch, Record
 from pydanube.connectors.sources import pgoutput
 from pydanube.connectors.sources.change_events import (
@@ -24,12 +25,7 @@ from pydanube.connectors.sources.change_events import (
 )
 from pydanube.connectors.sources.pgoutput import Relation
 from pydanube.connectors.sources.postgres_options import PostgresOptions, Snapshot
-from pydanube.connectors.sources.postgres_replication import (
-    Server,
-    lsn_of,
-    quoted,
-    quoted_text,
-)
+from pydanube.connectors.sources.postgres_replication import Server, lsn_of
 from pydanube.connectors.sources.postgres_values import Decode, decoder_of
 
 log = logging.getLogger("pydanube.connectors")

@@ -16,11 +16,15 @@ from contextlib import (
     contextmanager,
     suppress,
 )
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from pydanube.connectors.failures import ConnectorFailed, Transient
+from pydanube.connectors.postgres_access import (
+    Translation,
+    quoted,
+    quoted_text,
+)
 from pydanube.connectors.sources.pgoutput import EPOCH_S
-from pydanube.model.redaction import mask
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection  # An extra.
@@ -92,9 +96,9 @@ class Server:
                 async for row in copy.rows():
                     yield row
 
-    def translated(self) -> _Translation:
+    def translated(self) -> Translation:
         """Raise errors of the server in the body as those of connectors."""
-        return _Translation(self._secrets)
+        return Translation(self._secrets)
 
     async def start_log(self, slot: str, publication: str) -> LogStream:
         """Begin to read the log where the slot says."""
@@ -115,7 +119,7 @@ async def open_server(url: str, password: str | None) -> AsyncIterator[Server]:
 
     secrets = [password] if password else []
     given: dict[str, Any] = {"application_name": "pydanube", "connect_timeout": 10}
-    with _Translation(secrets):
+    with Translation(secrets):
         found = conninfo_to_dict(url)
         if found.get("password"):
             secrets.append(str(found["password"]))
@@ -124,7 +128,7 @@ async def open_server(url: str, password: str | None) -> AsyncIterator[Server]:
             given["password"] = password
         given["options"] = f"{found.get('options', '')} {_SETTINGS}".strip()
     async with AsyncExitStack() as stack:
-        with _Translation(secrets):
+        with Translation(secrets):
             facts = await AsyncConnection.connect(**given, autocommit=True)
             stack.push_async_callback(facts.close)
             log = await AsyncConnection.connect(
@@ -239,37 +243,6 @@ class LogStream:
         if result is not None and result.status == ExecStatus.FATAL_ERROR:
             return errors.error_from_result(result)
         return Transient("the database has ended the stream")
-
-
-class _Translation:
-    """Turns errors of the database into those of connectors, without *secrets*."""
-
-    def __init__(self, secrets: Sequence[str]) -> None:
-        self._secrets = secrets
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        import psycopg  # noqa: PLC0415
-
-        if not isinstance(error, psycopg.Error):
-            return
-        text = mask(f"the database: {' '.join(str(error).split())}", self._secrets)
-        # Also ObjectInUse: the connection of a killed run has not ended yet.
-        if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-            raise Transient(text) from error
-        raise ConnectorFailed(text) from error
-
-
-def quoted(name: str) -> str:
-    """Return *name* as SQL has identifiers."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def quoted_text(text: str) -> str:
-    """Return *text* as SQL has strings."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def lsn_of(text: str) -> int:

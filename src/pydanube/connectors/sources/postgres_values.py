@@ -15,7 +15,7 @@ LOADED = frozenset(
         *(1021, 1022, 1231),  # of floats and numerics,
         *(1009, 1014, 1015, 2951),  # of texts and UUIDs,
         *(1115, 1182, 1183, 1185),  # of times,
-        *(199, 3807, 1001),  # of JSON and bytes.
+        *(199, 3807),  # of JSON.
     )
 )
 """The types that psycopg parses, by their identifiers, the same in all versions."""
@@ -48,10 +48,6 @@ def _timestamp(text: str) -> str:
     return text.replace(" ", "T", 1) if text[:1].isdigit() else text
 
 
-def _hex(text: str) -> str:
-    return text.removeprefix("\\x")
-
-
 def _loaded(type_id: int) -> Decode:
     from psycopg import DataError  # noqa: PLC0415
     from psycopg.adapt import Transformer  # noqa: PLC0415
@@ -70,9 +66,8 @@ def _loaded(type_id: int) -> Decode:
 
 _DECODERS: dict[int, Decode] = {
     16: _is_true,
-    17: _hex,
     **dict.fromkeys((20, 21, 23, 26), int),
     **dict.fromkeys((700, 701), _float),
     **dict.fromkeys((1114, 1184), _timestamp),
 }
-"""By the identifier of the type: bool, bytea, int8, int2, int4, oid, floats, times."""
+"""By the identifier of the type: bool, int8, int2, int4, oid, floats, times."""

@@ -1,0 +1,185 @@
+"""A sink that writes messages as rows of a PostgreSQL table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from pydanube.client.messages import Message
+from pydanube.connectors.connector import Sink
+from pydanube.connectors.failures import ConnectorFailed, Rejected
+from pydanube.connectors.postgres_access import Translation, quoted
+from pydanube.connectors.sinks.postgres_rows import (
+    Envelope,
+    InvalidRow,
+    Row,
+    TableFormat,
+)
+from pydanube.declarations.sections import Section
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection  # An extra.
+
+
+class PostgresSinkOptions(Section, frozen=True, kw_only=True):
+    """The options of ``PostgresSink``."""
+
+    url: Annotated[
+        str,
+        Meta(
+            description="The database, as libpq names it, such as "
+            "`postgresql://user@host/shop?sslmode=verify-full`."
+        ),
+    ]
+    table: Annotated[
+        str, Meta(description="The table, `orders` or `schema.orders`, which exists.")
+    ]
+    password: Annotated[
+        str | None, Meta(description="The password, if it is not in `url`.")
+    ] = None
+    key: Annotated[
+        list[str],
+        Meta(
+            description="The columns that identify a row, with a unique index: a "
+            "message replaces the row with its key. By default each message is a new "
+            "row."
+        ),
+    ] = []
+    envelope: Annotated[
+        Envelope,
+        Meta(
+            description="Whether a message is a row as a JSON object, or an event of "
+            "Debezium."
+        ),
+    ] = Envelope.ROW
+
+
+class PostgresSink(Sink):
+    """
+    Writes messages, JSON objects, as rows of a table of PostgreSQL.
+
+    Delivery: at least once; with `key` a repeated message changes nothing.
+    """
+
+    Options = PostgresSinkOptions
+    extra = "postgres-cdc"
+
+    def __init__(self, options: PostgresSinkOptions) -> None:
+        super().__init__(options)
+        self._connection: AsyncConnection[Any] | None = None
+        self._table: TableFormat
+        self._secrets = [options.password] if options.password else []
+
+    @classmethod
+    def problems(cls, options: PostgresSinkOptions) -> dict[str, str]:
+        """Return the options that are malformed."""
+        found = {
+            name: "must not be empty"
+            for name in ("url", "table")
+            if not getattr(options, name).strip()
+        }
+        if options.table.count(".") > 1:
+            found["table"] = "is 'table' or 'schema.table'"
+        if options.envelope is Envelope.DEBEZIUM and not options.key:
+            found["key"] = "is missing: events of Debezium change and delete rows"
+        return found
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._disconnect()
+
+    async def _disconnect(self) -> None:
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            await connection.close()
+
+    async def write(self, messages: Sequence[Message]) -> None:
+        """Write the rows of *messages* in one transaction."""
+        with Translation(self._secrets):
+            if self._connection is None or self._connection.closed:
+                await self._connect()
+            try:
+                await self._write(messages)
+            except Rejected:
+                raise
+            except BaseException:
+                await self._disconnect()
+                raise
+
+    async def _connect(self) -> None:
+        from psycopg import AsyncConnection  # noqa: PLC0415
+        from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415
+
+        options: PostgresSinkOptions = self.options
+        given: dict[str, Any] = {"application_name": "pydanube", "connect_timeout": 10}
+        given |= conninfo_to_dict(options.url)
+        if options.password is not None:
+            given["password"] = options.password
+        elif given.get("password"):
+            self._secrets = [given["password"]]
+        self._connection = await AsyncConnection.connect(**given)
+        schema, _, table = options.table.rpartition(".")
+        name = f"{quoted(schema)}.{quoted(table)}" if schema else quoted(table)
+        rows = await self._connection.execute(
+            "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) "
+            "AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum",
+            (name,),
+        )
+        columns = [each[0] for each in await rows.fetchall()]
+        await self._connection.commit()
+        if not columns:
+            raise ConnectorFailed(f"there is no table {options.table}")
+        for each in options.key:
+            if each not in columns:
+                raise ConnectorFailed(
+                    f"the table {options.table} has no column {each!r}; it has "
+                    f"{', '.join(columns)}"
+                )
+        self._table = TableFormat(name, columns, options.key, options.envelope)
+
+    async def _write(self, messages: Sequence[Message]) -> None:
+        from psycopg import DataError, IntegrityError  # noqa: PLC0415
+        from psycopg.errors import CardinalityViolation  # noqa: PLC0415
+
+        assert self._connection is not None
+        rejected: dict[int, str] = {}
+        rows: dict[int, Row] = {}
+        for number, message in enumerate(messages):
+            try:
+                row = self._table.row(message)
+            except InvalidRow as error:
+                rejected[number] = str(error)
+            else:
+                if row is not None:
+                    rows[number] = row
+        try:
+            async with self._connection.transaction():
+                await self._execute(list(rows.values()))
+        except (DataError, IntegrityError, CardinalityViolation):
+            # Some row is refused, or two keys differ only as texts.
+            rejected |= await self._write_each(rows)
+        if rejected:
+            raise Rejected(rejected)
+
+    async def _write_each(self, rows: dict[int, Row]) -> dict[int, str]:
+        """Write *rows* one by one, and return why some are refused."""
+        from psycopg import DataError, IntegrityError  # noqa: PLC0415
+
+        assert self._connection is not None
+        refused = {}
+        async with self._connection.transaction():
+            for number, row in rows.items():
+                try:
+                    async with self._connection.transaction():
+                        await self._execute([row])
+                except (DataError, IntegrityError) as error:
+                    refused[number] = f"the database: {' '.join(str(error).split())}"
+        return refused
+
+    async def _execute(self, rows: Sequence[Row]) -> None:
+        assert self._connection is not None
+        for run in self._table.runs(rows):
+            values = msgspec.json.encode([each.values for each in run]).decode()
+            await self._connection.execute(self._table.statement(run[0]), (values,))
