@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 
 import msgspec
 
+from pydanube.model.connector_metrics import CONNECTOR_METRICS
 from pydanube.model.errors import BrokerError
 from pydanube.model.metrics import METRICS, OTHER, SERIES_MAX, Metric
 from pydanube.model.pipeline_metrics import PIPELINE_METRICS
@@ -146,6 +147,14 @@ A run of a pipeline serves these at the address of `danube pipeline run
 when the process with Spark starts.
 
 {_table(head, pipeline_rows)}
+
+## Connectors
+
+`danube connect run` serves these at the address of its option `--listen`; see
+[operating connectors](../guide/connect.md#operating-connectors). Counters begin at 0
+when the process starts.
+
+{_table(head, _metric_rows(CONNECTOR_METRICS))}
 """
 
 

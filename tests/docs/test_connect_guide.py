@@ -17,6 +17,7 @@ import pytest
 from pydanube.connectors.kinds import KINDS
 from pydanube.connectors.status import State
 from pydanube.testing import memory_broker
+from support.command_lines import check_line
 from support.commands import danube
 from support.connectors import declared, running
 from support.http_server import Answer, LocalServer
@@ -62,9 +63,10 @@ def test_the_guide_names_every_kind():
 
 
 def test_the_commands_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     (tmp_path / "numbers.yaml").write_text(FILES["numbers.yaml"])
     monkeypatch.chdir(tmp_path)
-    [block] = re.findall(r"^```bash\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    block, *_ = re.findall(r"^```bash\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     with BrokerProcess(tmp_path / "data") as broker:
         for line in block.splitlines():
             program, *arguments = shlex.split(line)
@@ -148,6 +150,37 @@ async def test_topics_of_kafka_are_read_and_written():
         assert invoice.value() == b"invoice"
         assert await payloads(client, "/default/orders") == [b"order"]
         assert await payloads(client, "/default/logs-web") == [b"line"]
+
+
+async def test_records_are_transformed(tmp_path):
+    (tmp_path / "cities.py").write_text(FILES["cities.py"])
+    port = free_port()
+    async with connectors("cities.yaml", tmp_path, ("8091", str(port))) as (
+        client,
+        until,
+    ):
+        await until(lambda each: each.state is State.RUNNING)
+        async with httpx.AsyncClient() as sender:
+            for name, population in (("Paris", 2_100_000), ("Caen", 100_000)):
+                city = {
+                    "name": name,
+                    "population": population,
+                    "address": {"country": "fr"},
+                }
+                url = f"http://127.0.0.1:{port}/cities"
+                answer = await sender.post(url, json=city)
+                assert answer.status_code == 200
+        [message] = [
+            each async for batch in client.read("/default/cities") for each in batch
+        ]
+    assert (message.key, message.payload) == ("fr", b'{"name":"Paris","country":"fr"}')
+
+
+def test_commands_of_the_guide_can_be_typed():
+    for block in re.findall(r"^```bash\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL):
+        for line in block.splitlines():
+            if line.startswith("danube "):
+                check_line(line)
 
 
 async def test_rows_of_a_database_are_read(tmp_path):

@@ -15,6 +15,7 @@ from contextlib import ExitStack, suppress
 import pytest
 import yaml
 
+from pydanube.model.connector_metrics import CONNECTOR_METRICS
 from pydanube.model.metrics import METRICS, MetricKind
 from pydanube.model.pipeline_metrics import PIPELINE_METRICS
 from support.commands import danube
@@ -44,7 +45,7 @@ QUERIES = [rule["expr"] for rule in RULES] + [
 ]
 LABELS = {
     f"{metric.name}{suffix}": {*metric.labels, "instance"}
-    for metric in METRICS + PIPELINE_METRICS
+    for metric in METRICS + PIPELINE_METRICS + CONNECTOR_METRICS
     for suffix in (
         ("_bucket", "_sum", "_count") if metric.kind is MetricKind.HISTOGRAM else ("",)
     )

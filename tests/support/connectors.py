@@ -19,7 +19,8 @@ class ConnectProcess:
     def __init__(self, file: Path, url: str) -> None:
         self.starts = 0
         self._command = [*DANUBE, "connect", "run", str(file), "--interval", "1s"]
-        self._environment = environment(url)
+        own = {"DANUBE_STATE": str(file.parent / "state")}
+        self._environment = environment(url, **own)
         self._process = None
 
     def __enter__(self) -> ConnectProcess:

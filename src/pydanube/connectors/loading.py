@@ -11,7 +11,8 @@ from pydanube.client.client import DEFAULT_URL, URL_VARIABLE
 from pydanube.connectors.connector import Connector, Source
 from pydanube.connectors.kinds import find_kind
 from pydanube.connectors.spec import ConnectFile, ConnectorSpec
-from pydanube.declarations.functions import NoSuchFunction
+from pydanube.connectors.transforming import check_expression
+from pydanube.declarations.functions import NoSuchFunction, load_function
 from pydanube.declarations.loading import open_file
 from pydanube.declarations.problems import Path as SpecPath
 from pydanube.declarations.problems import Problems
@@ -27,7 +28,7 @@ POSITIONS_SUFFIX = ".positions"
 """The topic with the positions of a connector is its name and this."""
 
 _OF_SINKS = ("subscription", "type", "start")
-_OF_SOURCES = ("partitions", "deduplicate", "mapping", "schema")
+_OF_SOURCES = ("partitions", "deduplicate", "transform", "mapping", "schema")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +154,7 @@ class _Checks:
         self._refuse_given(_OF_SINKS, "only a sink has it")
         if spec.deduplicate is not None:
             self._catch(("deduplicate",), parse_duration, spec.deduplicate)
+        self._check_transform()
         mapping = spec.mapping
         if mapping.id is not None and spec.deduplicate is None:
             self._add(
@@ -176,6 +178,20 @@ class _Checks:
                     ("schema", "file"),
                     f"there is no file {self._directory / schema.file}",
                 )
+
+    def _check_transform(self) -> None:
+        transform = self._spec.transform
+        if transform.jmespath is not None:
+            try:
+                require("connect", "an expression of JMESPath")
+            except MissingExtra as error:
+                self._add(("transform", "jmespath"), str(error))
+            else:
+                path = ("transform", "jmespath")
+                self._catch(path, check_expression, transform.jmespath)
+        if transform.function is not None:
+            path = ("transform", "function")
+            self._catch(path, load_function, transform.function, self._directory)
 
     def _refuse_given(self, names: tuple[str, ...], reason: str) -> None:
         given: Any = self._spec

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pydanube.aio.tasks import task_scope
@@ -21,6 +21,8 @@ from pydanube.connectors.loading import DeclaredConnector
 from pydanube.connectors.sink_run import SinkRun, wait_until
 from pydanube.connectors.source_run import SourceRun
 from pydanube.connectors.status import ConnectorStatus, State
+from pydanube.model.errors import Conflict, NotFound
+from pydanube.model.suggestions import did_you_mean
 
 log = logging.getLogger("pydanube.connectors")
 
@@ -49,16 +51,99 @@ async def run_connectors(
         stop: Set it to stop all of them.
         interval_s: See *report*.
     """
-    stop = stop or asyncio.Event()
-    runs = [_Run(each, report) for each in connectors]
-    async with task_scope() as tasks:
-        running = [tasks.start(each.supervise(stop)) for each in runs]
-        tasks.run(_report_regularly(runs, interval_s))
-        if running:
-            await asyncio.wait(running)
-        for each in running:
-            await each
-    return [each.status for each in runs]
+    runs = ConnectorRuns(connectors, report, interval_s=interval_s)
+    await runs.run(stop or asyncio.Event())
+    return runs.statuses
+
+
+class ConnectorRuns:
+    """Connectors that run side by side, and can be paused and started again."""
+
+    def __init__(
+        self,
+        connectors: Sequence[DeclaredConnector],
+        report: Report,
+        *,
+        interval_s: float = 10.0,
+    ) -> None:
+        """Prepare them; see ``run_connectors``."""
+        self._runs = {each.name: _Run(each, report) for each in connectors}
+        self._interval_s = interval_s
+        self._has_changed = asyncio.Event()
+
+    @property
+    def statuses(self) -> list[ConnectorStatus]:
+        """The status of each, which changes while they run."""
+        return [each.status for each in self._runs.values()]
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run all of them until each has ended, or until *stop* is set."""
+        async with task_scope() as tasks:
+            tasks.run(self._stop_after(stop))
+            tasks.run(_report_regularly(self._runs.values(), self._interval_s))
+            running: dict[str, asyncio.Future[None]] = {}
+            while True:
+                self._has_changed.clear()
+                for name, each in self._runs.items():
+                    if each.is_due:
+                        running[name] = tasks.start(each.supervise())
+                pending = [each for each in running.values() if not each.done()]
+                if not pending:
+                    break
+                changed = tasks.start(self._has_changed.wait())
+                waiting: list[asyncio.Future[Any]] = [*pending, changed]
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                changed.cancel()
+            for task in running.values():
+                await task
+
+    async def _stop_after(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        for each in self._runs.values():
+            each.stop()
+
+    def pause(self, name: str) -> ConnectorStatus:
+        """
+        Pause the connector *name* after what it has in hand, and close its connections.
+
+        Raises:
+            NotFound: There is no such connector.
+            Conflict: It has ended.
+        """
+        run = self._find(name)
+        run.pause()
+        return run.status
+
+    def resume(self, name: str) -> ConnectorStatus:
+        """
+        Run the paused connector *name* from where it stopped.
+
+        Raises:
+            NotFound: There is no such connector.
+            Conflict: It has ended.
+        """
+        run = self._find(name)
+        run.resume()
+        return run.status
+
+    def restart(self, name: str) -> ConnectorStatus:
+        """
+        Open the connector *name* anew, also if it has failed or finished.
+
+        Raises:
+            NotFound: There is no such connector.
+        """
+        run = self._find(name)
+        run.restart()
+        self._has_changed.set()
+        return run.status
+
+    def _find(self, name: str) -> _Run:
+        if name not in self._runs:
+            raise NotFound(
+                f"there is no connector {name}{did_you_mean(name, self._runs)}"
+            )
+        return self._runs[name]
 
 
 class _Run:
@@ -68,37 +153,92 @@ class _Run:
         self._declared = declared
         self._report = report
         self._reported: tuple[Any, ...] = ()
+        self.is_due = True
+        """Whether ``supervise`` is to be called."""
+        self._is_stopping = False
+        self._is_paused = False
+        # Ends what runs at the moment; the next round has a new one.
+        self._halt = asyncio.Event()
         self.status = ConnectorStatus(
             connector=declared.name,
             kind=declared.spec.kind,
             topic=declared.spec.topic,
         )
 
-    async def supervise(self, stop: asyncio.Event) -> None:
+    def stop(self) -> None:
+        """End the connector for good."""
+        self._is_stopping = True
+        self._halt.set()
+
+    def pause(self) -> None:
+        """Pause it."""
+        self._check_not_over()
+        self._is_paused = True
+        self._halt.set()
+
+    def resume(self) -> None:
+        """Run it again after ``pause``."""
+        self._check_not_over()
+        if self._is_paused:
+            self.restart()
+
+    def restart(self) -> None:
+        """Open it anew."""
+        if self._is_stopping:
+            raise Conflict(f"{self._declared.name} is stopping")
+        self._is_paused = False
+        if self.status.state.is_over:
+            self.is_due = True
+        else:
+            self._halt.set()
+
+    def _check_not_over(self) -> None:
+        if self.status.state.is_over and not self.is_due:
+            raise Conflict(
+                f"{self._declared.name} has {self.status.state.value}; 'danube connect "
+                f"restart {self._declared.name}' runs it again"
+            )
+
+    async def supervise(self) -> None:
         """Run the connector until it ends, fails for good or is stopped."""
-        policy = self._declared.spec.retries.policy
-        status = self.status
+        self.is_due = False
+        self.status.state = State.STARTING
         failures = 0
-        while not stop.is_set():
-            batches = status.batches
+        while not self._is_stopping:
+            halt = self._halt = asyncio.Event()
+            if self._is_paused:
+                self._change(State.PAUSED)
+                await halt.wait()
+                failures = 0
+                continue
+            batches = self.status.batches
             try:
-                await self._run_once(stop)
+                await self._run_once(halt)
             except Exception as error:  # One connector may fail alone.
-                failures = 1 if status.batches > batches else failures + 1
-                status.error = self._declared.redact(error_line(error))
-                if not is_transient(error) or not policy.allows(failures):
-                    log.debug("%s has failed", status.connector, exc_info=error)
-                    self._change(State.FAILED)
+                log.debug("%s has failed", self.status.connector, exc_info=error)
+                failures = 1 if self.status.batches > batches else failures + 1
+                if not await self._is_retried(error, failures, halt):
                     return
-                status.retries += 1
-                self._change(State.RETRYING)
-                pause_s = policy.delay_s(failures, random.random)
-                await wait_until(stop, pause_s)
             else:
-                if not stop.is_set():
+                if not halt.is_set():
                     self._change(State.FINISHED)
                     return
         self._change(State.STOPPED)
+
+    async def _is_retried(
+        self, error: Exception, failures: int, halt: asyncio.Event
+    ) -> bool:
+        """Note *error*, and return whether to run again, after a pause."""
+        policy = self._declared.spec.retries.policy
+        status = self.status
+        status.error = self._declared.redact(error_line(error))
+        if not is_transient(error) or not policy.allows(failures):
+            self._change(State.FAILED)
+            return False
+        status.retries += 1
+        self._change(State.RETRYING)
+        await wait_until(halt, policy.delay_s(failures, random.random))
+        return True
 
     def report_changes(self) -> None:
         """Report the status if it has changed since the last time."""
@@ -130,7 +270,7 @@ class _Run:
                 await writing.run(stop)
 
 
-async def _report_regularly(runs: Sequence[_Run], interval_s: float) -> None:
+async def _report_regularly(runs: Iterable[_Run], interval_s: float) -> None:
     while True:
         await asyncio.sleep(interval_s)
         for each in runs:

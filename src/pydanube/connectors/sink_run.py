@@ -117,7 +117,7 @@ class SinkRun:
             await self._bury(messages, rejected)
         await consumer.ack(MessageBatch.of(self._spec.topic, messages))
         status = self._status
-        status.batches += 1
+        status.count_batch()
         status.messages += len(messages) - len(rejected)
         status.bytes += _size_of(messages)
 

@@ -35,6 +35,7 @@ from pydanube.connectors.publishing import (
 )
 from pydanube.connectors.records import Batch, Record
 from pydanube.connectors.status import ConnectorStatus, State
+from pydanube.connectors.transforming import Transformation
 from pydanube.declarations.sections import parse_duration
 from pydanube.model.batch import batch_of
 from pydanube.model.dead_letters import ORIGINAL_TOPIC, REASON
@@ -68,6 +69,7 @@ class SourceRun:
         self._source = source
         self._status = status
         self._change = change
+        self._transformation = Transformation(spec.transform, declared.file.parent)
         self._mapping = RecordMapping(
             spec.mapping,
             spec.topic,
@@ -166,7 +168,7 @@ class SourceRun:
                 batch.on_failed(error)
             raise
         status = self._status
-        status.batches += 1
+        status.count_batch()
         status.position = position
         status.lag = self._source.lag()
         for group in groups:
@@ -206,12 +208,12 @@ class SourceRun:
             if number in known:
                 continue
             try:
-                draft = self._mapping.draft(record)
-                TopicName.parse(draft.topic)
+                made = self._drafts(record)
             except (InvalidRecord, InvalidName) as error:
                 invalid[number] = str(error)
             else:
-                drafts.setdefault(draft.topic, []).append((number, draft))
+                for draft in made:
+                    drafts.setdefault(draft.topic, []).append((number, draft))
         groups = []
         for topic, numbered in drafts.items():
             encoder = await self._encoder(topic)
@@ -229,6 +231,15 @@ class SourceRun:
             )
         groups.append(self._dead_letters(records, invalid))
         return groups, {}
+
+    def _drafts(self, record: Record) -> list[Draft]:
+        """Return the messages of *record*."""
+        drafts = [
+            self._mapping.draft(each) for each in self._transformation.apply(record)
+        ]
+        for each in drafts:
+            TopicName.parse(each.topic)
+        return drafts
 
     def _dead_letters(
         self, records: Sequence[Record], invalid: dict[int, str]

@@ -1,7 +1,8 @@
-"""The state and the counts of a connector, for people and for programs.  Pure."""
+"""The state and the counts of a connector, for people and for programs."""
 
 from __future__ import annotations
 
+import time
 from enum import Enum
 from typing import Any
 
@@ -14,6 +15,7 @@ class State(Enum):
     STARTING = "starting"
     RUNNING = "running"
     RETRYING = "retrying"
+    PAUSED = "paused"
     FINISHED = "finished"
     """The source has no more messages."""
     STOPPED = "stopped"
@@ -37,6 +39,8 @@ class ConnectorStatus(msgspec.Struct, kw_only=True):
     bytes: int = 0
     """The size of their payloads."""
     batches: int = 0
+    last_batch_time: int | None = None
+    """When the last one was stored or written, in microseconds since 1970."""
     dead_letters: int = 0
     """The messages that could not be published or written."""
     refused: int = 0
@@ -48,6 +52,11 @@ class ConnectorStatus(msgspec.Struct, kw_only=True):
     """Where a source with positions continues."""
     error: str | None = None
     """The last error; it stays when the connector runs again."""
+
+    def count_batch(self) -> None:
+        """Count a batch that is stored or written now."""
+        self.batches += 1
+        self.last_batch_time = time.time_ns() // 1000
 
     def line(self) -> str:
         """Return the status on one line."""

@@ -27,7 +27,7 @@ EXTRAS = {
     "sql": ("sqlalchemy",),
     "postgres-cdc": ("psycopg",),
     "webhook": ("starlette", "uvicorn"),
-    "connect": ("httpx",),
+    "connect": ("httpx", "jmespath", "prometheus_client", "starlette", "uvicorn"),
     "mcp": ("mcp",),
     "otel": ("opentelemetry",),
     "lineage": ("openlineage",),

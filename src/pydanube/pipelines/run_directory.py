@@ -111,10 +111,17 @@ class RunDirectory:
         return sorted(times, key=times.__getitem__, reverse=True)
 
 
-def run_directory(environment: Mapping[str, str] = os.environ) -> RunDirectory:
-    """Return the directory that *environment* names."""
+def user_state(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the directory of what programs of this user know of each other."""
     own = environment.get(STATE_VARIABLE, "")
+    if own:
+        return Path(own)
     given = environment.get("XDG_STATE_HOME", "")
     # The specification says that relative paths are ignored.
     root = Path(given) if given.startswith("/") else Path.home() / ".local" / "state"
-    return RunDirectory((Path(own) if own else root / "danube") / "pipelines")
+    return root / "danube"
+
+
+def run_directory(environment: Mapping[str, str] = os.environ) -> RunDirectory:
+    """Return the directory that *environment* names."""
+    return RunDirectory(user_state(environment) / "pipelines")

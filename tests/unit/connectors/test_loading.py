@@ -51,6 +51,22 @@ connectors:
     assert out.redact("Bearer sesame") == "Bearer ***"
 
 
+def test_transformations_are_checked(tmp_path):
+    (tmp_path / "functions.py").write_text("def enrich(record): ...")
+    text = """
+connectors:
+  a:
+    kind: generator
+    topic: /default/a
+    transform: {jmespath: "EXPRESSION", function: "functions.py:NAME"}
+"""
+    valid = text.replace("EXPRESSION", "a.b").replace("NAME", "enrich")
+    assert load(write(tmp_path, valid))[0].spec.transform.jmespath == "a.b"
+    found = problems_of(tmp_path, text.replace("EXPRESSION", "a.["))
+    assert found["connectors.a.transform.jmespath"].startswith("is no JMESPath")
+    assert "NAME" in found["connectors.a.transform.function"]
+
+
 def test_all_problems_are_reported_at_once(tmp_path):
     found = problems_of(
         tmp_path,

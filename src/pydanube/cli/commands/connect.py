@@ -4,32 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
+from msgspec import to_builtins
 
 from pydanube.aio.tasks import task_scope
 from pydanube.cli import interruption, parameters
+from pydanube.cli.connector_runs import ConnectorRun, new_token, registered
+from pydanube.cli.connector_runs import find as find_runs
+from pydanube.cli.connector_runs import running as running_connectors
 from pydanube.cli.declaration import command
 from pydanube.cli.declared_files import exit_on_problems
 from pydanube.cli.interruption import Interrupted, Interruption
-from pydanube.cli.output import OutputFormat, Result, Table, print_json_line, print_line
+from pydanube.cli.output import (
+    OutputFormat,
+    Result,
+    Table,
+    print_json_line,
+    print_line,
+    print_note,
+)
 from pydanube.cli.parameters import command_group
 from pydanube.cli.quantities import parse_duration
 from pydanube.connectors.connector import Source
 from pydanube.connectors.kinds import KINDS, find_kind, options_of, summary_of
 from pydanube.connectors.loading import DeclaredConnector, load
-from pydanube.connectors.running import run_connectors
+from pydanube.connectors.running import ConnectorRuns
 from pydanube.connectors.status import ConnectorStatus, State
 from pydanube.declarations.parameters import parse_set
 from pydanube.model.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from pydanube.model.extras import MissingExtra, require
+from pydanube.pipelines.state import process_start_time
+from pydanube.security.addresses import parse_listen
 
 EXIT_FAILED = 1
+LISTEN_DEFAULT = "127.0.0.1:0"
 STOP_S = 30.0
 """How long connectors may take to finish what they have in hand."""
 
@@ -39,6 +52,7 @@ app = command_group(
     "danube connect list",
     "danube connect validate webhooks.yaml",
     "danube connect run webhooks.yaml",
+    "danube connect status",
 )
 
 Files = Annotated[
@@ -62,12 +76,14 @@ Set = Annotated[
     app,
     "danube connect run webhooks.yaml",
     "danube connect run sensors.yaml orders.yaml --format json",
+    "danube connect run orders.yaml --listen 0.0.0.0:9500",
 )
 def run(
     files: Files,
     *,
     settings: Set = None,
     interval: str = "10s",
+    listen: str = LISTEN_DEFAULT,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """
@@ -79,10 +95,16 @@ def run(
     is safe. The exit code is 0 if all connectors have reached their end, 1 if one has
     failed for good, 2 if a file is invalid, 130 or 143 if a signal ended the run.
 
+    The process answers to 'danube connect status', 'pause', 'resume' and 'restart'.
+
     Args:
         interval (DURATION): How often the counts are printed.
+        listen (HOST:PORT): Where GET /health, /metrics (for Prometheus) and /status are
+            answered; by default at a free port of this machine, which 'danube connect
+            status' shows.
     """
     interval_s = parse_duration(interval)
+    parse_listen(listen)
     connectors = _load_all(files, settings, OutputFormat.TABLE)
 
     def report(status: ConnectorStatus) -> None:
@@ -92,32 +114,135 @@ def run(
             print_line(status.line())
 
     async def work(interrupted: Interruption) -> list[ConnectorStatus]:
-        return await _run_until(interrupted, connectors, report, interval_s)
+        runs = ConnectorRuns(connectors, report, interval_s=interval_s)
+        async with _answering(runs, listen):
+            return await _run_until(interrupted, runs)
 
     found = interruption.run(work)
     if any(each.state is State.FAILED for each in found):
         raise typer.Exit(EXIT_FAILED)
 
 
+@asynccontextmanager
+async def _answering(runs: ConnectorRuns, listen: str) -> AsyncIterator[None]:
+    """Let the user see and steer *runs* during the body."""
+    try:
+        require("connect", "the status of connectors")
+    except MissingExtra as error:
+        if listen != LISTEN_DEFAULT:
+            raise
+        print_note(f"'danube connect status' does not show this run: {error}")
+        yield
+        return
+    from pydanube.cli.connector_endpoint import serving_endpoint  # noqa: PLC0415
+
+    token = new_token()
+    async with serving_endpoint(runs, token, listen) as url:
+        found = ConnectorRun(
+            pid=os.getpid(),
+            mark=process_start_time(os.getpid()),
+            url=url,
+            token=token,
+            connectors=[each.connector for each in runs.statuses],
+        )
+        if listen != LISTEN_DEFAULT:
+            print_note(f"health, metrics and status are at {url}")
+        with registered(found):
+            yield
+
+
 async def _run_until(
-    interrupted: Interruption,
-    connectors: Sequence[DeclaredConnector],
-    report: Callable[[ConnectorStatus], None],
-    interval_s: float,
+    interrupted: Interruption, runs: ConnectorRuns
 ) -> list[ConnectorStatus]:
     stop = asyncio.Event()
     async with task_scope() as tasks:
-        running = tasks.start(
-            run_connectors(connectors, report, stop=stop, interval_s=interval_s)
-        )
+        running = tasks.start(runs.run(stop))
         async with interrupted.until_requested():
             await asyncio.wait([running])
         stop.set()
         with interrupted.shielded(STOP_S):
-            found = await running
+            await running
     if interrupted.number is not None:
         raise Interrupted(interrupted.number)
-    return found
+    return runs.statuses
+
+
+Names = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="NAME…", help="The names of connectors.", show_default=False
+    ),
+]
+
+
+@command(app, "danube connect status", "danube connect status orders --format json")
+def status(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME…",
+            help="The connectors to show; by default all.",
+            show_default=False,
+        ),
+    ] = None,
+) -> Result:
+    """
+    Show the connectors that you run on this machine.
+
+    The counts are those since the start of the process. The address of a process
+    answers GET /health, /metrics and /status.
+    """
+    runs = find_runs(names).values() if names else running_connectors()
+    by_pid = {each.pid: each for each in runs}
+    rows = [
+        {**to_builtins(found), "pid": each.pid, "url": each.url}
+        for each in by_pid.values()
+        for found in each.statuses()
+        if not names or found.connector in names
+    ]
+    columns: dict[str, Any] = {
+        "Connector": "connector",
+        "Kind": "kind",
+        "Topic": "topic",
+        "State": "state",
+        "Messages": lambda each: f"{each['messages']:,}",
+        "Lag": lambda each: "" if each["lag"] is None else f"{each['lag']:,}",
+        "Retries": "retries",
+        "Last error": lambda each: each["error"] or "",
+        "Address": "url",
+    }
+    return Result(rows, Table.of(rows, columns))
+
+
+@command(app, "danube connect pause orders")
+def pause(names: Names) -> Result:
+    """
+    Pause connectors, which finish what they have in hand and disconnect.
+
+    They stay paused until 'danube connect resume', or until their process ends.
+    """
+    return _act("pause", names)
+
+
+@command(app, "danube connect resume orders")
+def resume(names: Names) -> Result:
+    """Run paused connectors from where they stopped."""
+    return _act("resume", names)
+
+
+@command(app, "danube connect restart orders")
+def restart(names: Names) -> Result:
+    """Open connectors anew, also those that have failed or finished."""
+    return _act("restart", names)
+
+
+def _act(action: str, names: Sequence[str]) -> Result:
+    done = [run.act(action, name) for name, run in find_runs(names).items()]
+    word = {"pause": "will pause", "resume": "runs again", "restart": "starts again"}
+    return Result(
+        [to_builtins(each) for each in done],
+        *(f"{each.connector} {word[action]}" for each in done),
+    )
 
 
 @command(

@@ -13,6 +13,11 @@ connectors:
 """
 
 
+@pytest.fixture(autouse=True)
+def state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
 @pytest.fixture
 def file(tmp_path):
     file = tmp_path / "numbers.yaml"

@@ -1,0 +1,125 @@
+"""
+The HTTP endpoint of connectors that run: health, metrics, status, and control.
+
+``GET /health``, ``/metrics`` and ``/status`` are for everybody who reaches the port.
+``POST /connectors/NAME/pause``, ``resume`` and ``restart`` need the token of the run,
+which only the user who has started it can read.
+"""
+
+from __future__ import annotations
+
+import hmac
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from pydanube.aio.http_server import config_of, serving
+from pydanube.connectors.run_metrics import samples_of
+from pydanube.connectors.running import ConnectorRuns
+from pydanube.connectors.status import ConnectorStatus, State
+from pydanube.model.errors import Conflict, NotFound
+from pydanube.model.metrics import SERIES_MAX
+from pydanube.security.addresses import parse_listen
+from pydanube.servers.http.exposition import expose
+
+CONNECTIONS_MAX = 100
+STOP_S = 2
+
+ACTIONS: dict[str, Callable[[ConnectorRuns, str], ConnectorStatus]] = {
+    "pause": ConnectorRuns.pause,
+    "resume": ConnectorRuns.resume,
+    "restart": ConnectorRuns.restart,
+}
+
+
+class Endpoint:
+    """The endpoint of one run."""
+
+    def __init__(self, runs: ConnectorRuns, token: str) -> None:
+        self._runs = runs
+        self._token = token
+
+    def app(self) -> Starlette:
+        """Return the application."""
+        return Starlette(
+            routes=[
+                Route("/health", self.health),
+                Route("/metrics", self.metrics),
+                Route("/status", self.status),
+                Route("/connectors/{name}/{action}", self.act, methods=["POST"]),
+            ]
+        )
+
+    async def health(self, _: Request) -> Response:
+        """Answer 503 if a connector has failed for good, and the state of each."""
+        states = {each.connector: each.state.value for each in self._runs.statuses}
+        has_failed = State.FAILED.value in states.values()
+        return JSONResponse(states, 503 if has_failed else 200)
+
+    async def metrics(self, request: Request) -> Response:
+        """Answer the metrics for Prometheus."""
+        accept = request.headers.get("accept", "")
+        samples = samples_of(self._runs.statuses)
+        body, content_type = expose(samples, accept, SERIES_MAX)
+        return Response(body, headers={"content-type": content_type})
+
+    async def status(self, _: Request) -> Response:
+        """Answer the status of each connector."""
+        return _json(self._runs.statuses)
+
+    async def act(self, request: Request) -> Response:
+        """Pause, resume or restart a connector."""
+        given = request.headers.get("authorization", "")
+        if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
+            return JSONResponse({"error": "this needs the token of the run"}, 401)
+        action = ACTIONS.get(request.path_params["action"])
+        if action is None:
+            return JSONResponse({"error": "there is no such action"}, 404)
+        try:
+            return _json(action(self._runs, request.path_params["name"]))
+        except NotFound as error:
+            return JSONResponse({"error": str(error)}, 404)
+        except Conflict as error:
+            return JSONResponse({"error": str(error)}, 409)
+
+
+def _json(value: Any) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")
+
+
+@asynccontextmanager
+async def serving_endpoint(
+    runs: ConnectorRuns, token: str, listen: str
+) -> AsyncIterator[str]:
+    """
+    Serve the endpoint of *runs* at *listen* during the body; yield its URL.
+
+    Raises:
+        InvalidConfig: *listen* is not an address.
+        Conflict: Another process listens there, or the host has no such address.
+    """
+    host, port = parse_listen(listen)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise Conflict(
+            f"connectors cannot be shown at {listen}: {error.strerror or error}"
+        ) from None
+    config = config_of(
+        Endpoint(runs, token).app(),
+        http="h11",
+        limit_concurrency=CONNECTIONS_MAX,
+        timeout_graceful_shutdown=STOP_S,
+    )
+    number = listener.getsockname()[1]
+    shown = f"[{host}]" if family == socket.AF_INET6 else host
+    async with serving(config, listener):
+        yield f"http://{shown}:{number}"

@@ -1,0 +1,73 @@
+"""
+The metrics of connectors, which the process that runs them serves.
+
+They are declared as those of the broker in ``metrics``.
+"""
+
+from __future__ import annotations
+
+from pydanube.model.metrics import Metric, MetricKind
+
+CONNECTOR_METRICS: list[Metric] = []
+"""Every metric, in the order of declaration."""
+
+
+def _declare(kind: MetricKind, name: str, unit: str, text: str) -> Metric:
+    labels = ("connector", "kind", "topic")
+    metric = Metric(name=name, kind=kind, help=text, unit=unit, labels=labels)
+    CONNECTOR_METRICS.append(metric)
+    return metric
+
+
+def _counter(name: str, unit: str, text: str) -> Metric:
+    return _declare(MetricKind.COUNTER, name, unit, text)
+
+
+def _gauge(name: str, unit: str, text: str) -> Metric:
+    return _declare(MetricKind.GAUGE, name, unit, text)
+
+
+RUNNING = _gauge(
+    "danube_connector_running", "", "1 while the connector runs, otherwise 0."
+)
+FAILED = _gauge(
+    "danube_connector_failed",
+    "",
+    "1 if the connector has failed for good, otherwise 0.",
+)
+MESSAGES = _counter(
+    "danube_connector_messages_total",
+    "messages",
+    "Messages that a source has published, or a sink has written.",
+)
+BYTES = _counter("danube_connector_bytes_total", "bytes", "The size of their payloads.")
+BATCHES = _counter(
+    "danube_connector_batches_total",
+    "batches",
+    "Batches that were published or written.",
+)
+DEAD_LETTERS = _counter(
+    "danube_connector_dead_letters_total",
+    "messages",
+    "Messages that could not be published or written, and went to the dead letters.",
+)
+REFUSED = _counter(
+    "danube_connector_refused_total",
+    "records",
+    "Records that a source has refused, such as requests.",
+)
+RETRIES = _counter(
+    "danube_connector_retries_total",
+    "retries",
+    "Attempts after a failure that may pass.",
+)
+LAG = _gauge(
+    "danube_connector_lag_messages",
+    "messages",
+    "Messages that wait in the source; absent if their number is unknown.",
+)
+LAST_BATCH = _gauge(
+    "danube_connector_last_batch_timestamp_seconds",
+    "seconds",
+    "When the last batch was published or written, since 1970.",
+)
