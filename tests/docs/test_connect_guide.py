@@ -152,6 +152,22 @@ async def test_topics_of_kafka_are_read_and_written():
         assert await payloads(client, "/default/logs-web") == [b"line"]
 
 
+async def test_messages_are_published_to_mqtt(tmp_path):
+    with MosquittoProcess(tmp_path) as mosquitto:
+        change = ("1883", str(mosquitto.port))
+        async with (
+            aiomqtt.Client("127.0.0.1", mosquitto.port) as listener,
+            connectors("commands.yaml", tmp_path, change) as (client, _),
+        ):
+            await listener.subscribe("devices/+/commands")
+            async with client.producer("/default/commands") as producer:
+                await producer.send(b"on", key="lamp")
+            async for message in listener.messages:
+                assert str(message.topic) == "devices/lamp/commands"
+                assert message.payload == b"on"
+                break
+
+
 async def test_records_are_transformed(tmp_path):
     (tmp_path / "cities.py").write_text(FILES["cities.py"])
     port = free_port()

@@ -171,3 +171,75 @@ def test_nothing_is_lost_although_connector_and_broker_are_killed(tmp_path):
     assert kills == []
     # Repetitions follow a crash; what comes first is complete and in order.
     assert list(dict.fromkeys(numbers)) == list(range(COUNT))
+
+
+SINK = """
+connectors:
+  commands:
+    kind: mqtt-sink
+    topic: {topic}
+    retries: {{backoff: 50ms}}
+    dead_letters: /default/dead
+    options: {{port: {port}, topic: "devices/{{key}}/{{topic}}", version: "{version}"}}
+"""
+
+
+@pytest.mark.parametrize("version", ["5", "3.1.1"])
+async def test_messages_are_published_to_mqtt(tmp_path, version):
+    with MosquittoProcess(tmp_path) as mosquitto:
+        text = SINK.format(topic=TOPIC, port=mosquitto.port, version=version)
+        async with (
+            memory_broker() as broker,
+            broker.connect() as client,
+            publisher(mosquitto) as listener,
+        ):
+            await listener.subscribe("devices/#", qos=2)
+            async with client.producer(TOPIC) as producer:
+                for number in range(500):
+                    await producer.send(
+                        b"%d" % number, key="a/b", attributes={"from": "test"}
+                    )
+                await producer.send(b"bad", key="a+b")
+            async with running(declared(text, broker.url)) as until:
+                await until(lambda found: found["commands"].messages == 500)
+            received = []
+            async for message in listener.messages:
+                received.append(message)
+                if len(received) == 500:
+                    break
+            [dead] = await messages_of(client, "/default/dead")
+    assert [int(each.payload) for each in received] == list(range(500))
+    assert str(received[0].topic) == "devices/a/b/sensors"
+    if version == "5":
+        assert received[0].properties.UserProperty == [("from", "test")]
+    assert "must not have '+'" in dead.attributes["x-failure-reason"]
+
+
+async def test_a_sink_waits_for_an_mqtt_broker_that_was_killed(tmp_path):
+    count = 500
+    with MosquittoProcess(tmp_path) as mosquitto:
+        text = SINK.format(topic=TOPIC, port=mosquitto.port, version="5")
+        text = text.replace('topic: "', 'retain: true, topic: "')
+        async with (
+            memory_broker() as broker,
+            broker.connect() as client,
+            running(declared(text, broker.url)) as until,
+            client.producer(TOPIC) as producer,
+        ):
+            await producer.send(b"first", key="first")
+            await until(lambda found: found["commands"].messages == 1)
+            mosquitto.kill()
+            for number in range(count):
+                await producer.send(b"%d" % number, key=str(number))
+            await until(lambda found: found["commands"].retries > 0)
+            mosquitto.start()
+            await until(lambda found: found["commands"].messages == 1 + count)
+        # What it has acknowledged since then, it has retained.
+        async with publisher(mosquitto) as listener:
+            await listener.subscribe("devices/#", qos=1)
+            received = set()
+            async for message in listener.messages:
+                received.add(int(message.payload))
+                if len(received) == count:
+                    break
+    assert received == set(range(count))

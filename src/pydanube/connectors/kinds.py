@@ -23,6 +23,7 @@ KINDS = {
     "kafka": "pydanube.connectors.sources.kafka:KafkaSource",
     "kafka-sink": "pydanube.connectors.sinks.kafka:KafkaSink",
     "mqtt": "pydanube.connectors.sources.mqtt:MqttSource",
+    "mqtt-sink": "pydanube.connectors.sinks.mqtt:MqttSink",
     "postgres-cdc": "pydanube.connectors.sources.postgres:PostgresSource",
     "postgres-sink": "pydanube.connectors.sinks.postgres:PostgresSink",
     "sql": "pydanube.connectors.sources.sql:SqlSource",

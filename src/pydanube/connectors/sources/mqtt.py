@@ -12,19 +12,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections.abc import AsyncIterator, Sequence
-from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
-from pydanube.aio.certificates import load_certificate
 from pydanube.connectors.connector import Source
 from pydanube.connectors.failures import Transient
+from pydanube.connectors.mqtt_connection import (
+    MqttConnection,
+    Version,
+    connection_problems,
+    mqtt_client,
+)
 from pydanube.connectors.records import Batch, Record, Refusals
-from pydanube.connectors.server_access import ServerAccess, access_problems
 from pydanube.connectors.sources.mqtt_topics import MqttFilter, MqttTopics
 from pydanube.declarations.sections import parse_duration
 from pydanube.model.errors import InvalidConfig, InvalidName
@@ -39,14 +41,7 @@ QUEUED_MAX = 10_000
 BATCH_MESSAGES_MAX = 1000
 
 
-class Version(Enum):
-    """The version of the protocol."""
-
-    V311 = "3.1.1"
-    V5 = "5"
-
-
-class MqttOptions(ServerAccess, frozen=True, kw_only=True):
+class MqttOptions(MqttConnection, frozen=True, kw_only=True):
     """The options of ``MqttSource``."""
 
     client_id: Annotated[
@@ -64,11 +59,6 @@ class MqttOptions(ServerAccess, frozen=True, kw_only=True):
             "topic of the connector. The first filter that matches counts."
         ),
     ]
-    host: Annotated[str, Meta(description="The MQTT broker.")] = "127.0.0.1"
-    port: Annotated[int, Meta(description="Its port; usually 8883 with TLS.")] = 1883
-    version: Annotated[Version, Meta(description="The version of the protocol.")] = (
-        Version.V5
-    )
     qos: Annotated[
         int, Meta(description="The quality of service of the subscriptions: 0 or 1.")
     ] = 1
@@ -86,9 +76,6 @@ class MqttOptions(ServerAccess, frozen=True, kw_only=True):
             "they are acknowledged; only version 5."
         ),
     ] = 1000
-    keep_alive: Annotated[
-        str, Meta(description="How often the connection is checked.")
-    ] = "60s"
 
 
 class MqttSource(Source):
@@ -117,16 +104,13 @@ class MqttSource(Source):
             found["client_id"] = "must not be empty"
         if options.qos not in {0, 1}:
             found["qos"] = f"must be 0 or 1, not {options.qos}"
-        if not 1 <= options.port <= 65535:
-            found["port"] = "must be 1 to 65535"
         if not 1 <= options.in_flight <= 65535:
             found["in_flight"] = "must be 1 to 65535"
-        for name in ("session_expiry", "keep_alive"):
-            try:
-                parse_duration(getattr(options, name))
-            except InvalidConfig as error:
-                found[name] = str(error)
-        return found | access_problems(options)
+        try:
+            parse_duration(options.session_expiry)
+        except InvalidConfig as error:
+            found["session_expiry"] = str(error)
+        return found | connection_problems(options)
 
     async def batches(self, position: Any) -> AsyncIterator[Batch]:
         """Connect, subscribe, and yield what arrives."""
@@ -151,9 +135,7 @@ class MqttSource(Source):
                         on_stored=partial(_acknowledge, client, messages),
                     )
         except aiomqtt.MqttError as error:
-            raise Transient(
-                f"the MQTT broker at {options.host}:{options.port}: {error}"
-            ) from error
+            raise Transient(f"{options.address}: {error}") from error
 
 
 class _Incoming(asyncio.Queue["aiomqtt.Message"]):
@@ -177,37 +159,22 @@ class _Incoming(asyncio.Queue["aiomqtt.Message"]):
 
 
 def _client(options: MqttOptions, queue: _Incoming) -> aiomqtt.Client:
-    import aiomqtt  # noqa: PLC0415
     from paho.mqtt.packettypes import PacketTypes  # noqa: PLC0415
     from paho.mqtt.properties import Properties  # noqa: PLC0415
 
-    given: dict[str, Any] = {}
     if options.version is Version.V5:
         make: Any = Properties
         properties = make(PacketTypes.CONNECT)
         properties.SessionExpiryInterval = int(parse_duration(options.session_expiry))
         properties.ReceiveMaximum = options.in_flight
-        given = {
-            "protocol": aiomqtt.ProtocolVersion.V5,
-            "clean_start": False,
-            "properties": properties,
-        }
+        session = {"clean_start": False, "properties": properties}
     else:
-        given = {"protocol": aiomqtt.ProtocolVersion.V311, "clean_session": False}
-    if options.tls:
-        context = ssl.create_default_context(cafile=options.ca_file)
-        if options.certificate_file and options.key_file:
-            load_certificate(context, options.certificate_file, options.key_file)
-        given["tls_context"] = context
-    client = aiomqtt.Client(
-        options.host,
-        options.port,
+        session = {"clean_session": False}
+    client = mqtt_client(
+        options,
         identifier=options.client_id,
-        username=options.username,
-        password=options.password,
-        keepalive=int(parse_duration(options.keep_alive)),
-        queue_type=lambda **_: queue,  # type: ignore[arg-type]
-        **given,
+        queue_type=lambda **_: queue,
+        **session,
     )
     # Before it connects: a session resumes at once.  aiomqtt has no option for it.
     client._client.manual_ack_set(on=True)  # noqa: SLF001
