@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 import aiomqtt
 import httpx
 import pytest
+import redis
 
 from pydanube.connectors.kinds import KINDS
 from pydanube.connectors.status import State
@@ -27,6 +28,7 @@ from support.ports import free_port
 from support.postgres import PostgresProcess
 from support.processes import BrokerProcess
 from support.project import ROOT
+from support.redis_servers import DurableRedis
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -197,6 +199,24 @@ def test_commands_of_the_guide_can_be_typed():
         for line in block.splitlines():
             if line.startswith("danube "):
                 check_line(line)
+
+
+async def test_redis_streams_are_read_and_written(tmp_path):
+    with DurableRedis(tmp_path, requirepass="", masterauth="") as server:
+        stored = redis.Redis(port=server.port)
+        stored.xadd("carts", {"id": 1})
+        text = FILES["streams.yaml"].replace("6379", str(server.port))
+        async with memory_broker() as broker, broker.connect() as client:
+            async with client.producer("/default/offers") as producer:
+                await producer.send(b"10 %")
+            async with running(declared(text, broker.url)) as until:
+                await until(
+                    lambda each: each["carts"].messages + each["offers"].messages == 2
+                )
+            assert await payloads(client, "/default/carts") == [b'{"id":"1"}']
+        [(_, entry)] = stored.xrange("offers")
+        assert entry == {b"payload": b"10 %"}
+        stored.close()
 
 
 async def test_rows_of_a_database_are_read(tmp_path):

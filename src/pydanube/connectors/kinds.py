@@ -26,6 +26,8 @@ KINDS = {
     "mqtt-sink": "pydanube.connectors.sinks.mqtt:MqttSink",
     "postgres-cdc": "pydanube.connectors.sources.postgres:PostgresSource",
     "postgres-sink": "pydanube.connectors.sinks.postgres:PostgresSink",
+    "redis": "pydanube.connectors.sources.redis_streams:RedisSource",
+    "redis-sink": "pydanube.connectors.sinks.redis_streams:RedisSink",
     "sql": "pydanube.connectors.sources.sql:SqlSource",
     "webhook": "pydanube.connectors.sources.webhook:WebhookSource",
 }
