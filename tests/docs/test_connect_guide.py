@@ -201,6 +201,14 @@ def test_commands_of_the_guide_can_be_typed():
                 check_line(line)
 
 
+async def test_lines_of_files_are_read(tmp_path):
+    change = ("/var/log/shop", str(tmp_path))
+    (tmp_path / "web.log").write_text("one\ntwo\n")
+    async with connectors("logs.yaml", tmp_path, change) as (client, until):
+        await until(lambda each: each.messages == 2)
+        assert await payloads(client, "/default/logs") == [b"one", b"two"]
+
+
 async def test_redis_streams_are_read_and_written(tmp_path):
     with DurableRedis(tmp_path, requirepass="", masterauth="") as server:
         stored = redis.Redis(port=server.port)

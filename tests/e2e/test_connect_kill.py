@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from contextlib import suppress
 
 import pytest
@@ -94,3 +95,63 @@ def test_sigterm_stops_a_connector_which_continues_later(tmp_path):
 
         assert pydanube.run(follow()) == list(range(COUNT))
         assert connector.wait() == 0
+
+
+def test_each_line_is_published_once_while_files_are_rotated(tmp_path):
+    """The connector is killed while a program writes and renames its log."""
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    file = tmp_path / "connectors.yaml"
+    file.write_text(f"""
+connectors:
+  numbers:
+    kind: files
+    topic: {TOPIC}
+    retries: {{backoff: 100ms}}
+    options: {{directory: {logs}, patterns: [app.log], poll: 10ms}}
+""")
+    chance = random.Random(8)
+    kills = sorted(chance.sample(range(1, COUNT - 1000), KILLS))
+    ahead = threading.Semaphore(500)
+    """How far the writer may be ahead of the reader."""
+
+    def write():
+        log = (logs / "app.log").open("w")
+        for number in range(COUNT):
+            ahead.acquire()
+            log.write(f'{{"number": {number}}}\n')
+            log.flush()
+            if number % 1500 == 700:
+                # The program notices later that its file was renamed.
+                (logs / "app.log").rename(logs / f"app.log.{number}")
+            if number % 1500 == 800:
+                log.close()
+                log = (logs / "app.log").open("w")
+        log.close()
+
+    with (
+        BrokerProcess(tmp_path / "data") as broker,
+        ConnectProcess(file, broker.url) as connector,
+    ):
+
+        async def follow():
+            numbers = []
+            async with pydanube.connect(broker.url) as client:
+                await client.create_topic(TOPIC, exist_ok=True)
+                async for batch in client.read(TOPIC, end=COUNT, follow=True):
+                    numbers += numbers_of(batch)
+                    ahead.release(len(batch.payloads))
+                    if kills and len(numbers) >= kills[0]:
+                        kills.pop(0)
+                        connector.kill()
+                        connector.start()
+                return numbers, (await client.describe_topic(TOPIC)).message_count
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        numbers, stored = pydanube.run(follow())
+        writer.join()
+    assert kills == []
+    # Lines of different files may change their order.
+    assert sorted(numbers) == list(range(COUNT))
+    assert stored == COUNT

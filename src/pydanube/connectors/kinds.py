@@ -18,6 +18,7 @@ from pydanube.model.errors import InvalidConfig
 from pydanube.model.suggestions import did_you_mean
 
 KINDS = {
+    "files": "pydanube.connectors.sources.files:FilesSource",
     "generator": "pydanube.connectors.sources.generator:Generator",
     "http": "pydanube.connectors.sinks.http:HttpSink",
     "kafka": "pydanube.connectors.sources.kafka:KafkaSource",

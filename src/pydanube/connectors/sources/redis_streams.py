@@ -45,7 +45,7 @@ class StreamStart(Enum):
 
 
 class MissingEntries(Enum):
-    """What to do if Redis has deleted entries that were not read."""
+    """The answer to entries that Redis has deleted before they were read."""
 
     FAIL = "fail"
     CONTINUE = "continue"
