@@ -21,8 +21,8 @@ STOP_TIMEOUT_S = 30.0
 
 
 @contextmanager
-def standalone_cluster(directory, *, workers=2):
-    """The URL of a master with *workers* of one core each."""
+def standalone_cluster(directory, *, workers=2, hosts=("127.0.0.1",)):
+    """The URL of a master with *workers* of one core each, on *hosts* in turns."""
     with spark_process(
         directory / "master.log",
         *("org.apache.spark.deploy.master.Master", "--host", "127.0.0.1"),
@@ -33,7 +33,8 @@ def standalone_cluster(directory, *, workers=2):
         with several(
             spark_process(
                 directory / f"worker-{number}.log",
-                *("org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1"),
+                "org.apache.spark.deploy.worker.Worker",
+                *("--host", hosts[number % len(hosts)]),
                 *("--cores", "1", "--memory", "600m", "--webui-port", "0"),
                 *("--work-dir", str(directory / f"worker-{number}"), url),
             )
