@@ -97,6 +97,7 @@ def test_sigterm_stops_a_connector_which_continues_later(tmp_path):
         assert connector.wait() == 0
 
 
+@pytest.mark.soak
 def test_each_line_is_published_once_while_files_are_rotated(tmp_path):
     """The connector is killed while a program writes and renames its log."""
     logs = tmp_path / "logs"

@@ -191,6 +191,7 @@ async def danube_sends(danube, payload):
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_each_entry_is_published_once_although_everything_is_killed(
     server, client, tmp_path
 ):
