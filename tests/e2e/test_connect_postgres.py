@@ -168,6 +168,7 @@ async def test_all_types_become_json(database):
         "t text, y bytea, d date, ts timestamp, tz timestamptz, late timestamptz, "
         "j jsonb, u uuid, m mood, a int[], ta text[], i interval)",
     )
+    database.execute("ALTER TABLE types REPLICA IDENTITY FULL")
     values = (
         "true, 9007199254740993, 1.5, 'NaN', 12345678901234567890.1234, 'é', "
         "'\\x00ff', "
@@ -247,6 +248,25 @@ async def test_topics_by_table_and_columns_that_are_added(database):
     assert [each[2] for each in shortened(events)] == [{"x": 1}, {"x": 2, "y": "z"}]
 
 
+async def test_the_key_is_that_of_the_identity_if_there_is_no_primary_key(database):
+    database.execute(
+        "CREATE TABLE events (a int NOT NULL, b text NOT NULL, c int)",
+        "CREATE UNIQUE INDEX by_b_and_a ON events (b, a)",
+        "ALTER TABLE events REPLICA IDENTITY USING INDEX by_b_and_a",
+        "INSERT INTO events VALUES (1, 'x', 0)",
+    )
+    text = database.declaration("tables: {public.events: }")
+    async with (
+        broker_with_topics() as (broker, client),
+        running(declared(text, broker.url)),
+    ):
+        await events_of(client, 1)
+        database.execute("DELETE FROM events")
+        events = await events_of(client, 2)
+    assert [key for key, _ in events] == ['["x",1]'] * 2
+    assert events[1][1]["before"] == {"a": 1, "b": "x"}
+
+
 async def test_a_publication_that_lacks_a_table_is_reported(database):
     database.execute(f"CREATE PUBLICATION {database.slot}")
     async with (
@@ -257,6 +277,26 @@ async def test_a_publication_that_lacks_a_table_is_reported(database):
     assert found["shop"].error.endswith(
         f'ALTER PUBLICATION "{database.slot}" ADD TABLE "public"."orders"'
     )
+
+
+@pytest.mark.parametrize(
+    ("table", "error"),
+    [
+        ("public.heap", "publication yourself WITH (publish = 'insert')"),
+        ("public.none", "there is no table public.none"),
+    ],
+)
+async def test_tables_that_cannot_be_published_are_reported(database, table, error):
+    database.execute("CREATE TABLE heap (x int)")
+    text = database.declaration(f"tables: {{{table}: }}")
+    async with (
+        memory_broker() as broker,
+        running(declared(text, broker.url)) as until,
+    ):
+        found = await until(lambda found: found["shop"].state is State.FAILED)
+    assert error in found["shop"].error
+    # The table can be changed as before.
+    database.execute("INSERT INTO heap VALUES (1)", "UPDATE heap SET x = 2")
 
 
 async def test_a_slot_that_is_gone_is_reported_instead_of_losing_changes(database):

@@ -108,7 +108,7 @@ class Reading:
 
     async def check(self, position: Any) -> LogPosition:
         """
-        Return the place to continue at.
+        Return the position to continue at.
 
         Raises:
             ConnectorFailed: The server, the publication or the slot is not as it must
@@ -180,6 +180,7 @@ class Reading:
                     f"there is no publication {name!r}: create it with CREATE "
                     f"PUBLICATION {quoted(name)} FOR ALL TABLES"
                 )
+            await self._check_identities(tables)
             listed = ", ".join(
                 f"{quoted(each[0])}.{quoted(each[1])}" for each in tables
             )
@@ -198,6 +199,27 @@ class Reading:
                     f"the publication {name!r} lacks {schema}.{table}: ALTER "
                     f"PUBLICATION {quoted(name)} ADD TABLE "
                     f"{quoted(schema)}.{quoted(table)}"
+                )
+
+    async def _check_identities(self, tables: Sequence[tuple[str, str]]) -> None:
+        """Refuse tables whose updates PostgreSQL would refuse if they are published."""
+        for schema, table in tables:
+            name = f"{quoted(schema)}.{quoted(table)}"
+            [(exists, has_identity)] = await self.server.query(
+                "SELECT c.oid IS NOT NULL, c.relreplident IN ('f', 'i') OR EXISTS ("
+                "SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary) "
+                "FROM (SELECT to_regclass(%s) AS oid) t "
+                "LEFT JOIN pg_class c ON c.oid = t.oid",
+                (name,),
+            )
+            if not exists:
+                raise ConnectorFailed(f"there is no table {schema}.{table}")
+            if not has_identity:
+                raise ConnectorFailed(
+                    f"the table {schema}.{table} has no primary key: PostgreSQL would "
+                    "refuse its updates and deletions once they are published. First "
+                    f"ALTER TABLE {name} REPLICA IDENTITY FULL, or create the "
+                    "publication yourself WITH (publish = 'insert')"
                 )
 
     async def _slot(self) -> _Slot | None:
@@ -308,7 +330,10 @@ class Reading:
             "SELECT a.attname FROM pg_index i "
             "JOIN unnest(i.indkey) WITH ORDINALITY k(number, place) ON true "
             "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number "
-            "WHERE i.indrelid = %s::int8::oid AND i.indisprimary ORDER BY k.place",
+            "WHERE i.indexrelid = (SELECT indexrelid FROM pg_index "
+            "WHERE indrelid = %s::int8::oid AND (indisprimary OR indisreplident) "
+            "ORDER BY indisprimary DESC LIMIT 1) AND k.place <= i.indnkeyatts "
+            "ORDER BY k.place",
             (relation.id,),
         )
         schema, name = relation.schema, relation.table
@@ -320,8 +345,7 @@ class Reading:
                 "schema": schema,
                 "table": name,
             },
-            key_columns=[each[0] for each in key]
-            or [relation.columns[each] for each in relation.identity],
+            key_columns=[each[0] for each in key],
             topic=self.topics.topic_of(schema, name),
             attributes={"postgres.table": f"{schema}.{name}"},
         )
