@@ -209,6 +209,26 @@ async def test_lines_of_files_are_read(tmp_path):
         assert await payloads(client, "/default/logs") == [b"one", b"two"]
 
 
+def test_a_web_server_is_asked(tmp_path):
+    answer = json.dumps({"data": {"issues": [{"number": 2}, {"number": 1}]}})
+
+    async def run(server):
+        async with connectors(
+            "issues.yaml",
+            tmp_path,
+            ("https://api.example.com", server.url),
+            API_TOKEN="sesame",
+        ) as (client, until):
+            await until(lambda each: each.messages == 2)
+            assert await payloads(client, "/default/issues") == [
+                *(b'{"number":1}', b'{"number":2}')
+            ]
+
+    with LocalServer(lambda _: Answer(200, answer.encode())) as server:
+        asyncio.run(run(server))
+        assert server.requests[0].headers["authorization"] == "Bearer sesame"
+
+
 async def test_redis_streams_are_read_and_written(tmp_path):
     with DurableRedis(tmp_path, requirepass="", masterauth="") as server:
         stored = redis.Redis(port=server.port)

@@ -21,6 +21,7 @@ KINDS = {
     "files": "pydanube.connectors.sources.files:FilesSource",
     "generator": "pydanube.connectors.sources.generator:Generator",
     "http": "pydanube.connectors.sinks.http:HttpSink",
+    "http-poll": "pydanube.connectors.sources.http_poll:HttpPollSource",
     "kafka": "pydanube.connectors.sources.kafka:KafkaSource",
     "kafka-sink": "pydanube.connectors.sinks.kafka:KafkaSink",
     "mqtt": "pydanube.connectors.sources.mqtt:MqttSource",

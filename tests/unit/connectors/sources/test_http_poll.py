@@ -1,0 +1,146 @@
+"""New items of a web server's answers are published once."""
+
+import asyncio
+import json
+
+import pytest
+
+pytest.importorskip("httpx")
+
+from pydanube.connectors.failures import ConnectorFailed, Transient
+from pydanube.connectors.sources.http_poll import HttpPollOptions, HttpPollSource
+from support.http_server import Answer, Broken, LocalServer
+from support.ports import free_port
+
+
+class Api:
+    """A web server with items, some on each page, the newest first."""
+
+    def __init__(self, page_size=1000):
+        self.items = []
+        self.status = 200
+        self._page_size = page_size
+
+    def add(self, *ids):
+        self.items += [{"id": each} for each in ids]
+
+    def answer(self, request):
+        since = int(request.query.get("since", -1))
+        page = int(request.query.get("page", 0))
+        newest = [each for each in reversed(self.items) if each["id"] > since]
+        start = page * self._page_size
+        headers = {}
+        if start + self._page_size < len(newest):
+            headers["Link"] = f'</items?page={page + 1}>; rel="next"'
+        found = {"data": {"items": newest[start : start + self._page_size]}}
+        return Answer(self.status, json.dumps(found).encode(), headers)
+
+
+async def read(server, count, position=None, **options):
+    """The first *count* items after *position*, and the position after them."""
+    given = {"url": f"{server.url}/items", "poll": "1ms", **options}
+    batches = HttpPollSource(HttpPollOptions(**given)).batches(position)
+    found = []
+    try:
+        async with asyncio.timeout(30):
+            async for batch in batches:
+                found += [each.value for each in batch.records]
+                position = batch.position
+                if len(found) >= count:
+                    return found, position
+    finally:
+        await batches.aclose()
+
+
+CURSOR = {"items": "data.items", "cursor": "id"}
+
+
+@pytest.mark.parametrize("page_size", [1000, 3])
+async def test_new_items_are_published_in_the_order_of_the_cursor(page_size):
+    api = Api(page_size)
+    api.add(*range(10))
+    with LocalServer(api.answer) as server:
+        found, position = await read(server, 10, **CURSOR)
+        assert [each["id"] for each in found] == list(range(10))
+        api.add(10, 11, 12, 13)
+        found, position = await read(server, 4, position, **CURSOR)
+        assert [each["id"] for each in found] == [10, 11, 12, 13]
+        api.add(14)
+        found, _ = await read(server, 1, position, parameter="since", **CURSOR)
+        assert found == [{"id": 14}]
+        assert server.requests[-1].query == {"since": "13"}
+
+
+async def test_many_items_are_split_but_not_between_equal_values():
+    api = Api(5000)
+    api.add(*range(999), *[999] * 5, *range(1000, 1500))
+    with LocalServer(api.answer) as server:
+        found, position = await read(server, 1, **CURSOR)
+        assert (len(found), position) == (1004, 999)
+        found, position = await read(server, 1, position, **CURSOR)
+        assert (len(found), position) == (500, 1499)
+
+
+async def test_without_a_cursor_an_answer_is_published_when_it_changes():
+    answers = [b'[{"a": 1}]', b'[{"a": 1}]', b'{"a": 2}']
+
+    def answer(_):
+        return Answer(200, answers.pop(0) if len(answers) > 1 else answers[0])
+
+    with LocalServer(answer) as server:
+        found, position = await read(server, 2)
+        assert found == [{"a": 1}, {"a": 2}]
+        answers[:] = [b'{"a": 2}', b'{"a": 3}']
+        found, _ = await read(server, 1, position)
+        assert found == [{"a": 3}]
+
+
+@pytest.mark.parametrize(
+    ("answer", "options", "error", "text"),
+    [
+        (Answer(503, b"later"), {}, Transient, "503: later"),
+        (Answer(429), {}, Transient, "429"),
+        (Answer(404, b"no such page"), {}, ConnectorFailed, "404: no such page"),
+        (Answer(200, b"<html>"), {}, Transient, "no JSON"),
+        (Answer(200, b"{}"), {"items": "data"}, ConnectorFailed, "has no 'data'"),
+        (Answer(200, b'[{"x": 1}]'), {"cursor": "id"}, ConnectorFailed, "in 'id'"),
+        (
+            Answer(200, b'[{"id": 1}, {"id": "a"}]'),
+            {"cursor": "id"},
+            ConnectorFailed,
+            "numbers and texts",
+        ),
+        (
+            Answer(200, b"x" * 2000),
+            {"answer_bytes_max": "1KiB"},
+            ConnectorFailed,
+            "1KiB",
+        ),
+        (
+            Answer(200, b'[{"id": 1}]', {"Link": '<http://other/>; rel="next"'}),
+            {"cursor": "id"},
+            ConnectorFailed,
+            "another server",
+        ),
+    ],
+)
+async def test_other_answers_are_errors(answer, options, error, text):
+    with LocalServer(lambda _: answer) as server, pytest.raises(error, match=text):
+        await read(server, 1, **options)
+
+
+async def test_a_server_that_is_gone_is_asked_again_later():
+    with LocalServer(lambda _: Broken.BEFORE) as server:
+        with pytest.raises(Transient, match="no answer"):
+            await read(server, 1)
+        with pytest.raises(Transient, match="no answer"):
+            await read(server, 1, url=f"http://127.0.0.1:{free_port()}")
+
+
+def test_malformed_options_are_found():
+    options = HttpPollOptions(
+        url="ftp://x", items="a[", parameter="p", poll="soon", answer_bytes_max="much"
+    )
+    assert list(HttpPollSource.problems(options)) == [
+        *("url", "items", "parameter", "poll", "answer_bytes_max")
+    ]
