@@ -131,7 +131,7 @@ class HttpPollSource(Source):
 
 
 class _Polling:
-    """What was published of a server's answers."""
+    """The questions to a server, and how far its answers are published."""
 
     def __init__(self, options: HttpPollOptions, position: Any) -> None:
         self._options = options
