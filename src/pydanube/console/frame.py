@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from nicegui import ui
@@ -179,13 +180,10 @@ def _search_dialog(page: Page) -> Callable[[], object]:
         entry = ui.input("Search topics, subscriptions, schemas and pages")
         entry.props("autofocus clearable debounce=150")
         results = ui.html("", sanitize=False).classes("results")
-    first = ""
 
     async def search() -> None:
-        nonlocal first
         page.session.monitor.watch()
         found = await find(page.session, entry.value or "")
-        first = found[0].href if found else ""
         lines = [
             element(
                 "a",
@@ -200,7 +198,18 @@ def _search_dialog(page: Page) -> Callable[[], object]:
         results.set_content(join(lines) or (nothing if entry.value else ""))
 
     entry.on_value_change(lambda: page.attempt(search))
-    entry.on("keydown.enter", lambda: ui.navigate.to(first) if first else None)
+
+    async def open_first(text: str) -> None:
+        found = await find(page.session, text)
+        if text and found:
+            ui.navigate.to(found[0].href)
+
+    # What is shown may belong to fewer letters than were typed.
+    entry.on(
+        "keydown.enter",
+        lambda event: page.attempt(partial(open_first, str(event.args or ""))),
+        js_handler="(event) => emit(event.target.value)",
+    )
     return dialog.open
 
 
