@@ -170,30 +170,6 @@ async def test_messages_are_published_to_mqtt(tmp_path):
                 break
 
 
-async def test_records_are_transformed(tmp_path):
-    (tmp_path / "cities.py").write_text(FILES["cities.py"])
-    port = free_port()
-    async with connectors("cities.yaml", tmp_path, ("8091", str(port))) as (
-        client,
-        until,
-    ):
-        await until(lambda each: each.state is State.RUNNING)
-        async with httpx.AsyncClient() as sender:
-            for name, population in (("Paris", 2_100_000), ("Caen", 100_000)):
-                city = {
-                    "name": name,
-                    "population": population,
-                    "address": {"country": "fr"},
-                }
-                url = f"http://127.0.0.1:{port}/cities"
-                answer = await sender.post(url, json=city)
-                assert answer.status_code == 200
-        [message] = [
-            each async for batch in client.read("/default/cities") for each in batch
-        ]
-    assert (message.key, message.payload) == ("fr", b'{"name":"Paris","country":"fr"}')
-
-
 def test_commands_of_the_guide_can_be_typed():
     for block in re.findall(r"^```bash\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL):
         for line in block.splitlines():
@@ -360,6 +336,31 @@ def test_own_sink_writes_each_message_once(tmp_path):
     assert rows == [(0, "one"), (2, "two")]
 
 
-@pytest.mark.parametrize("name", ["lines.py", "tables.py"])
+def test_records_are_transformed(tmp_path):
+    (tmp_path / "order_lines.py").write_text(FILES["order_lines.py"])
+    address = f"127.0.0.1:{free_port()}"
+    order = {"customer": {"name": "ada"}, "lines": [{"item": 1}, {"item": 2}]}
+
+    async def run():
+        change = ("127.0.0.1:8091", address)
+        async with connectors("orders.yaml", tmp_path, change) as (client, until):
+            await until(lambda each: each.state is State.RUNNING)
+            async with httpx.AsyncClient() as http:
+                for body in ({"order": order}, {"ping": 1}, {"order": {"lines": 5}}):
+                    answer = await http.post(f"http://{address}/orders", json=body)
+                    assert answer.status_code == 200
+            assert await payloads(client, "/default/order-lines") == [
+                b'{"customer":"ada","item":1}',
+                b'{"customer":"ada","item":2}',
+            ]
+            [dead] = await payloads(client, "/default/orders-dead")
+            assert json.loads(dead) == {"order": {"lines": 5}}
+            status = await until(lambda each: each.dead_letters == 1)
+            assert status["orders"].dropped == 1
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("name", ["lines.py", "tables.py", "order_lines.py"])
 def test_examples_are_short(name):
     assert FILES[name].count("\n") <= LINES_MAX

@@ -48,14 +48,14 @@ class TopicEncoder:
 
         Messages with and without an id are in different groups.
 
-        Values that do not conform to the schema are left out, and returned with the
-        reason by their number.
+        Values that do not conform to the schema are left out, with all others of their
+        number, and returned with the reason by this number.
         """
         payloads, refused = self._payloads(drafts)
-        good = [each for each in drafts if each[0] not in refused]
         messages = [
             (number, payload, draft)
-            for (number, draft), payload in zip(good, payloads, strict=True)
+            for (number, draft), payload in zip(drafts, payloads, strict=True)
+            if number not in refused
         ]
         groups = [
             self._group(list(each))
@@ -76,6 +76,7 @@ class TopicEncoder:
     def _payloads(
         self, drafts: Sequence[tuple[int, Draft]]
     ) -> tuple[list[bytes], dict[int, str]]:
+        """Return the payload of each draft, empty if it is invalid, and the reasons."""
         values = [each.value for _, each in drafts]
         if self._encode is None:
             return values, {}
@@ -84,11 +85,13 @@ class TopicEncoder:
         except InvalidPayload:
             # At least one is invalid: find out which.
             pass
-        payloads, refused = [], {}
+        payloads: list[bytes] = []
+        refused = {}
         for number, each in drafts:
             try:
                 payloads += self._encode([each.value])
             except InvalidPayload as error:
+                payloads.append(b"")
                 refused[number] = reason_of(error)
         return payloads, refused
 

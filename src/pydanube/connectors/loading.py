@@ -11,8 +11,8 @@ from pydanube.client.client import DEFAULT_URL, URL_VARIABLE
 from pydanube.connectors.connector import Connector, Source
 from pydanube.connectors.kinds import find_kind
 from pydanube.connectors.spec import ConnectFile, ConnectorSpec
-from pydanube.connectors.transforming import check_expression
-from pydanube.declarations.functions import NoSuchFunction, load_function
+from pydanube.connectors.transforms import STEPS_MAX, Transform, parse_step
+from pydanube.declarations.functions import NoSuchFunction
 from pydanube.declarations.loading import open_file
 from pydanube.declarations.problems import Path as SpecPath
 from pydanube.declarations.problems import Problems
@@ -43,6 +43,8 @@ class DeclaredConnector:
     broker: str
     redact: Callable[[str], str]
     """Replaces secrets in a text."""
+    transform: Transform
+    """The steps before the mapping of a source."""
 
     @property
     def is_source(self) -> bool:
@@ -82,11 +84,13 @@ def load(
         for name, each in parsed.connectors.items():
             checks = _Checks(name, each, file.parent, problems)
             kind, options = checks.run()
+            transform = checks.transform()
             if kind is not None and options is not None:
                 found.append(
                     DeclaredConnector(
                         *(name, file, kind, each, options, each.broker or default),
                         declared.substitution.redact,
+                        transform,
                     )
                 )
     declared.refuse()
@@ -129,6 +133,20 @@ class _Checks:
                 self._problems.add((*path, name), problem)
         return kind, options
 
+    def transform(self) -> Transform:
+        """Return the transform, without steps that have problems."""
+        declared = self._spec.transform
+        if len(declared) > STEPS_MAX:
+            self._add(("transform",), f"has more than {STEPS_MAX} steps")
+            return Transform()
+        steps = []
+        for number, each in enumerate(declared):
+            try:
+                steps.append(parse_step(each, self._directory))
+            except (InvalidConfig, NoSuchFunction, MissingExtra) as error:
+                self._add(("transform", number), str(error))
+        return Transform(steps)
+
     def _kind(self) -> type[Connector] | None:
         name = self._spec.kind
         try:
@@ -154,7 +172,6 @@ class _Checks:
         self._refuse_given(_OF_SINKS, "only a sink has it")
         if spec.deduplicate is not None:
             self._catch(("deduplicate",), parse_duration, spec.deduplicate)
-        self._check_transform()
         mapping = spec.mapping
         if mapping.id is not None and spec.deduplicate is None:
             self._add(
@@ -178,20 +195,6 @@ class _Checks:
                     ("schema", "file"),
                     f"there is no file {self._directory / schema.file}",
                 )
-
-    def _check_transform(self) -> None:
-        transform = self._spec.transform
-        if transform.jmespath is not None:
-            try:
-                require("connect", "an expression of JMESPath")
-            except MissingExtra as error:
-                self._add(("transform", "jmespath"), str(error))
-            else:
-                path = ("transform", "jmespath")
-                self._catch(path, check_expression, transform.jmespath)
-        if transform.function is not None:
-            path = ("transform", "function")
-            self._catch(path, load_function, transform.function, self._directory)
 
     def _refuse_given(self, names: tuple[str, ...], reason: str) -> None:
         given: Any = self._spec

@@ -64,7 +64,7 @@ class RecordMapping:
         """
         value = record.value
         if self._has_paths and isinstance(value, bytes | str):
-            value = _parsed(value)
+            value = parse_json(value)
         attributes = dict(record.attributes)
         for name, path in self._attributes.items():
             found = find_field(value, path)
@@ -95,11 +95,11 @@ def to_payload(value: Any) -> bytes:
     Raises:
         InvalidRecord: The value cannot be JSON.
     """
-    if isinstance(value, bytes | str):
-        return value.encode() if isinstance(value, str) else value
+    if isinstance(value, bytes):
+        return value
     try:
-        return msgspec.json.encode(value)
-    except (TypeError, ValueError, OverflowError) as error:
+        return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidRecord(f"the value cannot be JSON: {error}") from error
 
 
@@ -107,10 +107,16 @@ def _path(text: str | None) -> Path | None:
     return None if text is None else parse_path(text)
 
 
-def _parsed(value: bytes | str) -> Any:
+def parse_json(value: bytes | str) -> Any:
+    """
+    Return the value that *value* is in JSON.
+
+    Raises:
+        InvalidRecord: It is not JSON.
+    """
     try:
         return msgspec.json.decode(value)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise InvalidRecord(f"the value is not JSON: {error}") from error
 
 

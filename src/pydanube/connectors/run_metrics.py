@@ -19,6 +19,7 @@ def samples_of(statuses: Iterable[ConnectorStatus]) -> Iterator[Sample]:
             (metrics.MESSAGES, status.messages),
             (metrics.BYTES, status.bytes),
             (metrics.BATCHES, status.batches),
+            (metrics.DROPPED, status.dropped),
             (metrics.DEAD_LETTERS, status.dead_letters),
             (metrics.REFUSED, status.refused),
             (metrics.RETRIES, status.retries),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from pydanube.aio.tasks import task_scope
@@ -27,10 +28,13 @@ from pydanube.model.dead_letters import (
     ORIGINAL_TOPIC,
     REASON,
 )
+from pydanube.model.errors import BrokerError
 from pydanube.model.quantities import BYTE_UNITS, parse_quantity
 
 ACK_TIMEOUT_S = 3600.0
 """How long a sink may try to write a batch before the broker delivers it again."""
+LAG_INTERVAL_S = 5.0
+"""How often a sink asks how many messages wait in its topic."""
 
 
 class SinkRun:
@@ -79,6 +83,7 @@ class SinkRun:
             task_scope() as tasks,
         ):
             stopping = tasks.start(_wait(stop))
+            tasks.run(self._follow_lag())
             self._change(State.RUNNING)
             while (messages := await self._receive(consumer, stopping)) is not None:
                 await self._write(consumer, messages, stop)
@@ -105,6 +110,20 @@ class SinkRun:
             messages += more
             size += _size_of(more)
         return messages
+
+    async def _follow_lag(self) -> None:
+        """Keep the lag of the status up to date, if the broker tells it."""
+        while True:
+            with suppress(BrokerError):
+                topics = await self._client.partitions(self._spec.topic)
+                lag = 0
+                for topic in topics or [self._spec.topic]:
+                    facts = await self._client.describe_subscription(
+                        topic, self._subscription
+                    )
+                    lag += facts.backlog
+                self._status.lag = lag
+            await asyncio.sleep(LAG_INTERVAL_S)
 
     async def _write(
         self, consumer: Any, messages: list[Message], stop: asyncio.Event

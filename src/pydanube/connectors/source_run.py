@@ -8,7 +8,7 @@ What has been read meanwhile is published together.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Any
 
@@ -35,7 +35,7 @@ from pydanube.connectors.publishing import (
 )
 from pydanube.connectors.records import Batch, Record
 from pydanube.connectors.status import ConnectorStatus, State
-from pydanube.connectors.transforming import Transformation
+from pydanube.connectors.transforms import Transform
 from pydanube.declarations.sections import parse_duration
 from pydanube.model.batch import batch_of
 from pydanube.model.dead_letters import ORIGINAL_TOPIC, REASON
@@ -69,7 +69,6 @@ class SourceRun:
         self._source = source
         self._status = status
         self._change = change
-        self._transformation = Transformation(spec.transform, declared.file.parent)
         self._mapping = RecordMapping(
             spec.mapping,
             spec.topic,
@@ -86,7 +85,8 @@ class SourceRun:
         """
         Publish what the source yields, until its end or until *stop* is set.
 
-        After *stop*, what has been read is published.
+        After *stop*, what has been read is published and acknowledged before the source
+        is closed.
         """
         spec = self._declared.spec
         await self._encoder(spec.topic)
@@ -97,7 +97,7 @@ class SourceRun:
             channel: Channel[Batch] = Channel()
             async with task_scope() as tasks:
                 reading = tasks.start(self._read(publisher.position, channel))
-                tasks.run(_cancel_after(stop, reading))
+                tasks.run(_close_after(stop, channel))
                 self._change(State.RUNNING)
                 try:
                     while batches := await self._next(channel):
@@ -106,7 +106,9 @@ class SourceRun:
                     while (batch := channel.get_nowait()) is not None:
                         batch.on_failed(error)
                     raise
-                if not reading.cancelled():
+                if stop.is_set():
+                    reading.cancel()
+                else:
                     await reading
 
     def _open_publisher(self) -> AbstractAsyncContextManager[Publisher]:
@@ -127,6 +129,10 @@ class SourceRun:
                     except asyncio.CancelledError:
                         batch.on_failed(Transient("the connector is stopping"))
                         raise
+                    except Transient as error:
+                        batch.on_failed(error)
+                        # The source stays open for the acknowledgements of others.
+                        await asyncio.get_running_loop().create_future()
         finally:
             channel.close()
 
@@ -153,7 +159,8 @@ class SourceRun:
     async def _publish(self, publisher: Publisher, batches: Sequence[Batch]) -> None:
         try:
             position = self._position_of(batches[-1])
-            groups, refused = await self._encode(batches, {})
+            work = await self._transform(batches)
+            groups, refused = await self._encode(work)
             try:
                 await publisher.publish(groups, position)
             except REFUSALS:
@@ -161,7 +168,8 @@ class SourceRun:
                 found = await find_refused(self._client, name, groups)
                 if not found:
                     raise
-                groups, refused = await self._encode(batches, found)
+                work.invalid |= found
+                groups, refused = await self._encode(work)
                 await publisher.publish(groups, position)
         except Exception as error:
             for batch in batches:
@@ -169,6 +177,7 @@ class SourceRun:
             raise
         status = self._status
         status.count_batch()
+        status.dropped += work.dropped
         status.position = position
         status.lag = self._source.lag()
         for group in groups:
@@ -190,36 +199,35 @@ class SourceRun:
             raise ConnectorFailed("the source has yielded a batch without position")
         return batch.position
 
-    async def _encode(
-        self, batches: Sequence[Batch], known: Mapping[int, str]
-    ) -> tuple[list[MessageGroup], dict[int, str]]:
+    async def _transform(self, batches: Sequence[Batch]) -> _Work:
+        """Return the records of *batches* with what the transform makes of them."""
+        work = _Work([record for batch in batches for record in batch.records])
+        transform = self._declared.transform
+        if not transform:
+            work.outputs = list(enumerate(work.records))
+            return work
+        # Functions of users may take long, and other connectors continue meanwhile.
+        await asyncio.to_thread(work.apply, transform)
+        return work
+
+    async def _encode(self, work: _Work) -> tuple[list[MessageGroup], dict[int, str]]:
         """
         Return the messages to publish, and the records to refuse with the reasons.
 
-        The records in *known* are invalid for the reasons there.
+        A record of which one message is invalid is invalid as a whole, and is added to
+        those of *work*.
 
         Raises:
             ConnectorFailed: A record is invalid, and there are no dead letters.
         """
-        records = [record for batch in batches for record in batch.records]
-        invalid = dict(known)
-        drafts: dict[str, list[tuple[int, Draft]]] = {}
-        for number, record in enumerate(records):
-            if number in known:
-                continue
-            try:
-                made = self._drafts(record)
-            except (InvalidRecord, InvalidName) as error:
-                invalid[number] = str(error)
-            else:
-                for draft in made:
-                    drafts.setdefault(draft.topic, []).append((number, draft))
-        groups = []
-        for topic, numbered in drafts.items():
-            encoder = await self._encoder(topic)
-            encoded, refused = encoder.encode(numbered)
-            groups += encoded
-            invalid |= refused
+        groups, refused = await self._encode_valid(work)
+        while refused:
+            work.invalid |= refused
+            if not work.has_several:
+                break
+            # The other messages of these records are left out.
+            groups, refused = await self._encode_valid(work)
+        invalid = dict(work.invalid)
         has_dead_letters = self._declared.spec.dead_letters is not None
         if not invalid or (self._source.refuses and not has_dead_letters):
             return groups, invalid
@@ -229,17 +237,32 @@ class SourceRun:
                 f"a message cannot be published: {invalid[first]}; declare "
                 "'dead_letters: /default/…' to publish such messages there"
             )
-        groups.append(self._dead_letters(records, invalid))
+        groups.append(self._dead_letters(work.records, invalid))
         return groups, {}
 
-    def _drafts(self, record: Record) -> list[Draft]:
-        """Return the messages of *record*."""
-        drafts = [
-            self._mapping.draft(each) for each in self._transformation.apply(record)
-        ]
-        for each in drafts:
-            TopicName.parse(each.topic)
-        return drafts
+    async def _encode_valid(
+        self, work: _Work
+    ) -> tuple[list[MessageGroup], dict[int, str]]:
+        """Return the messages of valid records, and further invalid records."""
+        invalid: dict[int, str] = {}
+        drafts: dict[str, list[tuple[int, Draft]]] = {}
+        for number, record in work.outputs:
+            if number in work.invalid:
+                continue
+            try:
+                draft = self._mapping.draft(record)
+                TopicName.parse(draft.topic)
+            except (InvalidRecord, InvalidName) as error:
+                invalid[number] = str(error)
+            else:
+                drafts.setdefault(draft.topic, []).append((number, draft))
+        groups = []
+        for topic, numbered in drafts.items():
+            encoder = await self._encoder(topic)
+            encoded, refused = encoder.encode(numbered)
+            groups += encoded
+            invalid |= refused
+        return groups, invalid
 
     def _dead_letters(
         self, records: Sequence[Record], invalid: dict[int, str]
@@ -287,9 +310,36 @@ class SourceRun:
         return encoder
 
 
-async def _cancel_after(stop: asyncio.Event, reading: asyncio.Future[None]) -> None:
+class _Work:
+    """The records of some batches, by number, and the records to publish."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.records = records
+        self.outputs: list[tuple[int, Record]] = []
+        """The records to publish, with the number of the record they are made of."""
+        self.invalid: dict[int, str] = {}
+        """The reasons why records cannot be published, by number."""
+        self.dropped = 0
+        """How many records the transform has dropped."""
+        self.has_several = False
+        """Whether the transform has made several records of one."""
+
+    def apply(self, transform: Transform) -> None:
+        """Transform all records."""
+        for number, record in enumerate(self.records):
+            try:
+                found = transform.apply(record)
+            except InvalidRecord as error:
+                self.invalid[number] = str(error)
+                continue
+            self.dropped += not found
+            self.has_several |= len(found) > 1
+            self.outputs += [(number, each) for each in found]
+
+
+async def _close_after(stop: asyncio.Event, channel: Channel[Batch]) -> None:
     await stop.wait()
-    reading.cancel()
+    channel.close()
 
 
 async def _get_until(channel: Channel[Batch], deadline: float) -> Batch | None:

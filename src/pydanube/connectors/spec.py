@@ -26,16 +26,6 @@ class Mapping(Section, frozen=True):
     """The fields that are attributes, by the name of the attribute."""
 
 
-class Transform(Section, frozen=True):
-    """The transformation of each record of a source, before the mapping."""
-
-    jmespath: str | None = None
-    """An expression whose result is the new value; without one the record is dropped.
-    """
-    function: str | None = None
-    """A function of a record, applied after the expression: ``functions.py:enrich``."""
-
-
 class ValueSchema(Section, frozen=True):
     """The schema of the values that a source publishes."""
 
@@ -78,7 +68,12 @@ class ConnectorSpec(Section, frozen=True):
     """Sources: the number of partitions if the topic does not exist yet."""
     deduplicate: str | None = None
     """Sources: for how long the topic recognises the ids of messages."""
-    transform: Transform = Transform()
+    transform: list[Any] = []
+    """
+    Sources: steps before the mapping.
+
+    Each is a JMESPath expression, or ``function: FILE.py:NAME``.
+    """
     mapping: Mapping = Mapping()
     schema: ValueSchema | None = None
     batch: BatchLimits = BatchLimits()

@@ -41,6 +41,8 @@ class ConnectorStatus(msgspec.Struct, kw_only=True):
     batches: int = 0
     last_batch_time: int | None = None
     """When the last one was stored or written, in microseconds since 1970."""
+    dropped: int = 0
+    """The records that the transform of a source has dropped."""
     dead_letters: int = 0
     """The messages that could not be published or written."""
     refused: int = 0
@@ -64,6 +66,7 @@ class ConnectorStatus(msgspec.Struct, kw_only=True):
         if self.lag is not None:
             parts.append(f"lag {self.lag:,}")
         for count, name in (
+            (self.dropped, "dropped"),
             (self.dead_letters, "dead letters"),
             (self.refused, "refused"),
             (self.retries, "retries"),

@@ -46,6 +46,11 @@ BATCHES = _counter(
     "batches",
     "Batches that were published or written.",
 )
+DROPPED = _counter(
+    "danube_connector_dropped_total",
+    "records",
+    "Records that the transform of a source has dropped.",
+)
 DEAD_LETTERS = _counter(
     "danube_connector_dead_letters_total",
     "messages",
@@ -64,7 +69,8 @@ RETRIES = _counter(
 LAG = _gauge(
     "danube_connector_lag_messages",
     "messages",
-    "Messages that wait in the source; absent if their number is unknown.",
+    "Messages that wait in the source, or in the topic of a sink; absent if their "
+    "number is unknown.",
 )
 LAST_BATCH = _gauge(
     "danube_connector_last_batch_timestamp_seconds",

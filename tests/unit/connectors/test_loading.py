@@ -51,22 +51,6 @@ connectors:
     assert out.redact("Bearer sesame") == "Bearer ***"
 
 
-def test_transformations_are_checked(tmp_path):
-    (tmp_path / "functions.py").write_text("def enrich(record): ...")
-    text = """
-connectors:
-  a:
-    kind: generator
-    topic: /default/a
-    transform: {jmespath: "EXPRESSION", function: "functions.py:NAME"}
-"""
-    valid = text.replace("EXPRESSION", "a.b").replace("NAME", "enrich")
-    assert load(write(tmp_path, valid))[0].spec.transform.jmespath == "a.b"
-    found = problems_of(tmp_path, text.replace("EXPRESSION", "a.["))
-    assert found["connectors.a.transform.jmespath"].startswith("is no JMESPath")
-    assert "NAME" in found["connectors.a.transform.function"]
-
-
 def test_all_problems_are_reported_at_once(tmp_path):
     found = problems_of(
         tmp_path,
@@ -122,3 +106,32 @@ def test_file_without_connectors_is_refused(tmp_path):
     assert problems_of(tmp_path, "connectors: {}") == {
         "connectors": "declares no connectors"
     }
+
+
+def test_problems_of_a_transform_have_their_place(tmp_path):
+    found = problems_of(
+        tmp_path,
+        """
+connectors:
+  a:
+    kind: generator
+    topic: /default/a
+    transform: ["number", "a[", {function: "no.py:f"}]
+  b:
+    kind: http
+    topic: /default/b
+    transform: ["a"]
+    options: {url: http://x}
+  c:
+    kind: generator
+    topic: /default/c
+    transform: [a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a]
+""",
+    )
+    assert found.keys() == {
+        "connectors.a.transform[1]",
+        "connectors.a.transform[2]",
+        "connectors.b.transform",
+        "connectors.c.transform",
+    }
+    assert found["connectors.b.transform"] == "only a source has it"

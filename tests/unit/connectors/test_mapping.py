@@ -21,8 +21,12 @@ def test_bytes_and_text_stay_and_other_values_become_json():
     assert to_payload(b"\xff") == b"\xff"
     assert to_payload("ä") == "ä".encode()
     assert to_payload({"a": [1]}) == b'{"a":[1]}'
-    with pytest.raises(InvalidRecord, match="cannot be JSON"):
-        to_payload(object())
+    nested = []
+    for _ in range(100_000):
+        nested = [nested]
+    for value in (object(), nested, "\ud800"):
+        with pytest.raises(InvalidRecord, match="cannot be JSON"):
+            to_payload(value)
 
 
 def test_fields_become_key_attributes_and_payload():
@@ -60,3 +64,8 @@ def test_ids_are_used_only_if_the_topic_deduplicates():
 def test_value_is_not_encoded_if_there_is_a_schema():
     assert draft(Record(value=ORDER), has_schema=True).value is ORDER
     assert draft(Record(value=b'{"a": 1}'), has_schema=True).value == {"a": 1}
+
+
+def test_value_that_is_nested_too_deeply_is_invalid():
+    with pytest.raises(InvalidRecord, match="not JSON"):
+        draft(Record(value=b"[" * 100_000), key="a")

@@ -166,3 +166,69 @@ connectors:
             assert facts.message_count == status.messages == status.position
 
     asyncio.run(stop())
+
+
+ENRICH = '''
+from dataclasses import replace
+
+
+def each(record):
+    """Split an order into its lines."""
+    return [replace(record, value={"line": line}) for line in record.value["lines"]]
+'''
+
+LINES = '''
+from pydanube.connectors import Batch, Record, Source
+
+
+class Lines(Source):
+    """Has orders with lines."""
+
+    async def batches(self, position):
+        orders = [
+            {"lines": [1, 2]},
+            {"lines": None},
+            {"lines": []},
+            {"lines": [3, {}]},
+            {"lines": [4]},
+        ]
+        yield Batch([Record(value=order) for order in orders[position or 0 :]], 5)
+'''
+
+
+def test_transform_splits_and_drops_records_and_invalid_ones_are_dead(tmp_path):
+    (tmp_path / "enrich.py").write_text(ENRICH)
+    (tmp_path / "lines.py").write_text(LINES)
+    (tmp_path / "line.json").write_text(
+        '{"type": "object", "properties": {"line": {"type": "integer"}}}'
+    )
+    text = f"""
+connectors:
+  c:
+    kind: "lines.py:Lines"
+    topic: {TOPIC}
+    transform: [{{function: "enrich.py:each"}}, "{{line: line}}"]
+    schema: {{type: json_schema, file: line.json}}
+    dead_letters: {TOPIC}-dead
+"""
+    found, messages = asyncio.run(run(tmp_path, text))
+    status = found["c"]
+    assert (status.messages, status.dropped, status.dead_letters) == (3, 1, 2)
+    # A record of which one line is invalid is published as a dead letter only.
+    assert [each.payload for each in messages[TOPIC]] == [
+        *(b'{"line":1}', b'{"line":2}', b'{"line":4}')
+    ]
+    dead = messages[f"{TOPIC}-dead"]
+    assert [each.payload for each in dead] == [b'{"lines":null}', b'{"lines":[3,{}]}']
+    assert "transform[0]: TypeError" in dead[0].attributes["x-failure-reason"]
+
+
+def test_position_moves_on_if_all_records_are_dropped(tmp_path):
+    text = f"""
+connectors:
+  c: {{kind: generator, topic: {TOPIC}, transform: ["nothing"], options: {{count: 5}}}}
+"""
+    found, messages = asyncio.run(run(tmp_path, text))
+    status = found["c"]
+    assert (status.messages, status.dropped, status.position) == (0, 5, 5)
+    assert messages[TOPIC] == []

@@ -145,7 +145,7 @@ class TableFormat:
 def _object_in(payload: bytes | Raw) -> dict[str, Raw]:
     try:
         return decode(payload, type=dict[str, Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRow(f"the payload is no JSON object: {error}") from error
 
 

@@ -223,7 +223,7 @@ class _Polling:
     def _items_in(self, body: bytes) -> list[Any]:
         try:
             value = msgspec.json.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Transient(f"the answer is no JSON: {error}") from error
         if self._items is not None:
             value = find_field(value, self._items)
