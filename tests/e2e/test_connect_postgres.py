@@ -28,7 +28,9 @@ TOPIC = "/default/orders"
 
 @pytest.fixture(scope="module")
 def server():
-    with PostgresProcess(wal_level="logical", max_slot_wal_keep_size="1GB") as found:
+    # Each test leaves a slot.
+    slots = {"max_replication_slots": 100, "max_wal_senders": 100}
+    with PostgresProcess(wal_level="logical", **slots) as found:
         yield found
 
 
