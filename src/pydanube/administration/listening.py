@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pydanube.model.errors import InvalidRequest
-from pydanube.security.addresses import is_loopback
+from pydanube.security.addresses import host_in_url, is_loopback
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
@@ -30,7 +30,7 @@ def check_exposure(host: str, *, uses_tls: bool, may_be_plain: bool) -> bool:
 
 def allowed_hosts(host: str, port: int, named: Iterable[str]) -> list[str]:
     """Return the values of the Host header that requests may have."""
-    names = [*LOOPBACK_NAMES, f"[{host}]" if ":" in host else host, *named]
+    names = [*LOOPBACK_NAMES, host_in_url(host), *named]
     with_ports = [each if _has_port(each) else f"{each}:{port}" for each in names]
     # A proxy may use the usual port of HTTPS, which the header leaves out.
     return list(dict.fromkeys([*with_ports, *named]))

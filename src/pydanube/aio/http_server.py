@@ -30,6 +30,17 @@ def config_of(app: Any, **settings: Any) -> uvicorn.Config:
     )
 
 
+def listener_at(host: str, port: int) -> socket.socket:
+    """
+    Return a socket that listens at *host*, a name or an address.
+
+    Raises:
+        OSError: The address is not available.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family)
+
+
 @asynccontextmanager
 async def serving(
     config: uvicorn.Config, listener: socket.socket

@@ -2,14 +2,13 @@
 The HTTP endpoint of connectors that run: health, metrics, status, and control.
 
 ``GET /health``, ``/metrics`` and ``/status`` are for everybody who reaches the port.
-``POST /connectors/NAME/pause``, ``resume`` and ``restart`` need the token of the run,
-which only the user who has started it can read.
+``POST /connectors/NAME/pause``, ``resume`` and ``restart`` need the token of the run.
+It is in a file that only the user who has started the run can read.
 """
 
 from __future__ import annotations
 
 import hmac
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -20,13 +19,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from pydanube.aio.http_server import config_of, serving
+from pydanube.aio.http_server import config_of, listener_at, serving
 from pydanube.connectors.run_metrics import samples_of
 from pydanube.connectors.running import ConnectorRuns
 from pydanube.connectors.status import ConnectorStatus, State
 from pydanube.model.errors import Conflict, NotFound
 from pydanube.model.metrics import SERIES_MAX
-from pydanube.security.addresses import parse_listen
+from pydanube.security.addresses import host_in_url, parse_listen
 from pydanube.servers.http.exposition import expose
 
 CONNECTIONS_MAX = 100
@@ -106,9 +105,8 @@ async def serving_endpoint(
         Conflict: Another process listens there, or the host has no such address.
     """
     host, port = parse_listen(listen)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listener = socket.create_server((host, port), family=family)
+        listener = listener_at(host, port)
     except OSError as error:
         raise Conflict(
             f"connectors cannot be shown at {listen}: {error.strerror or error}"
@@ -120,6 +118,5 @@ async def serving_endpoint(
         timeout_graceful_shutdown=STOP_S,
     )
     number = listener.getsockname()[1]
-    shown = f"[{host}]" if family == socket.AF_INET6 else host
     async with serving(config, listener):
-        yield f"http://{shown}:{number}"
+        yield f"http://{host_in_url(host)}:{number}"

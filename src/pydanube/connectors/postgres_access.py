@@ -1,19 +1,35 @@
-"""The access to PostgreSQL, for the source and the sink: errors, and quoted names."""
+"""The access to PostgreSQL, for the source and the sink."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 from pydanube.connectors.failures import ConnectorFailed, Transient
 from pydanube.model.redaction import mask
+
+
+def connection_arguments(url: str, password: str | None) -> dict[str, Any]:
+    """
+    Return the arguments of a connection to *url*, with the password if there is one.
+
+    Raises:
+        ConnectorFailed: *url* is malformed.
+    """
+    from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415
+
+    with Translation([password or ""]):
+        found = conninfo_to_dict(url)
+    if password is not None:
+        found["password"] = password
+    return {"application_name": "pydanube", "connect_timeout": 10, **found}
 
 
 class Translation:
     """Turns errors of the database into those of connectors, without *secrets*."""
 
     def __init__(self, secrets: Sequence[str]) -> None:
-        self._secrets = secrets
+        self._secrets = [each for each in secrets if each]
 
     def __enter__(self) -> Self:
         return self

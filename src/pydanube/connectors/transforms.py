@@ -104,7 +104,7 @@ class Transform:
             for each in records:
                 try:
                     found += step.apply(_decoded(each) if needs_value else each)
-                except Exception as error:  # Of users, and about any value.
+                except Exception as error:  # A function of a user may raise any.
                     reason = _reason(error)
                     raise InvalidRecord(f"transform[{number}]: {reason}") from error
                 if len(found) > RECORDS_MAX:

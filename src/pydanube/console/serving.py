@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,7 +19,7 @@ from fastapi import FastAPI, Request
 from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 
-from pydanube.aio.http_server import serving
+from pydanube.aio.http_server import listener_at, serving
 from pydanube.console.guard import Guard
 from pydanube.console.markup import Html, element
 from pydanube.console.sessions import Session, Sessions, open_sessions
@@ -71,9 +70,8 @@ async def open_console(settings: ConsoleSettings) -> AsyncIterator[int]:
     Raises:
         InvalidConfig: The address cannot be used.
     """
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
-        listener = socket.create_server((settings.host, settings.port), family=family)
+        listener = listener_at(settings.host, settings.port)
     except OSError as error:
         raise InvalidConfig(
             f"the console cannot listen on {settings.host}:{settings.port}: "

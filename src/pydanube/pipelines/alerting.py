@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 INTERVAL_S = 5.0
 TIMEOUT_S = 10.0
+END_S = 15.0
+"""How long the end of a run may wait until its last notices are sent."""
 RETRIES = RetryPolicy(1.0, 10.0, retries_max=3)
 
 
@@ -34,7 +36,7 @@ def sending_alerts(
     """
     Send the alerts of the run that the body is, and at its end.
 
-    A server that does not answer never fails a run.
+    A server that does not answer never fails a run, and delays its end only a little.
     """
     section = pipeline.spec.alerts
     if section is None:
@@ -53,7 +55,7 @@ def sending_alerts(
         yield
     finally:
         ended.set()
-        thread.join()
+        thread.join(END_S)
 
 
 class _Watch:

@@ -11,7 +11,7 @@ from pydanube.model.errors import Conflict
 from pydanube.model.metrics import Sample
 from pydanube.pipelines.run_metrics import samples_of
 from pydanube.pipelines.state import StateDirectory
-from pydanube.security.addresses import parse_listen
+from pydanube.security.addresses import host_in_url, parse_listen
 from pydanube.servers.http.exposition import registry_of
 
 
@@ -40,8 +40,7 @@ def serving_metrics(listen: str, state: StateDirectory) -> Iterator[str]:
             f"metrics cannot be served at {listen}: {error.strerror or error}"
         ) from None
     try:
-        shown = f"[{host}]" if ":" in host else host
-        yield f"http://{shown}:{server.server_port}/metrics"
+        yield f"http://{host_in_url(host)}:{server.server_port}/metrics"
     finally:
         server.shutdown()
         server.server_close()

@@ -20,6 +20,11 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def host_in_url(host: str) -> str:
+    """Return *host* in the form for URLs."""
+    return f"[{host}]" if ":" in host else host
+
+
 def parse_listen(text: str) -> tuple[str, int]:
     """
     Return the host and the port of ``HOST:PORT``.

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pydanube.model.errors import InvalidConfig
-from pydanube.security.addresses import is_loopback
+from pydanube.security.addresses import host_in_url, is_loopback
 from pydanube.servers.config import BrokerConfig, ListenConfig
 
 ALL_ADDRESSES = {"", "0.0.0.0", "::"}  # noqa: S104  # Compared, not bound.
@@ -47,7 +47,7 @@ def url_of(host: str, port: int, scheme: str = "http") -> str:
     """
     if host in ALL_ADDRESSES:
         host = socket.gethostname()
-    return f"{scheme}://{in_url(host)}:{port}"
+    return f"{scheme}://{host_in_url(host)}:{port}"
 
 
 def http_hosts_of(listens: ListenConfig) -> list[str]:
@@ -59,11 +59,6 @@ def http_hosts_of(listens: ListenConfig) -> list[str]:
         listens.host,
         socket.gethostname(),
     ]
-
-
-def in_url(host: str) -> str:
-    """Return *host* in the form for URLs."""
-    return f"[{host}]" if ":" in host else host
 
 
 @contextmanager
@@ -110,7 +105,7 @@ def peer_text(peername: Any) -> str:
     """Return the address of a client for the log, given its ``peername``."""
     match peername:
         case (str() as host, int() as port, *_):
-            return f"{in_url(host)}:{port}"
+            return f"{host_in_url(host)}:{port}"
         case _:
             return str(peername or "this process")
 

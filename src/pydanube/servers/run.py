@@ -37,7 +37,8 @@ from pydanube.metadata.store import MetadataStore, retry_on_conflict
 from pydanube.model.version import __version__
 from pydanube.objects.directory import DirectoryObjects
 from pydanube.objects.store import Objects, wall_clock_us
-from pydanube.servers.addresses import check_exposure, http_hosts_of, in_url, url_of
+from pydanube.security.addresses import host_in_url
+from pydanube.servers.addresses import check_exposure, http_hosts_of, url_of
 from pydanube.servers.authentication import (
     Authenticator,
     open_authenticator,
@@ -224,10 +225,10 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
             try:
                 yield RunningBroker(
                     directory=directory,
-                    stream_url=f"{config.tls.stream_scheme}://{in_url(host)}:{stream_port}",
-                    grpc_url=f"{scheme}://{in_url(host)}:{grpc_port}",
-                    admin_url=f"{scheme}://{in_url(host)}:{admin_port}",
-                    http_url=f"{scheme}://{in_url(host)}:{http_port}",
+                    stream_url=f"{config.tls.stream_scheme}://{host_in_url(host)}:{stream_port}",
+                    grpc_url=f"{scheme}://{host_in_url(host)}:{grpc_port}",
+                    admin_url=f"{scheme}://{host_in_url(host)}:{admin_port}",
+                    http_url=f"{scheme}://{host_in_url(host)}:{http_port}",
                     session=metadata.session if session is None else session.lease,
                 )
             finally:
@@ -396,7 +397,7 @@ async def _open_grpc(
             broker,
             broker_url=danube.addresses.broker_url,
             admin_url=url_of(listens.host, admin.port, config.tls.http_scheme),
-            metrics_address=f"{in_url(listens.host)}:{http_port}",
+            metrics_address=f"{host_in_url(listens.host)}:{http_port}",
         )
         services = [*admins, schema_registry(broker)]
         async with admin.serving(services, broker):

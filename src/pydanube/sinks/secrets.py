@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from pydanube.model.redaction import MASK, mask
+from pydanube.security.addresses import host_in_url
 
 _PASSWORD = re.compile(r"(password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)", re.IGNORECASE)
 
@@ -41,5 +42,4 @@ def url_origin(url: str) -> str:
         port = f":{parts.port}" if parts.port else ""
     except ValueError:
         return MASK
-    host = f"[{host}]" if ":" in host else host
-    return urlunsplit((parts.scheme, host + port, "", "", ""))
+    return urlunsplit((parts.scheme, host_in_url(host) + port, "", "", ""))

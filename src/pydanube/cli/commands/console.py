@@ -17,7 +17,7 @@ from pydanube.client.credentials import API_KEY_VARIABLE, TOKEN_VARIABLE
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.extras import require
 from pydanube.model.redaction import without_password
-from pydanube.security.addresses import is_loopback
+from pydanube.security.addresses import host_in_url, is_loopback
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -91,8 +91,7 @@ def console(
 
     async def work(interrupted: Interruption) -> None:
         async with open_console(settings) as bound:
-            shown = f"[{host}]" if ":" in host else host
-            print_line(f"the console is at http://{shown}:{bound}")
+            print_line(f"the console is at http://{host_in_url(host)}:{bound}")
             print_line(f"  broker    {without_password(settings.url)}")
             async with interrupted.until_requested():
                 await asyncio.Event().wait()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +20,7 @@ from pydanube.cli.output import print_note
 from pydanube.client.client import DEFAULT_URL
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.extras import require
-from pydanube.security.addresses import parse_listen
+from pydanube.security.addresses import host_in_url, parse_listen
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -119,14 +118,14 @@ def mcp(
         token = _read_token(token_file, TOKEN_BYTES_MIN)
 
     async def run_http(interrupted: Interruption) -> None:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.create_server((host, port), family=family)
+        from pydanube.aio.http_server import listener_at  # noqa: PLC0415
+
+        listener = listener_at(host, port)
         bound = listener.getsockname()[1]
         scheme = "https" if uses_tls else "http"
-        shown = f"[{host}]" if ":" in host else host
 
         def on_serving() -> None:
-            print_note(f"MCP over HTTP at {scheme}://{shown}:{bound}{PATH}")
+            print_note(f"MCP over HTTP at {scheme}://{host_in_url(host)}:{bound}{PATH}")
 
         async with open_callers(url) as callers:
             server = make_server(callers, url, metrics_url, allow_changes=allow_changes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import msgspec
 from msgspec import Meta
@@ -11,7 +11,11 @@ from msgspec import Meta
 from pydanube.client.messages import Message
 from pydanube.connectors.connector import Sink
 from pydanube.connectors.failures import ConnectorFailed, Rejected
-from pydanube.connectors.postgres_access import Translation, quoted
+from pydanube.connectors.postgres_access import (
+    Translation,
+    connection_arguments,
+    quoted,
+)
 from pydanube.connectors.sinks.postgres_rows import (
     Envelope,
     InvalidRow,
@@ -71,7 +75,8 @@ class PostgresSink(Sink):
         super().__init__(options)
         self._connection: AsyncConnection[Any] | None = None
         self._table: TableFormat
-        self._secrets = [options.password] if options.password else []
+        self._arguments: dict[str, Any]
+        self._translation: Translation
 
     @classmethod
     def problems(cls, options: PostgresSinkOptions) -> dict[str, str]:
@@ -87,6 +92,12 @@ class PostgresSink(Sink):
             found["key"] = "is missing: events of Debezium change and delete rows"
         return found
 
+    async def __aenter__(self) -> Self:
+        options: PostgresSinkOptions = self.options
+        self._arguments = connection_arguments(options.url, options.password)
+        self._translation = Translation([self._arguments.get("password", "")])
+        return self
+
     async def __aexit__(self, *_: object) -> None:
         await self._disconnect()
 
@@ -97,7 +108,7 @@ class PostgresSink(Sink):
 
     async def write(self, messages: Sequence[Message]) -> None:
         """Write the rows of *messages* in one transaction."""
-        with Translation(self._secrets):
+        with self._translation:
             if self._connection is None or self._connection.closed:
                 await self._connect()
             try:
@@ -110,16 +121,9 @@ class PostgresSink(Sink):
 
     async def _connect(self) -> None:
         from psycopg import AsyncConnection  # noqa: PLC0415
-        from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415
 
         options: PostgresSinkOptions = self.options
-        given: dict[str, Any] = {"application_name": "pydanube", "connect_timeout": 10}
-        given |= conninfo_to_dict(options.url)
-        if options.password is not None:
-            given["password"] = options.password
-        elif given.get("password"):
-            self._secrets = [given["password"]]
-        self._connection = await AsyncConnection.connect(**given)
+        self._connection = await AsyncConnection.connect(**self._arguments)
         schema, _, table = options.table.rpartition(".")
         name = f"{quoted(schema)}.{quoted(table)}" if schema else quoted(table)
         rows = await self._connection.execute(

@@ -88,11 +88,7 @@ class TableFacts:
     attributes: Mapping[str, str]
 
     def key(self, row: Values) -> str | None:
-        """
-        Return the key of *row* as a text.
-
-        That of several columns is a JSON array.
-        """
+        """Return the key of *row* as a text: one value, or a JSON array of several."""
         columns = self.key_columns
         if not columns or any(each not in row for each in columns):
             return None

@@ -2,7 +2,7 @@
 A source of the changes in a PostgreSQL database, by logical replication.
 
 First it publishes the rows that the tables have, then each change, in the order of the
-log.  The place in the log is stored together with the messages, and the server keeps
+log.  Its position there is stored together with the messages, and the server keeps
 the log until it is told that they are stored.
 """
 
@@ -12,12 +12,14 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
+import msgspec
+
 from pydanube.connectors.connector import Source
 from pydanube.connectors.records import Batch
 from pydanube.connectors.sources.change_events import TableTopics
 from pydanube.connectors.sources.postgres_changes import Changes
 from pydanube.connectors.sources.postgres_options import PostgresOptions
-from pydanube.connectors.sources.postgres_reading import Reading
+from pydanube.connectors.sources.postgres_reading import LogPosition, Reading
 from pydanube.connectors.sources.postgres_replication import open_server
 
 
@@ -53,15 +55,15 @@ class PostgresSource(Source):
         options: PostgresOptions = self.options
         async with open_server(options.url, options.password) as server:
             reading = Reading(server, options)
-            place = await reading.check(position)
-            if place.lsn is None:
-                snapshot = reading.snapshot(place, is_new=position is None)
+            start = await reading.check(position)
+            if start.lsn is None:
+                snapshot = reading.snapshot(start, is_new=position is None)
                 async with aclosing(snapshot) as found:
                     async for batch in found:
                         yield batch
-                place = reading.place
+                        start = msgspec.convert(batch.position, LogPosition)
             stream = await server.start_log(options.slot, reading.publication)
-            changes = Changes(reading, stream, place)
+            changes = Changes(reading, stream, start)
             with stream.confirming(changes.stored_lsn):
                 async with aclosing(changes.batches()) as found:
                     async for batch in found:

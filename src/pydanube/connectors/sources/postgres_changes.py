@@ -1,4 +1,4 @@
-"""The changes in the log of a PostgreSQL database, after a place in it."""
+"""The changes in the log of a PostgreSQL database, after a position in it."""
 
 from __future__ import annotations
 
@@ -26,18 +26,20 @@ MESSAGES_WITHOUT_PAUSE = 1000
 
 
 class Changes:
-    """The changes in the log after a place."""
+    """The changes in the log after a position."""
 
-    def __init__(self, reading: Reading, stream: LogStream, place: LogPosition) -> None:
+    def __init__(
+        self, reading: Reading, stream: LogStream, position: LogPosition
+    ) -> None:
         self._reading = reading
         self._stream = stream
-        self._start = place
-        self._place = place
+        self._start = position
+        self._position = position
         self._tables: dict[int, ReadTable | None] = {}
         self._begin: pgoutput.Begin | None = None
         self._source: dict[str, Any] = {}
         self._records: list[Record] = []
-        self._stored = place.lsn or 0
+        self._stored = position.lsn or 0
         self._unstored = 0
 
     async def batches(self) -> AsyncGenerator[Batch]:
@@ -54,8 +56,8 @@ class Changes:
                 self._unstored += 1
                 batch = Batch(
                     self._records,
-                    msgspec.to_builtins(self._place),
-                    on_stored=partial(self._note_stored, self._place),
+                    msgspec.to_builtins(self._position),
+                    on_stored=partial(self._note_stored, self._position),
                 )
                 self._records, size = [], 0
                 yield batch
@@ -67,13 +69,13 @@ class Changes:
     def stored_lsn(self) -> int:
         """Return the position before which everything is stored or not published."""
         if self._begin is None and not self._records and not self._unstored:
-            end = self._place.lsn or 0
+            end = self._position.lsn or 0
             self._stored = max(self._stored, end, self._stream.read_lsn)
         return self._stored
 
-    def _note_stored(self, place: LogPosition, _: Refusals) -> None:
+    def _note_stored(self, position: LogPosition, _: Refusals) -> None:
         self._unstored -= 1
-        self._stored = max(self._stored, place.lsn or 0)
+        self._stored = max(self._stored, position.lsn or 0)
 
     async def _records_of(self, message: bytes) -> Iterator[Record]:
         event = pgoutput.parse(message)
@@ -85,26 +87,26 @@ class Changes:
                 "txId": event.transaction,
                 "lsn": event.lsn,
             }
-            self._place = msgspec.structs.replace(
-                self._place, transaction=event.lsn, changes=0
+            self._position = msgspec.structs.replace(
+                self._position, transaction=event.lsn, changes=0
             )
         elif isinstance(event, pgoutput.Commit):
             self._begin = None
-            self._place = msgspec.structs.replace(
-                self._place, lsn=event.end_lsn, transaction=None, changes=0
+            self._position = msgspec.structs.replace(
+                self._position, lsn=event.end_lsn, transaction=None, changes=0
             )
         elif isinstance(event, pgoutput.Relation):
             self._tables[event.id] = await self._table(event)
         elif isinstance(event, pgoutput.Change | pgoutput.Truncate):
-            changes = self._place.changes + 1
-            self._place = msgspec.structs.replace(self._place, changes=changes)
+            changes = self._position.changes + 1
+            self._position = msgspec.structs.replace(self._position, changes=changes)
             if not self._is_published(changes):
                 return self._events(event)
         return iter(())
 
     def _is_published(self, number: int) -> bool:
         """Return whether an earlier run has published a change of the transaction."""
-        lsn = self._place.transaction or 0
+        lsn = self._position.transaction or 0
         if lsn == self._start.transaction:
             return number <= self._start.changes
         return lsn < (self._start.lsn or 0)

@@ -100,15 +100,14 @@ class Reading:
         self.topics = TableTopics(options.tables)
         self.events = ChangeEvents(options.tombstones)
         self.publication = options.publication or options.slot
-        self.place: LogPosition
         self._options = options
         self._database = ""
 
     # Before anything is read.
 
-    async def check(self, position: Any) -> LogPosition:
+    async def check(self, stored: Any) -> LogPosition:
         """
-        Return the position to continue at.
+        Return the position to continue at, after that of the last batch.
 
         Raises:
             ConnectorFailed: The server, the publication or the slot is not as it must
@@ -125,23 +124,23 @@ class Reading:
         await self._check_publication()
         slot = self._options.slot
         found = await self._slot()
-        if position is None:
+        if stored is None:
             return await self._begin(system, found)
         try:
-            place = msgspec.convert(position, LogPosition)
+            position = msgspec.convert(stored, LogPosition)
         except msgspec.ValidationError as error:
             raise ConnectorFailed(f"the stored position is invalid: {error}") from error
         again = (
             "changes may be missing. To begin with a snapshot again, give the "
             "connector another name and another slot"
         )
-        if (place.system, place.slot) != (system, slot):
+        if (position.system, position.slot) != (system, slot):
             raise ConnectorFailed(
-                f"the stored position is of the slot {place.slot!r} of the server "
-                f"{place.system}, not of {slot!r} of {system}: {again}"
+                f"the stored position is of the slot {position.slot!r} of the server "
+                f"{position.system}, not of {slot!r} of {system}: {again}"
             )
-        if place.lsn is None:
-            return place
+        if position.lsn is None:
+            return position
         if found is None:
             raise ConnectorFailed(
                 f"the replication slot {slot!r} does not exist any more: {again}"
@@ -153,15 +152,15 @@ class Reading:
             )
         if found.status == "unreserved":
             log.warning("the server may soon delete the log of the slot %s", slot)
-        return place
+        return position
 
     async def _begin(self, system: str, found: _Slot | None) -> LogPosition:
         slot = self._options.slot
-        place = LogPosition(system=system, slot=slot)
+        position = LogPosition(system=system, slot=slot)
         if found is None:
-            return place
+            return position
         if self._options.snapshot is Snapshot.NEVER:
-            return msgspec.structs.replace(place, lsn=found.confirmed)
+            return msgspec.structs.replace(position, lsn=found.confirmed)
         raise ConnectorFailed(
             f"the replication slot {slot!r} exists already: choose another 'slot', or "
             "'snapshot: never' to begin where it is, or drop it with "
@@ -243,11 +242,11 @@ class Reading:
     # The snapshot.
 
     async def snapshot(
-        self, place: LogPosition, *, is_new: bool
+        self, position: LogPosition, *, is_new: bool
     ) -> AsyncGenerator[Batch]:
         """Yield the rows of all tables, as they are when the slot is created."""
         slot = self._options.slot
-        unfinished = msgspec.to_builtins(place)
+        unfinished = msgspec.to_builtins(position)
         if is_new:
             # From now on the slot is known to be the connector's own.
             stored = asyncio.Event()
@@ -260,13 +259,13 @@ class Reading:
         _, point, name, _ = await self.server.command(
             f"CREATE_REPLICATION_SLOT {quoted(slot)} LOGICAL pgoutput EXPORT_SNAPSHOT"
         )
-        self.place = msgspec.structs.replace(place, lsn=lsn_of(point))
+        complete = msgspec.structs.replace(position, lsn=lsn_of(point))
         if self._options.snapshot is Snapshot.INITIAL:
             async with self.server.snapshot(name):
                 for schema, table in await self._tables():
                     async for records in self._rows(schema, table, point):
                         yield Batch(records, unfinished)
-        yield Batch([], msgspec.to_builtins(self.place))
+        yield Batch([], msgspec.to_builtins(complete))
 
     async def _tables(self) -> list[tuple[Any, ...]]:
         found = await self.server.query(
@@ -328,12 +327,12 @@ class Reading:
         """Return the table that *relation* describes."""
         key = await self.server.query(
             "SELECT a.attname FROM pg_index i "
-            "JOIN unnest(i.indkey) WITH ORDINALITY k(number, place) ON true "
+            "JOIN unnest(i.indkey) WITH ORDINALITY k(number, rank) ON true "
             "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number "
             "WHERE i.indexrelid = (SELECT indexrelid FROM pg_index "
             "WHERE indrelid = %s::int8::oid AND (indisprimary OR indisreplident) "
-            "ORDER BY indisprimary DESC LIMIT 1) AND k.place <= i.indnkeyatts "
-            "ORDER BY k.place",
+            "ORDER BY indisprimary DESC LIMIT 1) AND k.rank <= i.indnkeyatts "
+            "ORDER BY k.rank",
             (relation.id,),
         )
         schema, name = relation.schema, relation.table

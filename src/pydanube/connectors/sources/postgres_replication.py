@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from pydanube.connectors.failures import ConnectorFailed, Transient
 from pydanube.connectors.postgres_access import (
     Translation,
+    connection_arguments,
     quoted,
     quoted_text,
 )
@@ -48,28 +49,32 @@ class Server:
     """A PostgreSQL server; made by ``open_server``."""
 
     def __init__(
-        self, log: AsyncConnection[Any], facts: AsyncConnection[Any], secrets: list[str]
+        self,
+        log: AsyncConnection[Any],
+        facts: AsyncConnection[Any],
+        translation: Translation,
     ) -> None:
         self._log = log
         self._facts = facts
-        self._secrets = secrets
+        self.translation = translation
+        """Raises errors of the server as those of connectors."""
 
     async def query(
         self, statement: str, parameters: Sequence[Any] = ()
     ) -> list[tuple[Any, ...]]:
         """Return the rows that *statement* yields."""
-        with self.translated():
+        with self.translation:
             found = await self._facts.execute(statement, parameters or None)
             return await found.fetchall()
 
     async def execute(self, statement: str) -> None:
         """Run *statement*."""
-        with self.translated():
+        with self.translation:
             await self._facts.execute(statement)
 
     async def command(self, statement: str) -> tuple[str, ...]:
         """Return the row that a command of the replication protocol yields."""
-        with self.translated():
+        with self.translation:
             found = await self._log.execute(statement)
             row: tuple[str, ...] = await found.fetchone() or ()
             return row
@@ -88,17 +93,13 @@ class Server:
 
     async def rows(self, select: str) -> AsyncIterator[tuple[str | None, ...]]:
         """Yield the rows of a query, as texts."""
-        with self.translated():
+        with self.translation:
             async with (
                 self._facts.cursor() as cursor,
                 cursor.copy(f"COPY ({select}) TO STDOUT") as copy,
             ):
                 async for row in copy.rows():
                     yield row
-
-    def translated(self) -> Translation:
-        """Raise errors of the server in the body as those of connectors."""
-        return Translation(self._secrets)
 
     async def start_log(self, slot: str, publication: str) -> LogStream:
         """Begin to read the log where the slot says."""
@@ -115,27 +116,19 @@ class Server:
 async def open_server(url: str, password: str | None) -> AsyncIterator[Server]:
     """Connect to the server twice."""
     from psycopg import AsyncConnection  # noqa: PLC0415
-    from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415
 
-    secrets = [password] if password else []
-    given: dict[str, Any] = {"application_name": "pydanube", "connect_timeout": 10}
-    with Translation(secrets):
-        found = conninfo_to_dict(url)
-        if found.get("password"):
-            secrets.append(str(found["password"]))
-        given |= found
-        if password is not None:
-            given["password"] = password
-        given["options"] = f"{found.get('options', '')} {_SETTINGS}".strip()
+    given = connection_arguments(url, password)
+    given["options"] = f"{given.get('options', '')} {_SETTINGS}".strip()
+    translation = Translation([given.get("password", "")])
     async with AsyncExitStack() as stack:
-        with Translation(secrets):
+        with translation:
             facts = await AsyncConnection.connect(**given, autocommit=True)
             stack.push_async_callback(facts.close)
             log = await AsyncConnection.connect(
                 **given, autocommit=True, replication="database"
             )
             stack.push_async_callback(log.close)
-        yield Server(log, facts, secrets)
+        yield Server(log, facts, translation)
 
 
 class LogStream:
@@ -152,7 +145,7 @@ class LogStream:
         from psycopg import errors  # noqa: PLC0415
         from psycopg.pq import ExecStatus  # noqa: PLC0415
 
-        with self._server.translated():
+        with self._server.translation:
             self._pg.nonblocking = 1
             self._pg.send_query(statement.encode())
             self._flush()
@@ -166,7 +159,7 @@ class LogStream:
 
     def receive_nowait(self) -> bytes | None:
         """Return the next message of the output plugin, or None if none is here yet."""
-        with self._server.translated():
+        with self._server.translation:
             while True:
                 size, data = self._pg.get_copy_data(1)
                 if size == _ENDED:
@@ -186,7 +179,7 @@ class LogStream:
         Raises:
             TimeoutError: It has not answered for a minute.
         """
-        with self._server.translated():
+        with self._server.translation:
             await self._wait()
 
     async def _wait(self) -> None:
@@ -227,7 +220,7 @@ class LogStream:
         """
         now_us = time.time_ns() // 1000 - EPOCH_S * 1_000_000
         message = struct.pack(">cQQQqB", b"r", lsn, lsn, lsn, now_us, 1)
-        with self._server.translated():
+        with self._server.translation:
             self._pg.put_copy_data(message)
             self._flush()
 

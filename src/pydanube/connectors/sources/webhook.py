@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import socket
 import ssl
 import time
 from collections.abc import AsyncIterator
@@ -30,6 +29,7 @@ from pydanube.declarations.sections import Section, parse_duration
 from pydanube.dispatch.token_bucket import TokenBucket
 from pydanube.model.errors import InvalidConfig, InvalidRequest
 from pydanube.model.quantities import BYTE_UNITS, parse_quantity
+from pydanube.security.addresses import parse_listen
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette  # An extra.
@@ -123,9 +123,10 @@ class WebhookSource(Source):
     def problems(cls, options: WebhookOptions) -> dict[str, str]:
         """Return the options that are malformed."""
         found = {}
-        host, _, port = options.listen.rpartition(":")
-        if not host or not port.isdecimal() or int(port) > 65535:
-            found["listen"] = f"{options.listen!r} is not HOST:PORT"
+        try:
+            parse_listen(options.listen)
+        except InvalidConfig as error:
+            found["listen"] = str(error)
         if not options.path.startswith("/"):
             found["path"] = f"{options.path!r} does not begin with a slash"
         if not parse_quantity(options.body_bytes_max, BYTE_UNITS):
@@ -153,14 +154,12 @@ class WebhookSource(Source):
 
     async def batches(self, position: Any) -> AsyncIterator[Batch]:
         """Listen, and yield what requests bring."""
-        from pydanube.aio.http_server import config_of, serving  # noqa: PLC0415
+        from pydanube.aio.http_server import config_of, listener_at, serving  # noqa: PLC0415
 
         del position
         options: WebhookOptions = self.options
-        host, _, port = options.listen.rpartition(":")
         inbox = Inbox()
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.create_server((host.strip("[]"), int(port)), family=family)
+        listener = listener_at(*parse_listen(options.listen))
         config = config_of(
             _Handler(options, inbox).app(),
             http="h11",

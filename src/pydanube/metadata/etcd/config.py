@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from pydanube.model.errors import InvalidConfig
+from pydanube.security.addresses import host_in_url
 
 DEFAULT_PORT = 2379
 
@@ -114,8 +115,7 @@ def _parse(text: str) -> Endpoint:
             "endpoints: expected http://HOST:PORT or https://HOST:PORT, separated by "
             f"commas, got {text!r}"
         )
-    name = f"[{host}]" if ":" in host else host
-    return Endpoint(f"{name}:{port}", parts.scheme == "https")
+    return Endpoint(f"{host_in_url(host)}:{port}", parts.scheme == "https")
 
 
 def read_file(path: str, setting: str) -> bytes:

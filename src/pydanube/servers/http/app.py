@@ -17,9 +17,9 @@ from pydanube.model.errors import BrokerError, Draining, InvalidName, Unavailabl
 from pydanube.model.metrics import SERIES_MAX, Sample
 from pydanube.model.topic_patterns import TopicPattern
 from pydanube.model.version import __version__
+from pydanube.security.addresses import host_in_url
 from pydanube.security.permissions import Permission
 from pydanube.security.resources import CLUSTER
-from pydanube.servers.addresses import in_url
 from pydanube.servers.authentication import Authenticator
 from pydanube.servers.authorization import Need
 from pydanube.servers.connections import ConnectionCounts
@@ -241,7 +241,7 @@ def _addresses(scheme: str, host: str, ports: Ports | None) -> str:
     """Return the end of the index page: the other addresses of the broker."""
     if ports is None:
         return "The broker is starting.\n"
-    host = in_url(host)
+    host = host_in_url(host)
     stream_scheme = "danubes" if scheme == "https" else "danube"
     return (
         "Clients connect to other ports:\n\n"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 
-from pydanube.aio.http_server import config_of, serving
+from pydanube.aio.http_server import config_of, listener_at, serving
 from pydanube.model.errors import InvalidRequest
 from pydanube.servers.addresses import binding
 from pydanube.servers.authentication import Authenticator
@@ -49,9 +48,8 @@ async def open_http(
     Raises:
         InvalidConfig: The address is not available.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with binding(host, port, "HTTP", "--http-port"):
-        listener = socket.create_server((host, port), family=family)
+        listener = listener_at(host, port)
     counted = counts or ConnectionCounts(listener="http")
     factory = over_tls(
         partial(HttpConnection, counted),
