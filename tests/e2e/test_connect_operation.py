@@ -63,5 +63,11 @@ def test_connectors_are_operated_by_commands(tmp_path):
         unknown = connect("pause", "none")
         assert "no process runs a connector none" in unknown.stderr
         assert "numbers" in connect("status").stdout
+        lines = connect("logs", "few", "--format", "json").stdout.splitlines()
+        states = [json.loads(each)["text"].partition(",")[0] for each in lines]
+        assert states[:2] == ["running", "finished"]
+        last = connect("logs", "few", "--lines", "1").stdout
+        assert len(last.splitlines()) == 1
+        assert "finished, 3 messages" in last
         assert process.terminate() == 143
     assert json.loads(connect("status", "--format", "json").stdout) == []

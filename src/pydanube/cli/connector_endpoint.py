@@ -2,8 +2,9 @@
 The HTTP endpoint of connectors that run: health, metrics, status, and control.
 
 ``GET /health``, ``/metrics`` and ``/status`` are for everybody who reaches the port.
-``POST /connectors/NAME/pause``, ``resume`` and ``restart`` need the token of the run.
-It is in a file that only the user who has started the run can read.
+``GET /connectors/NAME/logs`` and ``POST /connectors/NAME/pause``, ``resume`` and
+``restart`` need the token of the run.  It is in a file that only the user who has
+started the run can read.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from pydanube.servers.http.exposition import expose
 
 CONNECTIONS_MAX = 100
 STOP_S = 2
+NUMBER_DIGITS_MAX = 18
 
 ACTIONS: dict[str, Callable[[ConnectorRuns, str], ConnectorStatus]] = {
     "pause": ConnectorRuns.pause,
@@ -52,6 +54,7 @@ class Endpoint:
                 Route("/health", self.health),
                 Route("/metrics", self.metrics),
                 Route("/status", self.status),
+                Route("/connectors/{name}/logs", self.logs),
                 Route("/connectors/{name}/{action}", self.act, methods=["POST"]),
             ]
         )
@@ -73,11 +76,26 @@ class Endpoint:
         """Answer the status of each connector."""
         return _json(self._runs.statuses)
 
+    async def logs(self, request: Request) -> Response:
+        """Answer the last lines of a connector, after the number ``after``."""
+        if not self._is_allowed(request):
+            return _refused()
+        after = request.query_params.get("after", "0")
+        if not after.isdecimal() or len(after) > NUMBER_DIGITS_MAX:
+            return JSONResponse({"error": "'after' is no number of a line"}, 400)
+        try:
+            return _json(self._runs.log_lines(request.path_params["name"], int(after)))
+        except NotFound as error:
+            return JSONResponse({"error": str(error)}, 404)
+
+    def _is_allowed(self, request: Request) -> bool:
+        given = request.headers.get("authorization", "")
+        return hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode())
+
     async def act(self, request: Request) -> Response:
         """Pause, resume or restart a connector."""
-        given = request.headers.get("authorization", "")
-        if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
-            return JSONResponse({"error": "this needs the token of the run"}, 401)
+        if not self._is_allowed(request):
+            return _refused()
         action = ACTIONS.get(request.path_params["action"])
         if action is None:
             return JSONResponse({"error": "there is no such action"}, 404)
@@ -87,6 +105,10 @@ class Endpoint:
             return JSONResponse({"error": str(error)}, 404)
         except Conflict as error:
             return JSONResponse({"error": str(error)}, 409)
+
+
+def _refused() -> Response:
+    return JSONResponse({"error": "this needs the token of the run"}, 401)
 
 
 def _json(value: Any) -> Response:

@@ -18,6 +18,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
+from pydanube.connectors.run_log import LogLine
 from pydanube.connectors.status import ConnectorStatus
 from pydanube.model.errors import Conflict, NotFound, Unavailable
 from pydanube.model.suggestions import did_you_mean
@@ -61,6 +62,16 @@ class ConnectorRun(msgspec.Struct, frozen=True, kw_only=True):
         """
         path = f"/connectors/{quote(name, safe='')}/{action}"
         return self._ask("POST", path, ConnectorStatus)
+
+    def log_lines(self, name: str, after: int = 0) -> list[LogLine]:
+        """
+        Return the last lines of the connector *name*, after the number *after*.
+
+        Raises:
+            Unavailable: The process does not answer.
+        """
+        path = f"/connectors/{quote(name, safe='')}/logs?after={after}"
+        return self._ask("GET", path, list[LogLine])
 
     def _ask(self, method: str, path: str, kind: type[T]) -> T:
         address = urlsplit(self.url)

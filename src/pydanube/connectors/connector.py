@@ -32,6 +32,16 @@ class Connector:
         del options
         return {}
 
+    async def check(self) -> None:
+        """
+        Check what can be checked without changing anything, for a trial.
+
+        A sink has been entered.
+
+        Raises:
+            ConnectorFailed, Transient, OSError: The connector could not run now.
+        """
+
 
 class Source(Connector, ABC):
     """
@@ -48,6 +58,8 @@ class Source(Connector, ABC):
 
     has_positions: ClassVar[bool] = True
     """Whether each batch has a position."""
+    has_effects: ClassVar[bool] = False
+    """Whether reading changes the other system, so that a trial must not read."""
     refuses: ClassVar[bool] = False
     """
     Whether the source can refuse records, if the connector has no ``dead_letters``.

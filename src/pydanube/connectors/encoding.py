@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -15,7 +16,7 @@ from pydanube.connectors.mapping import Draft
 from pydanube.connectors.spec import ValueSchema
 from pydanube.model.arrow import pa
 from pydanube.model.batch import batch_of
-from pydanube.model.errors import InvalidPayload
+from pydanube.model.errors import IncompatibleSchema, InvalidPayload, SchemaNotFound
 from pydanube.model.schemas import SchemaReference, SchemaType
 from pydanube.schemas.language import Encoder, reason_of
 
@@ -109,14 +110,40 @@ async def open_encoder(
     if declared is None:
         return TopicEncoder(None, None)
     subject = await default_subject(client.schemas, topic)
-    if declared.file is None or declared.type is None:
+    schema = await _schema_in(declared, directory)
+    if schema is None:
         version = await client.schemas.latest(subject)
     else:
-        text = await asyncio.to_thread((directory / declared.file).read_text, "utf-8")
-        schema: Schema[object] = Schema(
-            SchemaType.parse(declared.type), text, declared.message
-        )
         version = await client.schemas.register(subject, schema)
     encode = await asyncio.to_thread(encoder_of, schema_of(version))
     reference = SchemaReference(subject=version.subject, version=version.version)
     return TopicEncoder(encode, reference)
+
+
+async def open_trial_encoder(
+    client: Client, topic: str, declared: ValueSchema | None, directory: Path
+) -> TopicEncoder:
+    """
+    Return an encoder such as ``open_encoder`` does, without registering a schema.
+
+    Raises:
+        SchemaNotFound: The topic should have a schema, and has none.
+        IncompatibleSchema, InvalidSchema: The schema could not be registered.
+    """
+    schema = None if declared is None else await _schema_in(declared, directory)
+    if schema is None:
+        return await open_encoder(client, topic, declared, directory)
+    subject = await default_subject(client.schemas, topic)
+    with suppress(SchemaNotFound):
+        violations = await client.schemas.check(subject, schema)
+        if violations:
+            raise IncompatibleSchema(f"{subject}: {violations[0]}")
+    return TopicEncoder(await asyncio.to_thread(encoder_of, schema), None)
+
+
+async def _schema_in(declared: ValueSchema, directory: Path) -> Schema[object] | None:
+    """Return the schema in the file that is declared, if there is one."""
+    if declared.file is None or declared.type is None:
+        return None
+    text = await asyncio.to_thread((directory / declared.file).read_text, "utf-8")
+    return Schema(SchemaType.parse(declared.type), text, declared.message)

@@ -32,6 +32,9 @@ _PERMANENT = frozenset(
 )
 """Errors that a retry does not solve."""
 
+REQUEST_S = 10.0
+"""How long a request to Kafka may take."""
+
 
 class KafkaConnection(ServerAccess, frozen=True, kw_only=True):
     """The options that the source and the sink share."""

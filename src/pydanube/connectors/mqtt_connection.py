@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Meta
 
 from pydanube.aio.certificates import load_certificate
+from pydanube.connectors.failures import Transient
 from pydanube.connectors.server_access import ServerAccess, access_problems
 from pydanube.declarations.sections import parse_duration
 from pydanube.model.errors import InvalidConfig
@@ -51,6 +52,22 @@ def connection_problems(options: MqttConnection) -> dict[str, str]:
     except InvalidConfig as error:
         found["keep_alive"] = str(error)
     return found | access_problems(options)
+
+
+async def check_connection(options: MqttConnection) -> None:
+    """
+    Connect and disconnect, with an identifier that the MQTT broker chooses.
+
+    Raises:
+        Transient: This is not possible.
+    """
+    import aiomqtt  # noqa: PLC0415
+
+    try:
+        async with mqtt_client(options, identifier=""):
+            return
+    except aiomqtt.MqttError as error:
+        raise Transient(f"{options.address}: {error}") from error
 
 
 def mqtt_client(options: MqttConnection, **more: Any) -> aiomqtt.Client:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from pydanube.aio.tasks import task_scope
@@ -18,6 +19,7 @@ from pydanube.client.client import connect
 from pydanube.connectors.connector import Sink, Source
 from pydanube.connectors.failures import error_line, is_transient
 from pydanube.connectors.loading import DeclaredConnector
+from pydanube.connectors.run_log import LogLine, RunLog, current_connector
 from pydanube.connectors.sink_run import SinkRun, wait_until
 from pydanube.connectors.source_run import SourceRun
 from pydanube.connectors.status import ConnectorStatus, State
@@ -68,6 +70,7 @@ class ConnectorRuns:
     ) -> None:
         """Prepare them; see ``run_connectors``."""
         self._runs = {each.name: _Run(each, report) for each in connectors}
+        self._log = RunLog({each.name: each.redact for each in connectors})
         self._interval_s = interval_s
         self._has_changed = asyncio.Event()
 
@@ -78,6 +81,10 @@ class ConnectorRuns:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run all of them until each has ended, or until *stop* is set."""
+        with _logging_to(self._log):
+            await self._run(stop)
+
+    async def _run(self, stop: asyncio.Event) -> None:
         async with task_scope() as tasks:
             tasks.run(self._stop_after(stop))
             tasks.run(_report_regularly(self._runs.values(), self._interval_s))
@@ -96,6 +103,16 @@ class ConnectorRuns:
                 changed.cancel()
             for task in running.values():
                 await task
+
+    def log_lines(self, name: str, after: int = 0) -> list[LogLine]:
+        """
+        Return the last lines of the connector *name*, after the number *after*.
+
+        Raises:
+            NotFound: There is no such connector.
+        """
+        self._find(name)
+        return self._log.lines_of(name, after)
 
     async def _stop_after(self, stop: asyncio.Event) -> None:
         await stop.wait()
@@ -202,6 +219,7 @@ class _Run:
     async def supervise(self) -> None:
         """Run the connector until it ends, fails for good or is stopped."""
         self.is_due = False
+        current_connector.set(self._declared.name)
         self.status.state = State.STARTING
         failures = 0
         while not self._is_stopping:
@@ -250,6 +268,7 @@ class _Run:
 
     def _change(self, state: State) -> None:
         self.status.state = state
+        log.info("%s", self.status.summary())
         self.report_changes()
 
     async def _run_once(self, stop: asyncio.Event) -> None:
@@ -268,6 +287,19 @@ class _Run:
                     random=random.random,
                 )
                 await writing.run(stop)
+
+
+@contextmanager
+def _logging_to(handler: RunLog) -> Iterator[None]:
+    """Keep the lines of the logger of connectors, from INFO on, during the body."""
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(min(logging.INFO, log.getEffectiveLevel()))
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
 
 
 async def _report_regularly(runs: Iterable[_Run], interval_s: float) -> None:

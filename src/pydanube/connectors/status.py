@@ -62,6 +62,10 @@ class ConnectorStatus(msgspec.Struct, kw_only=True):
 
     def line(self) -> str:
         """Return the status on one line."""
+        return f"{self.connector}: {self.summary()}"
+
+    def summary(self) -> str:
+        """Return the state, the counts and the last error, on one line."""
         parts = [self.state.value, f"{self.messages:,} messages"]
         if self.lag is not None:
             parts.append(f"lag {self.lag:,}")
@@ -75,4 +79,4 @@ class ConnectorStatus(msgspec.Struct, kw_only=True):
                 parts.append(f"{count:,} {name}")
         if self.error is not None:
             parts.append(f"last error: {self.error}")
-        return f"{self.connector}: {', '.join(parts)}"
+        return ", ".join(parts)

@@ -33,15 +33,24 @@ from pydanube.cli.quantities import parse_duration
 from pydanube.connectors.connector import Source
 from pydanube.connectors.kinds import KINDS, find_kind, options_of, summary_of
 from pydanube.connectors.loading import DeclaredConnector, load
+from pydanube.connectors.run_log import LINES_MAX, LogLine
 from pydanube.connectors.running import ConnectorRuns
 from pydanube.connectors.status import ConnectorStatus, State
+from pydanube.connectors.trial import Sample, Trial, try_connector
 from pydanube.declarations.parameters import parse_set
-from pydanube.model.errors import InvalidRequest
+from pydanube.model.errors import InvalidRequest, Unavailable
 from pydanube.model.extras import MissingExtra, require
+from pydanube.model.positions import to_datetime
+from pydanube.model.quantity_formats import format_time
+from pydanube.model.shown_text import excerpt, printable
 from pydanube.pipelines.state import process_start_time
 from pydanube.security.addresses import parse_listen
 
 EXIT_FAILED = 1
+FOLLOW_S = 0.5
+"""How often a process is asked for new lines."""
+PAYLOAD_CHARACTERS_MAX = 200
+"""How much of a payload is shown."""
 LISTEN_DEFAULT = "127.0.0.1:0"
 STOP_S = 30.0
 """How long connectors may take to finish what they have in hand."""
@@ -51,6 +60,7 @@ app = command_group(
     "them.\n\nA file declares them; 'danube connect list' shows the kinds.",
     "danube connect list",
     "danube connect validate webhooks.yaml",
+    "danube connect test webhooks.yaml",
     "danube connect run webhooks.yaml",
     "danube connect status",
 )
@@ -214,6 +224,63 @@ def status(
     return Result(rows, Table.of(rows, columns))
 
 
+@command(
+    app,
+    "danube connect logs orders",
+    "danube connect logs orders --follow",
+    "danube connect logs orders --lines 100 --format json",
+)
+def logs(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="The name of a connector.", show_default=False
+        ),
+    ],
+    *,
+    lines: Annotated[int, typer.Option(min=1, max=LINES_MAX)] = 20,
+    follow: Annotated[bool, typer.Option("--follow", "-f")] = False,
+    output_format: parameters.FormatOption = OutputFormat.TABLE,
+) -> None:
+    """
+    Show the last lines of a connector: changes of its state, and what it has logged.
+
+    The process of the connector has the last 1,000 lines of each, also those that it
+    does not print.
+
+    Args:
+        lines (COUNT): How many lines are shown.
+        follow: Continue with new lines, until Ctrl-C or the end of the process.
+    """
+    [run] = find_runs([name]).values()
+
+    def show(found: Sequence[LogLine]) -> None:
+        for each in found:
+            if output_format is OutputFormat.JSON:
+                print_json_line(each)
+            else:
+                time = format_time(to_datetime(each.time))
+                print_line(f"{time}  {each.level:<7}  {printable(each.text)}")
+
+    found = run.log_lines(name)
+    show(found[-lines:])
+
+    async def work(interrupted: Interruption) -> None:
+        last = found[-1].number if found else 0
+        async with interrupted.until_requested():
+            while True:
+                await asyncio.sleep(FOLLOW_S)
+                try:
+                    more = await asyncio.to_thread(run.log_lines, name, last)
+                except Unavailable:
+                    return  # The process has ended.
+                show(more)
+                last = more[-1].number if more else last
+
+    if follow:
+        interruption.run(work)
+
+
 @command(app, "danube connect pause orders")
 def pause(names: Names) -> Result:
     """
@@ -284,6 +351,70 @@ def validate(
             },
         ),
     )
+
+
+@command(
+    app,
+    "danube connect test webhooks.yaml",
+    "danube connect test orders.yaml --records 20 --timeout 30s",
+    name="test",
+)
+def try_all(
+    files: Files,
+    *,
+    settings: Set = None,
+    records: Annotated[int, typer.Option(min=1, max=1000)] = 5,
+    timeout: str = "10s",
+    output_format: parameters.FormatOption = OutputFormat.TABLE,
+) -> Result:
+    """
+    Try connectors: connect to both systems, and show what sources would publish.
+
+    Nothing is published, written, acknowledged or created. Sources are read from their
+    beginning. Those whose reading would change the other system, such as MQTT, are only
+    connected. The exit code is 1 if a connector could not run, or if records are
+    invalid.
+
+    Args:
+        records (COUNT): How many records of each source are read and shown.
+        timeout (DURATION): How long to wait for the other system.
+    """
+    connectors = _load_all(files, settings, output_format)
+    timeout_s = parse_duration(timeout)
+
+    async def work() -> list[Trial]:
+        async with asyncio.TaskGroup() as tasks:
+            trials = [
+                tasks.create_task(
+                    try_connector(each, records_max=records, timeout_s=timeout_s)
+                )
+                for each in connectors
+            ]
+        return [each.result() for each in trials]
+
+    found = asyncio.run(work())
+    columns: dict[str, Any] = {
+        "Connector": "connector",
+        "Kind": "kind",
+        "Topic": "topic",
+        "Result": lambda each: "failed" if each.has_failed else "ok",
+        "Found": lambda each: "; ".join(filter(None, (each.problem, *each.facts))),
+    }
+    samples = [_sample_line(sample) for each in found for sample in each.samples]
+    return Result(
+        found,
+        Table.of(found, columns),
+        *samples,
+        exit_code=EXIT_FAILED if any(each.has_failed for each in found) else 0,
+    )
+
+
+def _sample_line(sample: Sample) -> str:
+    if sample.problem is not None:
+        return f"{sample.topic}  invalid: {printable(sample.problem)}"
+    key = "" if sample.key is None else f"  key {printable(sample.key)}"
+    payload = excerpt(printable(sample.payload), PAYLOAD_CHARACTERS_MAX)
+    return f"{sample.topic}{key}  {payload}"
 
 
 @command(app, "danube connect list", "danube connect list mqtt", name="list")

@@ -103,6 +103,17 @@ class HttpSink(Sink):
     async def __aexit__(self, *_: object) -> None:
         await self._resources.aclose()
 
+    async def check(self) -> None:
+        """Send a request that HTTP servers answer without a change."""
+        import httpx  # noqa: PLC0415
+
+        try:
+            response = await self._http.options(self.options.url)
+        except httpx.TransportError as error:
+            raise Transient(f"no answer: {type(error).__name__}: {error}") from error
+        if response.status_code in {401, 403, 404}:
+            raise ConnectorFailed(_summary(response))
+
     async def write(self, messages: Sequence[Message]) -> None:
         """Send a request for each message; see ``Sink.write``."""
         rejected: dict[int, str] = {}

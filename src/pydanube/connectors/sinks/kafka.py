@@ -14,6 +14,7 @@ from pydanube.connectors.connector import Sink
 from pydanube.connectors.failures import Rejected
 from pydanube.connectors.kafka_options import (
     NOT_IN_NAMES,
+    REQUEST_S,
     KafkaConnection,
     failure_of,
     problems_of,
@@ -92,6 +93,17 @@ class KafkaSink(Sink):
         """Forget what was not sent; it comes again."""
         self._producer.purge()
         await asyncio.to_thread(self._producer.flush, 1.0)
+
+    async def check(self) -> None:
+        """Ask Kafka for the topic, if its name is fixed."""
+        from confluent_kafka import KafkaException  # noqa: PLC0415
+
+        name = None if "{" in self.options.topic else self.options.topic
+        try:
+            await asyncio.to_thread(self._producer.list_topics, name, REQUEST_S)
+        except KafkaException as error:
+            text = f"Kafka at {self.options.servers}"
+            raise failure_of(error.args[0], text) from error
 
     async def write(self, messages: Sequence[Message]) -> None:
         """Publish *messages*; on return Kafka has stored them."""

@@ -15,6 +15,7 @@ from pydanube.connectors.failures import Rejected, Transient
 from pydanube.connectors.mqtt_connection import (
     MqttConnection,
     Version,
+    check_connection,
     connection_problems,
     mqtt_client,
 )
@@ -76,6 +77,10 @@ class MqttSink(Sink):
         if options.qos not in {0, 1, 2}:
             found["qos"] = f"must be 0, 1 or 2, not {options.qos}"
         return found
+
+    async def check(self) -> None:
+        """Connect, with an identifier that the MQTT broker chooses."""
+        await check_connection(self.options)
 
     async def __aexit__(self, *_: object) -> None:
         await self._disconnect()

@@ -101,6 +101,11 @@ class PostgresSink(Sink):
     async def __aexit__(self, *_: object) -> None:
         await self._disconnect()
 
+    async def check(self) -> None:
+        """Connect, and look for the table and its columns."""
+        with self._translation:
+            await self._connect()
+
     async def _disconnect(self) -> None:
         if self._connection is not None:
             connection, self._connection = self._connection, None

@@ -67,6 +67,11 @@ class RedisSink(Sink):
         if self._redis is not None:
             await self._redis.aclose()
 
+    async def check(self) -> None:
+        """Ask Redis for an answer."""
+        async with translated(self.options), redis_client(self.options) as redis:
+            await redis.ping()
+
     async def write(self, messages: Sequence[Message]) -> None:
         """Append *messages* in one transaction."""
         options: RedisSinkOptions = self.options

@@ -21,6 +21,7 @@ from pydanube.connectors.connector import Source
 from pydanube.connectors.failures import ConnectorFailed
 from pydanube.connectors.kafka_options import (
     NOT_IN_NAMES,
+    REQUEST_S,
     KafkaConnection,
     failure_of,
     problems_of,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 BATCH_MESSAGES_MAX = 2000
 POLL_S = 0.1
-REQUEST_S = 10.0
 DISCOVERY_S = 30.0
 PARTITIONS_MAX = 10_000
 

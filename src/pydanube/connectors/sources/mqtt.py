@@ -23,6 +23,7 @@ from pydanube.connectors.failures import Transient
 from pydanube.connectors.mqtt_connection import (
     MqttConnection,
     Version,
+    check_connection,
     connection_problems,
     mqtt_client,
 )
@@ -111,6 +112,10 @@ class MqttSource(Source):
         except InvalidConfig as error:
             found["session_expiry"] = str(error)
         return found | connection_problems(options)
+
+    async def check(self) -> None:
+        """Connect, with an identifier that the MQTT broker chooses."""
+        await check_connection(self.options)
 
     async def batches(self, position: Any) -> AsyncIterator[Batch]:
         """Connect, subscribe, and yield what arrives."""

@@ -33,6 +33,7 @@ class PostgresSource(Source):
 
     Options = PostgresOptions
     extra = "postgres-cdc"
+    has_effects = True
 
     @classmethod
     def problems(cls, options: PostgresOptions) -> dict[str, str]:
@@ -49,6 +50,12 @@ class PostgresSource(Source):
         if options.publication == "":
             found["publication"] = "must not be empty"
         return found
+
+    async def check(self) -> None:
+        """Check the server and the tables, as before the first snapshot."""
+        options: PostgresOptions = self.options
+        async with open_server(options.url, options.password) as server:
+            await Reading(server, options).check_server()
 
     async def batches(self, position: Any) -> AsyncGenerator[Batch]:
         """Yield the snapshot, unless it is published, and the changes after it."""

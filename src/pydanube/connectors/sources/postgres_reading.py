@@ -113,15 +113,8 @@ class Reading:
             ConnectorFailed: The server, the publication or the slot is not as it must
                 be.
         """
-        system, _, _, database = await self.server.command("IDENTIFY_SYSTEM")
-        self._database = database
-        [(level,)] = await self.server.query("SHOW wal_level")
-        if level != "logical":
-            raise ConnectorFailed(
-                f"the server's wal_level is {level!r}: set wal_level = logical, and "
-                "start it again"
-            )
-        await self._check_publication()
+        system = await self.check_server()
+        await self._create_publication()
         slot = self._options.slot
         found = await self._slot()
         if stored is None:
@@ -154,6 +147,24 @@ class Reading:
             log.warning("the server may soon delete the log of the slot %s", slot)
         return position
 
+    async def check_server(self) -> str:
+        """
+        Check everything that does not depend on the position; return the system.
+
+        Raises:
+            ConnectorFailed: The server or the publication is not as it must be.
+        """
+        system, _, _, database = await self.server.command("IDENTIFY_SYSTEM")
+        self._database = database
+        [(level,)] = await self.server.query("SHOW wal_level")
+        if level != "logical":
+            raise ConnectorFailed(
+                f"the server's wal_level is {level!r}: set wal_level = logical, and "
+                "start it again"
+            )
+        await self._check_publication()
+        return system
+
     async def _begin(self, system: str, found: _Slot | None) -> LogPosition:
         slot = self._options.slot
         position = LogPosition(system=system, slot=slot)
@@ -167,26 +178,24 @@ class Reading:
             f"SELECT pg_drop_replication_slot({quoted_text(slot)})"
         )
 
-    async def _check_publication(self) -> None:
-        name = self.publication
-        exists = await self.server.query(
-            "SELECT 1 FROM pg_publication WHERE pubname = %s", (name,)
+    async def _has_publication(self) -> bool:
+        found = await self.server.query(
+            "SELECT 1 FROM pg_publication WHERE pubname = %s", (self.publication,)
         )
+        return bool(found)
+
+    async def _check_publication(self) -> None:
+        """Check that the publication has the tables, or can be created for them."""
+        name = self.publication
         tables = self.topics.names
-        if not exists:
+        if not await self._has_publication():
             if not tables:
                 raise ConnectorFailed(
                     f"there is no publication {name!r}: create it with CREATE "
                     f"PUBLICATION {quoted(name)} FOR ALL TABLES"
                 )
             await self._check_identities(tables)
-            listed = ", ".join(
-                f"{quoted(each[0])}.{quoted(each[1])}" for each in tables
-            )
-            await self.server.execute(
-                f"CREATE PUBLICATION {quoted(name)} FOR TABLE {listed} "
-                "WITH (publish = 'insert, update, delete')"
-            )
+            return
         published = await self.server.query(
             "SELECT schemaname, tablename FROM pg_publication_tables "
             "WHERE pubname = %s",
@@ -199,6 +208,18 @@ class Reading:
                     f"PUBLICATION {quoted(name)} ADD TABLE "
                     f"{quoted(schema)}.{quoted(table)}"
                 )
+
+    async def _create_publication(self) -> None:
+        """Create the publication for the tables, unless it exists."""
+        if await self._has_publication():
+            return
+        listed = ", ".join(
+            f"{quoted(schema)}.{quoted(table)}" for schema, table in self.topics.names
+        )
+        await self.server.execute(
+            f"CREATE PUBLICATION {quoted(self.publication)} FOR TABLE {listed} "
+            "WITH (publish = 'insert, update, delete')"
+        )
 
     async def _check_identities(self, tables: Sequence[tuple[str, str]]) -> None:
         """Refuse tables whose updates PostgreSQL would refuse if they are published."""

@@ -152,6 +152,12 @@ class WebhookSource(Source):
                 found[name] = str(error)
         return found
 
+    async def check(self) -> None:
+        """Listen, and stop again."""
+        from pydanube.aio.http_server import listener_at  # noqa: PLC0415
+
+        listener_at(*parse_listen(self.options.listen)).close()
+
     async def batches(self, position: Any) -> AsyncIterator[Batch]:
         """Listen, and yield what requests bring."""
         from pydanube.aio.http_server import config_of, listener_at, serving  # noqa: PLC0415
