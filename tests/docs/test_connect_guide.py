@@ -24,6 +24,7 @@ from support.commands import danube
 from support.connectors import declared, running
 from support.http_server import Answer, LocalServer
 from support.kafka import consume, kafka_in_memory, produce
+from support.mariadb import MariadbProcess
 from support.mosquitto import MosquittoProcess
 from support.ports import free_port
 from support.postgres import PostgresProcess
@@ -256,6 +257,28 @@ async def test_changes_in_postgresql_are_read(tmp_path):
             customers = await payloads(client, "/default/shop-changes")
     assert [json.loads(each)["op"] for each in orders] == ["r", "d"]
     assert [json.loads(each)["after"] for each in customers] == [{"id": 7}]
+
+
+@pytest.mark.soak
+async def test_changes_in_mariadb_are_read(tmp_path):
+    with MariadbProcess() as server:
+        server.execute("CREATE DATABASE shop")
+        for table in ("items", "stores"):
+            server.execute(f"CREATE TABLE shop.{table} (id int PRIMARY KEY)")
+            server.execute(f"INSERT INTO shop.{table} VALUES (7)")
+        async with connectors(
+            "stock.yaml",
+            tmp_path,
+            ("port: 3306", f"port: {server.port}"),
+            STOCK_PASSWORD="sesame",
+        ) as (client, until):
+            await until(lambda each: each.messages == 2)
+            server.execute("DELETE FROM shop.items")
+            await until(lambda each: each.messages == 3)
+            items = await payloads(client, "/default/items")
+            stores = await payloads(client, "/default/stock-changes")
+    assert [json.loads(each)["op"] for each in items] == ["r", "d"]
+    assert [json.loads(each)["after"] for each in stores] == [{"id": 7}]
 
 
 async def test_a_table_of_postgresql_is_mirrored(tmp_path):

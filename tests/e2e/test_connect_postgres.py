@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import random
-import threading
 import uuid
-from contextlib import asynccontextmanager
 
 import pytest
 
@@ -14,16 +11,19 @@ pytest.importorskip("psycopg")
 
 import psycopg
 
-import pydanube
 from pydanube.connectors.status import State
 from pydanube.testing import memory_broker
-from support.connectors import ConnectProcess, declared, running
+from support.change_events import (
+    TOPIC,
+    broker_with_topics,
+    check_kills,
+    events_of,
+    shortened,
+)
+from support.connectors import declared, running
 from support.postgres import PostgresProcess
-from support.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e]
-
-TOPIC = "/default/orders"
 
 
 @pytest.fixture(scope="module")
@@ -71,32 +71,6 @@ connectors:
 @pytest.fixture
 def database(server):
     return Database(server)
-
-
-@asynccontextmanager
-async def broker_with_topics(*topics):
-    """A broker and a client, with the topics that are read."""
-    async with memory_broker() as broker, pydanube.connect(broker.url) as client:
-        for each in (TOPIC, *topics):
-            await client.create_topic(each)
-        yield broker, client
-
-
-async def events_of(client, count, topic=TOPIC, start=0):
-    """The first *count* messages: their keys and values."""
-    found = []
-    end = start + count
-    async for batch in client.read(topic, start=start, end=end, follow=True):
-        for message in batch:
-            text = message.payload
-            found.append((message.key, json.loads(text) if text else None))
-    return found
-
-
-def shortened(events):
-    return [
-        (event["op"], key, (event["after"] or event["before"])) for key, event in events
-    ]
 
 
 async def test_rows_and_then_changes_are_published_as_debezium_does(database):
@@ -470,92 +444,4 @@ async def test_nothing_is_lost_when_the_database_of_a_sink_is_killed(server, dat
 def test_each_change_is_published_once_although_everything_is_killed(
     server, database, tmp_path
 ):
-    """Connector, broker and PostgreSQL are killed while transactions commit."""
-    file = tmp_path / "connectors.yaml"
-    file.write_text(database.declaration())
-    transactions, size = 300, 40
-    chance = random.Random(5)
-    done = threading.Event()
-
-    def write(number):
-        """Commit a transaction, whatever happens to the server."""
-        first = number * size
-        while True:
-            try:
-                present = database.query(f"SELECT 1 FROM orders WHERE id = {first}")
-                if not present:
-                    database.execute(
-                        f"INSERT INTO orders SELECT i, 'n', 0 "
-                        f"FROM generate_series({first}, {first + size - 1}) i",
-                        f"UPDATE orders SET total = 1 WHERE id = {first}",
-                    )
-            except psycopg.OperationalError:
-                continue
-            return
-
-    def write_all():
-        for number in range(transactions):
-            write(number)
-        done.set()
-
-    expected = transactions * (size + 1)
-    kills = sorted(chance.sample(range(1, expected - 500), 9))
-    with (
-        BrokerProcess(tmp_path / "data") as broker,
-        ConnectProcess(file, broker.url) as connector,
-    ):
-
-        def kill(number):
-            if number % 3 == 0:
-                connector.kill()
-                connector.start()
-            elif number % 3 == 1:
-                broker.kill()
-                broker.start()
-            else:
-                server.crash()
-                server.start()
-
-        async def follow():
-            events = []
-            async with pydanube.connect(broker.url) as client:
-                await client.create_topic(TOPIC, exist_ok=True)
-                while len(events) < expected:
-                    try:
-                        async for batch in client.read(
-                            TOPIC, start=len(events), end=expected, follow=True
-                        ):
-                            events += [json.loads(each) for each in batch.payloads]
-                            if kills and len(events) >= kills[0]:
-                                kills.pop(0)
-                                kill(len(kills))
-                    except pydanube.Unavailable:
-                        continue
-                return events, (await client.describe_topic(TOPIC)).message_count
-
-        # The snapshot is complete before the writer begins.
-        async def begin():
-            async with pydanube.connect(broker.url) as client:
-                await client.create_topic(TOPIC, exist_ok=True)
-                database.execute("INSERT INTO orders VALUES (-1, 'first', 0)")
-                async for _ in client.read(TOPIC, end=1, follow=True):
-                    pass
-                database.execute("DELETE FROM orders WHERE id = -1")
-                async for _ in client.read(TOPIC, start=1, end=2, follow=True):
-                    pass
-
-        pydanube.run(begin())
-        thread = threading.Thread(target=write_all)
-        thread.start()
-        expected += 2
-        events, stored = pydanube.run(follow())
-        thread.join()
-    assert done.is_set()
-    assert kills == []
-    assert stored == expected
-    changes = [(each["op"], (each["after"] or each["before"])["id"]) for each in events]
-    wanted = []
-    for number in range(transactions):
-        first = number * size
-        wanted += [("c", first + at) for at in range(size)] + [("u", first)]
-    assert changes[2:] == wanted
+    check_kills(server, database, tmp_path, lost=psycopg.OperationalError)

@@ -26,6 +26,7 @@ KINDS = {
     "kafka-sink": "pydanube.connectors.sinks.kafka:KafkaSink",
     "mqtt": "pydanube.connectors.sources.mqtt:MqttSource",
     "mqtt-sink": "pydanube.connectors.sinks.mqtt:MqttSink",
+    "mysql-cdc": "pydanube.connectors.sources.mysql:MysqlSource",
     "postgres-cdc": "pydanube.connectors.sources.postgres:PostgresSource",
     "postgres-sink": "pydanube.connectors.sinks.postgres:PostgresSink",
     "redis": "pydanube.connectors.sources.redis_streams:RedisSource",

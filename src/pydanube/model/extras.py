@@ -25,6 +25,7 @@ EXTRAS = {
     "mqtt": ("aiomqtt",),
     "kafka": ("confluent_kafka",),
     "sql": ("sqlalchemy",),
+    "mysql-cdc": ("pymysql", "pymysqlreplication"),
     "postgres-cdc": ("psycopg",),
     "webhook": ("starlette", "uvicorn"),
     "connect": ("httpx", "jmespath", "prometheus_client", "starlette", "uvicorn"),

@@ -15,6 +15,7 @@ DISTRIBUTIONS = {
     "grpc": "grpcio",
     "grpc_tools": "grpcio-tools",
     "jsonschema_rs": "jsonschema-rs",
+    "pymysqlreplication": "mysql-replication",
     "openlineage": "openlineage-python",
     "opentelemetry": "opentelemetry-api",
     "prometheus_client": "prometheus-client",

@@ -1,0 +1,137 @@
+"""Changes in databases: the messages that sources publish, also under kills."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from contextlib import asynccontextmanager
+
+import pydanube
+from pydanube.testing import memory_broker
+from support.connectors import ConnectProcess
+from support.processes import BrokerProcess
+
+TOPIC = "/default/orders"
+TRANSACTIONS = 300
+ROWS = 40
+"""How many rows a transaction inserts; it changes the first one afterwards."""
+EVENTS = TRANSACTIONS * (ROWS + 1)
+KILLS = 9
+
+
+@asynccontextmanager
+async def broker_with_topics(*topics):
+    """A broker and a client, with the topics that are read."""
+    async with memory_broker() as broker, pydanube.connect(broker.url) as client:
+        for each in (TOPIC, *topics):
+            await client.create_topic(each)
+        yield broker, client
+
+
+async def events_of(client, count, topic=TOPIC, start=0):
+    """The first *count* messages: their keys and values."""
+    found = []
+    end = start + count
+    async for batch in client.read(topic, start=start, end=end, follow=True):
+        for message in batch:
+            text = message.payload
+            found.append((message.key, json.loads(text) if text else None))
+    return found
+
+
+def shortened(events):
+    return [
+        (event["op"], key, (event["after"] or event["before"])) for key, event in events
+    ]
+
+
+def check_kills(server, database, directory, *, lost):
+    """
+    Kill connector, broker and server while transactions commit; check the messages.
+
+    *lost* is the error of statements whose server was killed.
+    """
+    file = directory / "connectors.yaml"
+    file.write_text(database.declaration())
+    writer = _Writer(database, lost)
+    thread = threading.Thread(target=writer.run)
+    with (
+        BrokerProcess(directory / "data") as broker,
+        ConnectProcess(file, broker.url) as connector,
+    ):
+
+        def kill(number):
+            if number % 3 == 2:
+                server.crash()
+                server.start()
+            else:
+                process = (connector, broker)[number % 3]
+                process.kill()
+                process.start()
+
+        async def run():
+            async with pydanube.connect(broker.url) as client:
+                await client.create_topic(TOPIC, exist_ok=True)
+                # The snapshot is complete before the writer begins.
+                database.execute("INSERT INTO orders VALUES (-1, 'first', 0)")
+                await events_of(client, 1)
+                database.execute("DELETE FROM orders WHERE id = -1")
+                await events_of(client, 2)
+                thread.start()
+                events = await _followed(client, 2, kill)
+                return events, (await client.describe_topic(TOPIC)).message_count
+
+        events, stored = pydanube.run(run())
+        thread.join()
+    assert stored == 2 + EVENTS
+    wanted = []
+    for first in range(0, TRANSACTIONS * ROWS, ROWS):
+        wanted += [("c", first + at) for at in range(ROWS)] + [("u", first)]
+    assert [(each["op"], each["after"]["id"]) for each in events] == wanted
+
+
+class _Writer:
+    """Commits transactions, whatever happens to the server."""
+
+    def __init__(self, database, lost):
+        self._database = database
+        self._lost = lost
+
+    def run(self):
+        for number in range(TRANSACTIONS):
+            while not self._is_written(number * ROWS):
+                pass
+
+    def _is_written(self, first):
+        rows = ", ".join(f"({each}, 'n', 0)" for each in range(first, first + ROWS))
+        try:
+            if not self._database.query(f"SELECT 1 FROM orders WHERE id = {first}"):
+                self._database.execute(
+                    f"INSERT INTO orders VALUES {rows}",
+                    f"UPDATE orders SET total = 1 WHERE id = {first}",
+                )
+        except self._lost:
+            return False
+        return True
+
+
+async def _followed(client, start, kill):
+    """The events from *start* on; ``kill(number)`` is called at random moments."""
+    chance = random.Random(5)
+    moments = sorted(chance.sample(range(1, EVENTS - 500), KILLS))
+    events = []
+    while len(events) < EVENTS:
+        at = start + len(events)
+        try:
+            async for batch in client.read(
+                TOPIC, start=at, end=start + EVENTS, follow=True
+            ):
+                events += [json.loads(each) for each in batch.payloads]
+                if moments and len(events) >= moments[0]:
+                    moments.pop(0)
+                    kill(len(moments))
+        except pydanube.Unavailable:
+            continue
+    assert moments == []
+    return events
