@@ -114,6 +114,7 @@ def test_connector_subscribes_again_after_a_crash_of_mosquitto(tmp_path):
         asyncio.run(run())
 
 
+@pytest.mark.soak
 def test_nothing_is_lost_although_connector_and_broker_are_killed(tmp_path):
     file = tmp_path / "connectors.yaml"
     kills = sorted(random.Random(3).sample(range(1, COUNT - 500), KILLS))

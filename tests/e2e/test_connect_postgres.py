@@ -441,6 +441,7 @@ async def test_nothing_is_lost_when_the_database_of_a_sink_is_killed(server, dat
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_each_change_is_published_once_although_everything_is_killed(
     server, database, tmp_path
 ):

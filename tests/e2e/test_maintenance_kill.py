@@ -79,7 +79,6 @@ def check(now, before, sealed):
     assert values(now, sealed) == values(before, sealed)
 
 
-@pytest.mark.smoke
 def test_a_run_may_be_killed_at_every_step(broker, tmp_path):
     with sync.connect(broker.url) as client:
         before = fill(client)

@@ -11,6 +11,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(120)]
 TOPICS = [f"/default/orders-{n}" for n in range(3)]
 
 
+@pytest.mark.soak
 async def test_topics_before_and_after_a_kill_are_consumed_completely(tmp_path):
     with BrokerProcess(tmp_path / "data") as broker:
         async with (

@@ -84,7 +84,7 @@ def lose_disk(broker, number):
 
 @pytest.mark.parametrize(
     "kills",
-    [4, pytest.param(50, marks=[pytest.mark.soak, pytest.mark.timeout(1200)])],
+    [2, pytest.param(50, marks=[pytest.mark.soak, pytest.mark.timeout(1200)])],
 )
 def test_lost_disks_lose_and_add_no_messages(tmp_path, s3, kills):
     path = settings(tmp_path, s3.new_store())
@@ -116,7 +116,7 @@ async def lose_disk_and_server(broker, server, kills, acknowledged):
 
 @pytest.mark.parametrize(
     "kills",
-    [3, pytest.param(30, marks=[pytest.mark.soak, pytest.mark.timeout(1200)])],
+    [2, pytest.param(30, marks=[pytest.mark.soak, pytest.mark.timeout(1200)])],
 )
 def test_killed_redis_server_loses_no_messages(tmp_path, kills):
     (tmp_path / "redis").mkdir()

@@ -55,6 +55,7 @@ def broker(tmp_path):
         yield broker
 
 
+@pytest.mark.soak
 async def test_partitioned_topic_loses_nothing_when_its_broker_is_killed(broker):
     acknowledged, seen = {}, defaultdict(list)
     stop, done = asyncio.Event(), asyncio.Event()

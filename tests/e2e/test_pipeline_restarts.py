@@ -94,7 +94,6 @@ def rows_of(path):
     return sum(actions["num_records"].to_pylist())
 
 
-@pytest.mark.smoke
 def test_every_message_is_in_the_table_once(tmp_path):
     table, file = tmp_path / "table", tmp_path / "pipeline.yaml"
     published = [0] * PRODUCERS

@@ -158,6 +158,7 @@ def test_contradicting_options_are_refused(arguments, words):
     assert words in done.stderr
 
 
+@pytest.mark.soak
 def test_kills_during_retention_lose_nothing_and_leave_no_objects(tmp_path, options):
     """One subscription keeps up; the messages of a slow one must stay."""
 

@@ -148,7 +148,6 @@ def clickhouse(tmp_path_factory):
 
 
 @pytest.mark.soak
-@pytest.mark.smoke
 def test_clickhouse_commit_can_be_interrupted_anywhere(
     clickhouse,
 ):

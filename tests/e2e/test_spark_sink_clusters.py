@@ -93,7 +93,6 @@ def partitions(client):
     return client.partitions(TARGET)
 
 
-@pytest.mark.smoke
 def test_killed_brokers_of_a_cluster_lose_and_duplicate_nothing(python, tmp_path):
     victim_file = tmp_path / "victim"
     with etcd_member(tmp_path / "etcd") as etcd:

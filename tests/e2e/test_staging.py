@@ -68,6 +68,7 @@ async def test_a_kill_at_every_step_loses_nothing_and_repeats_nothing(
     assert not list((tmp_path / "data" / "staging").iterdir())
 
 
+@pytest.mark.soak
 async def test_kills_in_the_middle_of_commits_publish_each_version_once(broker, client):
     rng = random.Random(4711)
     # So much that a kill finds some of it appended, and some not.
