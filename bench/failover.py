@@ -112,7 +112,15 @@ def etcd_server(program: str, scratch: Path) -> Iterator[str]:
 class Broker:
     """A broker of the cluster, which is killed and started again."""
 
-    def __init__(self, name: str, scratch: Path, etcd: str, arguments: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        scratch: Path,
+        etcd: str,
+        arguments: Any,
+        *,
+        http_port: int = 0,
+    ) -> None:
         self.name = name
         self.port = free_port()
         self._log = scratch / f"{name}.log"
@@ -121,6 +129,8 @@ class Broker:
         self._environ = clean_environ() | broker_settings(
             name, etcd, store_url, arguments.session_ttl_s
         )
+        if http_port:
+            self._command += ["--http-port", str(http_port)]
         if arguments.moves_max is not None:
             self._environ["DANUBE_CLUSTER__MOVES_MAX"] = str(arguments.moves_max)
         self._process: subprocess.Popen[bytes] | None = None
@@ -138,6 +148,12 @@ class Broker:
                 start_new_session=True,
                 preexec_fn=end_with_parent,  # noqa: PLW1509  # It takes no lock.
             )
+
+    @property
+    def pid(self) -> int:
+        """The number of its process, which runs."""
+        assert self._process is not None
+        return self._process.pid
 
     def restart_if_ended(self) -> bool:
         """
@@ -403,6 +419,12 @@ def _is_drained(name: str, cluster: ClusterDescription) -> bool:
         each.broker_id == name and each.mode is BrokerMode.DRAINED
         for each in cluster.brokers
     )
+
+
+async def settled(client: pydanube.Client, count: int) -> None:
+    """Wait until *count* brokers serve shards, and no shard moves."""
+    while not _is_settled(count, await client.describe_cluster()):  # noqa: ASYNC110
+        await asyncio.sleep(LOOK_S)
 
 
 def _is_settled(count: int, cluster: ClusterDescription) -> bool:
