@@ -180,6 +180,22 @@ async def test_scan_returns_paths_below_the_prefix_in_order(
     assert await store.scan(THINGS.within("deep")) == []
 
 
+async def test_many_prefixes_are_scanned_together(store: MetadataStore) -> None:
+    prefixes = [THINGS.within(f"{number:03d}") for number in range(250)]
+    assert await store.scan_each([]) == []
+    assert await store.scan_each(prefixes) == [[]] * 250
+    for number in (0, 99, 249):
+        for at in range(2):
+            await store.put(THINGS.key(f"{number:03d}", at), number + at)
+    # More than are read together with others.
+    for first in range(0, 130, 65):
+        keys = [THINGS.key("100", f"{at:03d}") for at in range(first, first + 65)]
+        await store.transaction([], [Put(key, 7) for key in keys])
+    found = await store.scan_each(prefixes)
+    assert found == [await store.scan(each) for each in prefixes]
+    assert [len(each) for each in found if each] == [2, 2, 130, 2]
+
+
 async def test_scan_orders_names_of_any_script(store: MetadataStore) -> None:
     names = ["a", "é", "ж", "中", "🦆", "z", "~", "-"]
     for at, name in enumerate(names):

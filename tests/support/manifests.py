@@ -26,6 +26,12 @@ class MemoryManifest:
         segments = self.segments.get(topic_id, {})
         return tuple(segments[base] for base in sorted(segments))
 
+    async def load_each(
+        self, topic_ids: Sequence[TopicId]
+    ) -> list[tuple[SegmentEntry, ...]]:
+        """See Manifest."""
+        return [await self.load(each) for each in topic_ids]
+
     async def all_segments(
         self, after: str = ""
     ) -> AsyncIterator[tuple[TopicId, SegmentEntry]]:

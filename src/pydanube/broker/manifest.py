@@ -37,6 +37,16 @@ class MetadataManifest:
         stored = await self._store.scan(keys.SEGMENTS.within(topic_id))
         return tuple(each.value for _, each in stored)
 
+    async def load_each(
+        self, topic_ids: Sequence[TopicId]
+    ) -> list[tuple[SegmentEntry, ...]]:
+        """Return for each topic what ``load`` does."""
+        prefixes = [keys.SEGMENTS.within(each) for each in topic_ids]
+        return [
+            tuple(stored.value for _, stored in found)
+            for found in await self._store.scan_each(prefixes)
+        ]
+
     async def all_segments(
         self, after: str = ""
     ) -> AsyncIterator[tuple[TopicId, SegmentEntry]]:

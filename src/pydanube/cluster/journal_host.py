@@ -17,7 +17,7 @@ from functools import partial
 from typing import Protocol
 
 from pydanube.aio.futures import Done, completion
-from pydanube.aio.tasks import gather, run_all
+from pydanube.aio.tasks import run_all
 from pydanube.cluster.decided_acks import with_decided_acks
 from pydanube.cluster.session_journals import journal_of
 from pydanube.metadata import keys
@@ -121,7 +121,7 @@ class JournalHost:
             prefix = keys.SHARD_TOPICS.within(shard)
             for path, stored in await self._store.scan(prefix):
                 topics[TopicId(int(prefix.name_of(path)))] = stored.value
-            loaded = await gather(map(self._manifest.load, topics))
+            loaded = await self._manifest.load_each(list(topics))
             segments.update(zip(topics, loaded, strict=True))
 
         async def load_entries(source: str) -> None:

@@ -17,6 +17,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from dataclasses import dataclass
 from typing import Any, Generic, NewType, TypeVar
 
+from pydanube.aio.tasks import gather
 from pydanube.metadata.key import Key, Prefix
 from pydanube.metadata.sessions import Session
 from pydanube.model.errors import RevisionConflict
@@ -144,10 +145,18 @@ class MetadataStore(ABC):
         Only paths after *after*, and at most *limit*, are returned: readers of many
         values read them in pages, each after the last path of the page before.
         """
-        return [
-            (path, Stored(prefix.decode(stored.value), stored.revision))
-            for path, stored in await self._scan(prefix.path, after, limit)
-        ]
+        return _decoded(prefix, await self._scan(prefix.path, after, limit))
+
+    async def scan_each(
+        self, prefixes: Sequence[Prefix[T]]
+    ) -> list[list[tuple[str, Stored[T]]]]:
+        """
+        Return for each of *prefixes* what ``scan`` does, with few requests.
+
+        The results may be of different revisions.
+        """
+        found = await self._scan_each([each.path for each in prefixes])
+        return [_decoded(*each) for each in zip(prefixes, found, strict=True)]
 
     async def put(
         self, key: Key[T], value: T, *, expected: Revision | None = None
@@ -243,6 +252,11 @@ class MetadataStore(ABC):
         self, prefix: str, after: str, limit: int | None
     ) -> Sequence[tuple[str, Stored[bytes]]]: ...
 
+    async def _scan_each(
+        self, prefixes: Sequence[str]
+    ) -> Sequence[Sequence[tuple[str, Stored[bytes]]]]:
+        return await gather(self._scan(each, "", None) for each in prefixes)
+
     @abstractmethod
     async def _change(
         self, comparisons: Sequence[Comparison], operations: Sequence[Operation]
@@ -254,6 +268,15 @@ class MetadataStore(ABC):
         self, prefix: str
     ) -> AbstractAsyncContextManager[AsyncIterator[RawChanges]]:
         """See watch()."""
+
+
+def _decoded(
+    prefix: Prefix[T], found: Sequence[tuple[str, Stored[bytes]]]
+) -> list[tuple[str, Stored[T]]]:
+    return [
+        (path, Stored(prefix.decode(stored.value), stored.revision))
+        for path, stored in found
+    ]
 
 
 def encode_changes(operations: Sequence[Operation]) -> dict[str, bytes | None]:

@@ -23,6 +23,11 @@ class Manifest(Protocol):
     async def load(self, topic_id: TopicId) -> tuple[SegmentEntry, ...]:
         """Return all segments of the topic, sorted by offset."""
 
+    async def load_each(
+        self, topic_ids: Sequence[TopicId]
+    ) -> list[tuple[SegmentEntry, ...]]:
+        """Return for each topic what ``load`` does."""
+
     def all_segments(
         self, after: str = ""
     ) -> AsyncIterator[tuple[TopicId, SegmentEntry]]:
@@ -106,6 +111,11 @@ class HoldableManifest(Manifest):
 
     async def load(self, topic_id: TopicId) -> tuple[SegmentEntry, ...]:
         return await self._manifest.load(topic_id)
+
+    async def load_each(
+        self, topic_ids: Sequence[TopicId]
+    ) -> list[tuple[SegmentEntry, ...]]:
+        return await self._manifest.load_each(topic_ids)
 
     def all_segments(
         self, after: str = ""

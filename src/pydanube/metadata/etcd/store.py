@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import TypeVar
 
-from pydanube.metadata.etcd.client import RANGE, EtcdClient, open_client
+from pydanube.metadata.etcd.client import RANGE, TXN, EtcdClient, open_client
 from pydanube.metadata.etcd.config import EtcdConfig
 from pydanube.metadata.etcd.failures import AnswerTooLarge, Compacted
 from pydanube.metadata.etcd.keyspace import Keyspace, stored_in
@@ -39,6 +39,12 @@ T = TypeVar("T")
 
 PAGE_KEYS = 1000
 """The number of keys that one request reads; fewer if they are large."""
+
+RANGES_MAX = 100
+"""How many prefixes one request reads: etcd allows 128 operations by default."""
+
+RANGE_KEYS_MAX = 100
+"""How many keys of a prefix are read together with others."""
 
 SCANS_MAX = 10
 """How often a scan begins again because etcd has compacted its revision."""
@@ -105,6 +111,38 @@ class EtcdStore(MetadataStore):
         _, found = await self._read(prefix, after, limit)
         return found
 
+    async def _scan_each(
+        self, prefixes: Sequence[str]
+    ) -> Sequence[Sequence[tuple[str, Stored[bytes]]]]:
+        found: list[Sequence[tuple[str, Stored[bytes]]]] = []
+        for first in range(0, len(prefixes), RANGES_MAX):
+            found += await self._scan_together(prefixes[first : first + RANGES_MAX])
+        return found
+
+    async def _scan_together(
+        self, prefixes: Sequence[str]
+    ) -> Sequence[Sequence[tuple[str, Stored[bytes]]]]:
+        """Read what is below *prefixes* with one request, if it is not much."""
+        request = pb.TxnRequest()
+        for prefix in prefixes:
+            begin, end = self._keyspace.range_of(prefix)
+            request.success.add().request_range.CopyFrom(
+                pb.RangeRequest(key=begin, range_end=end, limit=RANGE_KEYS_MAX)
+            )
+        try:
+            answer = await self._client.ask(TXN, request)
+        except AnswerTooLarge:
+            return [await self._scan(each, "", None) for each in prefixes]
+        return [
+            await self._scan(prefix, "", None)
+            if each.response_range.more
+            else self._found_in(each.response_range)
+            for prefix, each in zip(prefixes, answer.responses, strict=True)
+        ]
+
+    def _found_in(self, answer: pb.RangeResponse) -> list[tuple[str, Stored[bytes]]]:
+        return [(self._keyspace.path(each.key), stored_in(each)) for each in answer.kvs]
+
     async def _change(
         self, comparisons: Sequence[Comparison], operations: Sequence[Operation]
     ) -> tuple[Revision, list[str]]:
@@ -157,9 +195,7 @@ class EtcdStore(MetadataStore):
                 assert page > 1, "a value is larger than any request"
                 page = max(1, page // 4)
                 continue
-            found += [
-                (self._keyspace.path(each.key), stored_in(each)) for each in answer.kvs
-            ]
+            found += self._found_in(answer)
             # Later pages are of the same revision.
             revision = revision or answer.header.revision
             if not answer.more or len(found) == limit:
