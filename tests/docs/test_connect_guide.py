@@ -10,8 +10,10 @@ import shlex
 import sqlite3
 from contextlib import asynccontextmanager
 
+import aio_pika
 import aiomqtt
 import httpx
+import nats
 import pytest
 import redis
 
@@ -26,10 +28,12 @@ from support.http_server import Answer, LocalServer
 from support.kafka import consume, kafka_in_memory, produce
 from support.mariadb import MariadbProcess
 from support.mosquitto import MosquittoProcess
+from support.nats_server import NatsProcess
 from support.ports import free_port
 from support.postgres import PostgresProcess
 from support.processes import BrokerProcess
 from support.project import ROOT
+from support.rabbitmq_server import RabbitmqProcess
 from support.redis_servers import DurableRedis
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -46,18 +50,30 @@ TRIAL_S = 5
 
 
 @asynccontextmanager
-async def connectors(name, directory, *changes, **environment):
+async def several(name, directory, *changes, **environment):
     """Run the connectors of the file *name* of the guide; *changes* are replaced."""
     text = FILES[name]
     for usual, own in changes:
         assert usual in text
         text = text.replace(usual, own)
     async with memory_broker() as broker, broker.connect() as client:
-        [connector] = found = declared(text, broker.url, directory, **environment)
-        trial = await try_connector(connector, timeout_s=TRIAL_S)
-        assert trial.problem is None
+        found = declared(text, broker.url, directory, **environment)
+        for each in found:
+            trial = await try_connector(each, timeout_s=TRIAL_S)
+            assert trial.problem is None
         async with running(found) as until:
-            yield client, lambda state: until(lambda all_: state(all_[connector.name]))
+            yield client, until
+
+
+@asynccontextmanager
+async def connectors(name, directory, *changes, **environment):
+    """Run the only connector of the file *name*; see ``several``."""
+    async with several(name, directory, *changes, **environment) as (client, until):
+
+        async def until_one(state):
+            return await until(lambda found: all(map(state, found.values())))
+
+        yield client, until_one
 
 
 async def payloads(client, topic):
@@ -279,6 +295,49 @@ async def test_changes_in_mariadb_are_read(tmp_path):
             stores = await payloads(client, "/default/stock-changes")
     assert [json.loads(each)["op"] for each in items] == ["r", "d"]
     assert [json.loads(each)["after"] for each in stores] == [{"id": 7}]
+
+
+@pytest.mark.soak
+async def test_streams_of_nats_are_read_and_written(tmp_path):
+    with NatsProcess(tmp_path) as server:
+        connection = await nats.connect(server.url)
+        stream = connection.jetstream()
+        for name in ("orders", "replies"):
+            await stream.add_stream(name=name.upper(), subjects=[f"{name}.>"])
+        await stream.publish("orders.new", b"1")
+        change = ("nats://127.0.0.1:4222", server.url)
+        async with several("jetstream.yaml", tmp_path, change) as (client, until):
+            await until(lambda found: found["orders"].messages == 1)
+            async with client.producer("/default/replies") as producer:
+                await producer.send(b"2", key="ann")
+            await until(lambda found: found["replies"].messages == 1)
+            assert await payloads(client, "/default/orders") == [b"1"]
+        reader = await stream.subscribe("replies.ann", ordered_consumer=True)
+        assert (await reader.next_msg()).data == b"2"
+        await connection.close()
+
+
+@pytest.mark.soak
+async def test_queues_of_rabbitmq_are_read_and_written(tmp_path):
+    with RabbitmqProcess(tmp_path) as server:
+        connection = await aio_pika.connect(server.url)
+        channel = await connection.channel()
+        for name in ("tasks", "returns", "results"):
+            await channel.declare_queue(name, durable=True)
+        await channel.default_exchange.publish(aio_pika.Message(b"1"), "tasks")
+        url = server.url.replace("guest:guest", "guest")
+        change = ("amqp://danube@127.0.0.1/", url)
+        async with several(
+            "queues.yaml", tmp_path, change, RABBITMQ_PASSWORD="guest"
+        ) as (client, until):
+            await until(lambda found: found["tasks"].messages == 1)
+            async with client.producer("/default/results") as producer:
+                await producer.send(b"2")
+            await until(lambda found: found["results"].messages == 1)
+            assert await payloads(client, "/default/tasks") == [b"1"]
+        queue = await channel.get_queue("results")
+        assert (await queue.get(no_ack=True)).body == b"2"
+        await connection.close()
 
 
 async def test_a_table_of_postgresql_is_mirrored(tmp_path):

@@ -26,6 +26,8 @@ EXTRAS = {
     "kafka": ("confluent_kafka",),
     "sql": ("sqlalchemy",),
     "mysql-cdc": ("pymysql", "pymysqlreplication"),
+    "nats": ("nats",),
+    "rabbitmq": ("aio_pika",),
     "postgres-cdc": ("psycopg",),
     "webhook": ("starlette", "uvicorn"),
     "connect": ("httpx", "jmespath", "prometheus_client", "starlette", "uvicorn"),

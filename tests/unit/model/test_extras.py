@@ -10,6 +10,8 @@ from pydanube.model.extras import EXTRAS, MissingExtra, extra_of, require
 from support.project import ROOT
 
 DISTRIBUTIONS = {
+    "aio_pika": "aio-pika",
+    "nats": "nats-py",
     "adbc_driver_postgresql": "adbc-driver-postgresql",
     "confluent_kafka": "confluent-kafka",
     "grpc": "grpcio",

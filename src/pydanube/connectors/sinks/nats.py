@@ -1,0 +1,150 @@
+"""A sink that publishes messages to streams of NATS JetStream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Meta
+
+from pydanube.client.messages import Message
+from pydanube.connectors.connector import Sink
+from pydanube.connectors.failures import Rejected, Transient
+from pydanube.connectors.nats_connection import NatsConnection, nats_client, translated
+from pydanube.connectors.server_access import access_problems
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client as NatsClient  # An extra.
+
+ACK_S = 10.0
+_NOT_IN_TOKENS = set(" \t\r\n*>\0")
+
+
+class NatsSinkOptions(NatsConnection, frozen=True, kw_only=True):
+    """The options of ``NatsSink``."""
+
+    subject: Annotated[
+        str,
+        Meta(
+            description="The subject, which a stream has; `{topic}` stands for the "
+            "name of the message's topic without its namespace, `{key}` for its key."
+        ),
+    ]
+
+
+class NatsSink(Sink):
+    """
+    Publishes messages to NATS JetStream, with their attributes as headers.
+
+    Delivery: at least once, in the order of the topic. A repeated message has the same
+    `Nats-Msg-Id`, which the stream recognises within its duplicate window.
+    """
+
+    Options = NatsSinkOptions
+    extra = "nats"
+
+    def __init__(self, options: NatsSinkOptions) -> None:
+        super().__init__(options)
+        self._connection = AsyncExitStack()
+        self._client: NatsClient | None = None
+
+    @classmethod
+    def problems(cls, options: NatsSinkOptions) -> dict[str, str]:
+        """Return the options that are malformed."""
+        found = access_problems(options)
+        problem = _subject_problem(options.subject)
+        if problem:
+            found["subject"] = problem
+        if not options.servers.strip():
+            found["servers"] = "has no server, such as 'nats://127.0.0.1:4222'"
+        return found
+
+    async def check(self) -> None:
+        """Connect, and look for the stream if the subject is fixed."""
+        async with nats_client(self.options) as client:
+            if "{" not in self.options.subject:
+                await client.jetstream().find_stream_name_by_subject(
+                    self.options.subject
+                )
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._disconnect()
+
+    async def _disconnect(self) -> None:
+        self._client = None
+        connection, self._connection = self._connection, AsyncExitStack()
+        await connection.aclose()
+
+    async def write(self, messages: Sequence[Message]) -> None:
+        """Publish *messages*; on return streams have acknowledged them."""
+        if self._client is None or not self._client.is_connected:
+            await self._disconnect()
+            self._client = await self._connection.enter_async_context(
+                nats_client(self.options)
+            )
+        try:
+            async with translated(self.options):
+                rejected = await self._publish(self._client, messages)
+        except Transient:
+            await self._disconnect()
+            raise
+        if rejected:
+            raise Rejected(rejected)
+
+    async def _publish(
+        self, client: NatsClient, messages: Sequence[Message]
+    ) -> dict[int, str]:
+        """Publish *messages* in their order; return why some cannot be published."""
+        from nats.errors import MaxPayloadError, NoRespondersError  # noqa: PLC0415
+        from nats.js.errors import APIError  # noqa: PLC0415
+
+        jetstream = client.jetstream(timeout=ACK_S)
+        waiting: dict[int, asyncio.Future[Any]] = {}
+        rejected = {}
+        for number, message in enumerate(messages):
+            subject = self._subject_of(message)
+            problem = _subject_problem(subject)
+            if problem:
+                rejected[number] = f"the subject {subject!r} {problem}"
+                continue
+            topic, offset = message.id
+            # Characters that headers cannot have would end the connection.
+            headers = {
+                name: value
+                for name, value in message.attributes.items()
+                if (name + value).isprintable() and ":" not in name
+            }
+            headers["Nats-Msg-Id"] = f"{topic}:{offset}"
+            try:
+                waiting[number] = await jetstream.publish_async(
+                    subject, message.payload, headers=headers
+                )
+            except MaxPayloadError:
+                rejected[number] = f"it is larger than {client.max_payload:,} bytes"
+        async with asyncio.timeout(ACK_S):
+            for number, each in waiting.items():
+                try:
+                    await each
+                except NoRespondersError:
+                    rejected[number] = "no stream has its subject"
+                except APIError as error:
+                    if (error.code or 500) >= 500:
+                        raise Transient(f"NATS: {error.description}") from error
+                    rejected[number] = f"NATS: {error.description}"
+        return rejected
+
+    def _subject_of(self, message: Message) -> str:
+        text: str = self.options.subject
+        name = message.topic.rpartition("/")[2]
+        key = (message.key_bytes or b"").decode(errors="replace")
+        return text.replace("{topic}", name).replace("{key}", key)
+
+
+def _subject_problem(subject: str) -> str | None:
+    if not subject or "" in subject.split("."):
+        return "must not be empty, nor have empty parts between dots"
+    if set(subject) & _NOT_IN_TOKENS:
+        return "must not have spaces, '*', '>' or a zero"
+    return None
