@@ -20,6 +20,7 @@ import redis
 from pydanube.connectors.kinds import KINDS
 from pydanube.connectors.status import State
 from pydanube.connectors.trial import try_connector
+from pydanube.objects.opening import open_objects
 from pydanube.testing import memory_broker
 from support.command_lines import check_line
 from support.commands import danube
@@ -29,6 +30,7 @@ from support.kafka import consume, kafka_in_memory, produce
 from support.mariadb import MariadbProcess
 from support.mosquitto import MosquittoProcess
 from support.nats_server import NatsProcess
+from support.object_stores import S3Server
 from support.ports import free_port
 from support.postgres import PostgresProcess
 from support.processes import BrokerProcess
@@ -295,6 +297,26 @@ async def test_changes_in_mariadb_are_read(tmp_path):
             stores = await payloads(client, "/default/stock-changes")
     assert [json.loads(each)["op"] for each in items] == ["r", "d"]
     assert [json.loads(each)["after"] for each in stores] == [{"id": 7}]
+
+
+async def test_objects_are_read(tmp_path):
+    with S3Server(tmp_path) as server:
+        url, options = server.new_store()
+        await open_objects(url, options).put("a.jsonl", b"1\n2\n")
+        given = json.dumps({**options, "region": "eu-central-1"})
+        async with connectors(
+            "uploads.yaml",
+            tmp_path,
+            ("s3://my-bucket/uploads", url),
+            (
+                "store:\n        region: eu-central-1\n",
+                f"store:\n        <<: {given}\n",
+            ),
+            UPLOADS_KEY_ID=options["access_key_id"],
+            UPLOADS_SECRET=options["secret_access_key"],
+        ) as (client, until):
+            await until(lambda each: each.messages == 2)
+            assert await payloads(client, "/default/uploads") == [b"1", b"2"]
 
 
 @pytest.mark.soak

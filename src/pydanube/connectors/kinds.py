@@ -29,6 +29,7 @@ KINDS = {
     "mysql-cdc": "pydanube.connectors.sources.mysql:MysqlSource",
     "nats": "pydanube.connectors.sources.nats:NatsSource",
     "nats-sink": "pydanube.connectors.sinks.nats:NatsSink",
+    "objects": "pydanube.connectors.sources.objects:ObjectsSource",
     "postgres-cdc": "pydanube.connectors.sources.postgres:PostgresSource",
     "postgres-sink": "pydanube.connectors.sinks.postgres:PostgresSink",
     "rabbitmq": "pydanube.connectors.sources.rabbitmq:RabbitmqSource",
