@@ -160,7 +160,7 @@ class _Checks:
 
     def _check_batch(self) -> None:
         batch = self._spec.batch
-        if batch.messages < 1:
+        if batch.messages is not None and batch.messages < 1:
             self._add(("batch", "messages"), "must be at least 1")
         if not parse_quantity(batch.bytes, BYTE_UNITS):
             self._add(("batch", "bytes"), f"{batch.bytes!r} is not a size such as 1MiB")

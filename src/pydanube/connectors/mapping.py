@@ -63,7 +63,15 @@ class RecordMapping:
                 it, or the schema values; or it lacks the field of the payload or id.
         """
         value = record.value
-        if self._has_paths and isinstance(value, bytes | str):
+        if not self._has_paths:
+            return Draft(
+                record.topic or self._topic,
+                to_payload(value),
+                _bytes(record.key),
+                record.attributes,
+                record.id if self._uses_ids else None,
+            )
+        if isinstance(value, bytes | str):
             value = parse_json(value)
         attributes = dict(record.attributes)
         for name, path in self._attributes.items():

@@ -33,6 +33,8 @@ from pydanube.model.quantities import BYTE_UNITS, parse_quantity
 
 ACK_TIMEOUT_S = 3600.0
 """How long a sink may try to write a batch before the broker delivers it again."""
+BATCH_MESSAGES_MAX = 1000
+"""How many messages are written together by default."""
 LAG_INTERVAL_S = 5.0
 """How often a sink asks how many messages wait in its topic."""
 
@@ -60,7 +62,7 @@ class SinkRun:
         self._change = change
         self._random = random
         self._subscription = spec.subscription or declared.name
-        self._messages_max = spec.batch.messages
+        self._messages_max = spec.batch.messages or BATCH_MESSAGES_MAX
         self._bytes_max = parse_quantity(spec.batch.bytes, BYTE_UNITS) or 0
         wait = spec.batch.wait
         self._wait_s = 0.0 if wait is None else parse_duration(wait)

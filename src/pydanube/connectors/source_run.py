@@ -47,6 +47,8 @@ DEAD_LETTER_BYTES_MAX = 1024 * 1024
 """Longer payloads are truncated in dead letters, because they may be the reason."""
 ORIGINAL_BYTES = "x-original-bytes"
 """The attribute of a truncated dead letter with the size of the whole payload."""
+BATCH_MESSAGES_MAX = 10_000
+"""How many messages are published together by default."""
 TOPICS_MAX = 10_000
 """To how many topics a source publishes at most."""
 
@@ -76,7 +78,7 @@ class SourceRun:
             uses_ids=spec.deduplicate is not None,
         )
         self._encoders: dict[str, TopicEncoder] = {}
-        self._messages_max = spec.batch.messages
+        self._messages_max = spec.batch.messages or BATCH_MESSAGES_MAX
         self._bytes_max = parse_quantity(spec.batch.bytes, BYTE_UNITS) or 0
         wait = spec.batch.wait
         self._wait_s = 0.0 if wait is None else parse_duration(wait)
@@ -251,7 +253,8 @@ class SourceRun:
                 continue
             try:
                 draft = self._mapping.draft(record)
-                TopicName.parse(draft.topic)
+                if draft.topic not in self._encoders:
+                    TopicName.parse(draft.topic)
             except (InvalidRecord, InvalidName) as error:
                 invalid[number] = str(error)
             else:

@@ -40,7 +40,8 @@ class ValueSchema(Section, frozen=True):
 class BatchLimits(Section, frozen=True):
     """How many messages are published or written together."""
 
-    messages: int = 1000
+    messages: int | None = None
+    """By default at most 10,000 of a source, and 1,000 of a sink."""
     bytes: str = "1MiB"
     wait: str | None = None
     """How long to wait for more messages; by default not at all."""
