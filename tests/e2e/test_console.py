@@ -41,7 +41,7 @@ PAGES = {
     "/": ("Overview", "Busiest topics"),
     "/topics": ("Topics", CARTS),
     f"/topic?name={TOPIC}": (TOPIC, "Next offset"),
-    f"/topic?name={TOPIC}&tab=subscriptions": (TOPIC, "billing"),
+    f"/topic?name={TOPIC}&tab=subscriptions": (TOPIC, "It failed too often"),
     f"/topic?name={TOPIC}&tab=segments": (TOPIC, "Segments"),
     f"/topic?name={TOPIC}&tab=settings": (TOPIC, "Retention"),
     f"/messages?topic={TOPIC}": ("Messages", "onerror"),
@@ -110,6 +110,9 @@ def fill(client):
         poison="dead_letter",
         dead_letter_topic=DEAD,
     )
+    # In the list, the name of this subscription is the first one.
+    client.create_subscription(TOPIC, "audit", type="shared", start="earliest")
+    client.set_failure_policy(TOPIC, "audit", redeliveries_max=0, poison="block")
     for each in SCHEMAS:
         client.schemas.register("orders", client_schema(each))
     with client.producer(TOPIC, name="web-1") as producer:
@@ -126,6 +129,8 @@ def fill(client):
             consumer.receive(timeout_s=30).nack(reason="too old")
         while client.describe_topic(DEAD).end_offset < DEAD_LETTERS:
             pass
+    with client.consumer(TOPIC, subscription="audit", type="shared") as consumer:
+        consumer.receive(timeout_s=30).nack(reason=EVIL)
 
 
 def client_schema(definition):
@@ -211,6 +216,18 @@ async def test_topic_is_found_and_its_messages_are_searched_with_the_keyboard(
         await page.get_by_label("From").fill("earliest")
         await page.get_by_role("button", name="Show").press("Enter")
         await page.get_by_text("1 found").wait_for()
+        assert page.problems == []
+
+
+async def test_lag_of_a_subscription_is_drawn_over_time(browser, console):
+    async with opened_page(browser) as page:
+        await page.goto(f"{console}/topic?name={TOPIC}&tab=subscriptions")
+        chart = page.get_by_role("img", name="Lag in messages: not acknowledged")
+        await chart.wait_for()
+        await page.get_by_label("Subscription", exact=True).click()
+        await page.get_by_role("option", name="billing").click()
+        await page.get_by_role("heading", name="Messages of billing").wait_for()
+        await page.get_by_role("img", name="Oldest message: waits").wait_for()
         assert page.problems == []
 
 

@@ -7,14 +7,14 @@ from the style sheet, so it follows the theme.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from pydanube.console.history import POINTS_MAX
 from pydanube.console.markup import Html, element, join
 from pydanube.model.quantity_formats import format_age
 
-_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 640, 180, 56, 8, 20
+_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 640, 180, 64, 12, 24
 _STEPS = (1, 2, 5, 10)
 
 
@@ -42,8 +42,19 @@ def sparkline(values: Sequence[float], *, label: str) -> Html:
     )
 
 
-def chart(title: str, lines: Sequence[Line], *, interval_s: float) -> Html:
-    """Return a chart of the last values, which are *interval_s* apart."""
+def chart(
+    title: str,
+    lines: Sequence[Line],
+    *,
+    interval_s: float,
+    show: Callable[[float], str] | None = None,
+) -> Html:
+    """
+    Return a chart of the last values, which are *interval_s* apart.
+
+    *show* returns a value as text; by default it is ``short_number``.
+    """
+    show = show or short_number
     top = _round_up(max((max(each.values, default=0.0) for each in lines), default=0.0))
     plot_height = _HEIGHT - _TOP - _BOTTOM
     parts: list[Html] = []
@@ -60,7 +71,7 @@ def chart(title: str, lines: Sequence[Line], *, interval_s: float) -> Html:
             ),
             element(
                 "text",
-                short_number(top * part),
+                show(top * part),
                 class_="axis axis-y",
                 x=str(_LEFT - 6),
                 y=f"{y + 4:.1f}",
@@ -81,7 +92,7 @@ def chart(title: str, lines: Sequence[Line], *, interval_s: float) -> Html:
         for number, each in enumerate(lines)
     )
     latest = ", ".join(
-        f"{each.name} {short_number(each.values[-1])}" for each in lines if each.values
+        f"{each.name} {show(each.values[-1])}" for each in lines if each.values
     )
     svg = element(
         "svg",
@@ -103,6 +114,17 @@ def short_number(value: float) -> str:
             return f"{shown or f'{value:.1f}'}{unit and ' ' + unit}"
         value /= 1000
     raise AssertionError
+
+
+def short_age(seconds: float) -> str:
+    """Return *seconds* in its two largest units; below 10 s with a decimal."""
+    return f"{seconds:.1f}s" if 0 < seconds < 10 else format_age(seconds)
+
+
+def charts_in_panels(charts: Iterable[Html]) -> Html:
+    """Return *charts* beside each other, each in a panel."""
+    panels = [element("section", each, class_="panel") for each in charts]
+    return element("div", *panels, class_="grid-2")
 
 
 def _points(values: Sequence[float], top: float, box: tuple[float, ...]) -> str:

@@ -15,6 +15,7 @@ from pydanube.model.activity import Sample
 from pydanube.model.clusters import ClusterBroker, ClusterDescription
 from pydanube.model.descriptions import StorageDescription
 from pydanube.model.errors import BrokerError, PermissionDenied
+from pydanube.model.subscription_lag import lags_of
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +100,8 @@ class Monitor:
                 topics=found,
                 topic_count=len(names),
                 storage=next(iter(self.storages.values()), NO_STORAGE),
-            )
+            ),
+            lags_of(found, time.time_ns() // 1000),
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from nicegui import ui
 
@@ -35,6 +35,15 @@ class SubscriptionActions:
             ):
                 button = ui.button(text, on_click=work).props("flat")
                 button.bind_enabled_from(self._name, "value", backward=bool)
+
+    @property
+    def chosen(self) -> str:
+        """The name of the subscription that the user has chosen, or empty."""
+        return str(self._name.value or "")
+
+    def on_choice(self, work: Callable[[], object]) -> None:
+        """Call *work* when the user chooses another subscription."""
+        self._name.on_value_change(work)
 
     def set_names(self, names: Iterable[str]) -> None:
         """Offer these subscriptions."""

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from pydanube.console.charts import Line, chart, short_number, sparkline
+from pydanube.console.charts import Line, chart, short_age, short_number, sparkline
 from pydanube.console.history import POINTS_MAX
 
 
@@ -30,7 +30,7 @@ def test_last_value_is_at_the_right():
     shown = chart("Rates", [Line("published", [0.0, 5.0, 10.0])], interval_s=2.0)
     points = re.findall(r'points="([^"]*)"', shown)[0].split()
     assert len(points) == 3
-    assert points[-1] == "640.0,8.0"
+    assert points[-1] == "640.0,12.0"
     assert "Rates: published 10" in shown
     assert f"{int(2 * (POINTS_MAX - 1) / 60)}m" in shown
 
@@ -38,6 +38,14 @@ def test_last_value_is_at_the_right():
 def test_chart_without_values_says_so():
     shown = chart("Lag", [Line("messages", [])], interval_s=2.0)
     assert "no values yet" in shown
+
+
+def test_chart_of_ages_has_units():
+    shown = chart("Age", [Line("waits", [0, 7200])], interval_s=2.0, show=short_age)
+    assert "Age: waits 2h" in shown
+    assert ">2h 46m<" in shown
+    assert short_age(1.25) == "1.2s"
+    assert short_age(0) == "0s"
 
 
 def test_sparkline_has_a_label():

@@ -34,6 +34,7 @@ async def show(
     session: Session,
     topic: str = "",
     tab: str = "browse",
+    start: str = "",
     *,
     payloads: Payloads = Payloads.SHOW,
 ) -> None:
@@ -49,7 +50,7 @@ async def show(
         _, panels = page.tabs(TABS, tab)
         with panels["browse"]:
             partition = topic if topic in names else f"{topic}-part-0"
-            _Browser(page, names, partition, payloads)
+            _Browser(page, names, partition, start, payloads)
         with panels["follow"]:
             _Follower(page, base_names, topic, payloads)
         with panels["publish"]:
@@ -66,14 +67,19 @@ class _Browser:
     """Reads messages from a position on, and searches them."""
 
     def __init__(
-        self, page: Page, names: list[str], topic: str, payloads: Payloads
+        self,
+        page: Page,
+        names: list[str],
+        topic: str,
+        start: str,
+        payloads: Payloads,
     ) -> None:
         self._page = page
         self._payloads = payloads
         self._search = Search()
         with ui.row().classes("tools"):
             self._topic = _choose_topic(names, topic)
-            self._start = ui.input("From", value="").props("dense outlined")
+            self._start = ui.input("From", value=start).props("dense outlined")
             self._start.tooltip(f"Empty: the last messages. Or {POSITION_HELP}")
             self._key = ui.input("Key").props("dense outlined clearable")
             self._text = ui.input("Contains").props("dense outlined clearable")

@@ -5,7 +5,13 @@ from __future__ import annotations
 import time
 
 from pydanube.console.attention import Concern, concerns_of
-from pydanube.console.charts import Line, chart, short_number, sparkline
+from pydanube.console.charts import (
+    Line,
+    chart,
+    charts_in_panels,
+    short_number,
+    sparkline,
+)
 from pydanube.console.frame import frame
 from pydanube.console.history import History
 from pydanube.console.markup import (
@@ -51,7 +57,7 @@ def render(monitor: Monitor, now_us: int) -> Html:
         else "",
         _numbers(monitor),
         panel("Needs attention", _concerns(concerns)),
-        element("div", *_charts(history), class_="grid-2"),
+        charts_in_panels(_charts(history)),
         panel("Busiest topics", _busiest(history)),
     ]
     return join(parts)
@@ -133,11 +139,7 @@ def _charts(history: History) -> list[Html]:
     ]
     lag = [Line("messages", [each.lag for each in totals])]
     return [
-        element(
-            "section",
-            chart(title, lines, interval_s=history.interval_s),
-            class_="panel",
-        )
+        chart(title, lines, interval_s=history.interval_s)
         for title, lines in (("Messages per second", rates), ("Lag", lag))
     ]
 

@@ -9,14 +9,13 @@ from contextlib import suppress
 from nicegui import ui
 
 from pydanube.client.described_topics import describe_all
-from pydanube.console.charts import Line, chart
+from pydanube.console.charts import Line, chart, charts_in_panels
 from pydanube.console.frame import Page, frame
 from pydanube.console.history import History
 from pydanube.console.markup import (
     Column,
     Html,
     badge,
-    element,
     facts,
     join,
     link,
@@ -25,18 +24,21 @@ from pydanube.console.markup import (
 )
 from pydanube.console.sessions import Session
 from pydanube.console.subscription_actions import SubscriptionActions
+from pydanube.console.subscription_markup import (
+    render_subscription,
+    render_subscriptions,
+)
 from pydanube.model.descriptions import Segments, TopicDescription
 from pydanube.model.errors import BrokerError
 from pydanube.model.policy import Retention
 from pydanube.model.positions import to_datetime
 from pydanube.model.quantity_formats import (
-    format_age,
     format_bytes,
     format_count,
     format_duration,
     format_time,
 )
-from pydanube.model.subscription_lag import SubscriptionLag, base_of, lags_of
+from pydanube.model.subscription_lag import base_of, lags_of
 
 SEGMENTS_SHOWN = 100
 PARTITIONS_MAX = 64
@@ -67,6 +69,7 @@ async def show(session: Session, name: str = "", tab: str = "overview") -> None:
         with panels["subscriptions"]:
             listed = page.show()
             actions = SubscriptionActions(page, name)
+            chosen = page.show()
         with panels["segments"]:
             segments = page.show()
         with panels["settings"]:
@@ -80,18 +83,21 @@ async def show(session: Session, name: str = "", tab: str = "overview") -> None:
             if tabs.value == "overview":
                 overview.set_content(render_overview(name, parts, history))
             elif tabs.value == "subscriptions":
-                now_us = time.time_ns() // 1000
-                listed.set_content(render_subscriptions(parts, now_us))
-                actions.set_names(
-                    {each.subscription for part in parts for each in part.subscriptions}
+                lags = lags_of(parts, time.time_ns() // 1000)
+                listed.set_content(render_subscriptions(parts, lags, history))
+                actions.set_names(each.subscription for each in lags)
+                found = [each for each in lags if each.subscription == actions.chosen]
+                chosen.set_content(
+                    join(render_subscription(parts, each, history) for each in found)
                 )
             elif tabs.value == "segments":
-                found = [await page.client.segments(each.topic) for each in parts[:16]]
-                segments.set_content(render_segments(parts, found))
+                stored = [await page.client.segments(each.topic) for each in parts[:16]]
+                segments.set_content(render_segments(parts, stored))
             else:
                 settings.set_content(render_settings(parts[0]))
 
         tabs.on_value_change(lambda: page.attempt(update))
+        actions.on_choice(lambda: page.attempt(update))
         page.refresh(update)
 
 
@@ -124,15 +130,9 @@ def render_overview(
     ]
     lag = [Line("messages", [each.lag for each in points])]
     interval_s = history.interval_s
-    charts = element(
-        "div",
-        *(
-            element(
-                "section", chart(title, lines, interval_s=interval_s), class_="panel"
-            )
-            for title, lines in (("Messages per second", rates), ("Lag", lag))
-        ),
-        class_="grid-2",
+    charts = charts_in_panels(
+        chart(title, lines, interval_s=interval_s)
+        for title, lines in (("Messages per second", rates), ("Lag", lag))
     )
     first = parts[0]
     producers = sorted({each for part in parts for each in part.producers})
@@ -177,53 +177,6 @@ def _schema(topic: TopicDescription) -> object:
     if topic.schema is None:
         return "none"
     return link(topic.schema.subject, "/schema", subject=topic.schema.subject)
-
-
-def render_subscriptions(parts: Sequence[TopicDescription], now_us: int) -> Html:
-    """Return the subscriptions of a topic."""
-    types = {
-        each.subscription: each.type.name.lower().replace("_", "-")
-        for part in parts
-        for each in part.subscriptions
-    }
-    rows = []
-    for each in lags_of(parts, now_us):
-        state = _state(each)
-        age = format_age(each.age_s) if each.age_s is not None else ""
-        rows.append(
-            (
-                each.subscription,
-                types[each.subscription],
-                state,
-                format_count(each.lag),
-                age,
-                format_count(each.in_flight),
-                each.consumers,
-            )
-        )
-    columns = [
-        Column("Subscription"),
-        Column("Type", is_wide_only=True),
-        Column("State"),
-        Column("Lag", is_number=True),
-        Column("Oldest", is_number=True),
-        Column("In flight", is_number=True, is_wide_only=True),
-        Column("Consumers", is_number=True, is_wide_only=True),
-    ]
-    shown = table(
-        columns,
-        rows,
-        caption="Subscriptions",
-        empty="There are no subscriptions: the first consumer creates one.",
-    )
-    return panel("Subscriptions", shown)
-
-
-def _state(lag: SubscriptionLag) -> Html:
-    if lag.blocked_by:
-        kind = "warn" if lag.blocked_by == ("paused",) else "bad"
-        return badge(", ".join(lag.blocked_by), kind)
-    return badge("running", "good") if lag.consumers else badge("no consumer")
 
 
 def render_segments(
