@@ -5,10 +5,7 @@ With the variable CONSOLE_PICTURES, the pages are also saved as pictures there.
 """
 
 import json
-import os
 import re
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -17,15 +14,14 @@ pytest.importorskip("nicegui")
 import pydanube
 from pydanube.sync import connect
 from support.browsers import opened_page, running_browser
-from support.commands import end, start_danube
+from support.commands import start_danube
+from support.consoles import EVIL, check_page, running_console, take_picture
 from support.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-PICTURES = os.environ.get("CONSOLE_PICTURES", "")
 TOPIC, CARTS, DEAD = "/default/orders", "/shop/carts", "/default/orders-dead"
 DEAD_LETTERS = 3
-EVIL = "<img src=x onerror='window.isAttacked = true'><script>window.isAttacked = 1"
 SCHEMAS = [
     {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]},
     {
@@ -54,46 +50,6 @@ PAGES = {
     "/audit": ("Audit log", "no audit log"),
 }
 """The address of each page, its heading, and something that it shows."""
-
-CONTRAST = """
-(selector) => {
-  const parse = (text) => text.match(/[\\d.]+/g).map(Number);
-  const light = ([r, g, b]) => [r, g, b].map((each) => {
-    const part = each / 255;
-    return part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
-  }).reduce((sum, each, at) => sum + each * [0.2126, 0.7152, 0.0722][at], 0);
-  const behind = (element) => {
-    for (let each = element; each; each = each.parentElement) {
-      const color = parse(getComputedStyle(each).backgroundColor);
-      if (color.length < 4 || color[3] > 0.9) return color;
-    }
-    return [255, 255, 255];
-  };
-  return [...document.querySelectorAll(selector)].map((element) => {
-    const pair = [parse(getComputedStyle(element).color), behind(element)].map(light);
-    return (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05);
-  });
-}
-"""
-UNLABELLED = """
-() => [...document.querySelectorAll("input, textarea, button, select")]
-  .filter((each) => each.offsetParent && !each.closest("[aria-hidden=true]"))
-  .filter((each) => !(each.ariaLabel || each.innerText.trim() || each.labels?.length
-    || each.closest("label")?.innerText.trim()))
-  .map((each) => each.outerHTML.slice(0, 200))
-"""
-
-
-@contextmanager
-def running_console(*options):
-    process = start_danube("console", "--port", "0", *options)
-    try:
-        line = process.stdout.readline().decode()
-        yield re.search(r"http://\S+", line)[0]
-    finally:
-        code, _, errors = end(process, 15)
-    assert code == 143, errors
-    assert "Traceback" not in errors
 
 
 def fill(client):
@@ -174,26 +130,9 @@ async def test_every_page_is_shown(browser, console, width, scheme):
             await page.goto(console + path)
             await page.get_by_role("heading", name=heading, level=1).wait_for()
             await page.get_by_text(text).first.wait_for()
-            assert await page.evaluate(UNLABELLED) == [], path
-            for selector in (
-                "h1",
-                "td",
-                "th",
-                ".muted",
-                ".badge",
-                "nav a",
-                "dt",
-                ".q-btn",
-            ):
-                found = await page.evaluate(CONTRAST, selector)
-                assert min(found, default=21) >= 4.5, (path, selector)
-            scrolled = "document.documentElement.scrollWidth - innerWidth"
-            assert await page.evaluate(scrolled) <= 0, path
-            assert await page.evaluate("window.isAttacked") is None
-            if PICTURES:
-                name = re.sub(r"\W+", "-", path.strip("/")) or "overview"
-                file = f"{name}-{width}-{scheme}.png"
-                await page.screenshot(path=Path(PICTURES) / file)
+            await check_page(page, path)
+            name = re.sub(r"\W+", "-", path.strip("/")) or "overview"
+            await take_picture(page, f"{name}-{width}-{scheme}")
         assert page.problems == []
 
 

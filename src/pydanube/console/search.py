@@ -19,6 +19,7 @@ PAGES = (
     ("Messages", "/messages"),
     ("Dead letters", "/dead-letters"),
     ("Schemas", "/schemas"),
+    ("Connectors", "/connectors"),
     ("Namespaces", "/namespaces"),
     ("Cluster", "/cluster"),
     ("Security", "/security"),

@@ -53,6 +53,7 @@ PAGES: dict[str, str] = {
     "/dead-letters": "dead_letters",
     "/schemas": "schemas",
     "/schema": "schema",
+    "/connectors": "connectors",
     "/namespaces": "namespaces",
     "/cluster": "cluster",
     "/security": "security",
@@ -78,7 +79,7 @@ async def open_console(settings: ConsoleSettings) -> AsyncIterator[int]:
             f"{error.strerror or error}; choose another port with --port"
         ) from error
     port: int = listener.getsockname()[1]
-    async with open_sessions(settings.url) as sessions:
+    async with open_sessions(settings.url, settings.find_connectors) as sessions:
         guarded = Guard(
             make_app(settings, sessions),
             (settings.host, *settings.allowed_hosts),
@@ -142,8 +143,7 @@ def _page(
         if path in WITH_MESSAGES and settings.payloads is Payloads.HIDE:
             return _document("This console shows no messages.", status=403)
         options: dict[str, Any] = dict(request.query_params)
-        if path in WITH_MESSAGES:
-            options["payloads"] = settings.payloads
+        options["payloads"] = settings.payloads
         await show(session, **_known(show, options))
         return None
 

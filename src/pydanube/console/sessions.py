@@ -9,6 +9,7 @@ and the console remembers credentials only as long as the session lasts.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
@@ -19,8 +20,13 @@ from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.client.access import Identity
 from pydanube.client.client import Client
 from pydanube.client.held_client import HeldClient
+from pydanube.console.access import Access
+from pydanube.console.connector_monitor import ConnectorMonitor, FindConnectors
 from pydanube.console.monitor import Monitor
 from pydanube.model.errors import QuotaExceeded
+from pydanube.model.shown_text import printable
+
+log = logging.getLogger("pydanube.console.changes")
 
 SESSIONS_MAX = 50
 IDLE_MAX_S = 30 * 60.0
@@ -38,6 +44,9 @@ class Session:
     client: Client
     identity: Identity
     monitor: Monitor
+    access: Access
+    connectors: ConnectorMonitor
+    """The connectors that the console was given; all sessions share them."""
     used_at: float
     end: Callable[[], None] = field(repr=False)
     """Ends what belongs to it; called once."""
@@ -48,6 +57,10 @@ class Session:
         """The name that is shown."""
         return self.identity.name if self.identity.is_enforced else ""
 
+    def note_change(self, what: str) -> None:
+        """Log a change that the broker does not know, and so cannot audit."""
+        log.info("%s: %s", printable(self.user or "a user"), printable(what))
+
 
 class Sessions:
     """The open sessions; made by ``open_sessions``."""
@@ -56,11 +69,13 @@ class Sessions:
         self,
         url: str,
         tasks: TaskScope,
+        connectors: ConnectorMonitor,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._url = url
         self._tasks = tasks
+        self._connectors = connectors
         self._clock = clock
         self._open: dict[str, Session] = {}
         self._opening = 0
@@ -117,6 +132,8 @@ class Sessions:
             client=client,
             identity=identity,
             monitor=monitor,
+            access=Access(client),
+            connectors=self._connectors,
             used_at=self._clock(),
             end=end,
         )
@@ -150,9 +167,17 @@ class Sessions:
 
 
 @asynccontextmanager
-async def open_sessions(url: str) -> AsyncIterator[Sessions]:
-    """Keep the sessions of a console during the body, and end them."""
+async def open_sessions(
+    url: str, find_connectors: FindConnectors | None = None
+) -> AsyncIterator[Sessions]:
+    """
+    Keep the sessions of a console during the body, and end them.
+
+    *find_connectors* returns the processes whose connectors are shown.
+    """
     async with task_scope() as tasks:
-        sessions = Sessions(url, tasks)
+        connectors = ConnectorMonitor(find_connectors, tasks)
+        tasks.run(connectors.run(), "find connectors")
+        sessions = Sessions(url, tasks, connectors)
         tasks.run(sessions.expire(), "expire sessions")
         yield sessions

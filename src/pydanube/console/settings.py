@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from pydanube.console.connector_monitor import FindConnectors
 from pydanube.model.url_options import split_query
 
 
@@ -34,6 +35,8 @@ class ConsoleSettings:
     """Whether browsers reach it by HTTPS only, through a proxy."""
     allows_anonymous: bool = True
     """Whether users need no credentials if the broker needs none."""
+    find_connectors: FindConnectors | None = None
+    """Returns the processes whose connectors are shown; None: none are given."""
 
 
 def without_credentials(url: str) -> str:

@@ -9,9 +9,11 @@ from pydanube.cli.connector_runs import (
     directory,
     find,
     registered,
+    run_at,
     running,
+    runs_of,
 )
-from pydanube.model.errors import Conflict, NotFound, Unavailable
+from pydanube.model.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from pydanube.pipelines.state import process_start_time
 from support.http_server import Answer, LocalServer
 from support.ports import free_port
@@ -102,3 +104,48 @@ def test_a_process_that_is_gone_is_reported():
     run = a_run("orders", url=f"http://127.0.0.1:{free_port()}")
     with pytest.raises(Unavailable, match=f"process {os.getpid()} does not answer"):
         run.statuses()
+
+
+def test_address_may_name_the_file_of_a_token(tmp_path):
+    file = tmp_path / "token"
+    file.write_text("0123456789abcdef\n")
+    run = run_at(f"http://127.0.0.1:9500/?token_file={file}")
+    assert (run.url, run.token) == ("http://127.0.0.1:9500", "0123456789abcdef")
+    secure = run_at(f"https://far.example?token_file={file}&ca_file=ca.pem")
+    assert (secure.url, secure.ca_file) == ("https://far.example", "ca.pem")
+    url = f"http://far.example:1?token_file={file}&allow_plaintext_credentials=true"
+    assert run_at(url).token == run.token
+    with pytest.raises(InvalidRequest, match="on another machine and without TLS"):
+        run_at(f"http://far.example:1?token_file={file}")
+
+
+@pytest.mark.parametrize(
+    ("url", "error"),
+    [
+        ("127.0.0.1:9500", "not the address of connectors"),
+        ("ftp://a:1", "not the address of connectors"),
+        ("http://user:secret@a:1", r"http://user:\*+@a:1 is not the address"),
+        ("http://a:1/metrics", "not the address of connectors"),
+        ("http://a:1?key_file=x", "has the option key_file"),
+        ("http://a:1?token_file=/none", "the token file /none cannot be read"),
+        ("http://a:1?token_file=/dev/null", "must have one line of 16 to 1024"),
+    ],
+)
+def test_other_addresses_are_refused(url, error):
+    with pytest.raises(InvalidRequest, match=error):
+        run_at(url)
+
+
+def test_runs_of_the_user_have_their_tokens():
+    with registered(a_run("orders")):
+        [own] = runs_of(["local"])
+        assert own.token == "sesame"
+        assert runs_of(["http://127.0.0.1:9"]) == [own]
+        [one, other] = runs_of(["local", "http://127.0.0.1:10"])
+        assert (one, other.token) == (own, "")
+
+
+def test_address_that_does_not_answer_is_reported():
+    url = f"http://127.0.0.1:{free_port()}"
+    with pytest.raises(Unavailable, match=f"{url} does not answer"):
+        run_at(url).statuses()

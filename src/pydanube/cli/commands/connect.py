@@ -14,7 +14,12 @@ from msgspec import to_builtins
 
 from pydanube.aio.tasks import task_scope
 from pydanube.cli import interruption, parameters
-from pydanube.cli.connector_runs import ConnectorRun, new_token, registered
+from pydanube.cli.connector_runs import (
+    ConnectorRun,
+    new_token,
+    registered,
+    token_in,
+)
 from pydanube.cli.connector_runs import find as find_runs
 from pydanube.cli.connector_runs import running as running_connectors
 from pydanube.cli.declaration import command
@@ -94,6 +99,7 @@ def run(
     settings: Set = None,
     interval: str = "10s",
     listen: str = LISTEN_DEFAULT,
+    token_file: Path | None = None,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """
@@ -112,9 +118,13 @@ def run(
         listen (HOST:PORT): Where GET /health, /metrics (for Prometheus) and /status are
             answered; by default at a free port of this machine, which 'danube connect
             status' shows.
+        token_file (FILE): A file with the token that changes at the address need, for
+            the web console of another machine or user; by default a new one, which only
+            you can read.
     """
     interval_s = parse_duration(interval)
     parse_listen(listen)
+    token = new_token() if token_file is None else token_in(token_file)
     connectors = _load_all(files, settings, OutputFormat.TABLE)
 
     def report(status: ConnectorStatus) -> None:
@@ -125,7 +135,7 @@ def run(
 
     async def work(interrupted: Interruption) -> list[ConnectorStatus]:
         runs = ConnectorRuns(connectors, report, interval_s=interval_s)
-        async with _answering(runs, listen):
+        async with _answering(runs, listen, token):
             return await _run_until(interrupted, runs)
 
     found = interruption.run(work)
@@ -134,7 +144,9 @@ def run(
 
 
 @asynccontextmanager
-async def _answering(runs: ConnectorRuns, listen: str) -> AsyncIterator[None]:
+async def _answering(
+    runs: ConnectorRuns, listen: str, token: str
+) -> AsyncIterator[None]:
     """Let the user see and steer *runs* during the body."""
     try:
         require("connect", "the status of connectors")
@@ -146,7 +158,6 @@ async def _answering(runs: ConnectorRuns, listen: str) -> AsyncIterator[None]:
         return
     from pydanube.cli.connector_endpoint import serving_endpoint  # noqa: PLC0415
 
-    token = new_token()
     async with serving_endpoint(runs, token, listen) as url:
         found = ConnectorRun(
             pid=os.getpid(),

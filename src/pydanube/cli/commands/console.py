@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from pydanube.cli import interruption, parameters
+from pydanube.cli.connector_runs import runs_of
 from pydanube.cli.declaration import command
 from pydanube.cli.interruption import Interrupted, Interruption
 from pydanube.cli.output import print_line, print_note
@@ -27,6 +30,7 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
     "danube console",
     "danube console --url danubes://broker.example?ca_file=ca.pem --port 8091",
     "danube console --host 0.0.0.0 --behind-https --host-name danube.example.com",
+    "danube console --connectors local",
 )
 def console(
     *,
@@ -34,6 +38,7 @@ def console(
     port: Annotated[int, typer.Option(min=0, max=65_535)] = 8090,
     host_name: list[str] | None = None,
     payloads: str = "show",
+    connectors: list[str] | None = None,
     behind_https: bool = False,
     insecure: bool = False,
     url: parameters.Url = DEFAULT_URL,
@@ -53,6 +58,10 @@ def console(
             example that of a proxy; repeat it for several.
         payloads (show|mask|hide): Whether the console shows the contents of messages,
             only their sizes, or no messages at all.
+        connectors (--connectors URL|local): The address of 'danube connect run
+            --listen', as in http://HOST:PORT?token_file=FILE; without the token, its
+            connectors are shown, but cannot be changed. local: all connectors that you
+            run on this machine. Repeat it for several.
         behind_https (--behind-https): Browsers reach the console by HTTPS only, through
             a proxy.
         insecure (--insecure): Serve other machines without HTTPS, or without security
@@ -79,6 +88,7 @@ def console(
     for name in (API_KEY_VARIABLE, TOKEN_VARIABLE):
         if os.environ.pop(name, ""):
             print_note(f"{name} is not used: users sign in with their own credentials.")
+    runs_of(connectors or ())
     settings = ConsoleSettings(
         url=without_credentials(url),
         host=host,
@@ -87,7 +97,11 @@ def console(
         allowed_hosts=frozenset(host_name or ()),
         is_behind_https=behind_https,
         allows_anonymous=(is_local or insecure) and not has_certificate(url),
+        find_connectors=partial(runs_of, connectors) if connectors else None,
     )
+
+    logging.basicConfig(format="%(asctime)s %(message)s")
+    logging.getLogger("pydanube.console.changes").setLevel(logging.INFO)
 
     async def work(interrupted: Interruption) -> None:
         async with open_console(settings) as bound:
