@@ -8,6 +8,7 @@ import pytest
 
 pyspark = pytest.importorskip("pyspark")
 
+from pydanube.pipelines.state import StateDirectory  # noqa: E402
 from pydanube.pipelines.templates import write_template  # noqa: E402
 from support.commands import danube, start_danube  # noqa: E402
 from support.pipelines import read_json, send, unique_topic  # noqa: E402
@@ -87,6 +88,8 @@ def test_killed_run_continues_without_duplicates(client, broker_url, tmp_path):
     assert {event["event"] for event in events} == {"message", "query"}
     assert events[-1]["state"] == "stopped"
     assert status()["state"] == "stopped"
+    graph = StateDirectory(tmp_path / ".danube/pipelines/copy").read_graph()
+    assert [node.id for node in graph.nodes][-1].startswith("sink.")
 
 
 def test_pipeline_runs_on_spark_connect(client, broker_url, tmp_path):

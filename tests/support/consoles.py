@@ -76,4 +76,4 @@ async def take_picture(page: Any, name: str, *, is_full: bool = False) -> None:
     """Save the page as a picture, if pictures are wanted."""
     if PICTURES:
         file = Path(PICTURES) / f"{name}.png"
-        await page.screenshot(path=file, full_page=is_full)
+        await page.screenshot(path=file, full_page=is_full, animations="disabled")

@@ -20,6 +20,7 @@ PAGES = (
     ("Dead letters", "/dead-letters"),
     ("Schemas", "/schemas"),
     ("Connectors", "/connectors"),
+    ("Pipelines", "/pipelines"),
     ("Namespaces", "/namespaces"),
     ("Cluster", "/cluster"),
     ("Security", "/security"),

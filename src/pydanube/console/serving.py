@@ -54,6 +54,8 @@ PAGES: dict[str, str] = {
     "/schemas": "schemas",
     "/schema": "schema",
     "/connectors": "connectors",
+    "/pipelines": "pipelines",
+    "/pipeline": "pipeline",
     "/namespaces": "namespaces",
     "/cluster": "cluster",
     "/security": "security",
@@ -79,7 +81,9 @@ async def open_console(settings: ConsoleSettings) -> AsyncIterator[int]:
             f"{error.strerror or error}; choose another port with --port"
         ) from error
     port: int = listener.getsockname()[1]
-    async with open_sessions(settings.url, settings.find_connectors) as sessions:
+    async with open_sessions(
+        settings.url, settings.find_connectors, settings.find_pipelines
+    ) as sessions:
         guarded = Guard(
             make_app(settings, sessions),
             (settings.host, *settings.allowed_hosts),

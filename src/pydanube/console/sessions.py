@@ -23,6 +23,7 @@ from pydanube.client.held_client import HeldClient
 from pydanube.console.access import Access
 from pydanube.console.connector_monitor import ConnectorMonitor, FindConnectors
 from pydanube.console.monitor import Monitor
+from pydanube.console.pipeline_monitor import FindPipelines, PipelineMonitor
 from pydanube.model.errors import QuotaExceeded
 from pydanube.model.shown_text import printable
 
@@ -47,6 +48,8 @@ class Session:
     access: Access
     connectors: ConnectorMonitor
     """The connectors that the console was given; all sessions share them."""
+    pipelines: PipelineMonitor
+    """The pipelines that it was given, likewise."""
     used_at: float
     end: Callable[[], None] = field(repr=False)
     """Ends what belongs to it; called once."""
@@ -70,12 +73,14 @@ class Sessions:
         url: str,
         tasks: TaskScope,
         connectors: ConnectorMonitor,
+        pipelines: PipelineMonitor,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._url = url
         self._tasks = tasks
         self._connectors = connectors
+        self._pipelines = pipelines
         self._clock = clock
         self._open: dict[str, Session] = {}
         self._opening = 0
@@ -134,6 +139,7 @@ class Sessions:
             monitor=monitor,
             access=Access(client),
             connectors=self._connectors,
+            pipelines=self._pipelines,
             used_at=self._clock(),
             end=end,
         )
@@ -168,16 +174,21 @@ class Sessions:
 
 @asynccontextmanager
 async def open_sessions(
-    url: str, find_connectors: FindConnectors | None = None
+    url: str,
+    find_connectors: FindConnectors | None = None,
+    find_pipelines: FindPipelines | None = None,
 ) -> AsyncIterator[Sessions]:
     """
     Keep the sessions of a console during the body, and end them.
 
-    *find_connectors* returns the processes whose connectors are shown.
+    *find_connectors* returns the processes whose connectors are shown, and
+    *find_pipelines* the runs of pipelines.
     """
     async with task_scope() as tasks:
         connectors = ConnectorMonitor(find_connectors, tasks)
         tasks.run(connectors.run(), "find connectors")
-        sessions = Sessions(url, tasks, connectors)
+        pipelines = PipelineMonitor(find_pipelines)
+        tasks.run(pipelines.run(), "read the state of pipelines")
+        sessions = Sessions(url, tasks, connectors, pipelines)
         tasks.run(sessions.expire(), "expire sessions")
         yield sessions

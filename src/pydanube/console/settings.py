@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from pydanube.console.connector_monitor import FindConnectors
+from pydanube.console.pipeline_monitor import FindPipelines
 from pydanube.model.url_options import split_query
 
 
@@ -37,6 +38,8 @@ class ConsoleSettings:
     """Whether users need no credentials if the broker needs none."""
     find_connectors: FindConnectors | None = None
     """Returns the processes whose connectors are shown; None: none are given."""
+    find_pipelines: FindPipelines | None = None
+    """Returns the runs of pipelines that are shown; None: none are given."""
 
 
 def without_credentials(url: str) -> str:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from pydanube.declarations.loading import open_file
 from pydanube.declarations.reading import Document
 from pydanube.pipelines.graph import Graph, graph_of
@@ -48,6 +50,12 @@ class Pipeline:
     def graph(self, schemas: Mapping[str, str] | None = None) -> Graph:
         """Return the graph of the pipeline; see ``graph_of``."""
         return graph_of(self.spec, self.read_sql, schemas)
+
+    def graph_shown(self) -> Graph:
+        """Return the graph without secrets, which parameters may have put there."""
+        found = self.graph()
+        nodes = [replace(each, what=self.redact(each.what)) for each in found.nodes]
+        return replace(found, nodes=nodes)
 
     def read_sql(self, file: str) -> str:
         """Return the text of an SQL file, which is relative to the directory."""

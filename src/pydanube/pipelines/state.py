@@ -5,6 +5,7 @@ The state directory of a pipeline.
     run.json             the record of the current or last run
     lock                 held by the process with Spark, which may be the same one
     status.json          the status of that process
+    graph.json           the graph of the pipeline that it runs
     stop                 requests that the run stops
     spark.log            the output of Spark and its workers
     run.log              the output of a run that is detached, submitted or supervised
@@ -25,6 +26,7 @@ from pathlib import Path
 import msgspec
 
 from pydanube.model.errors import Conflict
+from pydanube.pipelines.graph import Graph
 from pydanube.pipelines.progress import RunStatus
 from pydanube.pipelines.run_records import RunRecord
 
@@ -109,6 +111,19 @@ class StateDirectory:
         try:
             return msgspec.json.decode(
                 (self.path / "status.json").read_bytes(), type=RunStatus
+            )
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def write_graph(self, graph: Graph) -> None:
+        """Replace the stored graph atomically."""
+        replace_file(self.path / "graph.json", msgspec.json.encode(graph))
+
+    def read_graph(self) -> Graph | None:
+        """Return the graph of the current or last run; None if it is unknown."""
+        try:
+            return msgspec.json.decode(
+                (self.path / "graph.json").read_bytes(), type=Graph
             )
         except (FileNotFoundError, ValueError):
             return None

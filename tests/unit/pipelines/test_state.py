@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from pydanube.model.errors import Conflict
+from pydanube.pipelines.graph import Edge, Graph, Node, NodeKind
 from pydanube.pipelines.progress import QueryProgress, RunState, RunStatus
 from pydanube.pipelines.run_records import RunRecord
 from pydanube.pipelines.state import StateDirectory, is_alive, kill, process_start_time
@@ -48,6 +49,17 @@ def test_status_round_trips(state):
         assert state.read_status() == written
         (state.path / "status.json").write_text("{")
         assert state.read_status() is None
+
+
+def test_graph_round_trips(state):
+    assert state.read_graph() is None
+    node = Node("orders", NodeKind.SOURCE, "topic /default/orders")
+    graph = Graph("p", [node], [Edge(node.id, "sink.table", "a:int")])
+    with state.locked("test"):
+        state.write_graph(graph)
+        assert state.read_graph() == graph
+        (state.path / "graph.json").write_text('{"pipeline": 5}')
+        assert state.read_graph() is None
 
 
 def test_stop_request_is_set_and_cleared(state):

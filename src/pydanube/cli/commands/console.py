@@ -10,8 +10,7 @@ from typing import Annotated
 
 import typer
 
-from pydanube.cli import interruption, parameters
-from pydanube.cli.connector_runs import runs_of
+from pydanube.cli import connector_runs, interruption, parameters
 from pydanube.cli.declaration import command
 from pydanube.cli.interruption import Interrupted, Interruption
 from pydanube.cli.output import print_line, print_note
@@ -20,6 +19,7 @@ from pydanube.client.credentials import API_KEY_VARIABLE, TOKEN_VARIABLE
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.extras import require
 from pydanube.model.redaction import without_password
+from pydanube.pipelines import runs
 from pydanube.security.addresses import host_in_url, is_loopback
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
@@ -30,7 +30,7 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
     "danube console",
     "danube console --url danubes://broker.example?ca_file=ca.pem --port 8091",
     "danube console --host 0.0.0.0 --behind-https --host-name danube.example.com",
-    "danube console --connectors local",
+    "danube console --connectors local --pipelines local",
 )
 def console(
     *,
@@ -39,6 +39,7 @@ def console(
     host_name: list[str] | None = None,
     payloads: str = "show",
     connectors: list[str] | None = None,
+    pipelines: list[str] | None = None,
     behind_https: bool = False,
     insecure: bool = False,
     url: parameters.Url = DEFAULT_URL,
@@ -62,6 +63,9 @@ def console(
             --listen', as in http://HOST:PORT?token_file=FILE; without the token, its
             connectors are shown, but cannot be changed. local: all connectors that you
             run on this machine. Repeat it for several.
+        pipelines (--pipelines DIRECTORY|local): The state directory of a pipeline,
+            which 'danube pipeline list --format json' shows; local: all pipelines that
+            you have run on this machine. Repeat it for several.
         behind_https (--behind-https): Browsers reach the console by HTTPS only, through
             a proxy.
         insecure (--insecure): Serve other machines without HTTPS, or without security
@@ -88,7 +92,9 @@ def console(
     for name in (API_KEY_VARIABLE, TOKEN_VARIABLE):
         if os.environ.pop(name, ""):
             print_note(f"{name} is not used: users sign in with their own credentials.")
-    runs_of(connectors or ())
+    # They are found again and again; what is wrong is known now.
+    connector_runs.runs_of(connectors or ())
+    runs.runs_of(pipelines or ())
     settings = ConsoleSettings(
         url=without_credentials(url),
         host=host,
@@ -97,7 +103,10 @@ def console(
         allowed_hosts=frozenset(host_name or ()),
         is_behind_https=behind_https,
         allows_anonymous=(is_local or insecure) and not has_certificate(url),
-        find_connectors=partial(runs_of, connectors) if connectors else None,
+        find_connectors=(
+            partial(connector_runs.runs_of, connectors) if connectors else None
+        ),
+        find_pipelines=partial(runs.runs_of, pipelines) if pipelines else None,
     )
 
     logging.basicConfig(format="%(asctime)s %(message)s")

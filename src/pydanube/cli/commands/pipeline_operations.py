@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import time
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,9 +24,10 @@ from pydanube.model.shown_text import printable
 from pydanube.pipelines.loading import locate
 from pydanube.pipelines.log_files import follow as follow_log
 from pydanube.pipelines.log_files import last_lines
-from pydanube.pipelines.progress import RunState, RunStatus
+from pydanube.pipelines.progress import RunState
 from pydanube.pipelines.run_directory import run_directory
-from pydanube.pipelines.run_records import Phase, RunRecord, state_shown
+from pydanube.pipelines.run_records import Phase
+from pydanube.pipelines.runs import Run
 from pydanube.pipelines.state import StateDirectory, kill
 from pydanube.pipelines.supervising import iso, utc_now
 
@@ -66,39 +66,6 @@ RUNS: Columns = {
     "Last error": "last_error",
     "File": "file",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """The record and the status of the current or last run of a pipeline."""
-
-    name: str
-    state: StateDirectory
-    record: RunRecord | None
-    status: RunStatus | None
-    is_running: bool
-
-    @classmethod
-    def of(cls, name: str, state: StateDirectory) -> Run:
-        """Return the current or last run of the pipeline *name*."""
-        # The lock comes first: a run that ends later has recorded its end.
-        is_running = state.is_locked()
-        return cls(name, state, state.read_record(), state.read_status(), is_running)
-
-    @property
-    def exists(self) -> bool:
-        """Return whether the pipeline was ever run."""
-        return self.record is not None or self.status is not None
-
-    @property
-    def shown(self) -> str:
-        """Return the state for people."""
-        return state_shown(self.record, self.status, is_running=self.is_running)
-
-    @property
-    def log_file(self) -> Path:
-        """Return the file with the output of the run."""
-        return Path(self.record.log_file) if self.record else self.state.log_file
 
 
 def add_to(app: typer.Typer) -> None:
@@ -277,7 +244,7 @@ def _summary(run: Run, file: str) -> dict[str, Any]:
         "skipped": record and record.skipped,
         "next_start": record and record.next_start,
         "exit_code": record and record.exit_code,
-        "last_error": _last_error(found),
+        "last_error": run.last_error,
         "log_file": str(run.log_file),
         "state_directory": str(run.state.path),
     }
@@ -309,15 +276,7 @@ def _facts(run: Run) -> list[tuple[str, object]]:
             ("Ended", record.ended),
             ("Log", record.log_file),
         ]
-    return [*facts, ("Last error", _last_error(found))]
-
-
-def _last_error(found: RunStatus | None) -> str | None:
-    if found is None:
-        return None
-    errors = [each for each in found.queries if each.error is not None]
-    errors.sort(key=lambda each: each.last_error_time or 0)
-    return found.error or (errors[-1].error if errors else None)
+    return [*facts, ("Last error", run.last_error)]
 
 
 def _wait_for_end(state: StateDirectory, timeout_s: float) -> bool:

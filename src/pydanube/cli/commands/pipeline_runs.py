@@ -64,6 +64,7 @@ def run_pipeline(
         first_status = new_status(pipeline)
         state.write_status(first_status)
         with _recording_failure(state, first_status):
+            state.write_graph(pipeline.graph_shown())
             check_brokers_of(pipeline, wait_s=BROKER_WAIT_S)
             display.say(f"{pipeline.name}: starting Spark")
             with (

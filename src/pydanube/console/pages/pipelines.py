@@ -1,0 +1,32 @@
+"""The list of pipelines."""
+
+from __future__ import annotations
+
+import time
+
+from pydanube.console.access import CLUSTER
+from pydanube.console.frame import frame
+from pydanube.console.markup import element, join
+from pydanube.console.pipeline_markup import NOT_GIVEN, render_pipelines
+from pydanube.console.sessions import Session
+from pydanube.security.permissions import Permission
+
+
+async def show(session: Session) -> None:
+    """Show the page."""
+    with frame(session, "Pipelines", current="/pipelines") as page:
+        if not session.pipelines.is_given:
+            page.show(element("p", NOT_GIVEN, class_="muted"))
+            return
+        content = page.show(element("p", "Reading …", class_="muted"))
+
+        async def update() -> None:
+            await session.access.require(Permission.CLUSTER_ADMIN, CLUSTER)
+            await session.pipelines.first()
+            error = session.pipelines.error
+            problem = element("p", error, class_="error") if error else ""
+            now_us = time.time_ns() // 1000
+            table = render_pipelines(session.pipelines.pipelines.values(), now_us)
+            content.set_content(join([problem, table]))
+
+        page.refresh(update)
