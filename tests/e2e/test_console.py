@@ -170,6 +170,67 @@ async def test_lag_of_a_subscription_is_drawn_over_time(browser, console):
         assert page.problems == []
 
 
+async def test_messages_are_skipped_after_a_preview(browser, console, broker):
+    async with opened_page(browser) as page, pydanube.connect(broker.url) as client:
+        before = await lag_of(client, "audit")
+        await page.goto(f"{console}/topic?name={TOPIC}&tab=subscriptions")
+        await page.get_by_role("heading", name="Messages of audit").wait_for()
+        await page.get_by_role("button", name="Skip messages").click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_label("Messages", exact=True).fill("2")
+        skip = dialog.get_by_role("button", name="Skip")
+        assert await skip.is_disabled()
+        await dialog.get_by_role("button", name="Preview").click()
+        await dialog.get_by_text("2 messages are skipped, the first at").wait_for()
+        await skip.click()
+        await page.get_by_text("audit goes on").wait_for()
+        assert await lag_of(client, "audit") == before - 2
+        await page.get_by_role("button", name="Skip messages").click()
+        await dialog.get_by_text("All that wait").click()
+        await dialog.get_by_role("button", name="Preview").click()
+        await dialog.get_by_text("messages are skipped; 0 wait then").wait_for()
+        await check_page(page, "the dialog that skips")
+        assert page.problems == []
+
+
+async def lag_of(client, name):
+    topic = await client.describe_topic(TOPIC)
+    [found] = [each for each in topic.subscriptions if each.subscription == name]
+    return found.backlog
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+async def test_settings_of_a_topic_are_changed_after_a_preview(
+    browser, console, broker, width
+):
+    async with (
+        opened_page(browser, width=width) as page,
+        pydanube.connect(broker.url) as client,
+    ):
+        await client.configure_topic(CARTS, retention=None, seal_age_s=None)
+        await page.goto(f"{console}/topic?name={CARTS}&tab=settings")
+        await page.get_by_role("button", name="Change settings").click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_role("button", name="Preview").click()
+        await dialog.get_by_text("Nothing changes.").wait_for()
+        retention = dialog.get_by_role("switch", name="otherwise that of")
+        await retention.click()
+        await dialog.get_by_label("Retention: age").fill("7 moons")
+        await dialog.get_by_role("button", name="Preview").click()
+        await page.get_by_text("retention.age: '7 moons' is not a duration").wait_for()
+        await dialog.get_by_label("Retention: age").fill("7d")
+        await dialog.get_by_role("button", name="Preview").click()
+        await dialog.get_by_role("row", name="retention inherit").wait_for()
+        await check_page(page, "the form with settings")
+        await take_picture(page, f"topic-settings-form-{width}")
+        await dialog.get_by_role("button", name="Save").click()
+        await page.get_by_text("Saved").wait_for()
+        for name in await client.partitions(CARTS):
+            policy = (await client.describe_topic(name)).policy
+            assert policy.retention.age_s == 604_800
+        assert page.problems == []
+
+
 async def test_topic_is_created_written_and_deleted(browser, console, broker):
     name = "/default/made-by-hand"
     async with opened_page(browser) as page, pydanube.connect(broker.url) as client:

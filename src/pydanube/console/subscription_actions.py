@@ -9,6 +9,7 @@ from nicegui import ui
 
 from pydanube.console.frame import Page
 from pydanube.model.descriptions import TopicDescription
+from pydanube.model.errors import InvalidRequest, NotFound
 from pydanube.model.positions import (
     POSITION_HELP,
     PositionLike,
@@ -16,6 +17,9 @@ from pydanube.model.positions import (
     to_datetime,
 )
 from pydanube.model.quantity_formats import format_messages
+
+NEXT, ALL = "The next ones", "All that wait"
+"""What can be skipped."""
 
 
 class SubscriptionActions:
@@ -31,6 +35,7 @@ class SubscriptionActions:
                 ("Pause", self._pause),
                 ("Resume", self._resume),
                 ("Move the position", self._seek),
+                ("Skip messages", self._skip),
                 ("Delete", self._delete),
             ):
                 button = ui.button(text, on_click=work).props("flat")
@@ -104,6 +109,64 @@ class SubscriptionActions:
             where.on_value_change(apply.disable)
         dialog.open()
 
+    async def _skip(self) -> None:
+        name, partitions = self._name.value, [self._topic]
+
+        async def find() -> None:
+            partitions[:] = await self._page.client.existing_partitions(self._topic)
+
+        if not await self._page.attempt(find):
+            return
+        with ui.dialog() as dialog, ui.card().classes("form"):
+            ui.label(f"Acknowledge messages of {name} without delivering them")
+            what = ui.radio([NEXT, ALL], value=NEXT).props("inline")
+            what.props('aria-label="Which messages"')
+            of = ui.select(partitions, value=partitions[0], label="Partition")
+            count = ui.number("Messages", value=1, min=1, precision=0)
+            count.bind_visibility_from(what, "value", value=NEXT)
+            of.bind_visibility_from(
+                what, "value", lambda value: value == NEXT and len(partitions) > 1
+            )
+            meaning = ui.label().props("role=status")
+
+            def given() -> int:
+                if (number := int(count.value or 0)) < 1:
+                    raise InvalidRequest("enter the number of messages to skip")
+                return number
+
+            async def preview() -> None:
+                if what.value == ALL:
+                    text = await self._preview(name, "latest")
+                else:
+                    text = await self._skip_preview(of.value, name, given())
+                meaning.set_text(text)
+                apply.enable()
+
+            async def skip() -> None:
+                client = self._page.client
+                if what.value == ALL:
+                    await client.seek_subscription(self._topic, name, "latest")
+                else:
+                    await client.skip(of.value, name, given())
+                dialog.close()
+
+            with ui.row():
+                ui.button("Cancel", on_click=dialog.close).props("flat")
+                ui.button("Preview", on_click=lambda: self._page.attempt(preview))
+                apply = ui.button("Skip")
+                apply.on_click(lambda: self._page.attempt(skip, f"{name} goes on"))
+                apply.disable()
+            for each in (what, of, count):
+                each.on_value_change(apply.disable)
+        dialog.open()
+
+    async def _skip_preview(self, topic: str, name: str, count: int) -> str:
+        described = await self._page.client.describe_topic(topic)
+        for each in described.subscriptions:
+            if each.subscription == name:
+                return skip_text(each.cursor, each.backlog, count)
+        raise NotFound(f"{topic} has no subscription {name}")
+
     def _position(self, text: str) -> PositionLike:
         return parse_position(text or "", to_datetime(time.time_ns() // 1000))
 
@@ -129,6 +192,18 @@ class SubscriptionActions:
         assert not isinstance(position, str)
         [offset] = await self._page.client.find_offsets(topic.topic, [position])
         return topic.end_offset if offset is None else offset
+
+
+def skip_text(cursor: int, backlog: int, count: int) -> str:
+    """Return what skipping *count* messages means, of which *backlog* wait."""
+    skipped = min(count, backlog)
+    if not skipped:
+        return "Nothing changes: no message waits."
+    verb = "is" if skipped == 1 else "are"
+    return (
+        f"{format_messages(skipped)} {verb} skipped, the first at offset {cursor}; "
+        f"{backlog - skipped:,} wait then."
+    )
 
 
 def preview_text(before: int, after: int) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from pydanube.model.errors import InvalidRequest
+
 DURATION_UNITS: dict[str, float] = {
     "ms": 0.001,
     "s": 1,
@@ -46,3 +48,37 @@ def parse_quantity(text: str, units: Mapping[str, float]) -> float | None:
         return None
     number = float(match[1]) * factor
     return number if number < float("inf") else None
+
+
+def parse_bytes(text: str) -> int:
+    """
+    Return the bytes of a size such as ``500MB``; without a unit it is bytes.
+
+    Raises:
+        InvalidRequest: *text* is not a size.
+    """
+    return int(_parse(text, BYTE_UNITS, "a size such as 500MB or 10GiB"))
+
+
+def parse_duration(text: str) -> float:
+    """
+    Return the seconds of a duration such as ``12h``; only 0 needs no unit.
+
+    Raises:
+        InvalidRequest: *text* is not a duration, or has no unit.
+    """
+    word = text.strip()
+    if parse_quantity(word, {"": 1}):
+        raise InvalidRequest(
+            f"{text!r} has no unit: write {word}s for seconds, or {word}m, {word}h or "
+            f"{word}d for minutes, hours or days"
+        )
+    units = {"": 1, **DURATION_UNITS}
+    return _parse(word, units, "a duration such as 90s, 12h or 7d")
+
+
+def _parse(text: str, units: Mapping[str, float], expected: str) -> float:
+    number = parse_quantity(text, units)
+    if number is None:
+        raise InvalidRequest(f"{text!r} is not {expected}")
+    return number

@@ -15,7 +15,6 @@ from pydanube.cli.output import Columns, Fields, Result, Table, cells_of
 from pydanube.cli.parameters import Subscription, command_group
 from pydanube.cli.quantities import POSITION_METAVAR, parse_duration, parse_position
 from pydanube.cli.seek_planning import plan_seeks
-from pydanube.cli.topic_settings import Change
 from pydanube.client.changes import SubscriptionChanges
 from pydanube.model.choices import SubscriptionTypeName
 from pydanube.model.descriptions import SubscriptionDescription
@@ -37,6 +36,7 @@ from pydanube.model.quantity_formats import (
     format_time,
 )
 from pydanube.model.ranges import Range
+from pydanube.model.topic_settings import Change
 from pydanube.sync import Client
 
 NEVER = "never"

@@ -13,7 +13,10 @@ from pydanube.cli import parameters
 from pydanube.cli.commands.subscriptions import partitions_of
 from pydanube.cli.declaration import Connect
 from pydanube.cli.output import Columns, Result, Table, print_note
-from pydanube.cli.topic_settings import (
+from pydanube.client.changes import changes_of
+from pydanube.model.descriptions import TopicDescription, TopicSettings
+from pydanube.model.errors import BrokerError, Conflict, InvalidRequest
+from pydanube.model.topic_settings import (
     Document,
     changes_between,
     document_of,
@@ -21,9 +24,6 @@ from pydanube.cli.topic_settings import (
     summarize,
     with_document,
 )
-from pydanube.client.changes import changes_of
-from pydanube.model.descriptions import TopicDescription, TopicSettings
-from pydanube.model.errors import BrokerError, Conflict, InvalidRequest
 from pydanube.sync import Client
 
 HEADER = """\

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 
 from nicegui import ui
 
 from pydanube.client.described_topics import describe_all
+from pydanube.console.audit_log import AuditLog, render_changes
 from pydanube.console.charts import Line, chart, charts_in_panels
 from pydanube.console.frame import Page, frame
 from pydanube.console.history import History
@@ -28,8 +28,9 @@ from pydanube.console.subscription_markup import (
     render_subscription,
     render_subscriptions,
 )
+from pydanube.console.topic_owners import MoveDialog, owners_of
+from pydanube.console.topic_settings_form import SettingsForm
 from pydanube.model.descriptions import Segments, TopicDescription
-from pydanube.model.errors import BrokerError
 from pydanube.model.policy import Retention
 from pydanube.model.positions import to_datetime
 from pydanube.model.quantity_formats import (
@@ -61,6 +62,9 @@ async def show(session: Session, name: str = "", tab: str = "overview") -> None:
                 sanitize=False,
             )
             ui.space()
+            move = ui.button("Move to a broker").props("flat")
+            move.on_click(lambda: _move(page, name))
+            move.set_visibility(False)
             remove = ui.button("Delete topic").props("flat color=negative")
             remove.on_click(lambda: _delete(page, name))
         tabs, panels = page.tabs(TABS, tab)
@@ -74,14 +78,19 @@ async def show(session: Session, name: str = "", tab: str = "overview") -> None:
             segments = page.show()
         with panels["settings"]:
             settings = page.show()
-            ui.button("Change retention", on_click=lambda: _retention(page, name))
+            ui.button("Change settings", on_click=lambda: _settings(page, name))
+            operations = page.show()
+        log = AuditLog(page.client)
 
         async def update() -> None:
             await session.monitor.first()
             parts = await describe(page, name)
             history = session.monitor.history
             if tabs.value == "overview":
-                overview.set_content(render_overview(name, parts, history))
+                cluster = session.monitor.cluster
+                move.set_visibility(cluster is not None and bool(cluster.shard_count))
+                owners = await owners_of(page.client, [each.topic for each in parts])
+                overview.set_content(render_overview(name, parts, history, owners))
             elif tabs.value == "subscriptions":
                 lags = lags_of(parts, time.time_ns() // 1000)
                 listed.set_content(render_subscriptions(parts, lags, history))
@@ -95,6 +104,8 @@ async def show(session: Session, name: str = "", tab: str = "overview") -> None:
                 segments.set_content(render_segments(parts, stored))
             else:
                 settings.set_content(render_settings(parts[0]))
+                await log.update()
+                operations.set_content(render_changes(log, name))
 
         tabs.on_value_change(lambda: page.attempt(update))
         actions.on_choice(lambda: page.attempt(update))
@@ -120,9 +131,12 @@ async def describe(page: Page, name: str) -> list[TopicDescription]:
 
 
 def render_overview(
-    name: str, parts: Sequence[TopicDescription], history: History
+    name: str,
+    parts: Sequence[TopicDescription],
+    history: History,
+    owners: Mapping[str, str],
 ) -> Html:
-    """Return the rates, the facts, and the partitions."""
+    """Return the rates, the facts, and the partitions with their *owners*, if any."""
     points = history.of_topic(name)
     rates = [
         Line("published", [each.published_per_s for each in points]),
@@ -158,6 +172,7 @@ def render_overview(
             format_count(each.message_count),
             format_bytes(each.segment_bytes + each.tail_bytes),
             each.epoch,
+            *([owners.get(each.topic, badge("none", "bad"))] if owners else []),
         )
         for each in parts
     ]
@@ -168,6 +183,7 @@ def render_overview(
         Column("Messages", is_number=True),
         Column("Stored", is_number=True, is_wide_only=True),
         Column("Epoch", is_number=True, is_wide_only=True),
+        *([Column("Broker")] if owners else []),
     ]
     logs = table(columns, rows, caption="Offsets")
     return join([charts, panel("Topic", about), panel("Offsets", logs)])
@@ -268,33 +284,20 @@ async def _delete(page: Page, name: str) -> None:
             ui.navigate.to("/topics")
 
 
-async def _retention(page: Page, name: str) -> None:
-    current = Retention()
-    with suppress(BrokerError):
-        current = (await describe(page, name))[0].policy.retention or current
-    with ui.dialog() as dialog, ui.card().classes("form"):
-        ui.label(f"Retention of {name}")
-        hours = None if current.age_s is None else current.age_s / 3600
-        age = ui.number("Hours", value=hours, min=0).props("clearable")
-        gib = None if current.bytes_max is None else current.bytes_max / 1024**3
-        size = ui.number("GiB", value=gib, min=0).props("clearable")
-        done = ui.switch(
-            "Drop what all have acknowledged", value=current.drops_acknowledged
-        )
-        ui.label("Empty fields do not limit. Without any, the namespace decides.")
+async def _settings(page: Page, name: str) -> None:
+    async def show() -> None:
+        names = await page.client.existing_partitions(name)
+        topic = await page.client.describe_topic(names[0])
+        SettingsForm(page, name, topic).open()
 
-        async def save() -> None:
-            chosen = Retention(
-                age_s=age.value * 3600 if age.value else None,
-                bytes_max=int(size.value * 1024**3) if size.value else None,
-                drops_acknowledged=done.value,
-            )
-            await page.client.set_retention(
-                name, None if chosen == Retention() else chosen
-            )
-            dialog.close()
+    await page.attempt(show)
 
-        with ui.row():
-            ui.button("Cancel", on_click=dialog.close).props("flat")
-            ui.button("Save", on_click=lambda: page.attempt(save, "Saved"))
-    dialog.open()
+
+async def _move(page: Page, name: str) -> None:
+    async def show() -> None:
+        names = await page.client.existing_partitions(name)
+        owners = await owners_of(page.client, names[:PARTITIONS_MAX])
+        cluster = await page.client.describe_cluster()
+        MoveDialog(page, name, owners, cluster).open()
+
+    await page.attempt(show)

@@ -3,10 +3,10 @@
 import pytest
 
 from pydanube.cli.commands import topic_configuration as cli
-from pydanube.cli.topic_settings import document_of_pairs, with_document
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import NamespacePolicy, Retention
 from pydanube.model.schemas import TopicSchema
+from pydanube.model.topic_settings import document_of_pairs, with_document
 from support.descriptions import TOPIC
 
 PAIRS = [

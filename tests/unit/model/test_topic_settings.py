@@ -4,14 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from pydanube.cli.topic_settings import (
-    Change,
-    changes_between,
-    document_of,
-    document_of_pairs,
-    summarize,
-    with_document,
-)
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import (
     CorruptionPolicy,
@@ -22,6 +14,15 @@ from pydanube.model.policy import (
     TopicPolicy,
 )
 from pydanube.model.schemas import SchemaPolicy, TopicSchema
+from pydanube.model.topic_settings import (
+    Change,
+    changes_between,
+    document_of,
+    document_of_pairs,
+    summarize,
+    whole_document_of,
+    with_document,
+)
 from support.descriptions import TOPIC
 
 OWN = replace(
@@ -202,3 +203,17 @@ def test_group_that_comes_or_goes_is_one_change():
     assert change.new == "inherit"
     assert summarize(change.old) == "age=7d, size=9223372036854775807B, acknowledged=no"
     assert summarize({"max_publish_rate": 0}) == "no limits"
+
+
+def test_whole_document_has_the_values_of_the_namespace():
+    topic = replace(
+        TOPIC,
+        retention=Retention(age_s=3600.0),
+        limits=NamespacePolicy(max_publish_rate=5),
+    )
+    whole = whole_document_of(topic)
+    assert whole["retention"]["age"] == "1h"
+    assert whole["limits"]["max_publish_rate"] == 5
+    assert whole["schema"]["subject"] == ""
+    assert whole_document_of(OWN)["schema"]["subject"] == "orders"
+    assert list(whole_document_of(FAST)) == ["limits", "schema"]

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from pydanube.cli.quantities import parse_bytes, parse_duration
 from pydanube.model.descriptions import TopicDescription, TopicSettings
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.policy import CorruptionPolicy, Deduplication, NamespacePolicy
+from pydanube.model.quantities import parse_bytes, parse_duration
 from pydanube.model.quantity_formats import format_duration
 from pydanube.model.schemas import SchemaPolicy, TopicSchema
 from pydanube.model.suggestions import did_you_mean
@@ -53,6 +53,19 @@ def document_of(settings: TopicSettings, *, is_reliable: bool) -> Document:
     document["limits"] = _group_shown(LIMITS, settings.limits, INHERIT)
     document["schema"] = _group_shown(SCHEMA, settings.schema, NONE)
     return document
+
+
+def whole_document_of(topic: TopicDescription) -> Document:
+    """Return the settings of *topic* as if it had a group of each kind itself."""
+    settings = topic.settings
+    whole = replace(
+        settings,
+        retention=settings.retention or topic.retention,
+        deduplication=settings.deduplication or Deduplication(),
+        limits=settings.limits or topic.limits,
+        schema=settings.schema or TopicSchema(subject=""),
+    )
+    return document_of(whole, is_reliable=topic.policy.is_reliable)
 
 
 def with_document(topic: TopicDescription, document: object) -> TopicSettings:
@@ -112,7 +125,7 @@ def document_of_pairs(pairs: list[str]) -> Document:
         table = document.setdefault(group, {}) if dot else document
         if not isinstance(table, dict) or (setting or group) in table:
             raise InvalidRequest(f"{pair!r} contradicts another value of {group}")
-        table[setting or group] = _scalar(text.strip())
+        table[setting or group] = value_of(text)
     return document
 
 
@@ -229,7 +242,9 @@ def _parsed(where: str, value: object, parse: Callable[[Any], Any]) -> Any:
         raise InvalidRequest(f"{where}: {error}") from None
 
 
-def _scalar(text: str) -> str | int | bool:
+def value_of(text: str) -> str | int | bool:
+    """Return the value in a document that *text* stands for."""
+    text = text.strip()
     if text in {"true", "false"}:
         return text == "true"
     return int(text) if text.isascii() and text.isdecimal() else text

@@ -1,0 +1,83 @@
+"""The records of the audit log are read as they are added."""
+
+import json
+
+from pydanube.console.audit_log import AuditLog, is_of, outcome_badge, render_changes
+from pydanube.testing import memory_broker
+
+
+class Topic:
+    """A topic of records."""
+
+    base_offset = 0
+
+    def __init__(self, *records):
+        self.records = list(records)
+
+    @property
+    def end_offset(self):
+        return len(self.records)
+
+
+class Batch:
+    def __init__(self, records):
+        self.payloads = [json.dumps(each).encode() for each in records]
+
+
+class Client:
+    """A client that reads one topic, and counts what it reads."""
+
+    def __init__(self, topic):
+        self.topic = topic
+        self.starts = []
+
+    async def describe_topic(self, _):
+        return self.topic
+
+    async def read(self, _, *, start, end):
+        self.starts.append(start)
+        yield Batch(self.topic.records[start:end])
+
+
+def record(number, resource="/default/t"):
+    return {"time": number, "resource": resource, "operation": f"<b>{number}"}
+
+
+async def test_records_are_read_once():
+    topic = Topic(*map(record, range(10)))
+    client = Client(topic)
+    log = AuditLog(client, 4)
+    await log.update()
+    topic.records.append(record(10))
+    await log.update()
+    assert client.starts == [6, 10]
+    assert [each["time"] for each in log.records] == [7, 8, 9, 10]
+
+
+async def test_broker_without_security_has_no_audit_log():
+    async with memory_broker() as broker, broker.connect() as client:
+        log = AuditLog(client)
+        await log.update()
+        assert "no audit log" in log.problem
+        assert "no audit log" in render_changes(log, "/default/t")
+
+
+async def test_operations_on_a_topic_are_shown_as_text():
+    topic = Topic(record(1), record(2, "/default/other"), record(3))
+    log = AuditLog(Client(topic))
+    await log.update()
+    shown = render_changes(log, "/default/t")
+    assert "&lt;b&gt;3" in shown
+    assert "&lt;b&gt;1" in shown
+    assert "&lt;b&gt;2" not in shown
+
+
+def test_partitions_and_several_resources_belong_to_a_topic():
+    assert is_of("/default/t", "/default/t-part-3")
+    assert is_of("/default/t", "/default/a /default/t")
+    assert not is_of("/default/t", "/default/t2")
+
+
+def test_outcome_has_a_colour():
+    assert "badge-good" in outcome_badge({"outcome": "done"})
+    assert "badge-warn" in outcome_badge({"outcome": "refused"})
