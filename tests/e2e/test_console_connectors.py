@@ -67,7 +67,13 @@ async def test_connectors_are_paused_resumed_and_restarted(tmp_path):
 
 
 async def operate(page, console, silent):
-    await page.goto(f"{console}/connectors?name=numbers")
+    await page.goto(f"{console}/cluster")
+    await page.get_by_role("heading", name="Brokers").wait_for()
+    await page.keyboard.press("/")
+    await page.get_by_label("Search topics").fill("numbers")
+    await page.get_by_role("link", name="connector of /default/numbers").wait_for()
+    await page.keyboard.press("Enter")
+    await page.get_by_role("heading", name="numbers since").wait_for()
     state = page.get_by_role("row", name="numbers").locator(".badge")
     await state.get_by_text("running").wait_for()
     await page.get_by_role("row", name="few").get_by_text("finished").wait_for()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -148,3 +148,12 @@ class ConnectorMonitor(Poller):
                 for each in found:
                     await each.first()
         return found
+
+
+def topics_of(processes: Iterable[ProcessMonitor]) -> set[str]:
+    """Return the topics of all connectors of *processes*."""
+    return {
+        each.status.topic
+        for process in processes
+        for each in process.connectors.values()
+    }

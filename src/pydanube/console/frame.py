@@ -177,7 +177,7 @@ def _menu(current: str) -> Html:
 def _search_dialog(page: Page) -> Callable[[], object]:
     """Return what opens the search."""
     with ui.dialog().props("position=top") as dialog, ui.card().classes("form"):
-        entry = ui.input("Search topics, subscriptions, schemas and pages")
+        entry = ui.input("Search topics, subscriptions, schemas, connectors …")
         entry.props("autofocus clearable debounce=150")
         results = ui.html("", sanitize=False).classes("results")
 

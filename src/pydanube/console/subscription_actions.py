@@ -19,7 +19,7 @@ from pydanube.model.positions import (
 from pydanube.model.quantity_formats import format_messages
 
 NEXT, ALL = "The next ones", "All that wait"
-"""What can be skipped."""
+"""The messages that can be skipped."""
 
 
 class SubscriptionActions:

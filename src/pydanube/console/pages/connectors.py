@@ -15,7 +15,11 @@ from pydanube.console.connector_markup import (
     render_connectors,
     visible_of,
 )
-from pydanube.console.connector_monitor import ProcessMonitor, WatchedConnector
+from pydanube.console.connector_monitor import (
+    ProcessMonitor,
+    WatchedConnector,
+    topics_of,
+)
 from pydanube.console.frame import Page, frame
 from pydanube.console.markup import element, join
 from pydanube.console.sessions import Session
@@ -43,11 +47,7 @@ async def show(
 
         async def update() -> None:
             processes = await session.connectors.answers()
-            topics = await session.access.visible(
-                each.status.topic
-                for process in processes
-                for each in process.connectors.values()
-            )
+            topics = await session.access.visible(topics_of(processes))
             error = session.connectors.error
             problem = element("p", error, class_="error") if error else ""
             now_us = time.time_ns() // 1000
