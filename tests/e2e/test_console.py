@@ -47,6 +47,8 @@ PAGES = {
     "/namespaces": ("Namespaces", "shop"),
     "/cluster": ("Cluster", "not part of a cluster"),
     "/security": ("Security", "everybody may do everything"),
+    "/connectors": ("Connectors", "--connectors local"),
+    "/pipelines": ("Pipelines", "--pipelines local"),
     "/audit": ("Audit log", "no audit log"),
 }
 """The address of each page, its heading, and something that it shows."""

@@ -67,8 +67,9 @@ async def test_connectors_are_paused_resumed_and_restarted(tmp_path):
 
 
 async def operate(page, console, silent):
-    await page.goto(f"{console}/cluster")
-    await page.get_by_role("heading", name="Brokers").wait_for()
+    await page.goto(f"{console}/")
+    await page.get_by_role("link", name="connector evil has failed").wait_for()
+    await page.get_by_role("link", name=f"at {silent} do not answer").wait_for()
     await page.keyboard.press("/")
     await page.get_by_label("Search topics").fill("numbers")
     await page.get_by_role("link", name="connector of /default/numbers").wait_for()

@@ -148,7 +148,7 @@ async def test_pipelines_need_a_permission_and_logs_payloads(tmp_path):
             await page.get_by_text("shows no logs").wait_for()
         async with running_browser() as browser, opened_page(browser) as page:
             await sign_in(page, f"{console}{address}", key)
-            await page.get_by_text("permission cluster_admin on cluster").wait_for()
+            await page.get_by_text("need the permission cluster_admin").wait_for()
             assert await page.get_by_text("orders").count() == 0
 
 

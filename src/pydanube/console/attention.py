@@ -31,12 +31,18 @@ def concerns_of(
     storages: Mapping[str, StorageDescription],
     cluster: ClusterDescription | None,
     now_us: int,
+    programs: Iterable[Concern] = (),
 ) -> list[Concern]:
-    """Return what needs attention, the worst first, at most ``SHOWN_MAX``."""
+    """
+    Return what needs attention, the worst first, at most ``SHOWN_MAX``.
+
+    *programs* has the concerns of connectors and pipelines.
+    """
     found = [
         *_of_subscriptions(topics, now_us),
         *_of_storages(storages),
         *(() if cluster is None else _of_cluster(cluster)),
+        *programs,
     ]
     found.sort(key=lambda each: each.kind != "bad")
     return found[:SHOWN_MAX]

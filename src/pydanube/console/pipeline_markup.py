@@ -35,6 +35,7 @@ NOT_GIVEN = (
     "This console was not told about pipelines: start it with --pipelines local for "
     "those that you run on this machine, or with the state directory of each pipeline."
 )
+NOT_PERMITTED = "Pipelines need the permission cluster_admin on cluster."
 QUERY_KINDS = {"running": "good", "retrying": "warn", "failed": "bad"}
 """The kind of the badge of the states of queries that are not plain."""
 NUMBERS = {"Batch", "Rows", "In/s", "Done/s", "Lag", "Took"}

@@ -6,14 +6,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from pydanube.console.access import CLUSTER
-from pydanube.console.connector_markup import visible_of
-from pydanube.console.connector_monitor import topics_of
 from pydanube.console.markup import address
+from pydanube.console.programs import visible_connectors, visible_pipelines
 from pydanube.console.sessions import Session
 from pydanube.model.errors import BrokerError
 from pydanube.model.subscription_lag import base_of
-from pydanube.security.permissions import Permission
 
 RESULTS_MAX = 12
 
@@ -66,20 +63,13 @@ async def find(session: Session, text: str) -> list[Result]:
 async def _programs(session: Session) -> list[Result]:
     """Return the connectors and the pipelines that the user may see."""
     found: list[Result] = []
-    if session.connectors.is_given:
-        processes = await session.connectors.answers()
-        topics = await session.access.visible(topics_of(processes))
-        for _, watched in visible_of(processes, topics):
-            each = watched.status
-            href = address("/connectors", name=each.connector)
-            found.append(Result(each.connector, f"connector of {each.topic}", href))
-    if session.pipelines.is_given and await session.access.may(
-        Permission.CLUSTER_ADMIN, CLUSTER
-    ):
-        await session.pipelines.first()
-        for pipeline in session.pipelines.pipelines.values():
-            href = address("/pipeline", id=pipeline.id)
-            found.append(Result(pipeline.run.name, "pipeline", href))
+    for _, watched in await visible_connectors(session):
+        each = watched.status
+        href = address("/connectors", name=each.connector)
+        found.append(Result(each.connector, f"connector of {each.topic}", href))
+    for pipeline in await visible_pipelines(session):
+        href = address("/pipeline", id=pipeline.id)
+        found.append(Result(pipeline.run.name, "pipeline", href))
     return found
 
 

@@ -26,6 +26,7 @@ from pydanube.console.markup import (
     table,
 )
 from pydanube.console.monitor import Monitor
+from pydanube.console.programs import concerns_of_programs
 from pydanube.console.sessions import Session
 from pydanube.model.quantity_formats import format_bytes, format_count
 
@@ -39,18 +40,20 @@ async def show(session: Session) -> None:
 
         async def update() -> None:
             await session.monitor.first()
-            content.set_content(render(session.monitor, time.time_ns() // 1000))
+            programs = await concerns_of_programs(session)
+            now_us = time.time_ns() // 1000
+            content.set_content(render(session.monitor, now_us, programs))
 
         page.refresh(update)
 
 
-def render(monitor: Monitor, now_us: int) -> Html:
-    """Return the content of the page."""
+def render(monitor: Monitor, now_us: int, programs: list[Concern]) -> Html:
+    """Return the content of the page, with what is wrong with *programs*."""
     history = monitor.history
     if history.sample is None:
         return element("p", monitor.error or "There is no sample.", class_="error")
     topics = history.sample.topics
-    concerns = concerns_of(topics, monitor.storages, monitor.cluster, now_us)
+    concerns = concerns_of(topics, monitor.storages, monitor.cluster, now_us, programs)
     parts = [
         element("p", f"No new figures: {monitor.error}", class_="error")
         if monitor.error

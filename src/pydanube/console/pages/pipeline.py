@@ -10,7 +10,12 @@ from pydanube.console.access import CLUSTER
 from pydanube.console.frame import Page, frame
 from pydanube.console.graph_drawing import draw_graph
 from pydanube.console.markup import Html, element, link, panel
-from pydanube.console.pipeline_markup import LINES_MAX, render_log, render_run
+from pydanube.console.pipeline_markup import (
+    LINES_MAX,
+    NOT_PERMITTED,
+    render_log,
+    render_run,
+)
 from pydanube.console.pipeline_monitor import WatchedPipeline
 from pydanube.console.sessions import Session
 from pydanube.console.settings import Payloads
@@ -30,10 +35,13 @@ async def show(
     payloads: Payloads = Payloads.SHOW,
 ) -> None:
     """Show the pipeline with the state directory that *id* stands for."""
+    if not await session.access.may(Permission.CLUSTER_ADMIN, CLUSTER):
+        with frame(session, "Pipeline", current="/pipelines") as page:
+            page.show(element("p", NOT_PERMITTED, class_="muted"))
+        return
     await session.pipelines.first()
     known = session.pipelines.pipelines.get(id)
-    may_see = await session.access.may(Permission.CLUSTER_ADMIN, CLUSTER)
-    title = known.run.name if known is not None and may_see else "Pipeline"
+    title = "Pipeline" if known is None else known.run.name
     with frame(session, title, current="/pipelines") as page:
         with ui.row().classes("tools"):
             ui.html(link("All pipelines", "/pipelines"), sanitize=False)

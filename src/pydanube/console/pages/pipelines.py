@@ -7,7 +7,11 @@ import time
 from pydanube.console.access import CLUSTER
 from pydanube.console.frame import frame
 from pydanube.console.markup import element, join
-from pydanube.console.pipeline_markup import NOT_GIVEN, render_pipelines
+from pydanube.console.pipeline_markup import (
+    NOT_GIVEN,
+    NOT_PERMITTED,
+    render_pipelines,
+)
 from pydanube.console.sessions import Session
 from pydanube.security.permissions import Permission
 
@@ -21,7 +25,9 @@ async def show(session: Session) -> None:
         content = page.show(element("p", "Reading …", class_="muted"))
 
         async def update() -> None:
-            await session.access.require(Permission.CLUSTER_ADMIN, CLUSTER)
+            if not await session.access.may(Permission.CLUSTER_ADMIN, CLUSTER):
+                content.set_content(element("p", NOT_PERMITTED, class_="muted"))
+                return
             await session.pipelines.first()
             error = session.pipelines.error
             problem = element("p", error, class_="error") if error else ""

@@ -1,0 +1,74 @@
+"""The connectors and pipelines that a user may see, and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pydanube.connectors.status import ConnectorStatus, State
+from pydanube.console.access import CLUSTER
+from pydanube.console.attention import Concern
+from pydanube.console.connector_markup import visible_of
+from pydanube.console.connector_monitor import (
+    ProcessMonitor,
+    WatchedConnector,
+    topics_of,
+)
+from pydanube.console.markup import address
+from pydanube.console.pipeline_monitor import WatchedPipeline
+from pydanube.console.sessions import Session
+from pydanube.security.permissions import Permission
+
+
+async def visible_connectors(
+    session: Session,
+) -> list[tuple[ProcessMonitor, WatchedConnector]]:
+    """Return the connectors of topics that the user may describe."""
+    if not session.connectors.is_given:
+        return []
+    processes = await session.connectors.answers()
+    topics = await session.access.visible(topics_of(processes))
+    return list(visible_of(processes, topics))
+
+
+async def visible_pipelines(session: Session) -> list[WatchedPipeline]:
+    """Return the pipelines, if the user may administrate the cluster."""
+    if not session.pipelines.is_given:
+        return []
+    if not await session.access.may(Permission.CLUSTER_ADMIN, CLUSTER):
+        return []
+    await session.pipelines.first()
+    return list(session.pipelines.pipelines.values())
+
+
+async def concerns_of_programs(session: Session) -> list[Concern]:
+    """Return the concerns about what the user may see."""
+    found: list[Concern] = []
+    for _, each in await visible_connectors(session):
+        found += concerns_of_connector(each.status)
+    for url, process in session.connectors.processes.items():
+        if process.error:
+            text = f"the connectors at {url} do not answer"
+            found.append(Concern("bad", text, "/connectors"))
+    for pipeline in await visible_pipelines(session):
+        found += concerns_of_pipeline(pipeline)
+    return found
+
+
+def concerns_of_connector(status: ConnectorStatus) -> Iterator[Concern]:
+    """Yield what is wrong with a connector."""
+    href = address("/connectors", name=status.connector)
+    if status.state is State.FAILED:
+        yield Concern("bad", f"connector {status.connector} has failed", href)
+    elif status.state is State.RETRYING:
+        yield Concern("warn", f"connector {status.connector} retries", href)
+
+
+def concerns_of_pipeline(pipeline: WatchedPipeline) -> Iterator[Concern]:
+    """Yield what is wrong with a pipeline."""
+    name, state = pipeline.run.name, pipeline.run.shown
+    href = address("/pipeline", id=pipeline.id)
+    if state in {"failed", "died"}:
+        yield Concern("bad", f"pipeline {name} has {state}", href)
+    elif state == "restarting":
+        text = f"pipeline {name} failed, and is started again"
+        yield Concern("warn", text, href)
