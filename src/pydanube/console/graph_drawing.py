@@ -1,7 +1,8 @@
 """
 The graph of a pipeline as SVG.
 
-Pure.  Nodes stand in columns: each is to the right of those that it reads.
+Pure.  Nodes stand in columns: each is to the right of those that it reads, and what
+reads nothing is beside its first reader.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from pydanube.pipelines.graph import Graph, Node
 
 NODES_MAX = 100
 """A larger graph is not drawn, only listed."""
-_WIDTH, _HEIGHT, _GAP_X, _GAP_Y = 210, 52, 56, 18
-_NAME_CHARACTERS, _WHAT_CHARACTERS = 22, 27
+_WIDTH, _HEIGHT, _GAP_X, _GAP_Y = 204, 52, 44, 18
+_NAME_CHARACTERS, _WHAT_CHARACTERS = 22, 26
 _BOW = 72
 """How far an edge bows downwards that passes other columns."""
 
@@ -51,9 +52,10 @@ def draw_graph(graph: Graph) -> Html:
 
 
 def columns_of(graph: Graph) -> dict[str, int]:
-    """Return the column of each node by its id: the longest way from a source."""
+    """Return the column of each node by its id."""
     columns = {node.id: 0 for node in graph.nodes}
-    # A graph without cycles needs no more rounds; one with cycles ends all the same.
+    # The column is the longest way.  A graph without cycles needs no more rounds; one
+    # with cycles ends all the same.
     for _ in graph.nodes:
         before = dict(columns)
         for edge in graph.edges:
@@ -62,6 +64,14 @@ def columns_of(graph: Graph) -> dict[str, int]:
                 columns[edge.target] = max(columns[edge.target], least)
         if columns == before:
             break
+    reading = {edge.target for edge in graph.edges}
+    for name in columns.keys() - reading:
+        readers = [
+            columns[edge.target]
+            for edge in graph.edges
+            if edge.source == name and edge.target in columns
+        ]
+        columns[name] = max(0, min(readers, default=1) - 1)
     return columns
 
 

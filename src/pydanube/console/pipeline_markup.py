@@ -153,5 +153,12 @@ def render_log(lines: Sequence[str], file: object) -> Html:
         return panel("Log", element("p", f"{file} is empty.", class_="muted"))
     shown = [shortened(line, LINE_CHARACTERS_MAX) for line in lines[-LINES_MAX:]]
     note = f"The last lines of {file}; 'danube pipeline logs' shows more."
-    text = code("\n".join(shown))
+    text = element(
+        "div",
+        code("\n".join(shown)),
+        class_="log",
+        tabindex="0",
+        role="region",
+        aria_label="The end of the log",
+    )
     return panel("Log", element("p", note, class_="muted"), text)
