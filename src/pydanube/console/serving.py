@@ -12,7 +12,7 @@ from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import uvicorn
 from fastapi import FastAPI, Request
@@ -21,18 +21,23 @@ from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Resp
 
 from pydanube.aio.http_server import listener_at, serving
 from pydanube.console.guard import Guard
-from pydanube.console.markup import Html, element
+from pydanube.console.markup import Html, address, element
+from pydanube.console.oidc import PENDING_S, OidcLogin
 from pydanube.console.sessions import Session, Sessions, open_sessions
 from pydanube.console.settings import ConsoleSettings, Payloads
 from pydanube.model.errors import (
     BrokerError,
     InvalidConfig,
+    PermissionDenied,
     QuotaExceeded,
     Unauthenticated,
 )
 from pydanube.security.failed_attempts import FailedAttempts
 
 COOKIE = "danube-console"
+OIDC_COOKIE = "danube-console-login"
+OIDC_PATH = "/login/oidc"
+OIDC_CALLBACK = "/login/callback"
 CREDENTIAL_CHARACTERS_MAX = 16 * 1024
 ATTEMPTS_MAX = 5
 """The failed attempts of an address to sign in, at once."""
@@ -116,6 +121,10 @@ def make_app(settings: ConsoleSettings, sessions: Sessions) -> FastAPI:
     app.get("/login")(login.form)
     app.post("/login")(login.submit)
     app.post("/logout")(login.leave)
+    if settings.oidc is not None:
+        provider = ProviderLogin(login, OidcLogin(settings.oidc), settings)
+        app.get(OIDC_PATH)(provider.begin)
+        app.get(OIDC_CALLBACK)(provider.finish)
     app.get("/healthz")(_healthz)
     for path, name in PAGES.items():
         module = import_module(f"pydanube.console.pages.{name}")
@@ -200,7 +209,13 @@ class Login:
 
     async def form(self, request: Request) -> Response:
         """Show the form for credentials."""
-        return _login_page(_next_of(request.query_params.get("next", "/")))
+        return self.page(_next_of(request.query_params.get("next", "/")))
+
+    def page(self, target: str, error: str = "", *, status: int = 200) -> Response:
+        """Return the form for credentials."""
+        oidc = self._settings.oidc
+        issuer = "" if oidc is None else urlsplit(oidc.issuer).netloc
+        return _login_page(target, error, status=status, issuer=issuer)
 
     async def submit(self, request: Request) -> Response:
         """Begin a session with the credentials of the form."""
@@ -208,26 +223,37 @@ class Login:
         credential = str(form.get("credential", "")).strip()
         target = _next_of(str(form.get("next", "/")))
         if not 0 < len(credential) <= CREDENTIAL_CHARACTERS_MAX:
-            return _login_page(target, "Enter an API key or a token.", status=400)
+            return self.page(target, "Enter an API key or a token.", status=400)
         address = request.client.host if request.client is not None else ""
         now = self._clock()
         if (wait_s := self._failures.wait_s(address, now)) > 0:
             text = f"Too many attempts have failed: try again in {wait_s:.0f} s."
-            return _login_page(target, text, status=429)
+            return self.page(target, text, status=429)
+        answer = RedirectResponse(target, 303)
         try:
-            session = await self._sessions.open(credential)
+            return await self.enter(request, credential, answer)
         except QuotaExceeded as error:
-            return _login_page(target, str(error), status=429)
+            return self.page(target, str(error), status=429)
         except BrokerError as error:
             if isinstance(error, Unauthenticated):
                 self._failures.add(address, now)
-            return _login_page(target, str(error), status=403)
+            return self.page(target, str(error), status=403)
+
+    async def enter(
+        self, request: Request, credential: str, answer: Response
+    ) -> Response:
+        """
+        Begin a session with *credential*, and return *answer* with its cookie.
+
+        Raises: As ``Sessions.open``.
+        """
+        session = await self._sessions.open(credential)
         if not session.identity.is_enforced and not self._settings.allows_anonymous:
             self._sessions.close(session)
-            return _login_page(target, NO_SECURITY, status=403)
+            raise PermissionDenied(NO_SECURITY)
         if (old := self.session_of(request)) is not None:
             self._sessions.close(old)
-        return self._with_cookie(RedirectResponse(target, 303), session)
+        return self._with_cookie(answer, session)
 
     async def leave(self, request: Request) -> Response:
         """End the session."""
@@ -248,13 +274,73 @@ class Login:
         return answer
 
 
+class ProviderLogin:
+    """Signs users in who prove their identity to an issuer of tokens."""
+
+    def __init__(
+        self, login: Login, oidc: OidcLogin, settings: ConsoleSettings
+    ) -> None:
+        self._login = login
+        self._oidc = oidc
+        self._is_https = settings.is_behind_https
+
+    async def begin(self, request: Request) -> Response:
+        """Send the browser to the issuer."""
+        target = _next_of(request.query_params.get("next", "/"))
+        # The guard has checked the host.
+        scheme = "https" if self._is_https else "http"
+        uri = f"{scheme}://{request.headers.get('host', '')}{OIDC_CALLBACK}"
+        try:
+            key, url = await self._oidc.begin(uri, target)
+        except BrokerError as error:
+            return self._login.page(target, str(error), status=503)
+        answer = RedirectResponse(url, 303)
+        answer.set_cookie(
+            OIDC_COOKIE,
+            key,
+            max_age=int(PENDING_S),
+            path="/login",
+            httponly=True,
+            # Browsers send it when the issuer sends them back.
+            samesite="lax",
+            secure=self._is_https,
+        )
+        return answer
+
+    async def finish(self, request: Request) -> Response:
+        """Begin a session with the token that the issuer gives for the code."""
+        key = request.cookies.get(OIDC_COOKIE, "")
+        try:
+            token, target = await self._oidc.finish(key, request.query_params)
+            # Browsers send the session's cookie only with requests of our own pages, so
+            # this page must lead on: after a redirect, the request were the issuer's.
+            answer = await self._login.enter(request, token, _onward(target))
+        except QuotaExceeded as error:
+            answer = self._login.page("/", str(error), status=429)
+        except BrokerError as error:
+            answer = self._login.page("/", str(error), status=403)
+        answer.delete_cookie(OIDC_COOKIE, path="/login")
+        return answer
+
+
+def _onward(target: str) -> Response:
+    """Return a page that leads to *target* at once."""
+    text = element("p", "You are signed in. ", element("a", "Continue", href=target))
+    answer = _document(text, status=200)
+    answer.headers["refresh"] = f"0; url={quote(target, safe='/?&=%')}"
+    answer.headers["cache-control"] = "no-store"
+    return answer
+
+
 def _next_of(path: str) -> str:
     """Return *path* if it is one of this console, and else the first page."""
     is_own = path.startswith("/") and not path.startswith(("//", "/\\"))
     return path if is_own and path.isprintable() else "/"
 
 
-def _login_page(target: str, error: str = "", *, status: int = 200) -> Response:
+def _login_page(
+    target: str, error: str = "", *, status: int = 200, issuer: str = ""
+) -> Response:
     form = element(
         "form",
         Html(
@@ -268,7 +354,11 @@ def _login_page(target: str, error: str = "", *, status: int = 200) -> Response:
         action="/login",
     )
     shown = element("p", error, class_="error", role="alert") if error else ""
-    return _document(element("h1", "Danube"), shown, form, status=status)
+    way = address(OIDC_PATH, next=target)
+    link = element("a", f"Sign in with {issuer}", href=way, class_="sign-in")
+    return _document(
+        element("h1", "Danube"), shown, link if issuer else "", form, status=status
+    )
 
 
 def _document(*content: object, status: int) -> Response:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from pydanube.console.connector_monitor import FindConnectors
+from pydanube.console.oidc import OidcSettings
 from pydanube.console.pipeline_monitor import FindPipelines
 from pydanube.model.url_options import split_query
 
@@ -36,6 +37,8 @@ class ConsoleSettings:
     """Whether browsers reach it by HTTPS only, through a proxy."""
     allows_anonymous: bool = True
     """Whether users need no credentials if the broker needs none."""
+    oidc: OidcSettings | None = None
+    """The issuer at which users can sign in; None: they need an API key or a token."""
     find_connectors: FindConnectors | None = None
     """Returns the processes whose connectors are shown; None: none are given."""
     find_pipelines: FindPipelines | None = None

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -40,6 +41,11 @@ def console(
     payloads: str = "show",
     connectors: list[str] | None = None,
     pipelines: list[str] | None = None,
+    oidc_issuer: str = "",
+    oidc_client: str = "danube-console",
+    oidc_secret_file: Path | None = None,
+    oidc_scope: str = "openid",
+    oidc_token: str = "access",  # noqa: S107  # The name of a kind of token.
     behind_https: bool = False,
     insecure: bool = False,
     url: parameters.Url = DEFAULT_URL,
@@ -66,12 +72,21 @@ def console(
         pipelines (--pipelines DIRECTORY|local): The state directory of a pipeline,
             which 'danube pipeline list --format json' shows; local: all pipelines that
             you have run on this machine. Repeat it for several.
+        oidc_issuer (URL): The issuer of tokens whose users sign in by OpenID Connect;
+            the same as security.jwt.issuer at the broker.
+        oidc_client (ID): The id of the console at the issuer.
+        oidc_secret_file (FILE): A file with the secret of the console at the issuer; by
+            default it has none, and proves itself by PKCE alone.
+        oidc_scope (SCOPE): The scopes that the console requests, separated by spaces.
+        oidc_token (access|id): The token that the broker gets: the one whose audience
+            is security.jwt.audience.
         behind_https (--behind-https): Browsers reach the console by HTTPS only, through
             a proxy.
         insecure (--insecure): Serve other machines without HTTPS, or without security
             at the broker.
     """
     require("console", "the web console")
+    from pydanube.console.oidc import OidcSettings  # noqa: PLC0415
     from pydanube.console.serving import open_console  # noqa: PLC0415  # It takes long.
     from pydanube.console.settings import (  # noqa: PLC0415
         ConsoleSettings,
@@ -92,6 +107,15 @@ def console(
     for name in (API_KEY_VARIABLE, TOKEN_VARIABLE):
         if os.environ.pop(name, ""):
             print_note(f"{name} is not used: users sign in with their own credentials.")
+    oidc = None
+    if oidc_issuer:
+        oidc = OidcSettings(
+            issuer=oidc_issuer,
+            client_id=oidc_client,
+            client_secret=_secret_in(oidc_secret_file),
+            scope=oidc_scope,
+            sends=oidc_token,
+        )
     # They are found again and again; what is wrong is known now.
     connector_runs.runs_of(connectors or ())
     runs.runs_of(pipelines or ())
@@ -103,6 +127,7 @@ def console(
         allowed_hosts=frozenset(host_name or ()),
         is_behind_https=behind_https,
         allows_anonymous=(is_local or insecure) and not has_certificate(url),
+        oidc=oidc,
         find_connectors=(
             partial(connector_runs.runs_of, connectors) if connectors else None
         ),
@@ -122,3 +147,18 @@ def console(
             raise Interrupted(interrupted.number)
 
     interruption.run(work)
+
+
+def _secret_in(file: Path | None) -> str:
+    """
+    Return the secret in *file*; empty without a file.
+
+    Raises:
+        InvalidRequest: It cannot be read.
+    """
+    try:
+        return "" if file is None else file.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequest(
+            f"--oidc-secret-file: {file} cannot be read: {error}"
+        ) from None
