@@ -2,8 +2,12 @@
 
 import json
 
+import pytest
+
+import pydanube
 from pydanube.console.audit_log import AuditLog, is_of, outcome_badge, render_changes
 from pydanube.testing import memory_broker
+from support.secured import bootstrap_key, secured
 
 
 class Topic:
@@ -81,3 +85,20 @@ def test_partitions_and_several_resources_belong_to_a_topic():
 def test_outcome_has_a_colour():
     assert "badge-good" in outcome_badge({"outcome": "done"})
     assert "badge-warn" in outcome_badge({"outcome": "refused"})
+
+
+@pytest.mark.slow
+async def test_operations_of_a_broker_are_found(tmp_path):
+    async with (
+        secured(tmp_path) as broker,
+        pydanube.connect(broker.stream_url, api_key=bootstrap_key(tmp_path)) as client,
+    ):
+        await client.create_topic("/default/t", partitions=2)
+        await client.configure_topic("/default/t", seal_age_s=5.0)
+        log = AuditLog(client)
+        while "configure_topic" not in render_changes(log, "/default/t"):
+            await log.update()
+        shown = render_changes(log, "/default/t")
+        assert "bootstrap" in shown
+        assert "badge-good" in shown
+        assert render_changes(log, "/default/other").count("<tr>") == 0

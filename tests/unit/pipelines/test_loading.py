@@ -51,6 +51,18 @@ def test_file_is_parsed_into_a_pipeline(write):
     assert not continuous.trigger_of(found.spec.sinks["out"]).ends
 
 
+def test_graph_that_is_shown_has_no_secrets(write):
+    path = write(GOOD.replace("format: noop,", "format: noop, path: '/a/${secret}',"))
+    found = load(path, environment=ENVIRONMENT)
+    assert "hunter2" in str(found.graph())
+    assert "hunter2" not in str(found.graph_shown())
+    assert [node.id for node in found.graph_shown().nodes] == [
+        "source.orders",
+        "sink.out",
+        "sink.slow",
+    ]
+
+
 def test_broker_is_from_the_file_or_the_environment(write):
     url = {"DANUBE_URL": "danube://there:1", **ENVIRONMENT}
     assert load(write(GOOD), environment=url).broker == "danube://there:1"
