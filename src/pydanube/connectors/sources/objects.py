@@ -86,7 +86,7 @@ class ObjectPosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     name: str = ""
     """The last object."""
     offset: int | None = None
-    """What was read of it; None: all."""
+    """The part of it that was read; None: all."""
 
 
 class ObjectsSource(Source):
