@@ -28,6 +28,7 @@ from pydanube.servers.config import (
     settings_of,
 )
 from pydanube.servers.errors import exit_code_of, http_status_of
+from pydanube.servers.mqtt_config import MqttRule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -295,6 +296,7 @@ def _type_in_words(kind: Any) -> str:
         Path: "path",
         type(None): "nothing",
         dict[str, str]: "texts by name",
+        tuple[MqttRule, ...]: "list of rules",
     }
     return words[kind]
 
@@ -318,6 +320,8 @@ def _default_in_words(default: object) -> str:
             return f"`{str(default).lower()}`"
         case "":
             return "empty"
+        case tuple():
+            return f"`{msgspec.json.encode(default).decode()}`"
         case int() | float():
             return f"`{default}`" + (f" ({size})" if (size := _size(default)) else "")
         case _:

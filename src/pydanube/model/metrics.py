@@ -175,7 +175,7 @@ RECEIVE_BYTES = _gauge(
 LISTENER_CONNECTIONS = _gauge(
     "danube_listener_connections",
     "connections",
-    "Open connections of the other listeners: grpc, admin or http.",
+    "Open connections of the other listeners: grpc, admin, http or mqtt.",
     "listener",
 )
 LISTENER_CONNECTIONS_REFUSED = _counter(
@@ -522,6 +522,65 @@ SEALING_FAILURES = _counter(
     "danube_sealing_failures_total",
     "attempts",
     "Failed attempts to seal, which are retried.",
+)
+
+# The MQTT listener: these metrics exist if the broker has one.
+
+MQTT_SESSIONS = _gauge(
+    "danube_mqtt_sessions",
+    "sessions",
+    "Sessions of clients of MQTT, also of those that are not connected.",
+)
+MQTT_SUBSCRIPTIONS = _gauge(
+    "danube_mqtt_subscriptions", "subscriptions", "Subscriptions of these sessions."
+)
+MQTT_SESSIONS_BEHIND = _gauge(
+    "danube_mqtt_sessions_behind",
+    "sessions",
+    "Sessions of connected clients that read messages from the log of a topic, because "
+    "the client was away or is slow.",
+)
+MQTT_MESSAGES_IN = _counter(
+    "danube_mqtt_messages_in_total",
+    "messages",
+    "Messages that clients of MQTT published.",
+)
+MQTT_MESSAGES_OUT = _counter(
+    "danube_mqtt_messages_out_total",
+    "messages",
+    "Messages that were sent to clients of MQTT.",
+)
+MQTT_MESSAGES_DROPPED = _counter(
+    "danube_mqtt_messages_dropped_total",
+    "messages",
+    "Messages that clients of MQTT did not get: of QoS 0 or of a topic that is not "
+    "reliable, because too many waited, or larger than the client accepts.",
+)
+MQTT_MESSAGES_UNMAPPED = _counter(
+    "danube_mqtt_messages_unmapped_total",
+    "messages",
+    "Messages of the topics in mqtt.rules that have no topic of MQTT.",
+)
+MQTT_MESSAGES_LOST = _counter(
+    "danube_mqtt_messages_lost_total",
+    "messages",
+    "Messages that retention dropped before a session of MQTT had read them.",
+)
+MQTT_WILLS = _counter(
+    "danube_mqtt_wills_total", "messages", "Wills that were published."
+)
+MQTT_RETAINED = _gauge(
+    "danube_mqtt_retained_messages", "messages", "Retained messages."
+)
+MQTT_RETAINED_BYTES = _gauge(
+    "danube_mqtt_retained_bytes", "bytes", "The memory of the retained messages."
+)
+MQTT_REFUSALS = _counter(
+    "danube_mqtt_refusals_total",
+    "requests",
+    "Connections, messages and subscriptions of MQTT that were refused, and violations "
+    "of the protocol, by the name of the reason code.",
+    "reason",
 )
 
 # Clusters: these metrics exist if the broker is in one.

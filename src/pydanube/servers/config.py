@@ -25,6 +25,7 @@ from pydanube.cluster.placement import IMBALANCE_PERCENT_MAX, MOVES_MAX
 from pydanube.metadata.etcd.config import EtcdConfig
 from pydanube.model.errors import InvalidConfig
 from pydanube.model.metrics import SERIES_MAX
+from pydanube.servers.mqtt_config import MqttConfig
 from pydanube.servers.security_config import SecurityConfig
 from pydanube.storage.config import StagingConfig, StorageConfig
 
@@ -204,6 +205,11 @@ class TlsConfig(msgspec.Struct, frozen=True, kw_only=True):
         return "https" if self.is_enabled else "http"
 
     @property
+    def mqtt_scheme(self) -> str:
+        """The scheme of URLs of MQTT."""
+        return "mqtts" if self.is_enabled else "mqtt"
+
+    @property
     def stream_scheme(self) -> str:
         """The scheme of URLs of the native protocol."""
         return "danubes" if self.is_enabled else "danube"
@@ -331,6 +337,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The directory for all data of the broker. It is created if it does not exist, and
     used by one broker at a time."""
     listen: ListenConfig = ListenConfig()
+    mqtt: MqttConfig = MqttConfig()
     tls: TlsConfig = TlsConfig()
     security: SecurityConfig = SecurityConfig()
     metadata: MetadataConfig = MetadataConfig()
@@ -345,6 +352,12 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not self.cluster.enabled:
             return
+        if self.mqtt.port is not None:
+            raise InvalidConfig(
+                "mqtt.port: expected nothing, because cluster.enabled is true: a "
+                "broker with an MQTT listener serves all its topics itself, got "
+                f"{self.mqtt.port}"
+            )
         needs = {
             "metadata.kind": (self.metadata.kind, "etcd"),
             "storage.journal.kind": (self.storage.journal.kind, "object"),
@@ -463,18 +476,19 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[Setting, Any
             )
         kind = known[name].field.type
         given: object = environ[name]
-        if get_origin(kind) is dict:
-            given = _decode_object(environ[name], name)
+        if get_origin(kind) in {dict, tuple}:
+            given = _decode_json(environ[name], name)
         # All values are text, so "7000" may be a number.
         yield known[name], _convert(given, kind, name, strict=False)
 
 
-def _decode_object(text: str, name: str) -> object:
+def _decode_json(text: str, name: str) -> object:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
         raise InvalidConfig(
-            f'{name}: expected a JSON object such as {{"region": "eu-west-1"}}: {error}'
+            f"{name}: expected JSON, such as "
+            f'{{"region": "eu-west-1"}} or a list of such objects: {error}'
         ) from None
 
 

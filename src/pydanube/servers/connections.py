@@ -1,16 +1,17 @@
-"""Counts of a listener's connections."""
+"""The connections of a listener: their counts, and the end of silent ones."""
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass
 
 
 @dataclass(slots=True, kw_only=True)
 class ConnectionCounts:
-    """The connections of a gRPC or HTTP listener."""
+    """The connections of a listener other than that of the native protocol."""
 
     listener: str
-    """``grpc``, ``admin`` or ``http``."""
+    """``grpc``, ``admin``, ``http`` or ``mqtt``."""
     connections_max: int = 10_000
     open_count: int = 0
     refused_total: int = 0
@@ -31,3 +32,19 @@ class ConnectionCounts:
     def lose(self) -> None:
         """Count a lost connection."""
         self.open_count -= 1
+
+
+def enable_keepalive(connection: socket.socket, timeout_s: float) -> None:
+    """Let the kernel close the connection of an unreachable peer, where supported."""
+    if connection.family not in (socket.AF_INET, socket.AF_INET6):
+        # A peer on this machine; its end is always noticed.
+        return
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", max(1, round(timeout_s))),
+        ("TCP_KEEPINTVL", max(1, round(timeout_s / 3))),
+        ("TCP_USER_TIMEOUT", max(1000, round(timeout_s * 1000))),
+    ):
+        option = getattr(socket, name, None)
+        if option is not None:
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -84,6 +84,8 @@ from pydanube.servers.membership import (
     serving_shards,
 )
 from pydanube.servers.metadata import open_metadata, watching_session
+from pydanube.servers.mqtt.connection import listen_mqtt
+from pydanube.servers.mqtt.server import MqttServer, open_mqtt_server
 from pydanube.servers.native.connection import listen
 from pydanube.servers.native.server import open_native_server
 from pydanube.servers.tls import ServerTls, open_tls
@@ -112,6 +114,8 @@ class RunningBroker:
     admin_url: str
     """The URL for its administration tools."""
     http_url: str
+    mqtt_url: str
+    """The URL for clients of MQTT; empty: the broker has no listener for them."""
     session: Session | None
     """The session by which the broker uses etcd; it must stop when that is lost."""
 
@@ -140,6 +144,10 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
         name: ConnectionCounts(listener=name, connections_max=listens.connections_max)
         for name in ("grpc", "admin", "http")
     }
+    if config.mqtt.port is not None:
+        counts["mqtt"] = ConnectionCounts(
+            listener="mqtt", connections_max=listens.connections_max
+        )
     state = BrokerState(list(counts.values()), series_max=config.metrics.series_max)
     host = listens.host
     is_shared = config.storage.journal.kind != "local"
@@ -202,6 +210,14 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
             ),
             open_native_server(broker, config.listen, authenticator) as server,
             listen(server, host, config.listen.stream_port, tls) as stream_port,
+            _open_mqtt(
+                broker,
+                config,
+                metadata.store,
+                counts=counts,
+                tls=tls,
+                authenticator=authenticator,
+            ) as mqtt,
             _open_grpc(
                 broker,
                 config,
@@ -220,7 +236,13 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 broker,
                 server,
                 services,
-                ports=Ports(stream=stream_port, grpc=grpc_port, admin=admin_port),
+                ports=Ports(
+                    stream=stream_port,
+                    grpc=grpc_port,
+                    admin=admin_port,
+                    mqtt=None if mqtt is None else mqtt[1],
+                ),
+                mqtt=None if mqtt is None else mqtt[0],
             )
             try:
                 yield RunningBroker(
@@ -229,6 +251,9 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                     grpc_url=f"{scheme}://{host_in_url(host)}:{grpc_port}",
                     admin_url=f"{scheme}://{host_in_url(host)}:{admin_port}",
                     http_url=f"{scheme}://{host_in_url(host)}:{http_port}",
+                    mqtt_url=""
+                    if mqtt is None
+                    else f"{config.tls.mqtt_scheme}://{host_in_url(host)}:{mqtt[1]}",
                     session=metadata.session if session is None else session.lease,
                 )
             finally:
@@ -352,6 +377,36 @@ def _log_recovery(storage: Storage, taken_s: float) -> None:
 
 
 @asynccontextmanager
+async def _open_mqtt(
+    broker: Broker,
+    config: BrokerConfig,
+    store: MetadataStore,
+    *,
+    counts: Mapping[str, ConnectionCounts],
+    tls: ServerTls | None,
+    authenticator: Authenticator,
+) -> AsyncIterator[tuple[MqttServer, int] | None]:
+    """Open the MQTT server and its listener, if there is one; yields the port."""
+    if config.mqtt.port is None:
+        yield None
+        return
+    listens = config.listen
+    async with (
+        open_mqtt_server(
+            broker,
+            store,
+            config=config.mqtt,
+            listens=listens,
+            authenticator=authenticator,
+            counts=counts["mqtt"],
+            wall_clock_us=wall_clock_us,
+        ) as server,
+        listen_mqtt(server, listens.host, config.mqtt.port, tls) as port,
+    ):
+        yield server, port
+
+
+@asynccontextmanager
 async def _open_grpc(
     broker: Broker,
     config: BrokerConfig,
@@ -452,11 +507,13 @@ def run(config: BrokerConfig, *, ignored_variables: Sequence[str] = ()) -> None:
 
 
 def _print_addresses(running: RunningBroker) -> None:
+    mqtt = f"  mqtt      {running.mqtt_url}\n" if running.mqtt_url else ""
     sys.stdout.write(
         f"pydanube broker is ready\n"
         f"  stream    {running.stream_url}\n"
         f"  grpc      {running.grpc_url}\n"
         f"  admin     {running.admin_url}\n"
+        f"{mqtt}"
         f"  http      {running.http_url}\n"
         f"  data      {running.directory.path.absolute()}\n"
         f"  console   danube console --url {running.stream_url}\n"

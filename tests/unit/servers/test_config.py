@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from pydanube.model.errors import InvalidConfig
@@ -88,6 +89,8 @@ def test_every_setting_can_be_set_in_the_environment() -> None:
         if default is None:
             continue
         text = str(default).lower() if isinstance(default, bool) else str(default)
+        if isinstance(default, tuple):
+            text = msgspec.json.encode(default).decode()
         assert load(environ={setting.variable: text}) == BrokerConfig()
 
 

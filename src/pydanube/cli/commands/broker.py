@@ -18,6 +18,7 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
     app,
     "danube broker",
     "danube broker --data-dir /var/lib/danube --host 0.0.0.0 --insecure",
+    "danube broker --mqtt-port 1883",
     "danube broker --config broker.yaml --log-format json",
     "danube broker --data-dir /tmp/try --stream-port 0 --grpc-port 0 "
     "--admin-port 0 --http-port 0",
@@ -31,6 +32,7 @@ def broker(
     grpc_port: int | None = None,
     admin_port: int | None = None,
     http_port: int | None = None,
+    mqtt_port: int | None = None,
     advertised_url: str | None = None,
     connect_url: str | None = None,
     log_level: str | None = None,
@@ -60,6 +62,8 @@ def broker(
             Danube, by default 50051; 0 chooses a free port.
         http_port (PORT): The port for health checks, metrics and the JSON API, by
             default 8080; 0 chooses a free port.
+        mqtt_port (PORT): The port for clients of MQTT 3.1.1 and 5, usually 1883; 0
+            chooses a free port. Without it, there is no MQTT listener.
         advertised_url (URL): The address that clients of the original Danube are told
             is the broker's, as http://HOST:PORT; by default the address that it listens
             on.
@@ -78,6 +82,7 @@ def broker(
         "listen.grpc_port": grpc_port,
         "listen.admin_port": admin_port,
         "listen.http_port": http_port,
+        "mqtt.port": mqtt_port,
         "listen.advertised_url": advertised_url,
         "listen.connect_url": connect_url,
         "log.level": log_level,

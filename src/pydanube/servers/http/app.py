@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -41,6 +42,8 @@ from pydanube.servers.http.schemas import SCHEMAS
 from pydanube.servers.http.security import SECURITY
 from pydanube.servers.http.subscriptions import SUBSCRIPTIONS
 from pydanube.servers.http.topics import TOPICS
+from pydanube.servers.mqtt.samples import of_mqtt
+from pydanube.servers.mqtt.server import MqttServer
 from pydanube.servers.native.server import NativeServer
 from pydanube.servers.samples import TopicSeries, samples_of
 from pydanube.servers.security_config import SecurityConfig
@@ -53,6 +56,8 @@ class Ports:
     stream: int
     grpc: int
     admin: int
+    mqtt: int | None = None
+    """None: the broker has no MQTT listener."""
 
 
 class BrokerState:
@@ -71,6 +76,7 @@ class BrokerState:
         """The other ports; None while the broker is starting."""
         self._reason: BrokerError | None = Unavailable("the broker is starting")
         self._serving: tuple[Broker, NativeServer, Sequence[Service]] | None = None
+        self._mqtt: MqttServer | None = None
 
     def on_serving(
         self,
@@ -79,8 +85,10 @@ class BrokerState:
         services: Sequence[Service],
         *,
         ports: Ports | None = None,
+        mqtt: MqttServer | None = None,
     ) -> None:
         """Record that the broker serves clients."""
+        self._mqtt = mqtt
         self._serving = broker, server, services
         self.ports = ports
         self._reason = None
@@ -118,7 +126,10 @@ class BrokerState:
             return ()
         is_ready = self.why_not_ready() is None
         series = TopicSeries(series_max=self.series_max, pattern=pattern)
-        return samples_of(*self._serving, self._connections, series, is_ready=is_ready)
+        samples = samples_of(
+            *self._serving, self._connections, series, is_ready=is_ready
+        )
+        return samples if self._mqtt is None else chain(samples, of_mqtt(self._mqtt))
 
 
 INDEX = f"""\
@@ -243,9 +254,14 @@ def _addresses(scheme: str, host: str, ports: Ports | None) -> str:
         return "The broker is starting.\n"
     host = host_in_url(host)
     stream_scheme = "danubes" if scheme == "https" else "danube"
+    mqtt = ""
+    if ports.mqtt is not None:
+        mqtt_scheme = "mqtts" if scheme == "https" else "mqtt"
+        mqtt = f"{mqtt_scheme}://{host}:{ports.mqtt}  MQTT 3.1.1 and 5.\n"
     return (
         "Clients connect to other ports:\n\n"
         f"{stream_scheme}://{host}:{ports.stream}  The native protocol.\n"
         f"{scheme}://{host}:{ports.grpc}  The gRPC API of the original Danube.\n"
         f"{scheme}://{host}:{ports.admin}  The gRPC API of its administration tools.\n"
+        f"{mqtt}"
     )

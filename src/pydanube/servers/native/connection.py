@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -34,6 +33,7 @@ from pydanube.model.version import __version__
 from pydanube.servers.addresses import address_of, binding, peer_text
 from pydanube.servers.authentication import Identity, certificate_of
 from pydanube.servers.authorization import Need, authorized, is_checked
+from pydanube.servers.connections import enable_keepalive
 from pydanube.servers.errors import as_broker_error
 from pydanube.servers.native.access import ACCESS_REQUESTS
 from pydanube.servers.native.api_keys import API_KEY_REQUESTS
@@ -142,7 +142,7 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
         self.peer, self._address = peer_text(peername), address_of(peername)
         connection = transport.get_extra_info("socket")
         if connection is not None:
-            _enable_keepalive(connection, self.server.limits.idle_timeout_s)
+            enable_keepalive(connection, self.server.limits.idle_timeout_s)
         self._handshake_timer = self.loop.call_later(
             HANDSHAKE_TIMEOUT_S, self._on_handshake_timeout
         )
@@ -551,22 +551,6 @@ def _units_of(frame: ReceivedFrame) -> int:
     bytes_per_unit = BYTES_PER_UNIT if frame.batch else _CONTROL_BYTES_PER_UNIT
     units = _UNITS.get(frame.kind, _REQUEST_UNITS)
     return units + frame.byte_count // bytes_per_unit
-
-
-def _enable_keepalive(connection: socket.socket, timeout_s: float) -> None:
-    """Let the kernel close the connection of an unreachable peer, where supported."""
-    if connection.family not in (socket.AF_INET, socket.AF_INET6):
-        # A peer on this machine; its end is always noticed.
-        return
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (
-        ("TCP_KEEPIDLE", max(1, round(timeout_s))),
-        ("TCP_KEEPINTVL", max(1, round(timeout_s / 3))),
-        ("TCP_USER_TIMEOUT", max(1000, round(timeout_s * 1000))),
-    ):
-        option = getattr(socket, name, None)
-        if option is not None:
-            connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 @asynccontextmanager

@@ -1,0 +1,1 @@
+"""The MQTT listener: sessions of devices over the topics of the broker."""

@@ -1,0 +1,117 @@
+"""The rules that map topics of MQTT to topics of the broker.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydanube.model.names import TopicName
+from pydanube.servers.mqtt.messages import TOPIC, Row
+from pydanube.servers.mqtt_config import MqttRule
+from pydanube.wire.mqtt.packets import PacketError, Reason
+from pydanube.wire.mqtt.topics import TopicFilter, check_topic
+
+TOPIC_BYTES_MAX = 1024
+"""The longest topic of MQTT."""
+CACHED_MAX = 10_000
+"""The most topics whose rule is remembered."""
+
+
+class Rule:
+    """A rule of the settings."""
+
+    __slots__ = ("filter", "key", "only_topic", "target")
+
+    def __init__(self, config: MqttRule) -> None:
+        self.filter = TopicFilter.parse(config.filter)
+        self.target = TopicName.parse(config.topic)
+        self.key = config.key
+        self.only_topic = None if self.filter.has_wildcards else self.filter.text
+
+
+class Rules:
+    """
+    All rules; the first one that matches counts.
+
+    Bounds: ``CACHED_MAX`` topics are remembered.
+    """
+
+    def __init__(self, rules: Sequence[MqttRule]) -> None:
+        self.rules = [Rule(each) for each in rules]
+        self._found: dict[str, Rule | None] = {}
+
+    def find(self, topic: str) -> Rule | None:
+        """Return the rule of a topic of MQTT; None if no rule matches."""
+        try:
+            return self._found[topic]
+        except KeyError:
+            pass
+        found = next((each for each in self.rules if each.filter.matches(topic)), None)
+        if len(self._found) >= CACHED_MAX:
+            self._found.clear()
+        self._found[topic] = found
+        return found
+
+    def check(self, topic: str) -> Rule:
+        """
+        Return the rule of a topic that a client publishes to.
+
+        Raises:
+            PacketError: The topic is not valid, or no rule matches.
+        """
+        rule = self.find(topic)
+        if rule is not None and len(topic) <= TOPIC_BYTES_MAX // 4:
+            return rule
+        check_topic(topic)
+        if topic.startswith("$"):
+            raise PacketError(
+                Reason.TOPIC_NAME_INVALID,
+                f"{topic[:80]!r} begins with $: clients do not publish to such topics",
+            )
+        if len(topic.encode()) > TOPIC_BYTES_MAX:
+            raise PacketError(
+                Reason.TOPIC_NAME_INVALID,
+                f"a topic of {len(topic.encode())} bytes: topics have at most "
+                f"{TOPIC_BYTES_MAX}",
+            )
+        if rule is None:
+            raise PacketError(
+                Reason.TOPIC_NAME_INVALID,
+                f"no rule of this broker (mqtt.rules) matches the topic {topic!r}",
+            )
+        return rule
+
+    def targets_of(self, topic_filter: TopicFilter) -> list[TopicName]:
+        """Return the topics that may have messages for a subscription."""
+        found = {
+            rule.target: None
+            for rule in self.rules
+            if rule.filter.overlaps(topic_filter)
+        }
+        return list(found)
+
+    def topic_of(self, row: Row, target: TopicName) -> str | None:
+        """
+        Return the topic of MQTT of a message in *target*; None if it has none.
+
+        It is in an attribute or the key, or the only one that a rule maps to *target*.
+        A topic counts only if its rule maps it to *target*, so that those who may
+        publish there cannot publish to other topics of MQTT.
+        """
+        topic = row.attributes.get(TOPIC) if row.attributes else None
+        if topic is None and row.key is not None:
+            try:
+                topic = row.key.decode()
+            except UnicodeDecodeError:
+                topic = None
+        if topic is not None and self._is_mapped(topic, target):
+            return topic
+        for rule in self.rules:
+            if rule.target == target and rule.only_topic is not None:
+                return rule.only_topic
+        return None
+
+    def _is_mapped(self, topic: str, target: TopicName) -> bool:
+        try:
+            return self.check(topic).target == target
+        except PacketError:
+            return False

@@ -1,0 +1,544 @@
+"""The MQTT server: its connections, its sessions, and what they share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from pydanube.aio.tasks import TaskScope, task_scope
+from pydanube.broker.broker import Broker
+from pydanube.metadata.store import MetadataStore
+from pydanube.model.errors import BrokerError, Refused
+from pydanube.security.permissions import Permission
+from pydanube.security.resources import Resource
+from pydanube.servers.authentication import Authenticator
+from pydanube.servers.authorization import Need
+from pydanube.servers.config import ListenConfig
+from pydanube.servers.connections import ConnectionCounts
+from pydanube.servers.mqtt.clients import Client, Connection
+from pydanube.servers.mqtt.counts import MqttCounts
+from pydanube.servers.mqtt.feeds import Feeds, read_missed
+from pydanube.servers.mqtt.publisher import Publisher
+from pydanube.servers.mqtt.receiving import TOPIC_ALIASES_MAX
+from pydanube.servers.mqtt.retained import RetainedMessages
+from pydanube.servers.mqtt.rules import Rules
+from pydanube.servers.mqtt.session import Delivery, Session, SessionLimits
+from pydanube.servers.mqtt.state import (
+    OnWritten,
+    StateWriter,
+    load_retained,
+    load_sessions,
+)
+from pydanube.servers.mqtt.subscribers import Subscriber, Subscribers
+from pydanube.servers.mqtt.subscribing import Subscribing
+from pydanube.servers.mqtt_config import MqttConfig
+from pydanube.wire.mqtt.packets import (
+    V5,
+    Connack,
+    Connect,
+    PacketError,
+    Property,
+    Reason,
+    Subscribe,
+    Unsubscribe,
+)
+
+log = logging.getLogger(__name__)
+
+CLIENT_ID_BYTES_MAX = 256
+KEEP_ALIVE_FACTOR = 1.5
+SWEEP_INTERVAL_S = 1.0
+SAVE_SWEEPS = 10
+"""The positions of connected sessions are saved after this many sweeps."""
+HANDSHAKING_MAX = 1024
+"""The most connections without CONNECT; the listener closes the oldest beyond it."""
+CATCHING_UP_MAX = 16
+"""The most sessions that read what they have missed at the same time."""
+NEVER_EXPIRES = 0xFFFF_FFFF
+_CLOSE_TIMEOUT_S = 5.0
+
+
+class MqttServer:
+    """All clients of MQTT."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        store: MetadataStore,
+        tasks: TaskScope,
+        *,
+        config: MqttConfig,
+        listens: ListenConfig,
+        authenticator: Authenticator,
+        connection_counts: ConnectionCounts,
+        wall_clock_us: Callable[[], int],
+    ) -> None:
+        self.broker = broker
+        self.config = config
+        self.listens = listens
+        self.authenticator = authenticator
+        self.connection_counts = connection_counts
+        self.wall_clock_us = wall_clock_us
+        self.counts = MqttCounts()
+        self.loop = asyncio.get_running_loop()
+        self.connections: dict[Connection, None] = {}
+        self.clients: dict[str, Client] = {}
+        """The sessions, by the id of their client."""
+        rules = self._rules = Rules(config.rules)
+        self.retained = RetainedMessages(
+            messages_max=config.retained_messages_max,
+            bytes_max=config.retained_bytes_max,
+        )
+        self._store = store
+        self.tasks = tasks
+        self._handshaking: dict[Connection, None] = {}
+        subscribers = Subscribers()
+        self._limits = SessionLimits(
+            in_flight_max=config.in_flight_max,
+            queue_messages_max=config.queue_messages_max,
+            queue_bytes_max=config.queue_bytes_max,
+        )
+        self._feeds = Feeds(
+            broker,
+            rules,
+            subscribers,
+            self.counts,
+            {
+                rule.target: each.reliable
+                for rule, each in zip(rules.rules, config.rules, strict=True)
+            },
+        )
+        self._writer = StateWriter(store)
+        self.publisher = Publisher(
+            broker,
+            tasks,
+            rules=rules,
+            feeds=self._feeds,
+            retained=self.retained,
+            writer=self._writer,
+            counts=self.counts,
+            wall_clock_us=wall_clock_us,
+        )
+        self._subscribing = Subscribing(
+            broker,
+            tasks,
+            rules=rules,
+            feeds=self._feeds,
+            subscribers=subscribers,
+            retained=self.retained,
+            counts=self.counts,
+            subscriptions_max=config.subscriptions_max,
+            wall_clock_us=wall_clock_us,
+        )
+        self._catching_up = asyncio.Semaphore(CATCHING_UP_MAX)
+        self._is_stopping = False
+        self._policy_changed = asyncio.Event()
+
+    # Opening and closing.
+
+    async def open(self) -> None:
+        """Open the topics, and read sessions and retained messages."""
+        await self._feeds.open()
+        for message in await load_retained(self._store):
+            self.retained.put(message)
+        now_us, now = self.wall_clock_us(), self.loop.time()
+        for saved in await load_sessions(self._store, self._limits):
+            session = saved.session
+            left_s = session.expiry_s - (now_us - saved.seen_at_us) / 1e6
+            if left_s <= 0 and session.expiry_s != NEVER_EXPIRES:
+                self._writer.forget(session.client_id)
+                continue
+            for feed in self._feeds:
+                offset = saved.positions.get(str(feed.target))
+                if offset is not None and feed.topic.policy.is_reliable:
+                    session.behind[feed] = min(offset, feed.position)
+            client = Client(session, expires_at=now + left_s)
+            self.clients[session.client_id] = client
+            for each in session.subscriptions.values():
+                if each.filter.group:
+                    self._subscribing.shared.add(each.filter, session.client_id)
+        await self._subscribing.shared.delete_unused()
+        self.tasks.run(self._writer.run())
+        self.tasks.run(self._sweep_regularly())
+        if self.broker.access.is_enforced:
+            self.tasks.run(self._follow_policy())
+
+    async def close(self) -> None:
+        """Disconnect all clients, and save the sessions."""
+        self._is_stopping = True
+        for connection in list(self.connections):
+            connection.close(Reason.SERVER_SHUTTING_DOWN, "the broker is stopping")
+            if connection.client is None:
+                connection.abort()
+        try:
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                await self._writer.flush()
+        except TimeoutError:
+            log.warning("the last changes of sessions were not written")
+        for connection in list(self.connections):
+            connection.abort()
+        self._feeds.close()
+
+    # Connections.
+
+    def on_connected(self, connection: Connection) -> bool:
+        """Add a connection that was made; return whether to keep it."""
+        self.connections[connection] = None
+        self._handshaking[connection] = None
+        if len(self._handshaking) > HANDSHAKING_MAX:
+            oldest = next(iter(self._handshaking))
+            del self._handshaking[oldest]
+            oldest.abort()
+        return self.connection_counts.admit() and not self._is_stopping
+
+    def on_lost(self, connection: Connection) -> None:
+        """Remove a connection that was lost."""
+        self.connections.pop(connection, None)
+        self._handshaking.pop(connection, None)
+        self.connection_counts.lose()
+
+    def check_will(self, connection: Connection, packet: Connect) -> None:
+        """
+        Raise if the client may not publish the will that it brings.
+
+        Raises:
+            PacketError: Its topic has no rule, or there is no room to retain it.
+            PermissionDenied, Unauthenticated: The client may not publish there.
+        """
+        will = packet.will
+        if will is None:
+            return
+        rule = self._rules.check(will.topic)
+        if self.broker.access.is_enforced:
+            connection.caller.check(
+                [Need(Permission.PRODUCE, Resource.topic(rule.target))], "will"
+            )
+
+    async def connect(self, connection: Connection, packet: Connect) -> None:
+        """
+        Connect a client with its session, or a new one.
+
+        Raises:
+            PacketError: The client is refused.
+        """
+        self._handshaking.pop(connection, None)
+        client_id = self._client_id_of(packet)
+        principal = connection.identity.principal.name
+        known = self.clients.get(client_id)
+        if known is not None and known.session.principal != principal:
+            raise PacketError(
+                Reason.CLIENT_IDENTIFIER_NOT_VALID,
+                f"the client id {client_id!r} belongs to another principal",
+            )
+        if known is not None and known.connection is not None:
+            known.connection.close(
+                Reason.SESSION_TAKEN_OVER, "another connection uses the client id"
+            )
+            # The session may have ended with its connection.
+            known = self.clients.get(client_id)
+        if known is not None and packet.clean_start:
+            self._end(known)
+            known = None
+        is_present = known is not None
+        if known is None:
+            if len(self.clients) >= self.config.sessions_max:
+                raise PacketError(
+                    Reason.QUOTA_EXCEEDED,
+                    f"the broker has {len(self.clients)} sessions, as many as "
+                    "mqtt.sessions_max allows",
+                )
+            session = Session(
+                client_id=client_id, principal=principal, limits=self._limits
+            )
+            known = self.clients[client_id] = Client(session)
+        known.connection = connection
+        known.will = None
+        session = known.session
+        session.expiry_s = self._expiry_s_of(packet)
+        properties = packet.properties
+        session.send_max = properties.get(Property.RECEIVE_MAXIMUM, 65_535)
+        connection.packet_bytes_max = properties.get(Property.MAXIMUM_PACKET_SIZE, 0)
+        connection.will = packet.will
+        answer = self._answer(packet, session, connection, is_present=is_present)
+        subscriber = Subscriber(
+            session, connection.send_waiting, connection.read_missed
+        )
+        await self._subscribing.resume(connection, known, subscriber)
+        if session.is_persistent:
+            await self._save_now(known)
+        elif is_present:
+            self._writer.forget(client_id)
+        if connection.is_lost or known.connection is not connection:
+            # The client has gone or come back meanwhile.
+            connection.client, connection.subscriber = known, subscriber
+            connection.abort()
+            return
+        connection.on_session(known, subscriber, answer)
+
+    def disconnect(
+        self, connection: Connection, client: Client, subscriber: Subscriber
+    ) -> None:
+        """Separate a session from its connection, which is lost or about to be."""
+        session = client.session
+        positions = self._subscribing.suspend(client, subscriber)
+        if client.connection is not connection:
+            return
+        client.connection = None
+        session.requeue(positions)
+        session.drop_shared()
+        will, connection.will = connection.will, None
+        if self._is_stopping:
+            will = None
+        delay_s = 0.0
+        if will is not None:
+            delay_s = float(will.properties.get(Property.WILL_DELAY_INTERVAL, 0))
+            delay_s = min(delay_s, session.expiry_s)
+            client.will = will, self.loop.time() + delay_s
+        if will is not None and delay_s <= 0:
+            self._publish_will(client)
+        if not session.is_persistent:
+            self._end(client)
+            return
+        client.expires_at = self.loop.time() + session.expiry_s
+        self._save(client)
+
+    def bounded_expiry_s(self, expiry_s: int) -> int:
+        """Return for how long a session is kept whose client asks for *expiry_s*."""
+        return min(expiry_s, self.config.session_expiry_s_max)
+
+    def _client_id_of(self, packet: Connect) -> str:
+        client_id = packet.client_id
+        if not client_id:
+            if packet.version < V5 and not packet.clean_start:
+                raise PacketError(
+                    Reason.CLIENT_IDENTIFIER_NOT_VALID,
+                    "a session that is not clean needs a client id",
+                )
+            return f"mqtt-{secrets.token_hex(8)}"
+        if len(client_id.encode()) > CLIENT_ID_BYTES_MAX or not client_id.isprintable():
+            raise PacketError(
+                Reason.CLIENT_IDENTIFIER_NOT_VALID,
+                f"a client id has at most {CLIENT_ID_BYTES_MAX} bytes, and printable "
+                "characters only",
+            )
+        return client_id
+
+    def _expiry_s_of(self, packet: Connect) -> int:
+        if packet.version >= V5:
+            asked_s = packet.properties.get(Property.SESSION_EXPIRY_INTERVAL, 0)
+            return self.bounded_expiry_s(asked_s)
+        return 0 if packet.clean_start else self.config.session_expiry_s_max
+
+    def _answer(
+        self,
+        packet: Connect,
+        session: Session,
+        connection: Connection,
+        *,
+        is_present: bool,
+    ) -> Connack:
+        keep_alive_s = packet.keep_alive_s
+        properties: dict[Property, Any] = {}
+        if packet.version >= V5:
+            properties = {
+                Property.RECEIVE_MAXIMUM: self.config.in_flight_max,
+                Property.MAXIMUM_PACKET_SIZE: self.config.packet_bytes_max,
+                Property.TOPIC_ALIAS_MAXIMUM: TOPIC_ALIASES_MAX,
+            }
+            if not packet.client_id:
+                properties[Property.ASSIGNED_CLIENT_IDENTIFIER] = session.client_id
+            if session.expiry_s != packet.properties.get(
+                Property.SESSION_EXPIRY_INTERVAL, 0
+            ):
+                properties[Property.SESSION_EXPIRY_INTERVAL] = session.expiry_s
+            most_s = self.config.keep_alive_s_max
+            if not 0 < keep_alive_s <= most_s:
+                keep_alive_s = properties[Property.SERVER_KEEP_ALIVE] = most_s
+        connection.keep_alive_s = keep_alive_s * KEEP_ALIVE_FACTOR
+        return Connack(session_present=is_present, properties=properties)
+
+    def _publish_will(self, client: Client) -> None:
+        """Publish the will of a client whose connection was lost."""
+        assert client.will is not None
+        (will, _), client.will = client.will, None
+        self.publisher.publish_will(client.session.client_id, will)
+
+    def _end(self, client: Client) -> None:
+        """End a session."""
+        if client.will is not None:
+            self._publish_will(client)
+        session = client.session
+        if self.clients.get(session.client_id) is client:
+            del self.clients[session.client_id]
+            self._writer.forget(session.client_id)
+        self._subscribing.end(client)
+
+    # Subscriptions.
+
+    async def subscribe(
+        self, connection: Connection, client: Client, packet: Subscribe
+    ) -> tuple[list[Reason], list[Delivery]]:
+        """
+        Add subscriptions; return the reasons of SUBACK, and the retained messages.
+
+        Durability: On return, subscriptions of a session that outlives its connection
+            are on disk.
+        """
+        answer = await self._subscribing.subscribe(connection, client, packet)
+        if client.session.is_persistent:
+            await self._save_now(client)
+        return answer
+
+    async def unsubscribe(
+        self, connection: Connection, client: Client, packet: Unsubscribe
+    ) -> list[Reason]:
+        """Remove subscriptions, and return the reasons of UNSUBACK."""
+        reasons = self._subscribing.unsubscribe(connection, client, packet)
+        if client.session.is_persistent:
+            await self._save_now(client)
+        return reasons
+
+    async def read_missed(
+        self, subscriber: Subscriber, room: Callable[[], Any]
+    ) -> None:
+        """Give a session what it has missed; a few sessions at a time read."""
+
+        async def wait_for_room() -> None:
+            self._catching_up.release()
+            try:
+                await room()
+            finally:
+                await self._catching_up.acquire()
+
+        async with self._catching_up:
+            await read_missed(subscriber, wait_for_room)
+
+    # Sessions on disk, and time.
+
+    def _positions(self, client: Client) -> dict[str, int]:
+        positions = {
+            feed: feed.position
+            for feed in self._feeds
+            if feed.topic.policy.is_reliable
+            and (
+                client.connection is not None
+                and client.connection.subscriber in feed.followers
+            )
+        }
+        found = positions | client.session.positions()
+        for feed, position in positions.items():
+            found[feed] = min(position, found[feed])
+        names = {feed: str(feed.target) for feed in self._feeds}
+        return {names[each]: found[each] for each in found if each in names}
+
+    def _save(self, client: Client, done: OnWritten | None = None) -> None:
+        positions = client.saved = self._positions(client)
+        self._writer.save(client.session, positions, self.wall_clock_us(), done)
+
+    async def _save_now(self, client: Client) -> None:
+        """Write a session, and wait until it is on disk."""
+        written: asyncio.Future[None] = self.loop.create_future()
+
+        def on_written(error: BrokerError | None) -> None:
+            if written.done():
+                return
+            if error is None:
+                written.set_result(None)
+            else:
+                written.set_exception(error)
+
+        self._save(client, on_written)
+        await written
+
+    async def _sweep_regularly(self) -> None:
+        number = 0
+        while True:
+            await asyncio.sleep(SWEEP_INTERVAL_S)
+            number += 1
+            self.sweep(saves_positions=number % SAVE_SWEEPS == 0)
+
+    def sweep(self, *, saves_positions: bool) -> None:
+        """Do what is due: disconnect silent clients, end sessions, publish wills."""
+        now = self.loop.time()
+        for connection in list(self.connections):
+            connection.sweep(now)
+        for client in list(self.clients.values()):
+            if client.connection is not None:
+                if (
+                    saves_positions
+                    and client.session.is_persistent
+                    and self._positions(client) != client.saved
+                ):
+                    self._save(client)
+                continue
+            if client.will is not None and client.will[1] <= now:
+                self._publish_will(client)
+            is_over = client.expires_at <= now
+            if is_over and client.session.expiry_s != NEVER_EXPIRES:
+                self._end(client)
+        if saves_positions:
+            for topic in self.retained.expired(self.wall_clock_us()):
+                self.retained.remove(topic)
+                self._writer.release(topic)
+
+    async def _follow_policy(self) -> None:
+        """Disconnect clients that may not consume any more, when the policy changes."""
+        changed = self._policy_changed
+        self.broker.access.on_change.append(changed.set)
+        try:
+            while True:
+                await changed.wait()
+                changed.clear()
+                for client in list(self.clients.values()):
+                    self._check_access(client)
+                    await asyncio.sleep(0)
+        finally:
+            self.broker.access.on_change.remove(changed.set)
+
+    def _check_access(self, client: Client) -> None:
+        connection = client.connection
+        if connection is None:
+            return
+        try:
+            for each in client.session.subscriptions.values():
+                self._subscribing.check_allowed(connection.caller, each)
+        except (Refused, PacketError) as error:
+            connection.close(Reason.NOT_AUTHORIZED, str(error))
+
+
+@asynccontextmanager
+async def open_mqtt_server(
+    broker: Broker,
+    store: MetadataStore,
+    *,
+    config: MqttConfig,
+    listens: ListenConfig,
+    authenticator: Authenticator,
+    counts: ConnectionCounts,
+    wall_clock_us: Callable[[], int],
+) -> AsyncIterator[MqttServer]:
+    """
+    Open the MQTT server over *broker*, without a listener.
+
+    *store* has the sessions and the retained messages.
+    """
+    async with task_scope() as tasks:
+        server = MqttServer(
+            broker,
+            store,
+            tasks,
+            config=config,
+            listens=listens,
+            authenticator=authenticator,
+            connection_counts=counts,
+            wall_clock_us=wall_clock_us,
+        )
+        await server.open()
+        try:
+            yield server
+        finally:
+            await server.close()

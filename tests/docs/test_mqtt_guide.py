@@ -1,0 +1,47 @@
+"""The guide to MQTT works from top to bottom, as it stands."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from support.commands import danube
+from support.guides import BLOCK
+from support.ports import free_port
+from support.processes import BrokerProcess
+from support.project import ROOT
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+
+def test_the_guide_works(tmp_path):
+    settings, port = tmp_path / "broker.yaml", str(free_port())
+    broker = BrokerProcess(tmp_path / "data", "--config", str(settings))
+    page = (ROOT / "docs/guide/mqtt.md").read_text()
+    (_, declared), *blocks = BLOCK.findall(page)
+    settings.write_text(declared.replace("1883", port))
+    with broker:
+        ran = []
+        for language, code in blocks:
+            local = code.replace("1883", port).replace("6651", str(broker.stream_port))
+            if language == "python":
+                subprocess.run([sys.executable, "-c", local], check=True)
+                ran.append(language)
+            elif not code.startswith("danube broker"):
+                ran += [run(line, broker) for line in local.splitlines()]
+    assert ran == ["mosquitto_pub", "danube", "python"]
+
+
+def run(line, broker):
+    """Run a command of the page, and return the program."""
+    program, *arguments = shlex.split(line)
+    if program == "danube":
+        done = danube(*arguments, DANUBE_URL=broker.url)
+        assert done.returncode == 0, done.stderr
+        assert "21.5" in done.stdout
+    else:
+        subprocess.run([program, *arguments], check=True)
+    return program
