@@ -1,0 +1,156 @@
+"""Clients of MQTT have credentials, permissions and TLS as all other clients."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+
+import pytest
+
+import pydanube
+from pydanube.security.failed_attempts import ATTEMPTS_MAX
+from pydanube.wire.mqtt.packets import V5, V311, Publish, Reason, Will
+from support.certificates import tls_settings, write_certificates
+from support.mqtt_clients import MqttClient, mqtt_client, rule, trusting
+from support.secured import bootstrap_key, claims, jwks, secured, signed
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.slow,
+    pytest.mark.usefixtures("no_credentials"),
+]
+
+WRONG_KEY = f"danube_{'0' * 16}_{'a' * 43}"
+VERSIONS = pytest.mark.parametrize("version", [V311, V5])
+MQTT = {
+    "port": 0,
+    "rules": (rule("in/#", "/default/in"), rule("out/#", "/default/out")),
+}
+
+
+@pytest.fixture
+async def broker(tmp_path):
+    async with secured(tmp_path, mqtt=MQTT) as broker:
+        yield broker
+
+
+@pytest.fixture
+async def admin(broker, tmp_path):
+    async with pydanube.connect(
+        broker.stream_url, api_key=bootstrap_key(tmp_path)
+    ) as client:
+        yield client
+
+
+async def device_key(admin, name="device"):
+    """Create a device that may publish to one topic and consume the other."""
+    created = await admin.create_api_key(name)
+    await admin.add_binding(f"user:{name}", ["producer"], ["/default/in"])
+    await admin.add_binding(f"user:{name}", ["consumer"], ["/default/out"])
+    return created.key
+
+
+@asynccontextmanager
+async def device(broker, key, client_id="d", **fields):
+    async with mqtt_client(
+        broker, client_id, username="x", password=key.encode(), **fields
+    ) as client:
+        yield client
+
+
+@VERSIONS
+@pytest.mark.parametrize("password", [None, b"", WRONG_KEY.encode(), b"\xff", b"x.y.z"])
+async def test_clients_without_valid_credentials_are_refused(broker, version, password):
+    async with mqtt_client(broker, version=version) as client:
+        answer = await client.connect("c", username="x", password=password)
+        assert answer.reason is Reason.BAD_USER_NAME_OR_PASSWORD
+        assert await client.ends() == []
+
+
+async def test_addresses_with_many_failures_have_to_wait(broker, admin):
+    key = await device_key(admin)
+    for _ in range(ATTEMPTS_MAX):
+        async with mqtt_client(broker) as client:
+            await client.connect("c", username="x", password=WRONG_KEY.encode())
+    async with mqtt_client(broker) as client:
+        answer = await client.connect("c", username="x", password=key.encode())
+        assert answer.reason is Reason.CONNECTION_RATE_EXCEEDED
+
+
+async def test_permissions_are_those_on_the_topics_of_the_broker(broker, admin):
+    key = await device_key(admin)
+    async with device(broker, key) as client:
+        assert await client.publish("in/1", b"x") == Reason.SUCCESS
+        assert await client.publish("out/1", b"x") == Reason.NOT_AUTHORIZED
+        refused = Reason.NOT_AUTHORIZED
+        assert await client.subscribe("out/#", "in/#", "#", "$share/g/in/#") == [
+            *(Reason.SUCCESS, refused, refused, refused)
+        ]
+    async with device(broker, key, version=V311) as client:
+        client.send(Publish(topic="out/1", payload=b"", qos=1, packet_id=1))
+        assert await client.ends() == []
+
+
+async def test_a_will_needs_the_permission_to_publish(broker, admin):
+    key = await device_key(admin)
+    async with mqtt_client(broker) as client:
+        will = Will(topic="out/1", payload=b"x")
+        answer = await client.connect(
+            "d", username="x", password=key.encode(), will=will
+        )
+        assert answer.reason is Reason.NOT_AUTHORIZED
+
+
+async def test_a_revoked_key_ends_the_connection(broker, admin):
+    key = await device_key(admin)
+    async with device(broker, key) as client:
+        await admin.revoke_api_key("device")
+        (goodbye,) = await client.ends()
+        assert goodbye.reason is Reason.NOT_AUTHORIZED
+
+
+async def test_a_lost_permission_ends_the_connection(broker, admin):
+    created = await admin.create_api_key("watcher")
+    binding = await admin.add_binding("user:watcher", ["consumer"], ["/default/out"])
+    async with device(broker, created.key) as client:
+        await client.subscribe("out/#")
+        await admin.remove_binding(binding)
+        (goodbye,) = await client.ends()
+        assert goodbye.reason is Reason.NOT_AUTHORIZED
+
+
+async def test_the_session_of_a_principal_is_not_for_others(broker, admin):
+    mine, other = await device_key(admin), await device_key(admin, "other")
+    async with device(broker, mine, "same"), mqtt_client(broker) as client:
+        answer = await client.connect("same", username="x", password=other.encode())
+        assert answer.reason is Reason.CLIENT_IDENTIFIER_NOT_VALID
+    async with device(broker, other, "same"):
+        pass
+
+
+async def test_tokens_are_passwords(tmp_path):
+    (tmp_path / "keys.json").write_text(jwks())
+    jwt = {
+        "issuer": claims()["iss"],
+        "audience": claims()["aud"],
+        "keys_file": str(tmp_path / "keys.json"),
+    }
+    async with (
+        secured(tmp_path, mqtt=MQTT, jwt=jwt) as broker,
+        device(broker, signed(claims())) as client,
+    ):
+        assert await client.publish("in/1", b"x") == Reason.SUCCESS
+
+
+async def test_certificates_are_credentials(tmp_path):
+    files = write_certificates(tmp_path)
+    async with secured(
+        tmp_path, mqtt=MQTT, tls=tls_settings(files, "optional")
+    ) as broker:
+        context = trusting(files["ca"][0], *files["client"])
+        async with mqtt_client(broker, "c", tls=context) as client:
+            assert isinstance(client, MqttClient)
+            # Its principal is the name in the certificate, localhost.
+            assert await client.publish("in/1", b"x") == Reason.SUCCESS
+        async with mqtt_client(broker, tls=trusting(files["ca"][0])) as client:
+            answer = await client.connect("c")
+            assert answer.reason is Reason.BAD_USER_NAME_OR_PASSWORD
