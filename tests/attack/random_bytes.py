@@ -30,6 +30,7 @@ async def attack(target: Target, rng: Random) -> None:
         target.broker.grpc_port,
         target.broker.admin_port,
         target.broker.http_port,
+        target.broker.mqtt_port,
     )
     for _ in range(CONNECTIONS):
         await _connect_and_send(rng.choice(ports), rng)

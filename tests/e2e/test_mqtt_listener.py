@@ -8,6 +8,7 @@ import aiomqtt
 import pytest
 
 import pydanube
+from pydanube.wire.mqtt.encoding import encode
 from pydanube.wire.mqtt.packets import (
     V5,
     V311,
@@ -232,6 +233,15 @@ async def test_a_message_of_qos_2_that_is_sent_again_is_stored_once(broker, vers
     async with pydanube.connect(broker.stream_url) as client:
         described = await client.describe_topic(DEFAULT_TOPIC)
     assert described.end_offset == 1
+
+
+async def test_a_message_of_qos_2_is_not_released_before_it_is_stored(broker):
+    async with mqtt_client(broker, "s") as client:
+        message = Publish(topic="a", payload=b"x", qos=2, packet_id=5)
+        release = Ack(PacketType.PUBREL, 5)
+        client.send_bytes(encode(message, V5) + encode(release, V5))
+        (goodbye,) = await client.ends()
+        assert goodbye.reason is Reason.PROTOCOL_ERROR
 
 
 @VERSIONS

@@ -26,6 +26,8 @@ class BrokerProcess:
         self.stream_port = free_port()
         self.grpc_port = free_port()
         self.admin_port = free_port()
+        self.mqtt_port: int | None = None
+        """The port of the MQTT listener, if the options ask for one."""
         self.http_url = ""
         self._process: subprocess.Popen[str] | None = None
 
@@ -66,6 +68,8 @@ class BrokerProcess:
                 self.grpc_port = int(found[1])
             if found := re.search(r"admin +https?://127\.0\.0\.1:(\d+)", line):
                 self.admin_port = int(found[1])
+            if found := re.search(r"mqtt +mqtts?://127\.0\.0\.1:(\d+)", line):
+                self.mqtt_port = int(found[1])
             if found := re.search(r"http +(https?://127\.0\.0\.1:\d+)", line):
                 self.http_url = found[1]
                 # This is the last line with an address.

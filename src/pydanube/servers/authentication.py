@@ -121,7 +121,8 @@ class Authenticator:
             address: The client's, for the limit of failed attempts.
             certificate: The verified certificate of the client, as ``ssl`` describes
                 it; None: none.
-            listener: ``stream``, ``grpc``, ``admin`` or ``http``, for the audit log.
+            listener: For the audit log: ``stream``, ``grpc``, ``admin``, ``http`` or
+                ``mqtt``.
 
         Raises:
             Unauthenticated: The credentials are missing or not valid.

@@ -72,7 +72,7 @@ class Caller:
     address: str
     """Its address and port."""
     listener: str
-    """``stream``, ``grpc``, ``admin`` or ``http``."""
+    """``stream``, ``grpc``, ``admin``, ``http`` or ``mqtt``."""
 
     def may(self, permission: Permission, resource: Resource) -> bool:
         """Return whether the policy permits something now."""

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from pydanube.model.errors import BrokerError
-from pydanube.model.names import TopicName
 from pydanube.servers.authentication import Identity
 from pydanube.servers.authorization import Caller
 from pydanube.servers.mqtt.session import Session
 from pydanube.servers.mqtt.subscribers import Subscriber
-from pydanube.wire.mqtt.packets import Connack, Reason, Will
+from pydanube.wire.mqtt.packets import Connack, PacketError, Reason, Will
 
 
 class Acknowledgement(Protocol):
@@ -73,13 +71,25 @@ class Client:
     connection: Connection | None = None
     storing: dict[int, Acknowledgement] = field(default_factory=dict)
     """Messages of QoS 2 that are being stored, by packet identifier."""
-    shared: dict[tuple[str, TopicName], Callable[[], None]] = field(
-        default_factory=dict
-    )
-    """Functions that end the membership in shared subscriptions, while connected."""
     expires_at: float = 0.0
     """When the session ends, if the client is not connected."""
     will: tuple[Will, float] | None = None
     """The will that is published at a time, unless the client comes back."""
     saved: dict[str, int] | None = None
     """The positions that were saved last."""
+
+    def release(self, packet_id: int) -> bool:
+        """
+        Handle PUBREL of a message of QoS 2; return False if none was received.
+
+        Raises:
+            PacketError: The client has not got PUBREC yet.
+        """
+        if packet_id in self.storing:
+            raise PacketError(
+                Reason.PROTOCOL_ERROR,
+                f"PUBREL of the packet {packet_id} came before PUBREC was sent",
+            )
+        is_known = packet_id in self.session.received
+        self.session.received.discard(packet_id)
+        return is_known

@@ -247,7 +247,7 @@ class MqttConnection(MqttLink):
             case Publish():
                 self._on_publish(packet, self.client)
             case Ack():
-                self._on_ack(packet, self.client.session)
+                self._on_ack(packet, self.client)
             case Ping(PacketType.PINGREQ):
                 self._send(Ping(PacketType.PINGRESP))
             case Subscribe():
@@ -347,7 +347,8 @@ class MqttConnection(MqttLink):
         """Call *callback* at the end of this turn of the event loop."""
         self._loop.call_soon(callback)
 
-    def _on_ack(self, packet: Ack, session: Session) -> None:
+    def _on_ack(self, packet: Ack, client: Client) -> None:
+        session = client.session
         packet_id = packet.packet_id
         match packet.type:
             case PacketType.PUBACK:
@@ -367,10 +368,10 @@ class MqttConnection(MqttLink):
                         encode_ack(PacketType.PUBREL, packet_id, self.version, reason)
                     )
             case _:
-                is_known = packet_id in session.received
-                session.received.discard(packet_id)
                 reason = (
-                    Reason.SUCCESS if is_known else Reason.PACKET_IDENTIFIER_NOT_FOUND
+                    Reason.SUCCESS
+                    if client.release(packet_id)
+                    else Reason.PACKET_IDENTIFIER_NOT_FOUND
                 )
                 self.write(
                     encode_ack(PacketType.PUBCOMP, packet_id, self.version, reason)

@@ -74,8 +74,8 @@ class Feed:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the topic was deleted, or this broker serves it no longer."""
-        return self.topic.refusal is not None
+        """Whether the topic was deleted."""
+        return isinstance(self.topic.refusal, TopicNotFound)
 
     def close(self, reason: BrokerError | None = None) -> None:
         """End the feed."""
@@ -361,15 +361,35 @@ class Feeds:
             feed = self._feeds.get(target)
             if feed is not None and not feed.is_closed:
                 return feed
-            topic = await self._open_topic(target)
-            fresh = await self._new_feed(topic)
-            if feed is not None:
-                feed.close()
-                fresh.followers = feed.followers
-                for subscriber in fresh.followers:
-                    subscriber.session.behind.pop(feed, None)
-            self._feeds[target] = fresh
-            return fresh
+            return await self._replace(feed, await self._open_topic(target))
+
+    async def reopen(self) -> None:
+        """Open the feeds of topics that were deleted and exist again."""
+        async with self._lock:
+            for target, feed in list(self._feeds.items()):
+                if not feed.is_closed:
+                    continue
+                try:
+                    topic = await self._broker.topics.get(target)
+                    await self._replace(feed, topic)
+                except TopicNotFound:
+                    continue
+                except BrokerError as error:
+                    log.warning("%s cannot be opened for MQTT: %s", target, error)
+
+    async def _replace(self, feed: Feed | None, topic: Topic) -> Feed:
+        """Return a feed of *topic* in the place of *feed*, whose topic was deleted."""
+        topic.check()
+        fresh = await self._new_feed(topic)
+        if feed is not None:
+            feed.close()
+            fresh.followers = feed.followers
+            for subscriber in fresh.followers:
+                subscriber.session.behind.pop(feed, None)
+                subscriber.following.pop(feed, None)
+                subscriber.following[fresh] = None
+        self._feeds[topic.name] = fresh
+        return fresh
 
     async def _open_topic(self, target: TopicName) -> Topic:
         try:

@@ -149,13 +149,6 @@ class MessageReceiver:
                 publisher.publish_later(packet, session.client_id, rule, done)
             )
 
-    def release(self, packet_id: int) -> bool:
-        """Handle PUBREL; return False if no such message was received."""
-        received = self._client.session.received
-        is_known = packet_id in received
-        received.discard(packet_id)
-        return is_known
-
     def on_failed(self, ack: PendingAck | None, error: BrokerError) -> None:
         """Tell the client that a message is not stored."""
         reason = reason_of(error)

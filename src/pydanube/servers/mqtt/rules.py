@@ -37,19 +37,7 @@ class Rules:
 
     def __init__(self, rules: Sequence[MqttRule]) -> None:
         self.rules = [Rule(each) for each in rules]
-        self._found: dict[str, Rule | None] = {}
-
-    def find(self, topic: str) -> Rule | None:
-        """Return the rule of a topic of MQTT; None if no rule matches."""
-        try:
-            return self._found[topic]
-        except KeyError:
-            pass
-        found = next((each for each in self.rules if each.filter.matches(topic)), None)
-        if len(self._found) >= CACHED_MAX:
-            self._found.clear()
-        self._found[topic] = found
-        return found
+        self._found: dict[str, Rule | PacketError] = {}
 
     def check(self, topic: str) -> Rule:
         """
@@ -58,27 +46,40 @@ class Rules:
         Raises:
             PacketError: The topic is not valid, or no rule matches.
         """
-        rule = self.find(topic)
-        if rule is not None and len(topic) <= TOPIC_BYTES_MAX // 4:
-            return rule
-        check_topic(topic)
+        found = self._found.get(topic)
+        if found is None:
+            found = self._find(topic)
+            if len(self._found) >= CACHED_MAX:
+                self._found.clear()
+            self._found[topic] = found
+        if isinstance(found, PacketError):
+            # The same exception object is raised repeatedly: drop its traceback.
+            raise found.with_traceback(None)
+        return found
+
+    def _find(self, topic: str) -> Rule | PacketError:
+        try:
+            check_topic(topic)
+        except PacketError as error:
+            return error
+        reason, shown = Reason.TOPIC_NAME_INVALID, repr(topic[:80])
         if topic.startswith("$"):
-            raise PacketError(
-                Reason.TOPIC_NAME_INVALID,
-                f"{topic[:80]!r} begins with $: clients do not publish to such topics",
+            return PacketError(
+                reason, f"{shown} begins with $: clients do not publish to such topics"
             )
-        if len(topic.encode()) > TOPIC_BYTES_MAX:
-            raise PacketError(
-                Reason.TOPIC_NAME_INVALID,
-                f"a topic of {len(topic.encode())} bytes: topics have at most "
+        byte_count = len(topic.encode())
+        if byte_count > TOPIC_BYTES_MAX:
+            return PacketError(
+                reason,
+                f"the topic {shown}… has {byte_count} bytes; topics have at most "
                 f"{TOPIC_BYTES_MAX}",
             )
-        if rule is None:
-            raise PacketError(
-                Reason.TOPIC_NAME_INVALID,
-                f"no rule of this broker (mqtt.rules) matches the topic {topic!r}",
-            )
-        return rule
+        for rule in self.rules:
+            if rule.filter.matches(topic):
+                return rule
+        return PacketError(
+            reason, f"no rule of this broker (mqtt.rules) matches the topic {shown}"
+        )
 
     def targets_of(self, topic_filter: TopicFilter) -> list[TopicName]:
         """Return the topics that may have messages for a subscription."""

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from pydanube.aio.futures import completion
 from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.broker.broker import Broker
 from pydanube.metadata.store import MetadataStore
@@ -262,21 +263,24 @@ class MqttServer:
         properties = packet.properties
         session.send_max = properties.get(Property.RECEIVE_MAXIMUM, 65_535)
         connection.packet_bytes_max = properties.get(Property.MAXIMUM_PACKET_SIZE, 0)
-        connection.will = packet.will
         answer = self._answer(packet, session, connection, is_present=is_present)
         subscriber = Subscriber(
             session, connection.send_waiting, connection.read_missed
         )
-        await self._subscribing.resume(connection, known, subscriber)
-        if session.is_persistent:
-            await self._save_now(known)
-        elif is_present:
-            self._writer.forget(client_id)
+        try:
+            await self._subscribing.resume(connection, known, subscriber)
+            if session.is_persistent:
+                await self._save_now(known, subscriber)
+            elif is_present:
+                self._writer.forget(client_id)
+        except BaseException:
+            self.disconnect(connection, known, subscriber)
+            raise
         if connection.is_lost or known.connection is not connection:
-            # The client has gone or come back meanwhile.
-            connection.client, connection.subscriber = known, subscriber
-            connection.abort()
+            # The client has gone, or has come back, meanwhile.
+            self.disconnect(connection, known, subscriber)
             return
+        connection.will = packet.will
         connection.on_session(known, subscriber, answer)
 
     def disconnect(
@@ -368,13 +372,14 @@ class MqttServer:
         self.publisher.publish_will(client.session.client_id, will)
 
     def _end(self, client: Client) -> None:
-        """End a session."""
+        """End a session, unless it has ended already."""
+        client_id = client.session.client_id
+        if self.clients.get(client_id) is not client:
+            return
         if client.will is not None:
             self._publish_will(client)
-        session = client.session
-        if self.clients.get(session.client_id) is client:
-            del self.clients[session.client_id]
-            self._writer.forget(session.client_id)
+        del self.clients[client_id]
+        self._writer.forget(client_id)
         self._subscribing.end(client)
 
     # Subscriptions.
@@ -419,40 +424,43 @@ class MqttServer:
 
     # Sessions on disk, and time.
 
-    def _positions(self, client: Client) -> dict[str, int]:
-        positions = {
-            feed: feed.position
-            for feed in self._feeds
-            if feed.topic.policy.is_reliable
-            and (
-                client.connection is not None
-                and client.connection.subscriber in feed.followers
-            )
-        }
+    def _positions(
+        self, client: Client, subscriber: Subscriber | None
+    ) -> dict[str, int]:
+        """Return from where topics must be read for a session after a crash."""
+        positions: dict[Any, int] = {}
+        if subscriber is not None:
+            positions = {
+                feed: feed.position
+                for feed in subscriber.following
+                if feed.topic.policy.is_reliable
+            }
         found = positions | client.session.positions()
         for feed, position in positions.items():
             found[feed] = min(position, found[feed])
-        names = {feed: str(feed.target) for feed in self._feeds}
-        return {names[each]: found[each] for each in found if each in names}
+        return {
+            str(feed.target): position
+            for feed, position in found.items()
+            if not feed.is_closed
+        }
 
-    def _save(self, client: Client, done: OnWritten | None = None) -> None:
-        positions = client.saved = self._positions(client)
+    def _save(
+        self,
+        client: Client,
+        done: OnWritten | None = None,
+        subscriber: Subscriber | None = None,
+    ) -> None:
+        """Write a session; *subscriber* is that of a connection that is beginning."""
+        if subscriber is None and client.connection is not None:
+            subscriber = client.connection.subscriber
+        positions = client.saved = self._positions(client, subscriber)
         self._writer.save(client.session, positions, self.wall_clock_us(), done)
 
-    async def _save_now(self, client: Client) -> None:
+    async def _save_now(
+        self, client: Client, subscriber: Subscriber | None = None
+    ) -> None:
         """Write a session, and wait until it is on disk."""
-        written: asyncio.Future[None] = self.loop.create_future()
-
-        def on_written(error: BrokerError | None) -> None:
-            if written.done():
-                return
-            if error is None:
-                written.set_result(None)
-            else:
-                written.set_exception(error)
-
-        self._save(client, on_written)
-        await written
+        await completion(lambda done: self._save(client, done, subscriber))
 
     async def _sweep_regularly(self) -> None:
         number = 0
@@ -471,7 +479,8 @@ class MqttServer:
                 if (
                     saves_positions
                     and client.session.is_persistent
-                    and self._positions(client) != client.saved
+                    and self._positions(client, client.connection.subscriber)
+                    != client.saved
                 ):
                     self._save(client)
                 continue
@@ -480,6 +489,8 @@ class MqttServer:
             is_over = client.expires_at <= now
             if is_over and client.session.expiry_s != NEVER_EXPIRES:
                 self._end(client)
+        if any(feed.is_closed for feed in self._feeds):
+            self.tasks.run(self._feeds.reopen())
         if saves_positions:
             for topic in self.retained.expired(self.wall_clock_us()):
                 self.retained.remove(topic)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
+from pydanube.model.names import TopicName
 from pydanube.servers.mqtt.messages import Message
 from pydanube.servers.mqtt.session import Delivery, Session, Subscription
 from pydanube.wire.mqtt.topics import FilterTree
@@ -22,6 +24,12 @@ class Subscriber:
     """Sends what waits in the session, as far as the client reads it."""
     read_missed: Callable[[], None]
     """Begins to read the messages that the session has missed."""
+    following: dict[Any, None] = field(default_factory=dict)
+    """The feeds that have messages for it."""
+    shared: dict[tuple[str, TopicName], Callable[[], None]] = field(
+        default_factory=dict
+    )
+    """Functions that end its membership in shared subscriptions, by their filter."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,13 +118,12 @@ class Subscribing:
             )
         self.check_allowed(connection.caller, subscription)
         if before is not None:
-            self._leave_shared(client, options.filter)
+            _leave_shared(subscriber, options.filter)
         await self._add(client, subscriber, subscription)
         session.subscriptions[options.filter] = subscription
         if connection.subscriber is None:
             # The connection was lost meanwhile.
-            self._subscribers.remove(subscriber, subscription)
-            self._leave_shared(client, options.filter)
+            self.suspend(client, subscriber)
         if subscription.filter.group:
             return Reason(min(options.qos, 1)), []
         return Reason(options.qos), self._find_retained(
@@ -144,7 +143,8 @@ class Subscribing:
                 continue
             reasons.append(Reason.SUCCESS)
             if subscription.filter.group:
-                self._leave_shared(client, text)
+                if subscriber is not None:
+                    _leave_shared(subscriber, text)
                 self._leave_group(client, subscription)
             elif subscriber is not None:
                 self._subscribers.remove(subscriber, subscription)
@@ -181,14 +181,14 @@ class Subscribing:
             if not each.filter.group:
                 self._subscribers.remove(subscriber, each)
         positions: dict[object, int] = {}
-        for feed in self._feeds:
-            if subscriber in feed.followers:
-                del feed.followers[subscriber]
-                if feed.topic.policy.is_reliable:
-                    positions[feed] = feed.position
-        for leave in client.shared.values():
+        for feed in subscriber.following:
+            feed.followers.pop(subscriber, None)
+            if feed.topic.policy.is_reliable:
+                positions[feed] = feed.position
+        subscriber.following.clear()
+        for leave in subscriber.shared.values():
             leave()
-        client.shared.clear()
+        subscriber.shared.clear()
         return positions
 
     def end(self, client: Client) -> None:
@@ -231,13 +231,10 @@ class Subscribing:
             feed = await self._feeds.get(target)
             if not group:
                 feed.followers[subscriber] = None
+                subscriber.following[feed] = None
                 continue
             leave = await self.shared.join(subscriber, subscription, feed)
-            client.shared[subscription.options.filter, target] = leave
-
-    def _leave_shared(self, client: Client, text: str) -> None:
-        for key in [each for each in client.shared if each[0] == text]:
-            client.shared.pop(key)()
+            subscriber.shared[subscription.options.filter, target] = leave
 
     def _leave_group(self, client: Client, subscription: Subscription) -> None:
         unused = self.shared.remove(subscription.filter, client.session.client_id)
@@ -277,7 +274,14 @@ class Subscribing:
             if not each.filter.group
             for target in self._rules.targets_of(each.filter)
         }
-        for feed in self._feeds:
+        for feed in list(subscriber.following):
             if feed.target not in needed:
+                del subscriber.following[feed]
                 feed.followers.pop(subscriber, None)
                 session.behind.pop(feed, None)
+
+
+def _leave_shared(subscriber: Subscriber, text: str) -> None:
+    """End the membership in the shared subscription with the filter *text*."""
+    for key in [each for each in subscriber.shared if each[0] == text]:
+        subscriber.shared.pop(key)()
