@@ -60,7 +60,7 @@ class MqttConnection(MqttLink):
     """
 
     __slots__ = (
-        *("_last_received", "_receiver", "_room", "_task", "_timer"),
+        *("_has_acks", "_last_received", "_receiver", "_room", "_task", "_timer"),
         *("_wants_reasons", "client", "identity", "keep_alive_s"),
         *("packet_bytes_max", "server", "subscriber", "will"),
     )
@@ -79,6 +79,7 @@ class MqttConnection(MqttLink):
         """The time after which a silent client is disconnected; 0: never."""
         self.packet_bytes_max = 0
         """The longest packet that the client accepts; 0: any."""
+        self._has_acks = False
         self._last_received = self._loop.time()
         self._receiver: MessageReceiver | None = None
         self._wants_reasons = True
@@ -171,7 +172,10 @@ class MqttConnection(MqttLink):
     def send_waiting(self) -> None:
         """Send what waits in the session, as far as the client reads it."""
         client = self.client
-        if client is None or not self._can_write or self._is_lost or self._is_held:
+        if client is None or self.subscriber is None:
+            # Another connection may have the session.
+            return
+        if not self._can_write or self._is_lost or self._is_held:
             return
         parts: list[bytes] = []
         byte_count = 0
@@ -376,7 +380,11 @@ class MqttConnection(MqttLink):
                 self.write(
                     encode_ack(PacketType.PUBCOMP, packet_id, self.version, reason)
                 )
-        if session.queue or self._room is not None:
+        self._has_acks = True
+
+    def _on_handled(self) -> None:
+        if self._has_acks:
+            self._has_acks = False
             self.send_waiting()
 
     # SUBSCRIBE, UNSUBSCRIBE, DISCONNECT.

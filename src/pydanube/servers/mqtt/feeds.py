@@ -28,7 +28,7 @@ from pydanube.model.policy import (
 from pydanube.servers.mqtt.counts import MqttCounts
 from pydanube.servers.mqtt.messages import Row, rows_of
 from pydanube.servers.mqtt.rules import Rules
-from pydanube.servers.mqtt.session import Delivery
+from pydanube.servers.mqtt.session import Delivery, Session
 from pydanube.servers.mqtt.subscribers import Match, Subscriber, Subscribers, combine
 from pydanube.wire.batches import BatchFrame
 
@@ -93,12 +93,14 @@ class Feed:
         matches = self._subscribers.match(topic)
         if not matches:
             return
-        message = row.message(topic)
+        message = None
         for match in matches:
             subscriber = match.subscriber
             session = subscriber.session
             if self in session.behind:
                 continue
+            if message is None:
+                message = row.message(topic)
             delivery = match.delivery(message, self)
             if delivery is None:
                 continue
@@ -232,6 +234,24 @@ class StoredFeed(Feed):
                 self._give_missed(subscriber, row, matches)
             session.behind[self] = min(frames[-1].end, self._position)
             subscriber.wake()
+
+    async def read_offsets(self, offsets: set[int]) -> dict[int, Row]:
+        """Return the messages at *offsets*, as far as they still exist."""
+        found: dict[int, Row] = {}
+        offset = min(offsets)
+        while offset <= max(offsets):
+            try:
+                frames = await self.topic.log.read(offset, bytes_max=READ_BYTES)
+            except OffsetDropped:
+                offset = int(self.topic.log.next_kept(offset))
+                continue
+            if not frames:
+                break
+            for row in _rows_from(frames, offset):
+                if row.offset in offsets:
+                    found[row.offset] = row
+            offset = frames[-1].end
+        return found
 
     def _give_missed(
         self, subscriber: Subscriber, row: Row, matches: dict[str, Match | None]
@@ -430,3 +450,29 @@ async def read_missed(subscriber: Subscriber, room: Callable[[], object]) -> Non
                 error,
             )
             await asyncio.sleep(RETRY_S)
+
+
+async def restore_in_flight(session: Session) -> None:
+    """
+    Read the content of messages in flight again, which a session has evicted.
+
+    Raises:
+        BrokerError: A topic cannot be read.
+    """
+    evicted: dict[StoredFeed, list[Delivery]] = {}
+    for delivery in session.evicted():
+        feed = delivery.origin
+        if isinstance(feed, StoredFeed) and not feed.is_closed:
+            evicted.setdefault(feed, []).append(delivery)
+        else:
+            session.restore(delivery, None)
+    for feed, deliveries in evicted.items():
+        offsets = {each.message.offset for each in deliveries}
+        rows = await feed.read_offsets(offsets)
+        for delivery in deliveries:
+            row = rows.get(delivery.message.offset)
+            topic = None if row is None else feed.topic_of(row)
+            message = None
+            if row is not None and topic is not None:
+                message = row.message(topic)
+            session.restore(delivery, message)

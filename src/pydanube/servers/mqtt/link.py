@@ -72,6 +72,9 @@ class MqttLink(asyncio.BufferedProtocol):
         """Handle a received packet."""
         raise NotImplementedError
 
+    def _on_handled(self) -> None:
+        """Do what the received packets of this turn make necessary."""
+
     def _on_violation(self, error: PacketError) -> None:
         """Answer a violation of the protocol, and close the connection."""
         raise NotImplementedError
@@ -153,6 +156,7 @@ class MqttLink(asyncio.BufferedProtocol):
             # A bug fails this connection, not the server.
             log.exception("closing the connection of %s after a failure", self.peer)
             self._transport.abort()
+        self._on_handled()
         self._update_reading()
 
     def _start_turn_soon(self) -> None:

@@ -82,6 +82,10 @@ class Message:
         # The packet of QoS 0 without properties, which is the same for all sessions.
         self._encoded: bytes | None = None
 
+    def without_content(self) -> Message:
+        """Return what stands for the message while nobody needs its content."""
+        return Message("", b"", qos=self.qos, offset=self.offset)
+
     def is_expired(self, now_us: int) -> bool:
         """Return whether subscribers should not get it any more."""
         return self.expires_at_us is not None and self.expires_at_us <= now_us

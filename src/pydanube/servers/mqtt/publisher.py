@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
+from pydanube.aio.futures import Done
 from pydanube.aio.tasks import TaskScope
 from pydanube.broker.broker import Broker
 from pydanube.broker.message_batcher import SingleMessage
@@ -25,8 +26,6 @@ from pydanube.servers.mqtt.state import StateWriter
 from pydanube.wire.mqtt.packets import PacketError, Publish, Will
 
 log = logging.getLogger(__name__)
-
-OnStored = Callable[[BrokerError | None], None]
 
 
 class Publisher:
@@ -74,7 +73,7 @@ class Publisher:
         )
 
     async def publish_later(
-        self, packet: Publish, client_id: str, rule: Rule, done: OnStored
+        self, packet: Publish, client_id: str, rule: Rule, done: Done
     ) -> None:
         """Publish a message when its topic, memory and quotas allow it."""
         try:
@@ -93,9 +92,7 @@ class Publisher:
         if not self.broker.topics.has_room:
             await self.broker.topics.wait_for_room()
 
-    def publish(
-        self, packet: Publish, client_id: str, rule: Rule, done: OnStored
-    ) -> None:
+    def publish(self, packet: Publish, client_id: str, rule: Rule, done: Done) -> None:
         """
         Publish a message to the topic of its rule.
 
@@ -122,7 +119,7 @@ class Publisher:
         packet: Publish,
         client_id: str,
         now_us: int,
-        done: OnStored,
+        done: Done,
         error: BrokerError | None,
     ) -> None:
         """Retain a message that was stored, and then call *done*."""
@@ -189,7 +186,7 @@ def _to_store(packet: Publish, client_id: str, key: str, now_us: int) -> SingleM
     )
 
 
-def _on_stored(done: OnStored, _: object, error: BrokerError | None) -> None:
+def _on_stored(done: Done, _: object, error: BrokerError | None) -> None:
     done(error)
 
 

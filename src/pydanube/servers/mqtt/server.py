@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from pydanube.aio.futures import completion
+from pydanube.aio.futures import Done, completion
 from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.broker.broker import Broker
 from pydanube.metadata.store import MetadataStore
-from pydanube.model.errors import BrokerError, Refused
+from pydanube.model.errors import Refused
 from pydanube.security.permissions import Permission
 from pydanube.security.resources import Resource
 from pydanube.servers.authentication import Authenticator
@@ -22,14 +22,13 @@ from pydanube.servers.config import ListenConfig
 from pydanube.servers.connections import ConnectionCounts
 from pydanube.servers.mqtt.clients import Client, Connection
 from pydanube.servers.mqtt.counts import MqttCounts
-from pydanube.servers.mqtt.feeds import Feeds, read_missed
+from pydanube.servers.mqtt.feeds import Feeds, read_missed, restore_in_flight
 from pydanube.servers.mqtt.publisher import Publisher
 from pydanube.servers.mqtt.receiving import TOPIC_ALIASES_MAX
 from pydanube.servers.mqtt.retained import RetainedMessages
 from pydanube.servers.mqtt.rules import Rules
 from pydanube.servers.mqtt.session import Delivery, Session, SessionLimits
 from pydanube.servers.mqtt.state import (
-    OnWritten,
     StateWriter,
     load_retained,
     load_sessions,
@@ -269,6 +268,7 @@ class MqttServer:
         )
         try:
             await self._subscribing.resume(connection, known, subscriber)
+            await restore_in_flight(session)
             if session.is_persistent:
                 await self._save_now(known, subscriber)
             elif is_present:
@@ -294,6 +294,7 @@ class MqttServer:
         client.connection = None
         session.requeue(positions)
         session.drop_shared()
+        session.evict()
         will, connection.will = connection.will, None
         if self._is_stopping:
             will = None
@@ -447,7 +448,7 @@ class MqttServer:
     def _save(
         self,
         client: Client,
-        done: OnWritten | None = None,
+        done: Done | None = None,
         subscriber: Subscriber | None = None,
     ) -> None:
         """Write a session; *subscriber* is that of a connection that is beginning."""

@@ -47,6 +47,8 @@ class Delivery:
     packet_id: int = 0
     is_released: bool = False
     """Whether the client has received it: of QoS 2, until PUBCOMP comes."""
+    is_evicted: bool = False
+    """Whether its content must be read again from the topic."""
 
     def finish(self) -> None:
         """Tell the one who waits for it that it is done with."""
@@ -62,6 +64,7 @@ class SessionLimits:
     in_flight_max: int = 1000
     queue_messages_max: int = 1000
     queue_bytes_max: int = 1024 * 1024
+    """The most bytes in the queue, and the most in flight if it is not one message."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -88,6 +91,7 @@ class Session:
     """The feeds that are ahead of the session, and the offset to continue at."""
     in_flight: dict[int, Delivery] = field(default_factory=dict)
     """Messages that were sent and not acknowledged, in order."""
+    in_flight_bytes: int = 0
     queue: deque[Delivery] = field(default_factory=deque)
     queue_bytes: int = 0
     send_max: int = PACKET_ID_MAX
@@ -140,7 +144,7 @@ class Session:
             delivery = queue[0]
             message = delivery.message
             is_expired = message.is_expired(now_us)
-            if delivery.qos and not is_expired and len(in_flight) >= self._window:
+            if delivery.qos and not is_expired and not self._may_send(message):
                 return
             queue.popleft()
             self.queue_bytes -= message.byte_count
@@ -150,6 +154,7 @@ class Session:
             if delivery.qos:
                 delivery.packet_id = self._new_id()
                 in_flight[delivery.packet_id] = delivery
+                self.in_flight_bytes += message.byte_count
             else:
                 delivery.finish()
             yield delivery
@@ -163,7 +168,7 @@ class Session:
         delivery = self.in_flight.get(packet_id)
         if delivery is None or delivery.qos != qos:
             return False
-        del self.in_flight[packet_id]
+        self._forget(delivery)
         delivery.finish()
         return True
 
@@ -173,16 +178,17 @@ class Session:
         if delivery is None or delivery.qos != 2:
             return False
         if is_error:
-            del self.in_flight[packet_id]
+            self._forget(delivery)
         else:
             delivery.is_released = True
+            self._drop_content(delivery)
         delivery.finish()
         return True
 
     def discard(self, delivery: Delivery) -> None:
         """Forget a message in flight, which the client cannot get."""
         if self.in_flight.get(delivery.packet_id) is delivery:
-            del self.in_flight[delivery.packet_id]
+            self._forget(delivery)
             delivery.finish()
 
     def requeue(self, positions: dict[Origin, int]) -> None:
@@ -204,9 +210,28 @@ class Session:
 
     def drop_shared(self) -> None:
         """Forget the messages of shared subscriptions: other clients get them."""
-        for packet_id, delivery in list(self.in_flight.items()):
+        for delivery in list(self.in_flight.values()):
             if delivery.on_done is not None:
-                del self.in_flight[packet_id]
+                self._forget(delivery)
+
+    def evict(self) -> None:
+        """Drop the content of messages in flight that the topics have."""
+        for delivery in self.in_flight.values():
+            if delivery.origin is not None and not delivery.is_released:
+                delivery.is_evicted = True
+                self._drop_content(delivery)
+
+    def evicted(self) -> list[Delivery]:
+        """Return the messages in flight whose content must be read again."""
+        return [each for each in self.in_flight.values() if each.is_evicted]
+
+    def restore(self, delivery: Delivery, message: Message | None) -> None:
+        """Set the content of a message again; None: its topic has it no longer."""
+        if message is None:
+            self.discard(delivery)
+            return
+        self.in_flight_bytes += message.byte_count - delivery.message.byte_count
+        delivery.message, delivery.is_evicted = message, False
 
     def positions(self) -> dict[Origin, int]:
         """Return from where each feed must be read after a crash of the broker."""
@@ -218,9 +243,22 @@ class Session:
                 found[origin] = min(offset, found.get(origin, offset))
         return found
 
-    @property
-    def _window(self) -> int:
-        return min(self.send_max, self.limits.in_flight_max)
+    def _may_send(self, message: Message) -> bool:
+        """Return whether one more message may be in flight."""
+        count, limits = len(self.in_flight), self.limits
+        return not count or (
+            count < min(self.send_max, limits.in_flight_max)
+            and self.in_flight_bytes + message.byte_count <= limits.queue_bytes_max
+        )
+
+    def _forget(self, delivery: Delivery) -> None:
+        del self.in_flight[delivery.packet_id]
+        self.in_flight_bytes -= delivery.message.byte_count
+
+    def _drop_content(self, delivery: Delivery) -> None:
+        before = delivery.message
+        delivery.message = before.without_content()
+        self.in_flight_bytes += delivery.message.byte_count - before.byte_count
 
     def _append(self, delivery: Delivery) -> None:
         self.queue.append(delivery)

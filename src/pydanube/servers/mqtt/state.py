@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
+from pydanube.aio.futures import Done
 from pydanube.metadata import keys
 from pydanube.metadata.key import Key
 from pydanube.metadata.records import (
@@ -38,8 +38,6 @@ log = logging.getLogger(__name__)
 
 PAGE = 1000
 
-OnWritten = Callable[[BrokerError | None], None]
-
 
 class StateWriter:
     """
@@ -50,7 +48,7 @@ class StateWriter:
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
-        self._waiting: dict[str, tuple[Operation, list[OnWritten]]] = {}
+        self._waiting: dict[str, tuple[Operation, list[Done]]] = {}
         self._has_work = asyncio.Event()
         self._is_idle = asyncio.Event()
         self._is_idle.set()
@@ -60,7 +58,7 @@ class StateWriter:
         session: Session,
         positions: dict[str, int],
         now_us: int,
-        done: OnWritten | None = None,
+        done: Done | None = None,
     ) -> None:
         """Write a session; *done* is called when it is on disk."""
         record = MqttSessionRecord(
@@ -90,7 +88,7 @@ class StateWriter:
         key = _session_key(client_id)
         self._add(key.path, Delete(key), None)
 
-    def retain(self, message: Message, done: OnWritten) -> None:
+    def retain(self, message: Message, done: Done) -> None:
         """Write a retained message; *done* is called when it is on disk."""
         record = MqttRetainedRecord(
             topic=message.topic,
@@ -103,7 +101,7 @@ class StateWriter:
         key = _retained_key(message.topic)
         self._add(key.path, Put(key, record), done)
 
-    def release(self, topic: str, done: OnWritten | None = None) -> None:
+    def release(self, topic: str, done: Done | None = None) -> None:
         """Delete the retained message of *topic*."""
         key = _retained_key(topic)
         self._add(key.path, Delete(key), done)
@@ -134,7 +132,7 @@ class StateWriter:
             for done in callbacks:
                 done(failure)
 
-    def _add(self, path: str, operation: Operation, done: OnWritten | None) -> None:
+    def _add(self, path: str, operation: Operation, done: Done | None) -> None:
         _, callbacks = self._waiting.get(path, (None, []))
         if done is not None:
             callbacks.append(done)

@@ -16,7 +16,7 @@ def session(**limits):
 
 
 def delivery(offset=0, qos=1, origin=FEED, **fields):
-    message = Message("a", b"x", offset=offset, **fields)
+    message = Message("a", **{"payload": b"x", "offset": offset} | fields)
     return Delivery(message, qos, origin=origin)
 
 
@@ -80,7 +80,7 @@ def test_a_refused_message_is_done_with():
 
 
 def test_packet_identifiers_are_not_used_twice():
-    found = session(in_flight_max=65_535)
+    found = session(in_flight_max=65_535, queue_bytes_max=1 << 30)
     for _ in range(65_535):
         found.offer(delivery()) or found.add([delivery()])
     assert len(taken(found)) == 65_535
@@ -118,6 +118,36 @@ def test_received_messages_of_qos_2_are_not_sent_again_after_a_crash():
     taken(found)
     found.on_received(1, is_error=False)
     assert found.positions() == {FEED: 4}
+
+
+def test_bytes_in_flight_are_bounded_but_for_one_message():
+    found = session(queue_bytes_max=300)
+    found.add(delivery(offset, payload=bytes(200)) for offset in range(2))
+    assert taken(found) == [0]
+    found.on_acknowledged(1, qos=1)
+    assert taken(found) == [1]
+    found.on_received(2, is_error=False)
+    found.on_acknowledged(2, qos=1)
+    assert found.in_flight_bytes == 0
+
+
+def test_the_content_of_messages_in_flight_is_read_again():
+    found = session()
+    for offset in (3, 4):
+        found.offer(delivery(offset))
+    found.add([delivery(origin=None)])
+    taken(found)
+    before = found.in_flight_bytes
+    found.evict()
+    three, four = found.evicted()
+    assert found.in_flight_bytes < before
+    assert [each.message.payload for each in found.resume()] == [b"", b"", b"x"]
+    found.restore(three, Message("a", b"x", offset=3))
+    found.restore(four, None)
+    assert [each.message.payload for each in found.resume()] == [b"x", b"x"]
+    for packet_id in (1, 3):
+        found.on_acknowledged(packet_id, qos=1)
+    assert found.in_flight_bytes == 0
 
 
 def test_shared_messages_are_finished_once_or_given_back():
