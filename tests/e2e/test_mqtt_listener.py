@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from urllib.request import urlopen
 
 import aiomqtt
 import pytest
@@ -668,3 +669,73 @@ async def test_a_topic_that_was_deleted_is_created_again(broker):
         await client.delete_topic(DEFAULT_TOPIC, force=True)
         assert await device.publish("a", b"2") == Reason.SUCCESS
         assert await take(device, 1) == [b"2"]
+
+
+async def test_a_topic_that_another_client_creates_again_is_followed(broker):
+    async with (
+        mqtt_client(broker, "c") as device,
+        pydanube.connect(broker.stream_url) as client,
+    ):
+        await device.subscribe("a", qos=1)
+        await client.delete_topic(DEFAULT_TOPIC, force=True)
+        await client.create_topic(DEFAULT_TOPIC)
+        async with client.producer(DEFAULT_TOPIC) as producer:
+            number = 0
+            received = asyncio.Event()
+
+            async def publish():
+                nonlocal number
+                while not received.is_set():
+                    number += 1
+                    await producer.send(b"x", key="a")
+
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(publish())
+                await device.take()
+                received.set()
+
+
+async def test_the_topics_of_rules_are_created_with_their_namespace(tmp_path):
+    rules = (rule("#", "/iot/everything"),)
+    async with (
+        mqtt_broker(tmp_path, rules=rules) as broker,
+        pydanube.connect(broker.stream_url) as client,
+    ):
+        assert "/iot/everything" in map(str, await client.topics("iot"))
+
+
+async def test_partitioned_topics_cannot_be_used(tmp_path):
+    async with (
+        mqtt_broker(tmp_path) as broker,
+        pydanube.connect(broker.stream_url) as client,
+    ):
+        await client.create_topic("/default/parts", partitions=2)
+    with pytest.raises(ExceptionGroup) as refusal:
+        async with mqtt_broker(tmp_path, rules=(rule("#", "/default/parts"),)):
+            pass
+    text = "/default/parts cannot be used"
+    assert refusal.group_contains(pydanube.InvalidConfig, match=text)
+
+
+async def test_metrics_count_messages_and_sessions(broker):
+    async with mqtt_client(broker, "c", **persistent(V5)) as client:
+        await client.subscribe("a", qos=1)
+        await client.publish("a", b"x", retain=True)
+        await client.take()
+        await client.subscribe("$SYS/#")
+        text = await asyncio.to_thread(fetch, f"{broker.http_url}/metrics")
+    for line in (
+        "danube_mqtt_sessions 1.0",
+        "danube_mqtt_subscriptions 1.0",
+        "danube_mqtt_messages_in_total 1.0",
+        "danube_mqtt_messages_out_total 1.0",
+        "danube_mqtt_retained_messages 1.0",
+        'danube_mqtt_refusals_total{reason="topic_filter_invalid"} 1.0',
+        'danube_listener_connections{listener="mqtt"} 1.0',
+    ):
+        assert line in text
+
+
+def fetch(url):
+    with urlopen(url, timeout=60) as answer:
+        return answer.read().decode()

@@ -308,7 +308,9 @@ class MqttSessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     expiry_s: int
     """How long it is kept without a connection."""
     seen_at: int
-    """When the client was connected last."""
+    """When the client was connected last, if it is not connected."""
+    is_connected: bool = False
+    """Whether the client was connected when the record was written."""
     subscriptions: tuple[MqttSubscriptionRecord, ...] = ()
     received: tuple[int, ...] = ()
     """The packet identifiers of messages of QoS 2 that were published, and that the

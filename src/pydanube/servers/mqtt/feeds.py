@@ -17,7 +17,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pydanube.broker.broker import Broker
 from pydanube.broker.subscription import Consumer
 from pydanube.broker.topic import ReliableTopic, Topic
-from pydanube.model.errors import BrokerError, OffsetDropped, TopicNotFound
+from pydanube.model.errors import (
+    BrokerError,
+    Conflict,
+    InvalidConfig,
+    InvalidRequest,
+    OffsetDropped,
+    TopicNotFound,
+)
 from pydanube.model.names import SubscriptionName, TopicName
 from pydanube.model.policy import (
     DispatchMode,
@@ -38,8 +45,6 @@ ROWS_PER_TURN = 500
 """The most messages that a feed gives to sessions in one turn of the event loop."""
 READ_BYTES = 256 * 1024
 """How much is read at a time for a session that is behind."""
-RETRY_S = 5.0
-"""The time until a topic that cannot be read is read again."""
 LISTENER_SUBSCRIPTION = SubscriptionName("mqtt-listener")
 """The subscription of the listener to a topic that is not reliable."""
 
@@ -352,9 +357,20 @@ class Feeds:
         self._lock = asyncio.Lock()
 
     async def open(self) -> None:
-        """Open the feeds of all topics; create the topics that do not exist."""
+        """
+        Open the feeds of all topics; create what does not exist.
+
+        Raises:
+            InvalidConfig: A topic cannot be used, for example because it has
+                partitions.
+        """
         for target in self._reliable:
-            await self.get(target)
+            try:
+                await self.get(target)
+            except (Conflict, InvalidRequest) as error:
+                raise InvalidConfig(
+                    f"mqtt.rules: the topic {target} cannot be used: {error}"
+                ) from error
 
     def close(self) -> None:
         """End all feeds."""
@@ -421,6 +437,7 @@ class Feeds:
                 else DispatchMode.NON_RELIABLE
             )
             policy = TopicPolicy(dispatch=dispatch)
+            await self._broker.namespaces.create(target.namespace, exist_ok=True)
             return await self._broker.topics.create(target, policy, exist_ok=True)
 
     async def _new_feed(self, topic: Topic) -> Feed:
@@ -433,23 +450,19 @@ class Feeds:
 
 
 async def read_missed(subscriber: Subscriber, room: Callable[[], object]) -> None:
-    """Give the session of *subscriber* everything that it has missed."""
+    """
+    Give the session of *subscriber* everything that it has missed.
+
+    Raises:
+        BrokerError: A topic cannot be read.
+    """
     session = subscriber.session
     while session.behind:
         feed = next(iter(session.behind))
         if not isinstance(feed, StoredFeed) or feed.is_closed:
             del session.behind[feed]
             continue
-        try:
-            await feed.read_for(subscriber, room)
-        except BrokerError as error:
-            log.warning(
-                "%s cannot be read for the session %r: %s",
-                feed.target,
-                session.client_id,
-                error,
-            )
-            await asyncio.sleep(RETRY_S)
+        await feed.read_for(subscriber, room)
 
 
 async def restore_in_flight(session: Session) -> None:

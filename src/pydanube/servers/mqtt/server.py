@@ -13,7 +13,7 @@ from pydanube.aio.futures import Done, completion
 from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.broker.broker import Broker
 from pydanube.metadata.store import MetadataStore
-from pydanube.model.errors import Refused
+from pydanube.model.errors import BrokerError, Refused
 from pydanube.security.permissions import Permission
 from pydanube.security.resources import Resource
 from pydanube.servers.authentication import Authenticator
@@ -59,6 +59,8 @@ HANDSHAKING_MAX = 1024
 CATCHING_UP_MAX = 16
 """The most sessions that read what they have missed at the same time."""
 NEVER_EXPIRES = 0xFFFF_FFFF
+RETRY_S = 5.0
+"""The time until a topic that cannot be read is read again."""
 _CLOSE_TIMEOUT_S = 5.0
 
 
@@ -148,7 +150,9 @@ class MqttServer:
         now_us, now = self.wall_clock_us(), self.loop.time()
         for saved in await load_sessions(self._store, self._limits):
             session = saved.session
-            left_s = session.expiry_s - (now_us - saved.seen_at_us) / 1e6
+            left_s = float(session.expiry_s)
+            if saved.seen_at_us is not None:
+                left_s -= (now_us - saved.seen_at_us) / 1e6
             if left_s <= 0 and session.expiry_s != NEVER_EXPIRES:
                 self._writer.forget(session.client_id)
                 continue
@@ -420,8 +424,19 @@ class MqttServer:
             finally:
                 await self._catching_up.acquire()
 
-        async with self._catching_up:
-            await read_missed(subscriber, wait_for_room)
+        session = subscriber.session
+        while session.behind:
+            async with self._catching_up:
+                try:
+                    await read_missed(subscriber, wait_for_room)
+                except BrokerError as error:
+                    log.warning(
+                        "the session %r waits for its messages: %s",
+                        session.client_id,
+                        error,
+                    )
+            if session.behind:
+                await asyncio.sleep(RETRY_S)
 
     # Sessions on disk, and time.
 
@@ -455,7 +470,13 @@ class MqttServer:
         if subscriber is None and client.connection is not None:
             subscriber = client.connection.subscriber
         positions = client.saved = self._positions(client, subscriber)
-        self._writer.save(client.session, positions, self.wall_clock_us(), done)
+        self._writer.save(
+            client.session,
+            positions,
+            self.wall_clock_us(),
+            done,
+            is_connected=client.connection is not None,
+        )
 
     async def _save_now(
         self, client: Client, subscriber: Subscriber | None = None

@@ -59,6 +59,8 @@ class StateWriter:
         positions: dict[str, int],
         now_us: int,
         done: Done | None = None,
+        *,
+        is_connected: bool,
     ) -> None:
         """Write a session; *done* is called when it is on disk."""
         record = MqttSessionRecord(
@@ -66,6 +68,7 @@ class StateWriter:
             principal=session.principal,
             expiry_s=session.expiry_s,
             seen_at=now_us,
+            is_connected=is_connected,
             subscriptions=tuple(
                 MqttSubscriptionRecord(
                     filter=text,
@@ -147,7 +150,8 @@ class SavedSession:
 
     session: Session
     positions: dict[str, int]
-    seen_at_us: int
+    seen_at_us: int | None
+    """When its client was connected last; None: it was when the broker crashed."""
 
 
 async def load_sessions(
@@ -155,7 +159,11 @@ async def load_sessions(
 ) -> list[SavedSession]:
     """Return the sessions in *store*."""
     return [
-        SavedSession(_session_of(record, limits), record.positions, record.seen_at)
+        SavedSession(
+            _session_of(record, limits),
+            record.positions,
+            None if record.is_connected else record.seen_at,
+        )
         for record in await _scan(store, keys.MQTT_SESSIONS)
     ]
 
