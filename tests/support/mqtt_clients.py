@@ -18,6 +18,8 @@ from pydanube.wire.mqtt.packets import (
     Connect,
     Disconnect,
     PacketType,
+    Ping,
+    Property,
     Publish,
     Suback,
     Subscribe,
@@ -27,6 +29,7 @@ from pydanube.wire.mqtt.packets import (
 )
 
 TIMEOUT_S = 60.0
+AN_HOUR = {Property.SESSION_EXPIRY_INTERVAL: 3600}
 PACKET_BYTES_MAX = 1 << 24
 
 
@@ -202,3 +205,22 @@ def trusting(ca_file, *files) -> ssl.SSLContext:
     if files:
         context.load_cert_chain(*files)
     return context
+
+
+def persistent(version):
+    """The fields of CONNECT with which a session outlives its connection."""
+    return {
+        "version": version,
+        "clean_start": False,
+        "properties": AN_HOUR if version == V5 else {},
+    }
+
+
+async def take(client, count):
+    return [(await client.take()).payload for _ in range(count)]
+
+
+async def quiet(client):
+    """Assert that nothing came for the client: only the answer to a ping comes."""
+    client.send(Ping())
+    assert await client.receive() == Ping(PacketType.PINGRESP)
