@@ -24,6 +24,7 @@ from contextlib import (
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydanube.aio.loops import new_loop
 from pydanube.broker.broker import Broker, open_broker
@@ -84,8 +85,6 @@ from pydanube.servers.membership import (
     serving_shards,
 )
 from pydanube.servers.metadata import open_metadata, watching_session
-from pydanube.servers.mqtt.connection import listen_mqtt
-from pydanube.servers.mqtt.server import MqttServer, open_mqtt_server
 from pydanube.servers.native.connection import listen
 from pydanube.servers.native.server import open_native_server
 from pydanube.servers.tls import ServerTls, open_tls
@@ -96,6 +95,9 @@ from pydanube.storage.storage import Storage
 from pydanube.storage.storage_opening import open_storage
 from pydanube.storage.tiered_objects import TieredObjects, open_remote
 from pydanube.wire.native.frames import batch_bytes_max
+
+if TYPE_CHECKING:
+    from pydanube.servers.mqtt.server import MqttServer
 
 log = logging.getLogger(__name__)
 
@@ -390,6 +392,10 @@ async def _open_mqtt(
     if config.mqtt.port is None:
         yield None
         return
+    # Imported only for a listener, so that other brokers start faster.
+    from pydanube.servers.mqtt.connection import listen_mqtt  # noqa: PLC0415
+    from pydanube.servers.mqtt.server import open_mqtt_server  # noqa: PLC0415
+
     listens = config.listen
     async with (
         open_mqtt_server(
@@ -537,6 +543,8 @@ async def _run(config: BrokerConfig) -> None:
                     running.admin_url,
                     running.http_url,
                 )
+                if running.mqtt_url:
+                    log.info("serving clients of MQTT: %s", running.mqtt_url)
                 async with (
                     memory_upkeep(),
                     watching_directory(running.directory),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -42,11 +43,12 @@ from pydanube.servers.http.schemas import SCHEMAS
 from pydanube.servers.http.security import SECURITY
 from pydanube.servers.http.subscriptions import SUBSCRIPTIONS
 from pydanube.servers.http.topics import TOPICS
-from pydanube.servers.mqtt.samples import of_mqtt
-from pydanube.servers.mqtt.server import MqttServer
 from pydanube.servers.native.server import NativeServer
 from pydanube.servers.samples import TopicSeries, samples_of
 from pydanube.servers.security_config import SecurityConfig
+
+if TYPE_CHECKING:
+    from pydanube.servers.mqtt.server import MqttServer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +131,12 @@ class BrokerState:
         samples = samples_of(
             *self._serving, self._connections, series, is_ready=is_ready
         )
-        return samples if self._mqtt is None else chain(samples, of_mqtt(self._mqtt))
+        if self._mqtt is None:
+            return samples
+        # Imported only for a listener, as in ``run``.
+        from pydanube.servers.mqtt.samples import of_mqtt  # noqa: PLC0415
+
+        return chain(samples, of_mqtt(self._mqtt))
 
 
 INDEX = f"""\

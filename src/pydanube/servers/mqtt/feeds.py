@@ -42,7 +42,7 @@ from pydanube.wire.batches import BatchFrame
 log = logging.getLogger(__name__)
 
 ROWS_PER_TURN = 500
-"""The most messages that a feed gives to sessions in one turn of the event loop."""
+"""The most messages that a feed or a session reads in one turn of the event loop."""
 READ_BYTES = 256 * 1024
 """How much is read at a time for a session that is behind."""
 LISTENER_SUBSCRIPTION = SubscriptionName("mqtt-listener")
@@ -230,7 +230,11 @@ class StoredFeed(Feed):
             if not frames:
                 session.behind[self] = self._position
                 continue
-            for row in _rows_from(frames, offset):
+            for number, row in enumerate(_rows_from(frames, offset), 1):
+                if number % ROWS_PER_TURN == 0:
+                    # Reading from memory does not let others have their turn.
+                    session.behind[self] = row.offset
+                    await asyncio.sleep(0)
                 while not session.has_room:
                     session.behind[self] = row.offset
                     await room()  # type: ignore[misc]
@@ -239,6 +243,7 @@ class StoredFeed(Feed):
                 self._give_missed(subscriber, row, matches)
             session.behind[self] = min(frames[-1].end, self._position)
             subscriber.wake()
+            await asyncio.sleep(0)
 
     async def read_offsets(self, offsets: set[int]) -> dict[int, Row]:
         """Return the messages at *offsets*, as far as they still exist."""
@@ -256,6 +261,7 @@ class StoredFeed(Feed):
                 if row.offset in offsets:
                     found[row.offset] = row
             offset = frames[-1].end
+            await asyncio.sleep(0)
         return found
 
     def _give_missed(
