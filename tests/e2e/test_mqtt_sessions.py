@@ -18,7 +18,14 @@ from pydanube.wire.mqtt.packets import (
     Reason,
     Will,
 )
-from support.mqtt_clients import mqtt_broker, mqtt_client, persistent, quiet, take
+from support.mqtt_clients import (
+    mqtt_broker,
+    mqtt_client,
+    persistent,
+    quiet,
+    rule,
+    take,
+)
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -358,3 +365,29 @@ async def test_messages_wait_for_a_group_of_sessions_that_are_away(broker):
         # The broker's subscription is deleted soon.
         while (await client.describe_topic(DEFAULT_TOPIC)).subscriptions:  # noqa: ASYNC110
             await asyncio.sleep(0)
+
+
+async def test_groups_share_topics_that_are_not_reliable(tmp_path):
+    rules = (rule("#", "/default/direct", reliable=False),)
+    async with (
+        mqtt_broker(tmp_path, rules=rules) as broker,
+        mqtt_client(broker, "1", **persistent(V5)) as one,
+        mqtt_client(broker, "p") as publisher,
+    ):
+        await one.subscribe("$share/g/a/#", "b", qos=1)
+        for number in range(300):
+            await publisher.publish("a/x", str(number).encode())
+            assert (await one.take()).payload == str(number).encode()
+        await publisher.publish("b", b"x")
+        assert (await one.take()).payload == b"x"
+
+
+async def test_a_session_is_told_nothing_of_topics_it_has_left(broker):
+    async with mqtt_client(broker, "s", **persistent(V5)) as client:
+        await client.subscribe("a", qos=1)
+        await client.unsubscribe("a")
+    async with mqtt_client(broker, "p") as publisher:
+        await publisher.publish("a", b"x")
+    async with mqtt_client(broker, "s", **persistent(V5)) as client:
+        assert client.answer.session_present
+        await quiet(client)
