@@ -73,9 +73,11 @@ def _count(rng: Random) -> int:
 
 
 def _connect(rng: Random, version: int) -> Connect:
+    client_id = rng.choice(CLIENT_IDS[:4] * 5 + CLIENT_IDS)
     properties: dict[Property, Any] = {}
     if version == V5:
-        if rng.random() < 0.7:
+        # Sessions of clients without an id would never be used again.
+        if client_id and rng.random() < 0.7:
             properties[Property.SESSION_EXPIRY_INTERVAL] = rng.choice(
                 (1, 60, 2**32 - 1)
             )
@@ -93,7 +95,7 @@ def _connect(rng: Random, version: int) -> Connect:
         )
     return Connect(
         version=version,
-        client_id=rng.choice(CLIENT_IDS[:4] * 5 + CLIENT_IDS),
+        client_id=client_id,
         clean_start=rng.random() < 0.3,
         keep_alive_s=rng.choice((0, 1, 60)),
         will=will,
