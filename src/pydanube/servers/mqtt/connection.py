@@ -158,13 +158,13 @@ class MqttConnection(MqttLink):
         self._reader.packet_bytes_max = self.server.config.packet_bytes_max
         self._send(answer)
         session, now_us = client.session, self.server.wall_clock_us()
-        parts = [
-            encode_ack(PacketType.PUBREL, each.packet_id, self.version)
-            if each.is_released
-            else self._encode(each, now_us, is_duplicate=True)
-            for each in session.resume()
-        ]
-        self.write(b"".join(parts))
+        for each in session.resume():
+            if each.is_released:
+                self.write(encode_ack(PacketType.PUBREL, each.packet_id, self.version))
+            elif (encoded := self._encode(each, now_us, is_duplicate=True)) is None:
+                session.discard(each)
+            else:
+                self.write(encoded)
         if session.behind:
             self.read_missed()
         self.send_waiting()
@@ -182,11 +182,8 @@ class MqttConnection(MqttLink):
         session, now_us = client.session, self.server.wall_clock_us()
         for delivery in session.take_due(now_us):
             encoded = self._encode(delivery, now_us)
-            if self.packet_bytes_max and len(encoded) > self.packet_bytes_max:
-                # MQTT demands that it counts as delivered.
-                self.server.counts.dropped += 1
-                if delivery.qos:
-                    session.discard(delivery)
+            if encoded is None:
+                session.discard(delivery)
                 continue
             parts.append(encoded)
             byte_count += len(encoded)
@@ -432,16 +429,21 @@ class MqttConnection(MqttLink):
 
     def _encode(
         self, delivery: Delivery, now_us: int, *, is_duplicate: bool = False
-    ) -> bytes:
-        return delivery.message.encode(
+    ) -> bytes | None:
+        """Return a packet; None: it is too long for the client, and counts as sent."""
+        encoded = delivery.message.encode(
             self.version,
             now_us,
             qos=delivery.qos,
             retain=delivery.retain,
             packet_id=delivery.packet_id,
-            is_duplicate=is_duplicate and delivery.qos > 0,
+            is_duplicate=is_duplicate,
             subscription_ids=delivery.identifiers,
         )
+        if self.packet_bytes_max and len(encoded) > self.packet_bytes_max:
+            self.server.counts.dropped += 1
+            return None
+        return encoded
 
     def _send(self, packet: Packet) -> None:
         self.write(encode(packet, self.version))

@@ -463,6 +463,12 @@ async def read_missed(subscriber: Subscriber, room: Callable[[], object]) -> Non
         BrokerError: A topic cannot be read.
     """
     session = subscriber.session
+    if not any(
+        each.options.qos and not each.filter.group
+        for each in session.subscriptions.values()
+    ):
+        # What was missed with QoS 0 is not sent later.
+        session.behind.clear()
     while session.behind:
         feed = next(iter(session.behind))
         if not isinstance(feed, StoredFeed) or feed.is_closed:

@@ -227,6 +227,11 @@ class Session:
 
     def restore(self, delivery: Delivery, message: Message | None) -> None:
         """Set the content of a message again; None: its topic has it no longer."""
+        if not delivery.is_evicted or (
+            self.in_flight.get(delivery.packet_id) is not delivery
+        ):
+            # Another connection of the client was faster.
+            return
         if message is None:
             self.discard(delivery)
             return

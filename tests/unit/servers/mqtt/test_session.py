@@ -147,6 +147,8 @@ def test_the_content_of_messages_in_flight_is_read_again():
     assert [each.message.payload for each in found.resume()] == [b"x", b"x"]
     for packet_id in (1, 3):
         found.on_acknowledged(packet_id, qos=1)
+    # Another connection, which was slower, has read it too.
+    found.restore(three, Message("a", b"x", offset=3))
     assert found.in_flight_bytes == 0
 
 
