@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 
 from pydanube.testing import memory_broker
 from support.etcd import etcd_member
+from support.zookeeper import zookeeper_member
 
 # How long an example takes says how busy the machine is, not whether it is right.
 settings.register_profile(
@@ -69,6 +70,13 @@ async def client(broker):
 def etcd(tmp_path_factory):
     """Run a cluster of etcd with one member."""
     with etcd_member(tmp_path_factory.mktemp("etcd")) as member:
+        yield member
+
+
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory):
+    """Run one member of ZooKeeper, which is alone."""
+    with zookeeper_member(tmp_path_factory.mktemp("zookeeper")) as member:
         yield member
 
 

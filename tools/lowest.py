@@ -17,7 +17,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
-CORE = ("schemas", "cli", "security", "broker", "objects", "redis", "etcd")
+CORE = ("schemas", "cli", "security", "broker", "objects", "redis", "etcd", "zookeeper")
 TOOLS = ("pytest", "pytest-timeout", "hypothesis", "httpx", "moto")
 # They need Spark, or what else the demo and the benchmarks need.
 UNITS_LEFT_OUT = ("reader", "spark", "tables", "sinks", "demo", "bench")

@@ -21,8 +21,10 @@ from pydanube.metadata.store import (
     Stored,
     Unchanged,
 )
+from pydanube.metadata.zookeeper.store import open_zookeeper
 from pydanube.model.errors import Corrupt, RevisionConflict, SessionLost
-from support.etcd import EtcdMember, config_of
+from support import etcd as etcd_servers
+from support import zookeeper as zookeeper_servers
 from support.memory_store import MemoryStore
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pydanube.metadata.store import MetadataStore
+    from support.etcd import EtcdMember
+    from support.zookeeper import ZookeeperMember
 
 THINGS = prefix_of("/things/", int)
 ONE = THINGS.key("one")
@@ -48,13 +52,26 @@ OPENERS = {
 }
 
 
-@pytest.fixture(params=[*OPENERS, pytest.param("etcd", marks=pytest.mark.e2e)])
+SHARED = {
+    "etcd": lambda member: open_etcd(etcd_servers.config_of(member)),
+    "zookeeper": lambda member: open_zookeeper(zookeeper_servers.config_of(member)),
+}
+"""Stores that need a server; the fixture of that has the same name."""
+
+
+@pytest.fixture(
+    params=[
+        *OPENERS,
+        pytest.param("etcd", marks=pytest.mark.e2e),
+        pytest.param("zookeeper", marks=pytest.mark.soak),
+    ]
+)
 async def store(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> AsyncIterator[MetadataStore]:
     """Open a fresh store."""
-    if request.param == "etcd":
-        opened = open_etcd(config_of(request.getfixturevalue("etcd")))
+    if request.param in SHARED:
+        opened = SHARED[request.param](request.getfixturevalue(request.param))
     else:
         opened = OPENERS[request.param](tmp_path)
     async with opened as store:
@@ -311,7 +328,17 @@ async def test_all_local_stores_behave_the_same(
 async def test_etcd_behaves_like_local_stores(
     etcd: EtcdMember, steps: list[tuple[str, Key[int], int]]
 ) -> None:
-    async with open_etcd(config_of(etcd)) as store:
+    async with SHARED["etcd"](etcd) as store:
+        assert await _play(store, steps) == await _play(MemoryStore(), steps)
+
+
+@pytest.mark.soak
+@settings(max_examples=25, deadline=None)
+@given(st.lists(STEPS, max_size=20))
+async def test_zookeeper_behaves_like_local_stores(
+    zookeeper: ZookeeperMember, steps: list[tuple[str, Key[int], int]]
+) -> None:
+    async with SHARED["zookeeper"](zookeeper) as store:
         assert await _play(store, steps) == await _play(MemoryStore(), steps)
 
 

@@ -1,4 +1,4 @@
-"""Broker processes that serve one cluster, over etcd and a shared directory."""
+"""Broker processes that serve one cluster, over a service and a shared directory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pydanube.aio.tasks import gather
 from support.cluster_processes import cluster_broker, cluster_settings
 from support.commands import danube
 from support.danube_client import DanubeClient, encoded, payloads
-from support.etcd import EtcdMember
+from support.metadata_services import SERVICES, MetadataService
 from support.processes import BrokerProcess
 from support.running import received
 
@@ -35,10 +35,14 @@ SESSION_LOST = 7
 """The exit code of a broker whose session is over."""
 
 
-@pytest.fixture
-def settings(tmp_path: Path, etcd: EtcdMember) -> dict[str, Any]:
+@pytest.fixture(params=SERVICES)
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     """Return the settings of all brokers of a new cluster."""
-    return cluster_settings(etcd.url, tmp_path, shards=SHARDS)
+    service: MetadataService = request.param
+    member = request.getfixturevalue(service.kind)
+    return cluster_settings(
+        service.endpoint(member.port), tmp_path, kind=service.kind, shards=SHARDS
+    )
 
 
 def owner_of(topic: str, *brokers: BrokerProcess) -> BrokerProcess:
@@ -419,7 +423,8 @@ def test_standalone_brokers_and_clusters_refuse_the_metadata_of_each_other(
 def test_a_second_broker_with_the_same_name_does_not_start(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
-    settings["metadata"]["etcd"]["session_ttl_s"] = 2
+    metadata = settings["metadata"]
+    metadata[metadata["kind"]]["session_ttl_s"] = 2
     with cluster_broker(tmp_path, settings, "a") as broker:
         second = cluster_broker(tmp_path, settings, "a")
         second.data_dir = tmp_path / "second"

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pydanube.metadata.etcd.store import open_etcd
 from pydanube.metadata.key import prefix_of
-from pydanube.metadata.store import ABSENT, Delete, Put
+from pydanube.metadata.store import Put
 from pydanube.model.errors import (
     InvalidConfig,
     MetadataUnavailable,
-    SessionLost,
     TransactionTooLarge,
 )
 from support.certificates import write_certificates
@@ -26,11 +23,9 @@ from support.etcd import (
     etcd_cluster,
     etcd_member,
 )
-from support.ports import free_port
-from support.tcp_proxy import Fault, tcp_proxy
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pydanube.metadata.store import MetadataStore
@@ -53,230 +48,6 @@ def cluster(tmp_path: Path) -> Iterator[list[EtcdMember]]:
 async def value_of(store: MetadataStore) -> int | None:
     stored = await store.get(ONE)
     return None if stored is None else stored.value
-
-
-# Members that fail.
-
-
-@pytest.mark.parametrize("paused", [0, 1], ids=["leader", "follower"])
-async def test_calls_and_watches_leave_a_paused_member(
-    cluster: list[EtcdMember], paused: int
-) -> None:
-    used = cluster[paused]
-    others = [member for member in cluster if member is not used]
-    config = config_of(used, *others, session_ttl_s=30)
-    async with (
-        open_etcd(config) as store,
-        store.open_session(30) as session,
-        store.watch(THINGS) as watch,
-    ):
-        await anext(watch)
-        await store.transaction([], [Put(ONE, 1, session)])
-        await anext(watch)
-        used.pause()
-        try:
-            revision = await store.put(TWO, 2, expected=ABSENT)
-            changes = await anext(watch)
-            assert (changes.revision, list(changes.values)) == (revision, [TWO.path])
-            assert [each.value for _, each in await store.scan(THINGS)] == [1, 2]
-            assert not session.is_lost
-        finally:
-            used.resume()
-        await store.put(TWO, 3)
-        assert (await anext(watch)).values[TWO.path].value == 3
-
-
-@pytest.mark.soak
-async def test_a_watch_alone_leaves_a_paused_member(cluster: list[EtcdMember]) -> None:
-    leader, paused, other = cluster
-    config = config_of(paused, other)
-    async with (
-        open_etcd(config) as store,
-        open_etcd(config_of(leader, cluster_name=config.cluster_name)) as writer,
-        store.watch(THINGS) as watch,
-    ):
-        await anext(watch)
-        await writer.put(ONE, 1)
-        await anext(watch)
-        paused.pause()
-        try:
-            # The one that watches makes no call that could fail.
-            await writer.put(ONE, 2)
-            assert (await anext(watch)).values[ONE.path].value == 2
-        finally:
-            paused.resume()
-
-
-async def test_the_death_of_the_leader_delays_changes(
-    cluster: list[EtcdMember],
-) -> None:
-    async with (
-        open_etcd(config_of(*cluster)) as store,
-        store.open_session(30) as session,
-        store.watch(THINGS) as watch,
-    ):
-        await anext(watch)
-        await store.transaction([], [Put(ONE, 1, session)])
-        await anext(watch)
-        cluster[0].kill()
-        revision = await store.put(TWO, 2, expected=ABSENT)
-        changes = await anext(watch)
-        assert (changes.revision, list(changes.values)) == (revision, [TWO.path])
-        assert await value_of(store) == 1
-        assert not session.is_lost
-
-
-@pytest.mark.soak
-async def test_without_a_majority_the_store_is_unavailable(
-    cluster: list[EtcdMember],
-) -> None:
-    async with open_etcd(config_of(*cluster, timeout_s=2.0)) as store:
-        await store.put(ONE, 1)
-        cluster[0].kill()
-        cluster[1].kill()
-        with pytest.raises(MetadataUnavailable, match="etcd does not answer"):
-            await store.put(ONE, 2)
-        with pytest.raises(MetadataUnavailable, match="etcd does not answer"):
-            await store.get(ONE)
-        for member in cluster[:2]:
-            member.start()
-        for member in cluster[:2]:
-            member.wait()
-        # The failed change is made or not, but not later than this one.
-        async with open_etcd(config_of(*cluster)) as other:
-            await other.revision()
-        revision = await store.put(ONE, 3)
-        stored = await store.get(ONE)
-        assert (stored.value, stored.revision) == (3, revision)
-
-
-async def test_an_endpoint_that_does_not_answer_is_skipped(etcd: EtcdMember) -> None:
-    nobody = f"http://127.0.0.1:{free_port()}"
-    async with open_etcd(config_of(nobody, etcd)) as store:
-        await store.put(ONE, 1)
-        assert await value_of(store) == 1
-
-
-async def test_without_any_endpoint_that_answers_the_store_does_not_open() -> None:
-    nobody = f"127.0.0.1:{free_port()}"
-    config = config_of(f"http://{nobody}", timeout_s=1.0)
-    with pytest.raises(
-        MetadataUnavailable, match=f"metadata.etcd.endpoints.*{nobody}: .*onnect"
-    ):
-        async with open_etcd(config):
-            pass
-
-
-async def test_without_endpoints_the_store_does_not_open() -> None:
-    with pytest.raises(InvalidConfig, match="expected the members of etcd"):
-        async with open_etcd(config_of()):
-            pass
-
-
-# Connections that fail.
-
-
-@asynccontextmanager
-async def proxied_store(
-    etcd: EtcdMember, **settings: object
-) -> AsyncIterator[tuple[object, MetadataStore, MetadataStore]]:
-    """Open a store behind a proxy, and the same one without it."""
-    async with tcp_proxy(etcd.port) as proxy:
-        config = config_of(f"http://127.0.0.1:{proxy.port}", **settings)
-        direct = config_of(etcd, cluster_name=config.cluster_name)
-        async with open_etcd(config) as store, open_etcd(direct) as other:
-            yield proxy, store, other
-
-
-@pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.REFUSE])
-async def test_a_change_is_made_once_although_connections_break(
-    etcd: EtcdMember, fault: Fault
-) -> None:
-    async with proxied_store(etcd) as (proxy, store, other):
-        await store.put(TWO, 0)
-        proxy.faults_max = proxy.fault_count + 1
-        proxy.fault = fault
-        if fault is Fault.REFUSE:
-            proxy.cut()
-        revision = await store.put(ONE, 1, expected=ABSENT)
-        stored = await other.get(ONE)
-        assert (stored.value, stored.revision) == (1, revision)
-        assert proxy.fault is Fault.NONE
-
-
-async def test_a_watch_that_missed_compacted_changes_reports_what_differs(
-    etcd: EtcdMember,
-) -> None:
-    async with proxied_store(etcd) as (proxy, store, other):
-        for name in ("kept", "deleted", "changed"):
-            await other.put(THINGS.key(name), 1)
-        async with store.watch(THINGS) as watch:
-            await anext(watch)
-            # The watch has begun when it has reported a change.
-            await other.put(THINGS.key("kept"), 2)
-            await anext(watch)
-            proxy.fault = Fault.REFUSE
-            proxy.cut()
-            await other.delete(THINGS.key("deleted"))
-            await other.put(THINGS.key("changed"), 2)
-            await other.put(THINGS.key("new"), 3)
-            await other.transaction([], [Put(TWO, 1), Put(ONE, 1)])
-            revision = await other.transaction([], [Delete(TWO), Delete(ONE)])
-            await asyncio.to_thread(etcd.compact)
-            proxy.fault = Fault.NONE
-            changes = await anext(watch)
-            assert changes.revision >= revision
-            assert {
-                THINGS.name_of(path): stored and stored.value
-                for path, stored in changes.values.items()
-            } == {"deleted": None, "changed": 2, "new": 3}
-            await other.put(ONE, 4)
-            assert list((await anext(watch)).values) == [ONE.path]
-
-
-async def test_a_watch_that_was_cut_off_reports_each_change(etcd: EtcdMember) -> None:
-    async with proxied_store(etcd) as (proxy, store, other), store.watch(THINGS) as w:
-        await anext(w)
-        seen = {}
-        for value in range(5):
-            proxy.cut()
-            await other.put(ONE, value)
-            await other.put(THINGS.key(str(value)), value)
-        while len(seen) < 6:
-            seen |= (await anext(w)).values
-        assert seen[ONE.path].value == 4
-
-
-# Sessions.
-
-
-async def test_a_session_that_cannot_be_kept_alive_is_lost(etcd: EtcdMember) -> None:
-    async with proxied_store(etcd, timeout_s=1.0) as (proxy, store, other):
-        async with other.watch(THINGS) as watch, store.open_session(2) as session:
-            await anext(watch)
-            await store.transaction([], [Put(ONE, 1, session)])
-            await anext(watch)
-            proxy.fault = Fault.REFUSE
-            proxy.cut()
-            await session.lost.wait()
-            assert session.is_lost
-            with pytest.raises(SessionLost):
-                await store.transaction([], [Put(TWO, 1, session)])
-            # The holder knew it before the store deleted the key.
-            while (await anext(watch)).values.get(ONE.path) is not None:
-                pass
-        assert await value_of(other) is None
-
-
-async def test_a_session_that_etcd_ends_is_lost(etcd: EtcdMember) -> None:
-    async with (
-        open_etcd(config_of(etcd)) as store,
-        store.open_session(3) as session,
-    ):
-        await store.transaction([], [Put(ONE, 1, session)])
-        etcd.ask("lease/revoke", ID=int(session.session_id, 16))
-        await session.lost.wait()
-        assert await value_of(store) is None
 
 
 # Limits.

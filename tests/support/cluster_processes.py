@@ -1,4 +1,4 @@
-"""Broker processes that serve one cluster, over etcd and a shared directory."""
+"""Broker processes that serve one cluster, over a service and a shared directory."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from uuid import uuid4
 from support.processes import BrokerProcess
 
 
-def cluster_settings(etcd_url, directory, *, shards=8, ttl_s=6):
+def cluster_settings(endpoints, directory, *, kind="etcd", shards=8, ttl_s=6):
     """Return the settings of all brokers of a new cluster."""
     return {
         "metadata": {
-            "kind": "etcd",
-            "etcd": {
-                "endpoints": etcd_url,
+            "kind": kind,
+            kind: {
+                "endpoints": endpoints,
                 "cluster_name": uuid4().hex,
-                # Longer than etcd on a busy machine takes to answer.
+                # Longer than the service on a busy machine takes to answer.
                 "session_ttl_s": ttl_s,
             },
         },

@@ -270,6 +270,19 @@ class MetadataStore(ABC):
         """See watch()."""
 
 
+class SharedStore(MetadataStore):
+    """A store that several brokers can reach, so one may be replaced by another."""
+
+    @abstractmethod
+    def guard(self, session: Session, key: Key[T], revision: Revision) -> None:
+        """
+        Require for each later change that *key*, of *session*, still has *revision*.
+
+        If it has not, or if the session is lost, changes raise SessionLost: a broker
+        that was replaced can change nothing.
+        """
+
+
 def _decoded(
     prefix: Prefix[T], found: Sequence[tuple[str, Stored[bytes]]]
 ) -> list[tuple[str, Stored[T]]]:

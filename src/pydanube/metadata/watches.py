@@ -90,3 +90,22 @@ class LocalWatches:
         """End all watches."""
         for watch in self._open:
             watch.close()
+
+
+def difference(
+    known: Mapping[str, Revision], present: Mapping[str, Stored[bytes] | None]
+) -> dict[str, Stored[bytes] | None]:
+    """Return what has changed from the *known* revisions of paths to *present*."""
+    changed = {
+        path: stored
+        for path, stored in present.items()
+        if stored is not None and known.get(path) != stored.revision
+    }
+    return changed | dict.fromkeys(known.keys() - present.keys())
+
+
+def revisions_of(values: Mapping[str, Stored[bytes] | None]) -> dict[str, Revision]:
+    """Return the revisions of the paths that have a value."""
+    return {
+        path: stored.revision for path, stored in values.items() if stored is not None
+    }

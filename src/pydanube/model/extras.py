@@ -15,6 +15,7 @@ EXTRAS = {
     "objects": ("opendal",),
     "redis": ("redis",),
     "etcd": ("grpc",),
+    "zookeeper": ("kazoo",),
     "spark": ("pandas", "pyspark"),
     "delta": ("deltalake",),
     "iceberg": ("pyiceberg",),

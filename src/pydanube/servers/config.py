@@ -23,6 +23,8 @@ from msgspec import Meta
 
 from pydanube.cluster.placement import IMBALANCE_PERCENT_MAX, MOVES_MAX
 from pydanube.metadata.etcd.config import EtcdConfig
+from pydanube.metadata.remote_config import RemoteStoreConfig
+from pydanube.metadata.zookeeper.config import ZookeeperConfig
 from pydanube.model.errors import InvalidConfig
 from pydanube.model.metrics import SERIES_MAX
 from pydanube.servers.mqtt_config import MqttConfig
@@ -218,24 +220,33 @@ class TlsConfig(msgspec.Struct, frozen=True, kw_only=True):
 class MetadataConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the metadata store."""
 
-    kind: Literal["sqlite", "etcd"] = "sqlite"
-    """Where the metadata is: in an SQLite file, or in etcd."""
+    kind: Literal["sqlite", "etcd", "zookeeper"] = "sqlite"
+    """Where the metadata is: in an SQLite file, in etcd, or in ZooKeeper."""
     path: str = ""
     """The SQLite file of the metadata store. Empty: metadata.sqlite in the data
     directory. With a journal that survives the loss of that directory, the file must be
     on another disk, which survives it too."""
     etcd: EtcdConfig = EtcdConfig()
+    zookeeper: ZookeeperConfig = ZookeeperConfig()
 
     def __post_init__(self) -> None:
-        if self.kind == "etcd" and self.path:
+        if self.remote is None:
+            return
+        if self.path:
             raise InvalidConfig(
-                f"path: expected nothing, because kind is etcd, got {self.path!r}"
+                f"path: expected nothing, because kind is {self.kind}, got "
+                f"{self.path!r}"
             )
-        if self.kind == "etcd" and not self.etcd.endpoints:
+        if not self.remote.endpoints:
             raise InvalidConfig(
-                "etcd.endpoints: expected the members of etcd, for example "
-                "http://127.0.0.1:2379, got nothing"
+                f"{self.kind}.endpoints: expected the members of "
+                f"{self.remote.SERVICE}, for example {self.remote.EXAMPLE}, got nothing"
             )
+
+    @property
+    def remote(self) -> RemoteStoreConfig | None:
+        """The settings of the service that the metadata is in; None: in a file."""
+        return {"etcd": self.etcd, "zookeeper": self.zookeeper}.get(self.kind)
 
     @property
     def file(self) -> Path | None:
@@ -247,10 +258,11 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of brokers that serve the topics of one cluster together."""
 
     enabled: bool = False
-    """Serve the topics of metadata.etcd.cluster_name together with other brokers. Needs
-    metadata.kind etcd, storage.journal.kind object, and a data directory for each
+    """Serve the topics of metadata.etcd.cluster_name, or of
+    metadata.zookeeper.cluster_name, together with other brokers. Needs metadata.kind
+    etcd or zookeeper, storage.journal.kind object, and a data directory for each
     broker. A cluster cannot take over the topics of a broker without this setting. When
-    etcd has not heard of a broker for metadata.etcd.session_ttl_s, others take its
+    etcd or ZooKeeper has not heard of a broker for session_ttl_s, others take its
     topics over."""
     broker_id: str = ""
     """The name of this broker in the cluster, which no other broker has; the same after
@@ -359,14 +371,14 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
                 f"{self.mqtt.port}"
             )
         needs = {
-            "metadata.kind": (self.metadata.kind, "etcd"),
-            "storage.journal.kind": (self.storage.journal.kind, "object"),
+            "metadata.kind": (self.metadata.kind, ("etcd", "zookeeper")),
+            "storage.journal.kind": (self.storage.journal.kind, ("object",)),
         }
         for setting, (given, needed) in needs.items():
-            if given != needed:
+            if given not in needed:
                 raise InvalidConfig(
-                    f"cluster.enabled: expected {setting} {needed}, with which other "
-                    f"brokers can take over, got {given}"
+                    f"cluster.enabled: expected {setting} {' or '.join(needed)}, with "
+                    f"which other brokers can take over, got {given}"
                 )
         if not (self.cluster.advertised_url or self.listen.stream_port):
             raise InvalidConfig(

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from pydanube.aio.tasks import task_scope
+from pydanube.metadata.remote_config import RemoteStoreConfig
 from pydanube.model.errors import DirectoryLocked, DirectoryReplaced, InvalidConfig
 
 log = logging.getLogger(__name__)
@@ -44,10 +45,8 @@ class DataDirectory:
         """Parts of remote segments that were read; may be removed at any time."""
         self.metadata = metadata or path / "metadata.sqlite"
         """The metadata store's file."""
-        self.metadata_place = str(self.metadata)
-        """Where the metadata store is, for messages."""
-        self.has_metadata_file = True
-        """Whether the metadata store is a file."""
+        self.remote_metadata: RemoteStoreConfig | None = None
+        """The settings of the metadata store, if it is not a file."""
         self.has_own_metadata = metadata is None
         """Whether this file is in the directory."""
         self.reserve = path / "reserve"
@@ -55,6 +54,12 @@ class DataDirectory:
         self.lock = path / "LOCK"
         """A file with the process id of the broker that holds the lock."""
         self._identity = identity
+
+    @property
+    def metadata_place(self) -> str:
+        """Where the metadata store is, for messages."""
+        remote = self.remote_metadata
+        return str(self.metadata) if remote is None else remote.place
 
     def check_in_place(self) -> None:
         """

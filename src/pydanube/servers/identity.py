@@ -239,11 +239,11 @@ class Identity:
 
 def lost_metadata(directory: DataDirectory, what: str) -> InconsistentDirectory:
     """Return the error for a metadata store with the problem *what*."""
-    if not directory.has_metadata_file:
+    if (remote := directory.remote_metadata) is not None:
         return InconsistentDirectory(
-            f"the metadata store in {directory.metadata_place} {what}. Correct "
-            "metadata.etcd.endpoints and metadata.etcd.cluster_name, or restore etcd "
-            "from a snapshot"
+            f"the metadata store in {remote.place} {what}. Correct "
+            f"{remote.setting('endpoints')} and {remote.setting('cluster_name')}, or "
+            f"restore {remote.SERVICE} from a snapshot"
         )
     return InconsistentDirectory(
         f"the metadata store {directory.metadata} {what}. Put the right file back, "
@@ -261,7 +261,7 @@ def refuse_lost_metadata(directory: DataDirectory) -> None:
     Raises:
         InconsistentDirectory: The metadata store is missing or empty.
     """
-    if not directory.has_metadata_file:
+    if directory.remote_metadata is not None:
         # identify() finds out.
         return
     with suppress(FileNotFoundError):

@@ -30,6 +30,7 @@ from pydanube.cluster.session import ClusterSession, open_cluster_session
 from pydanube.cluster.takeover import Takeovers
 from pydanube.metadata import keys
 from pydanube.metadata.cluster_records import SessionRecord
+from pydanube.metadata.remote_config import RemoteStoreConfig
 from pydanube.metadata.store import MetadataStore
 from pydanube.model.errors import ClusterInUse, InvalidConfig
 from pydanube.objects.store import Objects, wall_clock_us
@@ -51,17 +52,19 @@ async def open_membership(
         InvalidConfig: The store has the topics of such a broker.
         MetadataUnavailable: The store does not answer.
     """
-    await check_is_cluster(store)
+    remote = config.metadata.remote
+    assert remote is not None, "settings of clusters have a service for metadata"
+    await check_is_cluster(store, remote)
     await create_shards(store, config.cluster.shards)
     # Such a broker may have started meanwhile.
-    await check_is_cluster(store)
+    await check_is_cluster(store, remote)
     record = session_record_of(config, started_at=wall_clock_us())
-    ttl_s = config.metadata.etcd.session_ttl_s
+    ttl_s = remote.session_ttl_s
     async with open_cluster_session(store, record, ttl_s=ttl_s) as session:
         yield session
 
 
-async def check_is_cluster(store: MetadataStore) -> None:
+async def check_is_cluster(store: MetadataStore, remote: RemoteStoreConfig) -> None:
     """
     Raise if *store* belongs to a broker outside of a cluster.
 
@@ -74,13 +77,13 @@ async def check_is_cluster(store: MetadataStore) -> None:
         raise ClusterInUse(
             f"the broker on {active.value.host} (process {active.value.process_id}) "
             "uses this metadata outside of a cluster; stop it, or choose another name "
-            "(metadata.etcd.cluster_name)"
+            f"({remote.setting('cluster_name')})"
         )
     if await store.get(keys.JOURNAL) is not None:
         raise InvalidConfig(
             "cluster.enabled: the metadata is that of a broker outside of a cluster, "
             "whose topics a cluster cannot take over; choose another name "
-            "(metadata.etcd.cluster_name), and copy the messages"
+            f"({remote.setting('cluster_name')}), and copy the messages"
         )
 
 

@@ -7,12 +7,13 @@ import logging
 import os
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from pydanube.aio.tasks import task_scope
 from pydanube.metadata import keys
 from pydanube.metadata.records import ActiveBrokerRecord
+from pydanube.metadata.remote_config import RemoteStoreConfig
 from pydanube.metadata.sessions import Session
 from pydanube.metadata.sqlite import SqliteStore, open_sqlite
 from pydanube.metadata.store import (
@@ -20,6 +21,7 @@ from pydanube.metadata.store import (
     MetadataStore,
     Put,
     Revision,
+    SharedStore,
     Stored,
     Unchanged,
 )
@@ -37,7 +39,7 @@ from pydanube.servers.directory import DataDirectory
 log = logging.getLogger(__name__)
 
 CLAIM_MARGIN_S = 3.0
-"""The time beyond its TTL after which etcd has ended the session of a dead broker."""
+"""The time beyond its TTL after which the session of a dead broker has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,25 +65,22 @@ async def open_metadata(
     Open the store, and claim it for this broker, unless it *is_clustered*.
 
     Raises:
-        MetadataUnavailable: The file cannot be used, or etcd does not answer.
-        ClusterInUse: Another broker uses the cluster's metadata in etcd.
+        MetadataUnavailable: The file cannot be used, or the service does not answer.
+        ClusterInUse: Another broker uses the cluster's metadata.
         InvalidConfig: The metadata is that of a cluster of brokers.
-        MissingExtra: The packages for etcd are not installed.
+        MissingExtra: The packages for the service are not installed.
     """
-    if config.kind == "sqlite":
+    if (remote := config.remote) is None:
         async with open_sqlite(directory.metadata, make_room=make_room) as file:
             yield BrokerMetadata(store=file, file=file, session=None)
         return
-    require("etcd", "the setting metadata.kind: etcd")
-    from pydanube.metadata.etcd.store import open_etcd  # noqa: PLC0415  # An extra.
-
     if is_clustered:
-        async with open_etcd(config.etcd) as store:
+        async with _open_remote(config) as store:
             yield BrokerMetadata(store=store, file=None, session=None)
         return
     async with (
-        open_etcd(config.etcd) as store,
-        store.open_session(config.etcd.session_ttl_s) as session,
+        _open_remote(config) as store,
+        store.open_session(remote.session_ttl_s) as session,
     ):
         record = ActiveBrokerRecord(
             session_id=session.session_id,
@@ -94,15 +93,29 @@ async def open_metadata(
             store,
             session,
             record,
-            cluster_name=config.etcd.cluster_name,
-            patience_s=config.etcd.session_ttl_s + CLAIM_MARGIN_S,
+            remote=remote,
+            # ZooKeeper has a shortest time for sessions.
+            patience_s=max(remote.session_ttl_s, session.remaining_s) + CLAIM_MARGIN_S,
         )
         store.guard(session, keys.ACTIVE_BROKER, claimed)
-        await refuse_cluster(store, config.etcd.cluster_name)
+        await refuse_cluster(store, remote)
         yield BrokerMetadata(store=store, file=None, session=session)
 
 
-async def refuse_cluster(store: MetadataStore, cluster_name: str) -> None:
+def _open_remote(config: MetadataConfig) -> AbstractAsyncContextManager[SharedStore]:
+    """Open the store in a service."""
+    require(config.kind, f"the setting metadata.kind: {config.kind}")
+    # Extras.
+    if config.kind == "zookeeper":
+        from pydanube.metadata.zookeeper.store import open_zookeeper  # noqa: PLC0415
+
+        return open_zookeeper(config.zookeeper)
+    from pydanube.metadata.etcd.store import open_etcd  # noqa: PLC0415
+
+    return open_etcd(config.etcd)
+
+
+async def refuse_cluster(store: MetadataStore, remote: RemoteStoreConfig) -> None:
     """
     Raise if *store* belongs to a cluster of brokers.
 
@@ -111,9 +124,9 @@ async def refuse_cluster(store: MetadataStore, cluster_name: str) -> None:
     """
     if await store.scan(keys.SHARDS, limit=1):
         raise InvalidConfig(
-            f"the metadata of {cluster_name!r} in etcd is that of a cluster of "
-            "brokers; set cluster.enabled, or choose another name "
-            "(metadata.etcd.cluster_name)"
+            f"the metadata of {remote.cluster_name!r} in {remote.SERVICE} is that of a "
+            "cluster of brokers; set cluster.enabled, or choose another name "
+            f"({remote.setting('cluster_name')})"
         )
 
 
@@ -122,7 +135,7 @@ async def claim_cluster(
     session: Session,
     record: ActiveBrokerRecord,
     *,
-    cluster_name: str,
+    remote: RemoteStoreConfig,
     patience_s: float,
 ) -> Revision:
     """
@@ -157,8 +170,8 @@ async def claim_cluster(
     found = await store.get(keys.ACTIVE_BROKER) or holder
     name = "another broker" if found is None else _describe(found.value)
     raise ClusterInUse(
-        f"cluster {cluster_name!r} in etcd is in use by {name}; stop it, or choose "
-        "another name (metadata.etcd.cluster_name)"
+        f"cluster {remote.cluster_name!r} in {remote.SERVICE} is in use by {name}; "
+        f"stop it, or choose another name ({remote.setting('cluster_name')})"
     )
 
 
@@ -176,9 +189,9 @@ async def watching_session(session: Session | None) -> AsyncIterator[None]:
     async def watch(session: Session) -> None:
         await session.lost.wait()
         raise SessionLost(
-            "the broker stops, because etcd did not receive its keepalives for the "
-            "time in metadata.etcd.session_ttl_s, so another broker may have taken "
-            "over; start it again when etcd answers"
+            "the broker stops, because the metadata store did not receive its "
+            "keepalives for the time in session_ttl_s, so another broker may have "
+            "taken over; start it again when the metadata store answers"
         )
 
     async with task_scope() as tasks:

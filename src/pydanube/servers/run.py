@@ -119,7 +119,8 @@ class RunningBroker:
     mqtt_url: str
     """The URL for clients of MQTT; empty: the broker has no listener for them."""
     session: Session | None
-    """The session by which the broker uses etcd; it must stop when that is lost."""
+    """The session by which the broker uses the metadata store, if others may do so,
+    too; it must stop when that is lost."""
 
 
 @asynccontextmanager
@@ -132,7 +133,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
 
     Raises:
         DirectoryLocked: Another broker uses the data directory or the metadata store.
-        ClusterInUse: Another broker uses the cluster's metadata in etcd.
+        ClusterInUse: Another broker uses the cluster's metadata.
         DirectoryReplaced: The data directory was replaced while it was opened.
         InvalidConfig: The data directory or a port cannot be used.
         CorruptJournal: The journal is damaged; nothing was changed.
@@ -157,11 +158,8 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
         hold_directory(config.data_dir, config.metadata.file) as directory,
         hold_metadata(directory, is_shared=is_shared),
     ):
-        if config.metadata.kind == "etcd":
-            directory.has_metadata_file = False
-            directory.metadata_place = (
-                f"etcd, cluster {config.metadata.etcd.cluster_name!r}"
-            )
+        if (remote := config.metadata.remote) is not None:
+            directory.remote_metadata = remote
         refuse_lost_metadata(directory)
         reserve = Reserve(ReserveFile(directory.reserve), config.storage.reserve_bytes)
         reserve.open()

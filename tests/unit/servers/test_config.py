@@ -337,8 +337,12 @@ def test_file_cannot_construct_python_objects(tmp_path: Path) -> None:
             r"config\.metadata\.etcd\.endpoints: expected http://HOST:PORT",
         ),
         (
+            {"kind": "consul"},
+            r"config\.metadata\.kind: expected one of sqlite, etcd, zookeeper",
+        ),
+        (
             {"kind": "zookeeper"},
-            r"config\.metadata\.kind: expected one of sqlite, etcd",
+            r"config\.metadata\.zookeeper\.endpoints: expected the members",
         ),
         ({"etcd": {"cluster_name": "a/b"}}, r"config\.metadata\.etcd\.cluster_name"),
     ],

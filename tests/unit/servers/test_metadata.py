@@ -9,9 +9,12 @@ import pytest
 from pydanube.cluster.controller import create_shards
 from pydanube.metadata import keys
 from pydanube.metadata.records import ActiveBrokerRecord
+from pydanube.metadata.zookeeper.config import ZookeeperConfig
 from pydanube.model.errors import ClusterInUse, InvalidConfig, SessionLost
 from pydanube.servers.metadata import claim_cluster, refuse_cluster, watching_session
 from support.memory_store import MemoryStore
+
+REMOTE = ZookeeperConfig(cluster_name="blue")
 
 
 def record_of(host: str) -> ActiveBrokerRecord:
@@ -22,7 +25,7 @@ def record_of(host: str) -> ActiveBrokerRecord:
 
 async def claim(store, session, host, patience_s=60.0):
     return await claim_cluster(
-        store, session, record_of(host), cluster_name="blue", patience_s=patience_s
+        store, session, record_of(host), remote=REMOTE, patience_s=patience_s
     )
 
 
@@ -41,9 +44,9 @@ async def test_a_second_broker_is_refused_and_told_about_the_first_one():
         await claim(store, first, "one")
         with pytest.raises(
             ClusterInUse,
-            match=r"'blue' in etcd is in use by the broker on one \(process 7, data "
-            r"directory /data\); stop it, or choose another name "
-            r"\(metadata.etcd.cluster_name\)",
+            match=r"'blue' in ZooKeeper is in use by the broker on one \(process 7, "
+            r"data directory /data\); stop it, or choose another name "
+            r"\(metadata.zookeeper.cluster_name\)",
         ):
             await claim(store, second, "two", patience_s=0.01)
 
@@ -83,7 +86,9 @@ async def test_a_body_without_a_session_is_not_disturbed():
 
 async def test_the_metadata_of_a_cluster_is_refused():
     store = MemoryStore()
-    await refuse_cluster(store, "c")
+    await refuse_cluster(store, REMOTE)
     await create_shards(store, 1)
-    with pytest.raises(InvalidConfig, match=r"'c' in etcd .* set cluster\.enabled"):
-        await refuse_cluster(store, "c")
+    with pytest.raises(
+        InvalidConfig, match=r"'blue' in ZooKeeper .* set cluster\.enabled"
+    ):
+        await refuse_cluster(store, REMOTE)

@@ -56,10 +56,11 @@ def recover(
         dry_run: Only show what was found.
     """
     settings = load_config(config, os.environ, {"data_dir": data_dir})
-    if settings.metadata.kind != "sqlite":
+    if (remote := settings.metadata.remote) is not None:
         raise InvalidConfig(
             "'danube recover' repairs metadata in an SQLite file only, not in "
-            f"{settings.metadata.kind} (metadata.kind): restore etcd from a snapshot"
+            f"{remote.SERVICE} (metadata.kind): restore {remote.SERVICE} from a "
+            "snapshot"
         )
     path = settings.data_dir
     parts = ("metadata.sqlite", "journal", "objects")

@@ -20,14 +20,9 @@ import grpc
 import grpc.aio
 
 from pydanube.metadata.etcd.attempts import Attempts
-from pydanube.metadata.etcd.config import (
-    Endpoint,
-    EtcdConfig,
-    parse_endpoints,
-    read_file,
-)
+from pydanube.metadata.etcd.config import Endpoint, EtcdConfig, parse_endpoints
 from pydanube.metadata.etcd.failures import NoAnswer, StaleToken, failure_of
-from pydanube.model.errors import Closed, InvalidConfig, MetadataUnavailable
+from pydanube.model.errors import Closed, MetadataUnavailable
 from pydanube.wire.pb import etcd_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -88,10 +83,7 @@ async def open_client(config: EtcdConfig) -> AsyncIterator[EtcdClient]:
     """
     endpoints = parse_endpoints(config.endpoints)
     if not endpoints:
-        raise InvalidConfig(
-            "metadata.etcd.endpoints: expected the members of etcd, for example "
-            "http://127.0.0.1:2379, got nothing"
-        )
+        raise config.missing_endpoints()
     credentials = _credentials_of(config)
     client = EtcdClient(
         endpoints,
@@ -371,8 +363,7 @@ def _serialize(request: Any) -> bytes:
 
 def _credentials_of(config: EtcdConfig) -> grpc.ChannelCredentials:
     def read(setting: str) -> bytes | None:
-        path: str = getattr(config, setting)
-        return read_file(path, setting) if path else None
+        return config.read_file(setting) if getattr(config, setting) else None
 
     return grpc.ssl_channel_credentials(
         read("ca_file"), read("key_file"), read("certificate_file")

@@ -26,10 +26,10 @@ from pydanube.metadata.sessions import Session
 from pydanube.metadata.store import (
     Changes,
     Comparison,
-    MetadataStore,
     Operation,
     RawChanges,
     Revision,
+    SharedStore,
     Stored,
 )
 from pydanube.model.errors import MetadataUnavailable
@@ -69,7 +69,7 @@ async def open_etcd(config: EtcdConfig) -> AsyncIterator[EtcdStore]:
             await store.close()
 
 
-class EtcdStore(MetadataStore):
+class EtcdStore(SharedStore):
     """A ``MetadataStore`` in etcd; opened by ``open_etcd``."""
 
     def __init__(self, client: EtcdClient, keyspace: Keyspace) -> None:
@@ -82,12 +82,7 @@ class EtcdStore(MetadataStore):
         await self._writer.close()
 
     def guard(self, session: Session, key: Key[T], revision: Revision) -> None:
-        """
-        Require for each later change that *key*, of *session*, still has *revision*.
-
-        If it has not, or if the session is lost, changes raise SessionLost: a broker
-        that was replaced can change nothing.
-        """
+        """See SharedStore."""
         self._writer.guard = Guard(session, self._keyspace.key(key.path), revision)
 
     async def revision(self) -> Revision:

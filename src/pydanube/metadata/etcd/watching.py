@@ -17,6 +17,7 @@ from pydanube.metadata.etcd.client import WATCH, EtcdClient, Stream
 from pydanube.metadata.etcd.failures import Compacted, NoAnswer
 from pydanube.metadata.etcd.keyspace import Keyspace, stored_in
 from pydanube.metadata.store import Changes, RawChanges, Revision, Stored
+from pydanube.metadata.watches import difference, revisions_of
 from pydanube.model.errors import MetadataUnavailable
 from pydanube.wire.pb import etcd_pb2 as pb
 
@@ -43,7 +44,7 @@ async def watch_prefix(
     first = await load()
     yield first
     revision = first.revision
-    known = _revisions(first.values)
+    known = revisions_of(first.values)
     while True:
         try:
             events = events_since(client, begin, end, revision + 1)
@@ -63,24 +64,12 @@ async def watch_prefix(
                 continue
             revision = present.revision
             missed = difference(known, present.values)
-            known = _revisions(present.values)
+            known = revisions_of(present.values)
             if missed:
                 yield Changes(revision, missed)
         except (NoAnswer, MetadataUnavailable) as error:
             log.debug("the watch of %s continues at another member: %s", prefix, error)
             await asyncio.sleep(RETRY_S)
-
-
-def difference(
-    known: Mapping[str, Revision], present: Mapping[str, Stored[bytes] | None]
-) -> dict[str, Stored[bytes] | None]:
-    """Return what has changed from the *known* revisions of paths to *present*."""
-    changed = {
-        path: stored
-        for path, stored in present.items()
-        if stored is not None and known.get(path) != stored.revision
-    }
-    return changed | dict.fromkeys(known.keys() - present.keys())
 
 
 async def events_since(
@@ -186,12 +175,6 @@ def _changes_of(events: list[pb.Event], keyspace: Keyspace) -> RawChanges:
         is_put = event.type == pb.Event.PUT
         values[keyspace.path(entry.key)] = stored_in(entry) if is_put else None
     return Changes(Revision(events[-1].kv.mod_revision), values)
-
-
-def _revisions(values: Mapping[str, Stored[bytes] | None]) -> dict[str, Revision]:
-    return {
-        path: stored.revision for path, stored in values.items() if stored is not None
-    }
 
 
 def _remember(

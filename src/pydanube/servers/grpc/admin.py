@@ -58,7 +58,7 @@ from pydanube.wire.pb import danube_admin_pb2 as pb
 NO_CLUSTER = "this is a standalone broker, not a cluster"
 NO_MEMBERS = (
     "brokers join and leave a cluster by themselves, when they start and stop; "
-    "etcd has the members"
+    "the metadata store has the members"
 )
 FOLLOWER = "Cluster_Follower"
 CONFLICTS = (AlreadyExists, NamespaceInUse)

@@ -1,7 +1,7 @@
 """What a watch reports after it has missed changes."""
 
-from pydanube.metadata.etcd.watching import difference
 from pydanube.metadata.store import Revision, Stored
+from pydanube.metadata.watches import difference
 
 
 def test_the_difference_is_what_a_reader_has_to_change():
