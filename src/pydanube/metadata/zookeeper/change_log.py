@@ -120,10 +120,14 @@ class ChangeLog:
         *,
         on_values: Callable[[Revision, Mapping[str, Stored[bytes] | None]], None],
         on_own_change: Callable[[Revision, list[str]], None],
+        entries_max: int = LOG_ENTRIES_MAX,
     ) -> None:
         """
         Call *on_values* with each change, and *on_own_change* with those made here.
+
+        The log keeps *entries_max* changes.
         """
+        self._entries_max = entries_max
         self.replica = Replica(
             Position(number=0, first=1, version=0, revision=Revision(0))
         )
@@ -246,7 +250,7 @@ class ChangeLog:
         position = self.replica.position
         number = position.number + 1
         attempt = _Attempt(number, next(self._attempts))
-        first = min(max(position.first, number + 1 - LOG_ENTRIES_MAX), number)
+        first = min(max(position.first, number + 1 - self._entries_max), number)
         # The log may have become shorter with a new version; two at a time are enough.
         first = min(first, position.first + 2)
         entry = LogEntry(
@@ -299,7 +303,7 @@ class ChangeLog:
         except _Gap:
             raise MetadataUnavailable(
                 "ZooKeeper has not answered a change of metadata, and others have made "
-                f"{LOG_ENTRIES_MAX} changes since; whether the change was made is "
+                f"{self._entries_max} changes since; whether the change was made is "
                 "unknown"
             ) from None
         self._doubt = None
@@ -533,8 +537,8 @@ class ChangeLog:
             except _Gap:
                 continue
         raise MetadataUnavailable(
-            f"ZooKeeper gets {LOG_ENTRIES_MAX} changes of metadata while all of it is "
-            "read; make fewer changes"
+            f"ZooKeeper gets {self._entries_max} changes of metadata while all of it "
+            "is read; make fewer changes"
         )
 
     async def _try_read_all(self) -> Replica:

@@ -5,13 +5,13 @@ A session of ours is a connection with a ZooKeeper session of its own, and an ep
 node in ``sessions``.  When the node is gone, all store objects try to delete the paths
 that belonged to it, with one change in the log; one of them succeeds.
 
-The holder counts the TTL from the keepalive *before* the newest one that was answered.
-A member that is not the leader tells the leader which sessions it has heard of, every
-half tick, and may die before it does.  Each keepalive makes the member ask the leader
-for all changes (sync).  Its answer therefore shows that the member was in contact with
-the leader, and has told it about the keepalive before, which was sent more than half a
-tick earlier: ZooKeeper's shortest TTL is two ticks, and a third of it is more than half
-a tick.
+The holder does not count the TTL from the newest keepalive that was answered, but from
+one that was sent a third of the TTL before that.  A member that is not the leader tells
+the leader which sessions it has heard of, every half tick, and may die before it does.
+Each keepalive makes the member ask the leader for all changes (sync).  Its answer
+therefore shows that the member is in contact with the leader, and has told it about
+keepalives that are older than half a tick.  ZooKeeper's shortest TTL is two ticks, and
+a third of it is more than half a tick.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from collections import deque
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
@@ -32,32 +33,38 @@ from pydanube.metadata.zookeeper.client import (
     RETRY_S,
     NoAnswer,
     ZookeeperClient,
-    open_client,
 )
-from pydanube.metadata.zookeeper.config import ZookeeperConfig
 from pydanube.metadata.zookeeper.nodes import Nodes
 from pydanube.model.errors import BrokerError, InvalidConfig
 
 log = logging.getLogger(__name__)
 
-KEEPALIVES_PER_TTL = 3
+KEEPALIVES_PER_TTL = 6
+
+CONFIRMED_AFTER = 1 / 3
+"""The part of the TTL after which an answer to a later keepalive shows that the leader
+knows about an earlier one."""
 
 _CLOSE_TIMEOUT_S = 2.0
 
 
 @asynccontextmanager
 async def open_lease(
-    config: ZookeeperConfig,
+    connecting: AbstractAsyncContextManager[ZookeeperClient],
     nodes: Nodes,
     changes: ChangeLog,
     ttl_s: float,
     clock: Callable[[], float] = boot_clock,
 ) -> AsyncIterator[Session]:
-    """Open a session, and keep it alive; see MetadataStore.open_session."""
+    """
+    Open a session, and keep it alive; see MetadataStore.open_session.
+
+    *connecting* opens the client of the session, whose own session it is.
+    """
     session_id = uuid.uuid4().hex
     node = nodes.session(session_id)
     opened_at = clock()
-    async with open_client(config, ttl_s) as client, task_scope() as tasks:
+    async with connecting as client, task_scope() as tasks:
         # An attempt without an answer may have created it.
         with suppress(NodeExistsError):
             await client.ask(
@@ -87,13 +94,15 @@ async def _keep_alive(
     client: ZookeeperClient,
     session: Session,
     node: str,
-    sent_before: float,
+    opened_at: float,
     clock: Callable[[], float],
 ) -> None:
     """Renew the session until it is lost, and then say so."""
     is_due = asyncio.Event()
     on_event = client.calling(is_due.set)
     pause_s = 0.0
+    # When keepalives were sent that were answered; the leader knows about the first.
+    answered = deque([opened_at])
     try:
         while True:
             with suppress(TimeoutError):
@@ -117,11 +126,12 @@ async def _keep_alive(
                 continue
             if found is None:
                 break
-            interval_s = client.session_s / KEEPALIVES_PER_TTL
-            if sent_at - sent_before >= interval_s:
-                session.extend(sent_before + client.session_s)
-                sent_before = sent_at
-            pause_s = interval_s
+            ttl_s = client.session_s
+            answered.append(sent_at)
+            while answered[1] <= sent_at - ttl_s * CONFIRMED_AFTER:
+                answered.popleft()
+            session.extend(answered[0] + ttl_s)
+            pause_s = ttl_s / KEEPALIVES_PER_TTL
     finally:
         session.end()
     log.error("session %s of the metadata store is lost", session.session_id)

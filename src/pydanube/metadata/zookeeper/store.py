@@ -124,7 +124,8 @@ class ZookeeperStore(SharedStore):
         Raises: As MetadataStore, and
             InvalidConfig: The TTL is longer than ZooKeeper allows.
         """
-        return open_lease(self._config, self._nodes, self.changes, ttl_s)
+        client = open_client(self._config, ttl_s)
+        return open_lease(client, self._nodes, self.changes, ttl_s)
 
     async def _get(self, path: str) -> Stored[bytes] | None:
         return (await self._current()).get(path)
