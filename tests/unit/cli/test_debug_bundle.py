@@ -35,6 +35,8 @@ def test_secrets_of_settings_and_variables_are_in_no_file(tmp_path: Path) -> Non
         "DANUBE_METADATA__ETCD__ENDPOINTS": "http://etcd:2379",
         "DANUBE_METADATA__ETCD__USER": "broker",
         "DANUBE_METADATA__ETCD__PASSWORD": "planted-one",
+        "DANUBE_METADATA__ZOOKEEPER__USER": "broker",
+        "DANUBE_METADATA__ZOOKEEPER__PASSWORD": "planted-five",
         "DANUBE_STORAGE__REMOTE__URL": "s3://bucket/danube",
         "DANUBE_STORAGE__REMOTE__OPTIONS": '{"secret_access_key": "planted-two"}',
         "AWS_SECRET_ACCESS_KEY": "planted-three",
@@ -55,6 +57,7 @@ def test_secrets_of_settings_and_variables_are_in_no_file(tmp_path: Path) -> Non
     settings = json.loads(contents["bundle/settings.json"])
     assert settings["storage.remote.url"] == "s3://bucket/danube"
     assert settings["metadata.etcd.password"] == "***"
+    assert settings["metadata.zookeeper.password"] == "***"
     assert "bundle/logs/1-broker.log" in contents
 
 

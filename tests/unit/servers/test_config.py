@@ -386,9 +386,19 @@ def test_settings_of_clusters_that_cannot_work_are_refused(tmp_path, values, mes
         load_config(path, {}, {})
 
 
-def test_the_password_of_etcd_comes_from_the_environment():
+@pytest.mark.parametrize("kind", ["etcd", "zookeeper"])
+def test_the_password_of_a_service_comes_from_the_environment(kind):
     environ = {
-        "DANUBE_METADATA__ETCD__USER": "danube",
-        "DANUBE_METADATA__ETCD__PASSWORD": "open sesame",
+        f"DANUBE_METADATA__{kind.upper()}__USER": "danube",
+        f"DANUBE_METADATA__{kind.upper()}__PASSWORD": "open sesame",
     }
-    assert load_config(None, environ, {}).metadata.etcd.password == "open sesame"
+    metadata = load_config(None, environ, {}).metadata
+    assert getattr(metadata, kind).password == "open sesame"
+
+
+def test_a_cluster_may_have_its_metadata_in_zookeeper(tmp_path):
+    path = tmp_path / "broker.yaml"
+    metadata = {"kind": "zookeeper", "zookeeper": {"endpoints": "zk:2181"}}
+    path.write_text(json.dumps(CLUSTERED | {"metadata": metadata}))
+    remote = load_config(path, {}, {}).metadata.remote
+    assert (remote.SERVICE, remote.endpoints) == ("ZooKeeper", "zk:2181")

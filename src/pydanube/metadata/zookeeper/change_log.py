@@ -46,6 +46,7 @@ from pydanube.metadata.zookeeper.client import (
     RETRY_S,
     NoAnswer,
     ZookeeperClient,
+    refusal_of,
 )
 from pydanube.metadata.zookeeper.multi_read import reading
 from pydanube.metadata.zookeeper.nodes import (
@@ -61,7 +62,6 @@ from pydanube.metadata.zookeeper.nodes import (
 )
 from pydanube.metadata.zookeeper.replica import Position, Replica
 from pydanube.model.errors import (
-    InvalidConfig,
     MetadataUnavailable,
     RevisionConflict,
     SessionLost,
@@ -365,6 +365,8 @@ class ChangeLog:
             if isinstance(result, NoNodeError):
                 return SessionLost(f"ZooKeeper has ended session {session_id}")
         failure = next(each for each in results if _is_failure(each))
+        if not isinstance(failure, NoNodeError | NodeExistsError):
+            return refusal_of(failure)
         return MetadataUnavailable(
             f"the nodes below {self._nodes.root} in ZooKeeper were changed by another "
             f"program ({type(failure).__name__}); restore them from a backup"
@@ -397,10 +399,7 @@ class ChangeLog:
         (results,) = await self._client.ask(create, deadline=deadline)
         failure = next((each for each in results if _is_failure(each)), None)
         if failure is not None and not isinstance(failure, NodeExistsError):
-            raise InvalidConfig(
-                f"{nodes.root} cannot be created in ZooKeeper: "
-                f"{type(failure).__name__}; see metadata.zookeeper.user"
-            )
+            raise refusal_of(failure)
 
     async def _read_head(
         self, deadline: float, on_event: Callable[[object], None] | None = None

@@ -23,6 +23,7 @@ from kazoo import exceptions as failures
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
@@ -245,9 +246,17 @@ class ZookeeperClient:
         return on_event
 
     async def leave_hung_members(self) -> None:
-        """Leave each member that is silent for too long; runs beside the callers."""
+        """
+        Leave each member that is silent for too long; runs beside the callers.
+
+        Raises:
+            MetadataUnavailable: kazoo has given up, which is a bug.
+            InvalidConfig: ZooKeeper refuses the user.
+        """
         while True:
             await asyncio.sleep(CHECK_INTERVAL_S)
+            if self._handler.has_run and self._connection.connection_stopped.is_set():
+                raise self._given_up()
             now, opened_at = time.monotonic(), self._handler.opened_at
             is_connected: bool = self._kazoo.connected
             if opened_at is None:
@@ -259,6 +268,14 @@ class ZookeeperClient:
                 self._liveness.on_left(now)
             elif is_connected and self._liveness.wants_ping(now):
                 self._ping()
+
+    def _given_up(self) -> Exception:
+        if self._kazoo.client_state == KeeperState.AUTH_FAILED:
+            return InvalidConfig(_REFUSED)
+        return MetadataUnavailable(
+            "the connection to ZooKeeper has failed; the log has the reason, and a new "
+            "start of the broker connects again"
+        )
 
     def _ping(self) -> None:
         self._liveness.on_request(time.monotonic())
@@ -288,15 +305,22 @@ class ZookeeperClient:
             raise NoAnswer(type(error).__name__) from error
         if isinstance(error, _EXPECTED):
             raise error
-        if isinstance(error, failures.NoAuthError):
-            raise InvalidConfig(
-                "ZooKeeper refuses the user: the nodes of the cluster belong to "
-                "another one; see metadata.zookeeper.user and "
-                "metadata.zookeeper.password"
-            ) from error
-        raise MetadataUnavailable(
-            f"ZooKeeper refuses a request: {type(error).__name__} {error}".rstrip()
-        ) from error
+        raise refusal_of(error) from error
+
+
+def refusal_of(error: Exception) -> Exception:
+    """Return the exception for a request that failed with *error* of kazoo."""
+    if isinstance(error, failures.NoAuthError | failures.AuthFailedError):
+        return InvalidConfig(_REFUSED)
+    return MetadataUnavailable(
+        f"ZooKeeper refuses a request: {type(error).__name__} {error}".rstrip()
+    )
+
+
+_REFUSED = (
+    "ZooKeeper refuses the user: the nodes of the cluster belong to another one, or "
+    "the password is wrong; see metadata.zookeeper.user and metadata.zookeeper.password"
+)
 
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types.
@@ -318,6 +342,8 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # As above.
         super().__init__()
         self.opened_at: float | None = None
         """When connecting to the member began; None: there is no connection."""
+        self.has_run = False
+        """Whether the thread of the connection has begun to connect."""
         self.reasons: dict[str, str] = {}
         """Why each member that does not answer was left."""
         self._tls = tls
@@ -333,7 +359,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # As above.
     ) -> socket.socket:
         """Connect to a member, in the thread of the connection."""
         self._address = f"{hostname or address[0]}:{address[1]}"
-        self._socket, self.opened_at = None, time.monotonic()
+        self._socket, self.opened_at, self.has_run = None, time.monotonic(), True
         timeout = min(timeout, CONNECT_TIMEOUT_S)
         try:
             connection = socket.create_connection(address, timeout)

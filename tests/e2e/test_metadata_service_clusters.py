@@ -1,11 +1,11 @@
-"""Sessions, controllers and takeovers of a cluster whose metadata is in etcd."""
+"""Sessions, controllers and takeovers of clusters over etcd and ZooKeeper."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,9 +14,8 @@ from pydanube.cluster.controller import create_shards
 from pydanube.cluster.session import open_cluster_session
 from pydanube.metadata import keys
 from pydanube.metadata.cluster_records import SessionRecord, ShardState
-from pydanube.metadata.etcd.store import open_etcd
 from support.clusters import Ledger, Member
-from support.etcd import EtcdMember, config_of, etcd_cluster
+from support.metadata_services import SERVICES, MetadataService
 from support.tcp_proxy import Fault, tcp_proxy
 
 if TYPE_CHECKING:
@@ -29,23 +28,35 @@ pytestmark = pytest.mark.e2e
 RECORD = SessionRecord(broker_id="one", addresses={}, started_at=0)
 SHARDS = 40
 LEASE_S = 8.0
-"""Longer than etcd on a busy machine takes to answer."""
+"""Longer than the service on a busy machine takes to answer."""
+
+
+@pytest.fixture(params=SERVICES)
+def service(request: pytest.FixtureRequest) -> MetadataService:
+    """Return one of the services."""
+    return request.param
+
+
+@pytest.fixture
+def member(request: pytest.FixtureRequest, service: MetadataService) -> Any:
+    """Run one member, which is alone."""
+    return request.getfixturevalue(service.kind)
 
 
 async def test_a_session_that_is_cut_off_is_over_before_its_key_is_gone(
-    etcd: EtcdMember,
+    service: MetadataService, member: Any
 ) -> None:
     async with AsyncExitStack() as stack:
-        proxy = await stack.enter_async_context(tcp_proxy(etcd.port))
-        direct = config_of(etcd)
-        cut = config_of(
-            f"http://127.0.0.1:{proxy.port}", cluster_name=direct.cluster_name
+        proxy = await stack.enter_async_context(tcp_proxy(member.port))
+        direct = service.config_of(member)
+        cut = service.config_of(
+            service.endpoint(proxy.port), cluster_name=direct.cluster_name
         )
-        store = await stack.enter_async_context(open_etcd(cut))
+        store = await stack.enter_async_context(service.open(cut))
         session = await stack.enter_async_context(
             open_cluster_session(store, RECORD, ttl_s=2.0)
         )
-        other = await stack.enter_async_context(open_etcd(direct))
+        other = await stack.enter_async_context(service.open(direct))
         proxy.fault = Fault.REFUSE
         proxy.cut()
         async with other.watch(keys.SESSIONS) as watch:
@@ -56,13 +67,15 @@ async def test_a_session_that_is_cut_off_is_over_before_its_key_is_gone(
         proxy.fault = Fault.NONE
 
 
-async def test_a_session_whose_lease_was_revoked_is_over(etcd: EtcdMember) -> None:
+async def test_a_session_that_the_service_ends_is_over(
+    service: MetadataService, member: Any
+) -> None:
+    config = service.config_of(member)
     async with (
-        open_etcd(config_of(etcd)) as store,
+        service.open(config) as store,
         open_cluster_session(store, RECORD, ttl_s=30.0) as session,
     ):
-        lease = int(session.lease.session_id, 16)
-        await asyncio.to_thread(etcd.ask, "lease/revoke", ID=lease)
+        await asyncio.to_thread(service.end_sessions, member, config.cluster_name)
         await session.lease.lost.wait()
         assert await store.get(session.key) is None
 
@@ -80,18 +93,18 @@ async def until_served_by(store: MetadataStore, session_ids: set[str]) -> None:
 
 
 async def test_shards_are_taken_over_when_controller_and_leader_are_lost(
-    tmp_path: Path,
+    tmp_path: Path, service: MetadataService
 ) -> None:
-    """The controller is cut off in the moment in which the leader of etcd is killed."""
+    """The controller is cut off in the moment in which the service's leader dies."""
     rng, ledger = Random(1), Ledger()
-    with etcd_cluster(tmp_path) as members:
+    with service.cluster(tmp_path) as members:
         leader, *followers = sorted(members, key=lambda each: not each.is_leader())
         async with tcp_proxy(followers[0].port) as proxy, AsyncExitStack() as stack:
-            direct = config_of(*followers, leader)
+            direct = service.config_of(*followers, leader)
             name = direct.cluster_name
-            proxied = config_of(f"http://127.0.0.1:{proxy.port}", cluster_name=name)
+            proxied = service.config_of(service.endpoint(proxy.port), cluster_name=name)
             stores = [
-                await stack.enter_async_context(open_etcd(config))
+                await stack.enter_async_context(service.open(config))
                 for config in (proxied, direct)
             ]
             first, second = (
