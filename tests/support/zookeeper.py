@@ -27,15 +27,23 @@ SYSTEM = Path("/usr/share/java")
 FETCHED = ROOT / ".venv" / "zookeeper" / "usr" / "share" / "java"
 
 
+JARS = (
+    *("zookeeper", "zookeeper-jute", "commons-io", "metrics-core", "snappy-java"),
+    # One of several libraries that write logs.
+    *("slf4j-api", "slf4j-simple"),
+    *("netty-buffer", "netty-codec", "netty-common", "netty-handler"),
+    *("netty-resolver", "netty-transport", "netty-transport-native-epoll"),
+)
+
+
 def _classpath() -> str:
-    if (SYSTEM / "zookeeper.jar").exists():
-        # The first one names most of the files that it needs.
-        needed = ("zookeeper", "slf4j-simple", "netty-codec", "netty-resolver")
-        return ":".join(f"{SYSTEM}/{name}.jar" for name in needed)
-    assert (FETCHED / "zookeeper.jar").exists(), (
+    directory = next(
+        (each for each in (SYSTEM, FETCHED) if (each / "zookeeper.jar").exists()), None
+    )
+    assert directory is not None, (
         "this test needs ZooKeeper: run tools/zookeeper, or apt-get install zookeeper"
     )
-    return f"{FETCHED}/*"
+    return ":".join(str(directory / f"{name}.jar") for name in JARS)
 
 
 class ZookeeperMember:
