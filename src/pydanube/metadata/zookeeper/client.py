@@ -17,6 +17,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from itertools import count
 from typing import Any
 
 from kazoo import exceptions as failures
@@ -198,15 +199,8 @@ class ZookeeperClient:
             raise self.unavailable()
         answered: asyncio.Future[None] = self._loop.create_future()
         results = [request(self._kazoo) for request in requests]
-        self._liveness.on_request(time.monotonic())
-
-        def on_result(_: object) -> None:
-            # The loop may be closed when the client was closed without an answer.
-            with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._on_answer, answered, results[-1])
-
         # Answers have the order of requests.
-        results[-1].rawlink(on_result)
+        self._expect(results[-1], answered)
         try:
             async with asyncio.timeout_at(deadline):
                 await answered
@@ -278,13 +272,23 @@ class ZookeeperClient:
         )
 
     def _ping(self) -> None:
+        self._expect(self._kazoo.exists_async("/"))
+
+    def _expect(
+        self, result: Any, answered: asyncio.Future[None] | None = None
+    ) -> None:
+        """Measure how long the member takes for *result*, and set *answered* then."""
         self._liveness.on_request(time.monotonic())
+        calls = count()
 
-        def on_result(result: Any) -> None:
-            with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._on_answer, None, result)
+        def on_result(_: object) -> None:
+            # kazoo may call twice; and the loop may be closed when the client was
+            # closed without an answer.
+            if next(calls) == 0:
+                with suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(self._on_answer, answered, result)
 
-        self._kazoo.exists_async("/").rawlink(on_result)
+        result.rawlink(on_result)
 
     def _on_answer(self, answered: asyncio.Future[None] | None, result: Any) -> None:
         if isinstance(result.exception, _NO_ANSWER):
