@@ -41,6 +41,7 @@ from pydanube.broker.subscriptions import Subscriptions
 from pydanube.broker.topic import ReliableTopic, Topic
 from pydanube.broker.topic_schemas import TopicSchemas
 from pydanube.broker.topics import Topics
+from pydanube.broker.tracing import Tracing
 from pydanube.cluster import overview
 from pydanube.cluster.shard_moves import (
     measure_balance,
@@ -113,6 +114,7 @@ class Broker:
         clock: Callable[[], float] | None,
         default_quota: Quota,
         is_superuser: IsSuperuser | None,
+        tracing: Tracing | None,
     ) -> None:
         loop = asyncio.get_running_loop()
         delivery_clock = clock or loop.time
@@ -183,6 +185,7 @@ class Broker:
             done_ranges_max=done_ranges_max,
             clock=delivery_clock,
             wall_clock_us=wall_clock_us,
+            tracing=tracing,
         )
         self.topics = Topics(
             store=store,
@@ -199,6 +202,7 @@ class Broker:
             clock=loop.time,
             wall_clock_us=wall_clock_us,
             shards=shards,
+            tracing=tracing,
         )
         self.shard_serving: ShardServing | None = None
         """Opens and closes the topics of shards, if the broker is in a cluster."""
@@ -341,6 +345,7 @@ async def open_broker(
     snapshots: Snapshots | None = None,
     shards: Shards | None = None,
     is_superuser: IsSuperuser | None = None,
+    tracing: Tracing | None = None,
     audit_file: Path | None = None,
     default_quota: Quota = NO_QUOTA,
 ) -> AsyncIterator[Broker]:
@@ -383,6 +388,7 @@ async def open_broker(
             clock=clock,
             default_quota=default_quota,
             is_superuser=is_superuser,
+            tracing=tracing,
         )
         if shards is None:
             await _open_recovered(broker, store, storage)

@@ -94,6 +94,8 @@ class Subscription:
         self._consumers: dict[int, Consumer] = {}
         self._consumer_keys: dict[str, int] = {}
         self._keys = count(1)
+        self.on_send: Callable[[BatchFrame, int], None] | None = None
+        """Called with each frame that is sent, and the number of the attempt."""
 
     # Events.
 
@@ -347,6 +349,8 @@ class Subscription:
             frame.header.first_publish_time,
             is_again=attempt > 1,
         )
+        if self.on_send is not None:
+            self.on_send(frame, attempt)
         consumer.port.deliver(frame, attempt)
 
     def _correct_credit(

@@ -19,6 +19,7 @@ from pydanube.broker.direct_subscription import DirectSubscription
 from pydanube.broker.reliable_subscription import ReliableSubscription
 from pydanube.broker.subscription import Subscription
 from pydanube.broker.topic import ReliableTopic, Topic
+from pydanube.broker.tracing import Tracing
 from pydanube.dispatch import MACHINES
 from pydanube.dispatch.cursor import Cursor
 from pydanube.dispatch.machine import DEFAULT_POLICY, NO_LIMITS
@@ -58,7 +59,9 @@ class SubscriptionStore:
         done_ranges_max: int,
         clock: Callable[[], float],
         wall_clock_us: Callable[[], int],
+        tracing: Tracing | None = None,
     ) -> None:
+        self._tracing = tracing
         self._store = store
         self._storage = storage
         self._dead_letters = dead_letters
@@ -126,6 +129,7 @@ class SubscriptionStore:
                 Counts(topic.counts),
                 check_new_consumer=topic.check_new_consumer,
             )
+            self._trace(topic, subscription)
         topic.subscriptions[name] = subscription
         return subscription
 
@@ -223,7 +227,7 @@ class SubscriptionStore:
         # There are no consumers yet, so neither call has effects.
         machine.set_paused(settings.is_paused, now)
         machine.set_rate(topic.dispatch_rate, now)
-        return ReliableSubscription(
+        subscription = ReliableSubscription(
             name,
             type_,
             machine,
@@ -238,3 +242,11 @@ class SubscriptionStore:
             tasks=self._tasks,
             wall_clock_us=self._wall_clock_us,
         )
+        self._trace(topic, subscription)
+        return subscription
+
+    def _trace(self, topic: Topic, subscription: Subscription) -> None:
+        if self._tracing is not None:
+            subscription.on_send = partial(
+                self._tracing.deliver, topic.name, subscription.name
+            )

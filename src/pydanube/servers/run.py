@@ -88,6 +88,7 @@ from pydanube.servers.metadata import open_metadata, watching_session
 from pydanube.servers.native.connection import listen
 from pydanube.servers.native.server import open_native_server
 from pydanube.servers.tls import ServerTls, open_tls
+from pydanube.servers.tracing import open_traces
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.files import DirectoryFiles
 from pydanube.storage.reserve import Reserve, ReserveFile
@@ -183,6 +184,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
             _open_storage(
                 config.storage, directory, metadata.store, reserve, session
             ) as (storage, identity),
+            open_traces(config.traces, broker_id_of(config)) as tracing,
             open_broker(
                 metadata.store,
                 storage,
@@ -202,6 +204,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 if config.security.audit_file
                 else None,
                 default_quota=config.security.quota.quota,
+                tracing=tracing,
             ) as broker,
             verifying_api_keys(
                 *(authenticator, metadata.store),

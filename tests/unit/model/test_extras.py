@@ -19,6 +19,8 @@ DISTRIBUTIONS = {
     "jsonschema_rs": "jsonschema-rs",
     "pymysqlreplication": "mysql-replication",
     "openlineage": "openlineage-python",
+    "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",
+    "opentelemetry.sdk": "opentelemetry-sdk",
     "opentelemetry": "opentelemetry-api",
     "prometheus_client": "prometheus-client",
     "yaml": "pyyaml",

@@ -1,0 +1,27 @@
+"""The interface between a broker and a system for traces."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from pydanube.broker.producer_session import OnPublished
+from pydanube.model.names import TopicName
+from pydanube.wire.batches import BatchFrame
+
+
+class Tracing(Protocol):
+    """Traces some batches on their way through the broker."""
+
+    def publishing(
+        self, topic: TopicName, frame: BatchFrame, done: OnPublished
+    ) -> OnPublished:
+        """
+        Trace the time until *frame*, which has arrived now, is stored.
+
+        Returns: A function to call instead of *done*; it calls *done*.
+        """
+
+    def deliver(
+        self, topic: TopicName, subscription: str, frame: BatchFrame, attempt: int
+    ) -> None:
+        """Trace the delivery of *frame*, which is sent to a consumer now."""

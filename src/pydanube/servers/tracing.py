@@ -1,0 +1,184 @@
+"""
+Traces of the broker by OpenTelemetry, with the extra ``pydanube[traces]``.
+
+A batch that is traced has a span for its way into the topic, until it is stored, and
+one for each delivery, from its publish time until it is sent.  They belong to the trace
+of the message that carries a context, as clients with telemetry send it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from pydanube.broker.producer_session import OnPublished
+from pydanube.model.errors import BrokerError
+from pydanube.model.extras import require
+from pydanube.model.names import TopicName
+from pydanube.model.version import __version__
+from pydanube.servers.config import TracesConfig
+from pydanube.wire.batches import BatchFrame
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider  # An extra.
+
+DECODED_BYTES_MAX = 1024 * 1024
+"""Larger batches are traced without the contexts of their messages."""
+CONTEXTS_MAX = 32
+"""The number of messages of a batch whose contexts are looked at."""
+CLOSE_S = 5.0
+"""How long the end of the broker waits until the last spans are exported."""
+
+NOTHING: Mapping[str, Any] = {}
+
+_HASH = 2_654_435_761
+_RANGE = 2**32
+
+
+class BrokerTraces:
+    """
+    Traces a part of the batches; implements ``broker.tracing.Tracing``.
+
+    The base offset decides, so a batch is traced on its whole way or not at all.
+    """
+
+    def __init__(self, sample_ratio: float, provider: TracerProvider) -> None:
+        self._limit = sample_ratio * _RANGE
+        self._tracer = provider.get_tracer("pydanube.broker", __version__)
+
+    def samples(self, base: int) -> bool:
+        """Return whether the batch at the offset *base* is traced."""
+        return base * _HASH % _RANGE < self._limit
+
+    def publishing(
+        self, topic: TopicName, frame: BatchFrame, done: OnPublished
+    ) -> OnPublished:
+        """See Tracing."""
+        began_ns = time.time_ns()
+
+        def finish(offsets: int | Sequence[int], error: BrokerError | None) -> None:
+            base = offsets if isinstance(offsets, int) else offsets[0]
+            if error is None and self.samples(base):
+                self._add("publish", topic, frame, began_ns=began_ns, base=base)
+            done(offsets, error)
+
+        return finish
+
+    def deliver(
+        self, topic: TopicName, subscription: str, frame: BatchFrame, attempt: int
+    ) -> None:
+        """See Tracing."""
+        if self.samples(frame.base):
+            self._add(
+                *("deliver", topic, frame),
+                began_ns=frame.header.first_publish_time * 1000,
+                base=frame.base,
+                more={
+                    "messaging.consumer.group.name": subscription,
+                    "danube.attempt": attempt,
+                },
+            )
+
+    def _add(
+        self,
+        operation: str,
+        topic: TopicName,
+        frame: BatchFrame,
+        *,
+        began_ns: int,
+        base: int,
+        more: Mapping[str, Any] = NOTHING,
+    ) -> None:
+        """Add a span that ends now."""
+        from opentelemetry.trace import Link, SpanKind  # noqa: PLC0415
+
+        attributes: dict[str, Any] = {
+            "messaging.system": "danube",
+            "messaging.destination.name": str(topic),
+            "messaging.operation.name": operation,
+            "messaging.batch.message_count": frame.count,
+            "messaging.message.body.size": frame.plain_bytes,
+            "danube.offset": base,
+            **more,
+        }
+        context, spans = _contexts_of(frame)
+        span = self._tracer.start_span(
+            f"{operation} {topic}",
+            context,
+            kind=SpanKind.SERVER,
+            attributes=attributes,
+            links=[Link(each) for each in spans[1:]],
+            # A clock may have been set back.
+            start_time=min(began_ns, time.time_ns()),
+        )
+        span.end()
+
+
+def _contexts_of(frame: BatchFrame) -> tuple[Any, list[Any]]:
+    """Return the first context of the messages, and all spans that they name."""
+    from opentelemetry import propagate, trace  # noqa: PLC0415
+
+    first: Any = None
+    found: dict[tuple[int, int], Any] = {}
+    for carrier in _attributes_of(frame):
+        context = propagate.extract(carrier)
+        span = trace.get_current_span(context).get_span_context()
+        if span.is_valid:
+            first = context if first is None else first
+            found.setdefault((span.trace_id, span.span_id), span)
+    # Without a context, the span begins a trace of its own.
+    return first, list(found.values())
+
+
+def _attributes_of(frame: BatchFrame) -> list[dict[str, str]]:
+    """Return the attributes of the first messages."""
+    if frame.plain_bytes > DECODED_BYTES_MAX:
+        return []
+    batch = frame.arrow()
+    if "attributes" not in batch.schema.names:
+        return []
+    column = batch.column("attributes").slice(0, CONTEXTS_MAX)
+    return [dict(each) for each in column.to_pylist() if each]
+
+
+@asynccontextmanager
+async def open_traces(
+    config: TracesConfig, broker_id: str
+) -> AsyncIterator[BrokerTraces | None]:
+    """
+    Export spans during the body, if any batches are traced.
+
+    Raises:
+        MissingExtra: The packages of the extra are not installed.
+    """
+    if not config.sample_ratio:
+        yield None
+        return
+    require("traces", "traces of the broker (traces.sample_ratio)")
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
+        OTLPSpanExporter,
+    )
+    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+
+    endpoint = f"{config.endpoint.rstrip('/')}/v1/traces" if config.endpoint else None
+    resource = Resource.create(
+        {
+            "service.name": "danube-broker",
+            "service.version": __version__,
+            "service.instance.id": broker_id,
+        }
+    )
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint)))
+    try:
+        yield BrokerTraces(config.sample_ratio, provider)
+    finally:
+        # It sends what is left, and waits for the collector.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await asyncio.to_thread(provider.shutdown)

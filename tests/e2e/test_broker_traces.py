@@ -1,0 +1,59 @@
+"""A broker exports spans to a collector, in the traces of its clients."""
+
+from __future__ import annotations
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+)
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+import pydanube
+from pydanube.otel import OpenTelemetry
+from support.http_server import Answer, LocalServer
+from support.processes import BrokerProcess
+
+pytestmark = [pytest.mark.e2e]
+
+TOPIC = "/default/orders"
+
+
+def spans_of(collector):
+    found = {}
+    for each in collector.requests:
+        assert each.path == "/v1/traces"
+        request = ExportTraceServiceRequest.FromString(each.body)
+        for resource in request.resource_spans:
+            for scope in resource.scope_spans:
+                found |= {span.name: span for span in scope.spans}
+    return found
+
+
+def test_spans_of_the_broker_belong_to_those_of_clients(tmp_path):
+    own = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(own))
+
+    async def work(url):
+        telemetry = OpenTelemetry(tracer_provider=provider)
+        async with pydanube.connect(url, telemetry=telemetry) as client:
+            async with client.producer(TOPIC) as producer:
+                await producer.send(b"1")
+            async with client.consumer(
+                TOPIC, subscription="display", start="earliest"
+            ) as consumer:
+                await consumer.ack(await consumer.receive())
+
+    with LocalServer(lambda _: Answer(200)) as collector:
+        config = tmp_path / "broker.yaml"
+        config.write_text(f"traces: {{sample_ratio: 1, endpoint: '{collector.url}'}}")
+        with BrokerProcess(tmp_path / "data", "--config", str(config)) as broker:
+            pydanube.run(work(broker.url))
+            broker.stop()
+        found = spans_of(collector)
+    [send] = own.get_finished_spans()
+    for name in (f"publish {TOPIC}", f"deliver {TOPIC}"):
+        assert found[name].trace_id.hex() == f"{send.context.trace_id:032x}"
+        assert found[name].parent_span_id.hex() == f"{send.context.span_id:016x}"
