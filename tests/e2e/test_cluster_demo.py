@@ -12,6 +12,7 @@ from support.demos import interrupt_demo, start_demo
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
+@pytest.mark.soak
 def test_a_killed_broker_loses_nothing(tmp_path):
     output = tmp_path / "output"
     process = start_demo(output, "cluster", "demo", "--kills", "1", "--topics", "6")

@@ -146,6 +146,7 @@ def test_a_broker_is_drained_and_activated_from_the_command_line(
         assert "it has a, b" in unknown.stderr
 
 
+@pytest.mark.soak
 def test_a_broker_that_does_not_come_back_is_forgotten(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
@@ -369,6 +370,7 @@ async def test_producers_and_consumers_leave_a_broker_that_is_suspended(
             await flow.check(client)
 
 
+@pytest.mark.soak
 def test_a_client_of_danube_uses_topics_of_different_brokers(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:

@@ -24,6 +24,7 @@ connectors:
     kind: generator
     topic: {TOPIC}
     retries: {{backoff: 100ms}}
+    batch: {{messages: 500}}
     options: {{count: {COUNT}, rate: 4000, keys: 5}}
 """
 

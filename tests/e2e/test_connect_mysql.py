@@ -63,6 +63,7 @@ connectors:
     kind: mysql-cdc
     topic: /default/orders
     retries: {{backoff: 50ms}}
+    batch: {{messages: 1000}}
     options:
       {{port: {self.server.port}, username: danube, password: sesame,
        tables: {{{self.name}.{table}: }}{options}{given}}}

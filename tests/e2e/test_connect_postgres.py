@@ -64,6 +64,7 @@ connectors:
     kind: postgres-cdc
     topic: /default/orders
     retries: {{backoff: 50ms}}
+    batch: {{messages: 1000}}
     options: {{url: "{self.url}", slot: {self.slot}, {options}}}
 """
 

@@ -362,6 +362,7 @@ def test_clients_continue_after_a_restart_of_the_broker(tmp_path, end):
         assert [message["offset"] for message in received] == list(range(20, 40))
 
 
+@pytest.mark.soak
 def test_kill_loses_no_acknowledged_messages(tmp_path):
     topic = "/default/orders"
     with (

@@ -92,6 +92,7 @@ def test_a_client_follows_a_topic_in_use_that_moves(
         assert list(dict.fromkeys(stored)) == list(range(3 * COUNT))
 
 
+@pytest.mark.soak
 def test_a_client_behind_one_address_survives_the_death_of_owners(
     behind_one_address: list[BrokerProcess],
 ) -> None:

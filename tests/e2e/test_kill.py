@@ -105,6 +105,7 @@ def done_of(subscription):
     return done | set(range(subscription.cursor))
 
 
+@pytest.mark.soak
 def test_failed_message_or_its_dead_letter_survives_a_kill(tmp_path):
     """Kill the broker while all messages go to the dead-letter topic."""
     topic, dead = TOPICS[0], "/default/dead"

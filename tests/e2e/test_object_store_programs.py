@@ -27,6 +27,7 @@ PROGRAMS = 12
 """Without the pause at their end, a third of the programs are aborted."""
 
 
+@pytest.mark.soak
 def test_program_that_ends_after_a_read_is_not_aborted(tmp_path):
     with S3Server(tmp_path) as server:
         url, options = server.new_store()

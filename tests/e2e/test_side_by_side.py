@@ -58,6 +58,7 @@ def test_pydanube_is_measured_beside_a_peer(tmp_path):
     assert list(data.iterdir()) == []
 
 
+@pytest.mark.soak
 def test_ctrl_c_ends_every_process_and_writes_results(tmp_path):
     data = tmp_path / "data"
     data.mkdir()

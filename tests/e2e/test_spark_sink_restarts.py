@@ -39,6 +39,7 @@ def rows():
     return iter([pa.record_batch({"payload": [b"1", b"2"]})])
 
 
+@pytest.mark.soak
 def test_write_commit_and_abort_wait_for_a_broker_that_restarts(tmp_path):
     with BrokerProcess(tmp_path) as broker:
         with pydanube.sync.connect(broker.url) as client:

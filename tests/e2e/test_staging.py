@@ -120,6 +120,7 @@ async def write_part(staging, number):
     return await part.finish()
 
 
+@pytest.mark.soak
 async def test_a_stream_of_versions_survives_kills_at_any_time(broker, client):
     rng, stop = random.Random(42), asyncio.Event()
     await client.create_topic(PARTITIONED, partitions=2)

@@ -66,6 +66,7 @@ def said(broker, *arguments):
     return done.returncode, json.loads(done.stdout or "null"), done.stderr
 
 
+@pytest.mark.soak
 def test_history_moves_to_another_store_while_messages_arrive(tmp_path, s3):
     old, new = s3.new_store(), s3.new_store()
     expected = payloads_of(200)

@@ -125,6 +125,7 @@ async def check_exactly_once(broker, *, count, kills, seed):
         assert sorted(await results(client)) == [b"%06d" % n for n in range(count)]
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(120)
 async def test_each_message_has_one_result_although_processes_are_killed(broker):
     await check_exactly_once(broker, count=1500, kills=6, seed=4711)
