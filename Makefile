@@ -36,7 +36,7 @@ soak: set-up  ## Run the long tests: kill suites, clusters, many seeds of the si
 		tests/properties)
 
 smoke: set-up  ## Run one or two of each kind of long test, as continuous integration does.
-	@$(PYTHON) -m pytest -n 2 --dist loadfile -m 'soak and smoke' $(ARGS)
+	@$(PYTHON) -m pytest -n 3 --dist loadfile -m 'soak and smoke' $(ARGS)
 
 lint: style  ## Check format, lint, import contracts and types.
 	@$(PYTHON) -m mypy

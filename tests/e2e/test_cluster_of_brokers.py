@@ -253,6 +253,7 @@ class Flow:
             await self._more.wait()
 
 
+@pytest.mark.soak
 async def test_a_client_follows_its_topics_when_brokers_are_killed(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
@@ -292,6 +293,7 @@ async def test_a_client_follows_its_topics_when_brokers_are_killed(
         assert third.stop() == 0
 
 
+@pytest.mark.soak
 async def test_a_rolling_restart_under_load_causes_no_errors_at_clients(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:

@@ -104,6 +104,7 @@ async def operate(page, console, silent):
     assert page.problems == []
 
 
+@pytest.mark.soak
 async def test_users_see_and_change_the_connectors_of_their_topics(tmp_path):
     settings = tmp_path / "broker.yaml"
     key_file, token_file = tmp_path / "bootstrap.key", tmp_path / "token"

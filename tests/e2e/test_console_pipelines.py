@@ -57,6 +57,7 @@ def write_run(directory, name, *queries, **facts):
     return state
 
 
+@pytest.mark.soak
 async def test_pipelines_are_seen_and_stopped(tmp_path):
     running = RunState.RUNNING
     state = write_run(

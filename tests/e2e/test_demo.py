@@ -30,6 +30,7 @@ def test_demo_proves_exactly_once(tmp_path):
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)]
 )
+@pytest.mark.soak
 def test_interrupted_demo_leaves_no_process(tmp_path, number):
     output = tmp_path / "output"
     process = start_demo(output, "demo", "--small", "--seconds", "600")

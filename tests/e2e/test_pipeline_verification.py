@@ -180,6 +180,7 @@ def test_rows_of_messages_that_were_dropped_are_not_compared(
         assert (found.missing, found.unexpected) == (1, 0)
 
 
+@pytest.mark.soak
 def test_backfill_has_its_own_targets_and_can_be_compared(
     spark, client, broker_url, tmp_path
 ):

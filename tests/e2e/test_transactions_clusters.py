@@ -52,6 +52,7 @@ async def copy_until_all_is_there(
             committed.release()
 
 
+@pytest.mark.soak
 async def test_killed_brokers_neither_lose_nor_repeat_results(tmp_path) -> None:
     with etcd_member(tmp_path / "etcd") as etcd:
         settings = cluster_settings(etcd.url, tmp_path)
