@@ -19,6 +19,8 @@ from pydanube.wire.mqtt.packets import (
     Will,
 )
 from support.mqtt_clients import (
+    DEFAULT_TOPIC,
+    VERSIONS,
     mqtt_broker,
     mqtt_client,
     persistent,
@@ -29,9 +31,6 @@ from support.mqtt_clients import (
 )
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-
-VERSIONS = pytest.mark.parametrize("version", [V311, V5])
-DEFAULT_TOPIC = "/default/mqtt"
 
 
 @pytest.fixture
@@ -99,6 +98,21 @@ async def test_messages_of_other_protocols_reach_devices(broker):
         await producer.send(b"open", key="commands/device-1")
         message = await device.take()
     assert (message.topic, message.payload) == ("commands/device-1", b"open")
+
+
+async def test_attributes_that_mqtt_does_not_have_do_not_reach_devices(broker):
+    async with (
+        mqtt_client(broker, "device-1") as device,
+        pydanube.connect(broker.stream_url) as client,
+        client.producer(DEFAULT_TOPIC) as producer,
+    ):
+        await device.subscribe("a", qos=1)
+        attributes = {"mqtt.user.long": "x" * 70_000, "mqtt.user.b": "2"}
+        await producer.send(b"1", key="a", attributes=attributes)
+        await producer.send(b"2", key="a")
+        first, second = [await device.take() for _ in range(2)]
+    assert (first.payload, second.payload) == (b"1", b"2")
+    assert first.properties == {Property.USER_PROPERTY: (("b", "2"),)}
 
 
 async def test_rules_choose_topic_and_key(tmp_path):

@@ -8,9 +8,9 @@ import pytest
 
 import pydanube
 from pydanube.security.failed_attempts import ATTEMPTS_MAX
-from pydanube.wire.mqtt.packets import V5, V311, Publish, Reason, Will
+from pydanube.wire.mqtt.packets import V311, Publish, Reason, Will
 from support.certificates import tls_settings, write_certificates
-from support.mqtt_clients import MqttClient, mqtt_client, rule, trusting
+from support.mqtt_clients import VERSIONS, MqttClient, mqtt_client, rule, trusting
 from support.secured import bootstrap_key, claims, jwks, secured, signed
 
 pytestmark = [
@@ -20,7 +20,6 @@ pytestmark = [
 ]
 
 WRONG_KEY = f"danube_{'0' * 16}_{'a' * 43}"
-VERSIONS = pytest.mark.parametrize("version", [V311, V5])
 MQTT = {
     "port": 0,
     "rules": (rule("in/#", "/default/in"), rule("out/#", "/default/out")),

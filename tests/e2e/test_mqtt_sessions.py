@@ -19,6 +19,8 @@ from pydanube.wire.mqtt.packets import (
     Will,
 )
 from support.mqtt_clients import (
+    DEFAULT_TOPIC,
+    VERSIONS,
     mqtt_broker,
     mqtt_client,
     persistent,
@@ -28,9 +30,6 @@ from support.mqtt_clients import (
 )
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-
-VERSIONS = pytest.mark.parametrize("version", [V311, V5])
-DEFAULT_TOPIC = "/default/mqtt"
 
 
 @pytest.fixture

@@ -6,6 +6,8 @@ import asyncio
 import ssl
 from contextlib import asynccontextmanager
 
+import pytest
+
 from pydanube.servers.config import BrokerConfig, ListenConfig
 from pydanube.servers.mqtt_config import MqttConfig, MqttRule
 from pydanube.servers.run import serve
@@ -13,6 +15,7 @@ from pydanube.wire.mqtt.decoding import PacketReader
 from pydanube.wire.mqtt.encoding import encode
 from pydanube.wire.mqtt.packets import (
     V5,
+    V311,
     Ack,
     Connack,
     Connect,
@@ -28,6 +31,8 @@ from pydanube.wire.mqtt.packets import (
     Unsubscribe,
 )
 
+DEFAULT_TOPIC = "/default/mqtt"
+VERSIONS = pytest.mark.parametrize("version", [V311, V5])
 TIMEOUT_S = 60.0
 AN_HOUR = {Property.SESSION_EXPIRY_INTERVAL: 3600}
 PACKET_BYTES_MAX = 1 << 24

@@ -10,6 +10,7 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from pydanube.wire.mqtt.packets import (
     Property,
     Publish,
 )
+from pydanube.wire.mqtt.properties import TEXT_BYTES_MAX, is_text
 
 TOPIC = "mqtt.topic"
 """The attribute with the topic, if it is not the key."""
@@ -44,7 +46,9 @@ _OF_PROPERTY = {
 }
 
 MESSAGE_BYTES = 200
-"""The memory that a message takes in addition to its topic and payload."""
+"""The memory that a message takes in addition to its topic, payload and properties."""
+PROPERTY_BYTES = 100
+"""The memory that a property takes in addition to its text."""
 
 
 class Message:
@@ -79,6 +83,8 @@ class Message:
         self.offset = offset
         """Its offset in the topic of the broker."""
         self.byte_count = MESSAGE_BYTES + len(topic) + len(payload)
+        if properties:
+            self.byte_count += byte_count_of(properties)
         # The packet of QoS 0 without properties, which is the same for all sessions.
         self._encoded: bytes | None = None
 
@@ -149,6 +155,18 @@ def kept_properties(properties: Properties) -> Properties:
     return {name: properties[name] for name in properties if name in _KEPT}
 
 
+def byte_count_of(properties: Properties) -> int:
+    """Return about how much memory *properties* take."""
+    count = 0
+    for value in properties.values():
+        if isinstance(value, str | bytes):
+            count += PROPERTY_BYTES + len(value)
+        elif isinstance(value, tuple):
+            for name, text in value:
+                count += PROPERTY_BYTES + len(name) + len(text)
+    return count
+
+
 _KEPT = {
     Property.PAYLOAD_FORMAT_INDICATOR,
     Property.CONTENT_TYPE,
@@ -192,23 +210,27 @@ def attributes_of(properties: Properties) -> dict[str, str]:
 
 
 def properties_of(attributes: Mapping[str, str]) -> Properties:
-    """Return the properties of MQTT that *attributes* stand for."""
+    """
+    Return the properties of MQTT that *attributes* stand for.
+
+    Other clients of the broker may set attributes to values that MQTT does not have;
+    those are left out.
+    """
     found: dict[Property, Any] = {}
     for name, attribute in _OF_PROPERTY.items():
-        if attribute in attributes:
+        if attribute in attributes and is_text(attributes[attribute]):
             found[name] = attributes[attribute]
     if CORRELATION_DATA in attributes:
-        try:
+        with suppress(Base64Error, ValueError):
             data = b64decode(attributes[CORRELATION_DATA], validate=True)
-            found[Property.CORRELATION_DATA] = data
-        except (Base64Error, ValueError):
-            pass
+            if len(data) <= TEXT_BYTES_MAX:
+                found[Property.CORRELATION_DATA] = data
     if PAYLOAD_FORMAT in attributes:
         found[Property.PAYLOAD_FORMAT_INDICATOR] = 1
     if user := tuple(
         (name.removeprefix(USER), value)
         for name, value in attributes.items()
-        if name.startswith(USER)
+        if name.startswith(USER) and is_text(name) and is_text(value)
     ):
         found[Property.USER_PROPERTY] = user
     return found

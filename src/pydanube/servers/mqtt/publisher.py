@@ -61,7 +61,10 @@ class Publisher:
             PacketError: There is none.
         """
         if packet.payload:
-            self._retained.check(Message(packet.topic, packet.payload))
+            properties = kept_properties(packet.properties)
+            self._retained.check(
+                Message(packet.topic, packet.payload, properties=properties)
+            )
 
     def can_publish(self, rule: Rule) -> bool:
         """Return whether a message for *rule* can be published without waiting."""

@@ -32,7 +32,7 @@ class Rules:
     """
     All rules; the first one that matches counts.
 
-    Bounds: ``CACHED_MAX`` topics are remembered.
+    Bounds: ``CACHED_MAX`` topics of at most ``TOPIC_BYTES_MAX`` are remembered.
     """
 
     def __init__(self, rules: Sequence[MqttRule]) -> None:
@@ -51,10 +51,15 @@ class Rules:
             found = self._find(topic)
             if len(self._found) >= CACHED_MAX:
                 self._found.clear()
-            self._found[topic] = found
+            if len(topic) <= TOPIC_BYTES_MAX:
+                self._found[topic] = found
         if isinstance(found, PacketError):
-            # The same exception object is raised repeatedly: drop its traceback.
-            raise found.with_traceback(None)
+            try:
+                # The same exception object is raised repeatedly: drop its traceback.
+                raise found.with_traceback(None)
+            finally:
+                # Its traceback has this frame, which would keep it and the topic.
+                del found
         return found
 
     def _find(self, topic: str) -> Rule | PacketError:

@@ -51,7 +51,7 @@ class Delivery:
     """Whether its content must be read again from the topic."""
 
     def finish(self) -> None:
-        """Tell the one who waits for it that it is done with."""
+        """Call ``on_done``, once."""
         if self.on_done is not None:
             done, self.on_done = self.on_done, None
             done()

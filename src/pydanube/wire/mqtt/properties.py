@@ -185,6 +185,11 @@ def text_of(encoded: bytes) -> str:
         raise malformed("a text is not UTF-8") from None
 
 
+def is_text(text: str) -> bool:
+    """Return whether MQTT has *text*: it is short enough, and without U+0000."""
+    return "\0" not in text and len(text.encode()) <= TEXT_BYTES_MAX
+
+
 def write_text(text: str) -> bytes:
     """Return *text* with its length in front."""
     return write_binary(text.encode())

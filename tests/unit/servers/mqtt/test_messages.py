@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+
 import pytest
 
 from pydanube.model.batch import batch_of
@@ -45,6 +47,33 @@ def test_attributes_have_what_the_key_has_not():
 
 def test_attributes_of_other_clients_may_be_invalid():
     assert properties_of({"mqtt.correlation_data": "not base64!", "x": "y"}) == {}
+
+
+@pytest.mark.parametrize("text", ["x" * 65_536, "é" * 40_000, "a\0b"])
+def test_attributes_that_mqtt_does_not_have_are_left_out(text):
+    attributes = {
+        "mqtt.content_type": text,
+        "mqtt.response_topic": text,
+        "mqtt.user.long": text,
+        f"mqtt.user.{text}": "name",
+        "mqtt.user.a": "1",
+        "mqtt.correlation_data": b64encode(b"x" * 65_536).decode(),
+    }
+    properties = properties_of(attributes)
+    assert properties == {Property.USER_PROPERTY: (("a", "1"),)}
+    Message("t", b"", properties=properties).encode(V5, 0, qos=0, retain=False)
+
+
+def test_the_size_of_a_message_has_its_properties():
+    plain = Message("t", b"x").byte_count
+    for properties in (
+        {Property.USER_PROPERTY: (("a", "x" * 1000),)},
+        {Property.CORRELATION_DATA: b"x" * 1000},
+        {Property.CONTENT_TYPE: "x" * 1000, Property.PAYLOAD_FORMAT_INDICATOR: 1},
+    ):
+        assert Message("t", b"x", properties=properties).byte_count > plain + 1000
+    many = {Property.USER_PROPERTY: (("", ""),) * 100}
+    assert Message("t", b"x", properties=many).byte_count > plain + 5000
 
 
 def test_rows_have_all_columns():

@@ -6,7 +6,7 @@ import pytest
 
 from pydanube.servers.mqtt.messages import Message
 from pydanube.servers.mqtt.retained import RetainedMessages
-from pydanube.wire.mqtt.packets import PacketError, Reason
+from pydanube.wire.mqtt.packets import PacketError, Property, Reason
 from pydanube.wire.mqtt.topics import TopicFilter
 
 
@@ -40,6 +40,13 @@ def test_no_more_are_retained_than_there_is_room_for(bounds):
         messages.check(Message("b", b"1"))
     assert refusal.value.reason is Reason.QUOTA_EXCEEDED
     messages.check(Message("a", b"2"))
+
+
+def test_properties_count():
+    messages = retained()
+    large = {Property.USER_PROPERTY: (("a", "x" * 10_000),)}
+    with pytest.raises(PacketError):
+        messages.check(Message("a", b"1", properties=large))
 
 
 def test_expired_messages_are_not_found():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import msgspec
 import pytest
 
@@ -49,6 +51,19 @@ def test_the_first_rule_counts(topic, target):
 def test_other_topics_are_refused(topic):
     with pytest.raises(PacketError):
         RULES.check(topic)
+
+
+def test_long_topics_are_not_remembered():
+    rules = Rules([MqttRule(filter="#", topic=str(ALARM))])
+    tracemalloc.start()
+    try:
+        for number in range(100):
+            with pytest.raises(PacketError):
+                rules.check(f"{number}/" + "x" * 60_000)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 10 * 60_000
 
 
 def test_subscriptions_read_all_topics_that_may_match():
