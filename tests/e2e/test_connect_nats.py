@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-
 import pytest
 
 pytest.importorskip("nats")
@@ -16,7 +13,12 @@ from pydanube.connectors.status import State
 from pydanube.connectors.trial import try_connector
 from pydanube.model.batch import batch_of
 from pydanube.testing import memory_broker
-from support.connectors import ConnectProcess, declared, running
+from support.connectors import (
+    ConnectProcess,
+    declared,
+    numbers_under_kills,
+    running,
+)
 from support.nats_server import NatsProcess
 from support.processes import BrokerProcess
 
@@ -160,6 +162,70 @@ async def test_messages_are_published_with_headers_and_ids(server):
     assert "must not have spaces" in dead.attributes["x-failure-reason"]
 
 
+async def test_messages_whose_subject_no_stream_has_become_dead_letters(server):
+    async with memory_broker() as broker, pydanube.connect(broker.url) as client:
+        await client.create_topic(TOPIC)
+        connection = await nats.connect(server.url)
+        stream = connection.jetstream()
+        await stream.add_stream(name="OUT", subjects=["out.a"])
+        async with client.producer(TOPIC) as producer:
+            await producer.send(b"1", key="missing")
+            await producer.send(b"2", key="a")
+        text = sink(server, "out.{key}")
+        async with running(declared(text, broker.url)) as until:
+            await until(lambda found: found["orders"].messages == 1)
+            [dead] = await stored(client, 1, f"{TOPIC}-dead")
+        await connection.close()
+    assert dead.payload == b"1"
+    assert "no stream has its subject" in dead.attributes["x-failure-reason"]
+
+
+async def test_messages_that_are_too_large_become_dead_letters(tmp_path):
+    with NatsProcess(tmp_path, max_payload=2000) as server:
+        async with memory_broker() as broker, pydanube.connect(broker.url) as client:
+            await client.create_topic(TOPIC)
+            connection = await nats.connect(server.url)
+            stream = connection.jetstream()
+            await stream.add_stream(name="OUT", subjects=["out"])
+            sizes = [*range(1900, 2010, 10), 1]
+            async with client.producer(TOPIC) as producer:
+                await producer.send_batch([b"x" * each for each in sizes])
+            async with running(declared(sink(server, "out"), broker.url)) as until:
+                await until(
+                    lambda found: (
+                        found["orders"].messages + found["orders"].dead_letters
+                        == len(sizes)
+                    )
+                )
+            dead = [
+                len(each)
+                async for batch in client.read(f"{TOPIC}-dead")
+                for each in batch.payloads
+            ]
+            facts = await stream.stream_info("OUT")
+            await connection.close()
+    assert 0 < len(dead) < len(sizes)
+    assert min(dead) < 2000
+    assert facts.state.messages == len(sizes) - len(dead)
+
+
+async def test_a_reader_that_nats_has_forgotten_begins_again(server):
+    async with memory_broker() as broker, pydanube.connect(broker.url) as client:
+        await client.create_topic(TOPIC)
+        connection = await nats.connect(server.url)
+        stream = connection.jetstream()
+        await stream.add_stream(name="ORDERS", subjects=["orders"])
+        await stream.publish("orders", b"1")
+        async with running(declared(source(server), broker.url)):
+            await stored(client, 1)
+            for each in await stream.consumers_info("ORDERS"):
+                await stream.delete_consumer("ORDERS", each.name)
+            await stream.publish("orders", b"2")
+            found = await stored(client, 2)
+        await connection.close()
+    assert [each.payload for each in found] == [b"1", b"2"]
+
+
 async def test_subjects_without_a_stream_are_reported(server):
     async with memory_broker() as broker:
         [connector] = declared(sink(server, "nowhere"), broker.url)
@@ -189,21 +255,9 @@ def test_nothing_is_lost_or_repeated_although_all_are_killed(server, tmp_path):
                     payloads = [b"%d" % each for each in numbers]
                     keys = [b"%d" % (each % 7) for each in numbers]
                     await producer.send_batch(batch_of(payloads, keys=keys))
-            found = []
-            kills = 0
-            while len(found) < count:
-                try:
-                    async for batch in client.read(
-                        "/default/back", start=len(found), end=count, follow=True
-                    ):
-                        found += [json.loads(each) for each in batch.payloads]
-                        if len(found) > 400 * (kills + 1) and kills < 6:
-                            await asyncio.to_thread(kill, kills)
-                            kills += 1
-                except pydanube.Unavailable:
-                    continue
+            found = await numbers_under_kills(client, "/default/back", count, kill)
             facts = await client.describe_topic("/default/back")
-            return found, kills, facts.message_count
+            return found, facts.message_count
 
     with (
         BrokerProcess(tmp_path / "data") as broker,
@@ -215,7 +269,6 @@ def test_nothing_is_lost_or_repeated_although_all_are_killed(server, tmp_path):
             process.kill()
             process.start()
 
-        found, kills, stored_count = pydanube.run(run(kill))
-    assert kills >= 3
+        found, stored_count = pydanube.run(run(kill))
     assert stored_count == count
     assert found == list(range(count))

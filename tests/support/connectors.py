@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import tempfile
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from pydanube.aio.tasks import task_scope
 from pydanube.connectors import load, run_connectors
+from pydanube.model.errors import Unavailable
 from support.commands import DANUBE, environment
+
+KILLS_MAX = 6
+KILLS_MIN = 3
+"""Fewer kills are no test; the last messages may arrive together."""
 
 
 class ConnectProcess:
@@ -62,6 +67,28 @@ def declared(text: str, url: str, directory: Path | None = None, **environment: 
         file = Path(directory or other) / "connectors.yaml"
         file.write_text(text)
         return load(file, environment={"DANUBE_URL": url, **environment})
+
+
+async def numbers_under_kills(client, topic, count, kill):
+    """
+    Return the numbers in *topic* until there are *count* different ones.
+
+    ``kill(0)``, ``kill(1)`` … are called while they arrive, in threads.
+    """
+    found = []
+    kills = 0
+    while len(set(found)) < count:
+        # Reading ends with the connection to a broker that is killed.
+        with suppress(Unavailable):
+            async for batch in client.read(topic, start=len(found), follow=True):
+                found += map(int, batch.payloads)
+                if len(found) > count // 10 * (kills + 1) and kills < KILLS_MAX:
+                    await asyncio.to_thread(kill, kills)
+                    kills += 1
+                if len(set(found)) >= count:
+                    break
+    assert kills >= KILLS_MIN
+    return found
 
 
 @asynccontextmanager

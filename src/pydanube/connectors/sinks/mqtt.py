@@ -19,6 +19,7 @@ from pydanube.connectors.mqtt_connection import (
     connection_problems,
     mqtt_client,
 )
+from pydanube.connectors.sinks.templates import render
 
 if TYPE_CHECKING:
     import aiomqtt  # An extra.
@@ -125,7 +126,7 @@ class MqttSink(Sink):
         rejected = {}
         async with asyncio.TaskGroup() as tasks:
             for number, message in enumerate(messages):
-                topic = self._topic_of(message)
+                topic = render(options.topic, message)
                 problem = _topic_problem(topic)
                 if problem:
                     rejected[number] = f"the MQTT topic {topic!r} {problem}"
@@ -141,12 +142,6 @@ class MqttSink(Sink):
                     )
                 )
         return rejected
-
-    def _topic_of(self, message: Message) -> str:
-        text: str = self.options.topic
-        name = message.topic.rpartition("/")[2]
-        key = (message.key_bytes or b"").decode(errors="replace")
-        return text.replace("{topic}", name).replace("{key}", key)
 
 
 def _topic_problem(topic: str) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +14,7 @@ from pydanube.connectors.connector import Sink
 from pydanube.connectors.failures import Rejected, Transient
 from pydanube.connectors.nats_connection import NatsConnection, nats_client, translated
 from pydanube.connectors.server_access import access_problems
+from pydanube.connectors.sinks.templates import render
 
 if TYPE_CHECKING:
     from nats.aio.client import Client as NatsClient  # An extra.
@@ -36,7 +37,8 @@ class NatsSinkOptions(NatsConnection, frozen=True, kw_only=True):
 
 class NatsSink(Sink):
     """
-    Publishes messages to NATS JetStream, with their attributes as headers.
+    Publishes messages to NATS JetStream, with their attributes as headers, as far as
+    NATS can have them.
 
     Delivery: at least once, in the order of the topic. A repeated message has the same
     `Nats-Msg-Id`, which the stream recognises within its duplicate window.
@@ -87,7 +89,7 @@ class NatsSink(Sink):
         try:
             async with translated(self.options):
                 rejected = await self._publish(self._client, messages)
-        except Transient:
+        except BaseException:
             await self._disconnect()
             raise
         if rejected:
@@ -97,37 +99,32 @@ class NatsSink(Sink):
         self, client: NatsClient, messages: Sequence[Message]
     ) -> dict[int, str]:
         """Publish *messages* in their order; return why some cannot be published."""
-        from nats.errors import MaxPayloadError, NoRespondersError  # noqa: PLC0415
-        from nats.js.errors import APIError  # noqa: PLC0415
+        from nats.js.errors import APIError, NoStreamResponseError  # noqa: PLC0415
 
         jetstream = client.jetstream(timeout=ACK_S)
         waiting: dict[int, asyncio.Future[Any]] = {}
         rejected = {}
         for number, message in enumerate(messages):
-            subject = self._subject_of(message)
+            subject = render(self.options.subject, message)
             problem = _subject_problem(subject)
             if problem:
                 rejected[number] = f"the subject {subject!r} {problem}"
                 continue
-            topic, offset = message.id
-            # Characters that headers cannot have would end the connection.
-            headers = {
-                name: value
-                for name, value in message.attributes.items()
-                if (name + value).isprintable() and ":" not in name
-            }
-            headers["Nats-Msg-Id"] = f"{topic}:{offset}"
-            try:
-                waiting[number] = await jetstream.publish_async(
-                    subject, message.payload, headers=headers
+            headers = _headers_of(message)
+            if _byte_count_of(message.payload, headers) > client.max_payload:
+                rejected[number] = (
+                    f"with its headers it has more than {client.max_payload:,} bytes, "
+                    "the limit of the server (max_payload)"
                 )
-            except MaxPayloadError:
-                rejected[number] = f"it is larger than {client.max_payload:,} bytes"
+                continue
+            waiting[number] = await jetstream.publish_async(
+                subject, message.payload, headers=headers
+            )
         async with asyncio.timeout(ACK_S):
             for number, each in waiting.items():
                 try:
                     await each
-                except NoRespondersError:
+                except NoStreamResponseError:
                     rejected[number] = "no stream has its subject"
                 except APIError as error:
                     if (error.code or 500) >= 500:
@@ -135,11 +132,23 @@ class NatsSink(Sink):
                     rejected[number] = f"NATS: {error.description}"
         return rejected
 
-    def _subject_of(self, message: Message) -> str:
-        text: str = self.options.subject
-        name = message.topic.rpartition("/")[2]
-        key = (message.key_bytes or b"").decode(errors="replace")
-        return text.replace("{topic}", name).replace("{key}", key)
+
+def _headers_of(message: Message) -> dict[str, str]:
+    """Return the headers; those that NATS cannot have would end the connection."""
+    topic, offset = message.id
+    headers = {
+        name: value
+        for name, value in message.attributes.items()
+        if (name + value).isprintable() and ":" not in name
+    }
+    headers["Nats-Msg-Id"] = f"{topic}:{offset}"
+    return headers
+
+
+def _byte_count_of(payload: bytes, headers: Mapping[str, str]) -> int:
+    """Return the size of a message as the server counts it."""
+    lines = sum(len(f"{name}: {value}\r\n".encode()) for name, value in headers.items())
+    return len("NATS/1.0\r\n") + lines + len("\r\n") + len(payload)
 
 
 def _subject_problem(subject: str) -> str | None:

@@ -18,6 +18,7 @@ from pydanube.connectors.rabbitmq_connection import (
     rabbitmq_channel,
     translated,
 )
+from pydanube.connectors.sinks.templates import render
 
 if TYPE_CHECKING:
     from aio_pika.abc import AbstractExchange  # An extra.
@@ -126,7 +127,7 @@ class RabbitmqSink(Sink):
         try:
             async with asyncio.TaskGroup() as tasks:
                 for number, message in enumerate(messages):
-                    key = self._routing_key_of(message)
+                    key = render(self.options.routing_key, message)
                     if len(key.encode()) > ROUTING_KEY_BYTES_MAX:
                         rejected[number] = "its routing key is longer than 255 bytes"
                         continue
@@ -135,12 +136,6 @@ class RabbitmqSink(Sink):
         except ExceptionGroup as group:
             raise group.exceptions[0] from group
         return rejected
-
-    def _routing_key_of(self, message: Message) -> str:
-        text: str = self.options.routing_key
-        name = message.topic.rpartition("/")[2]
-        key = (message.key_bytes or b"").decode(errors="replace")
-        return text.replace("{topic}", name).replace("{key}", key)
 
 
 def _to_amqp(message: Message) -> Any:

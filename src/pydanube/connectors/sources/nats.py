@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from pydanube.connectors.connector import Source
-from pydanube.connectors.failures import ConnectorFailed
+from pydanube.connectors.failures import ConnectorFailed, Transient
 from pydanube.connectors.nats_connection import NatsConnection, nats_client
 from pydanube.connectors.records import Batch, Record
 from pydanube.connectors.server_access import access_problems
@@ -112,6 +112,7 @@ class NatsSource(Source):
     async def batches(self, position: Any) -> AsyncIterator[Batch]:
         """Yield the messages after *position*."""
         from nats.errors import TimeoutError as NoMessages  # noqa: PLC0415
+        from nats.js.errors import NotFoundError  # noqa: PLC0415
 
         options: NatsOptions = self.options
         async with nats_client(options) as client:
@@ -125,7 +126,11 @@ class NatsSource(Source):
                 try:
                     messages = await subscription.fetch(FETCH_MESSAGES, FETCH_S)
                 except NoMessages:
-                    await subscription.consumer_info()
+                    try:
+                        await subscription.consumer_info()
+                    except NotFoundError as error:
+                        text = "NATS has forgotten the reader of the stream"
+                        raise Transient(text) from error
                     continue
                 await reading.check_complete(last.sequence, messages)
                 metadata = messages[-1].metadata

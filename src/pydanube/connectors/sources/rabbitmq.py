@@ -163,8 +163,10 @@ def _acknowledge(
     assert last is not None
 
     async def acknowledge() -> None:
+        from aio_pika.exceptions import AMQPError  # noqa: PLC0415
+
         # They come again if the channel is closed.
-        with suppress(Exception):
+        with suppress(AMQPError, OSError):
             await channel.basic_ack(last, multiple=True, wait=False)
 
     tasks.run(acknowledge())
