@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
@@ -30,30 +31,38 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-class RunLog(logging.Handler):
-    """Keeps the last lines of connectors; a handler of the logger of connectors."""
+class RunLog(logging.Filter):
+    """
+    Keeps the last lines of connectors.
+
+    As a filter of their logger, it lets every line pass: a handler, or another level,
+    would change where the lines go.
+    """
 
     def __init__(self, redactions: Mapping[str, Callable[[str], str]]) -> None:
         """*redactions* remove the secrets of each connector from its lines."""
-        super().__init__(logging.INFO)
+        super().__init__()
         self._redactions = redactions
         self._lines: dict[str, deque[LogLine]] = {
             name: deque(maxlen=LINES_MAX) for name in redactions
         }
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep the line, if it is of a connector."""
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Keep the line, if it is of a connector; return True."""
         name = current_connector.get()
-        lines = None if name is None else self._lines.get(name)
-        if name is None or lines is None:
-            return
-        text = self._redactions[name](record.getMessage())
+        if name in self._lines:
+            self.add(name, record.getMessage(), level=record.levelname.lower())
+        return True
+
+    def add(self, name: str, text: str, *, level: str = "info") -> None:
+        """Add a line of the connector *name*."""
+        lines = self._lines[name]
         lines.append(
             LogLine(
                 number=lines[-1].number + 1 if lines else 1,
-                time=int(record.created * 1_000_000),
-                level=record.levelname.lower(),
-                text=excerpt(text, LINE_CHARACTERS_MAX),
+                time=time.time_ns() // 1000,
+                level=level,
+                text=excerpt(self._redactions[name](text), LINE_CHARACTERS_MAX),
             )
         )
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pydanube.aio.tasks import task_scope
@@ -69,8 +68,8 @@ class ConnectorRuns:
         interval_s: float = 10.0,
     ) -> None:
         """Prepare them; see ``run_connectors``."""
-        self._runs = {each.name: _Run(each, report) for each in connectors}
         self._log = RunLog({each.name: each.redact for each in connectors})
+        self._runs = {each.name: _Run(each, report, self._log) for each in connectors}
         self._interval_s = interval_s
         self._has_changed = asyncio.Event()
 
@@ -81,8 +80,11 @@ class ConnectorRuns:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run all of them until each has ended, or until *stop* is set."""
-        with _logging_to(self._log):
+        log.addFilter(self._log)
+        try:
             await self._run(stop)
+        finally:
+            log.removeFilter(self._log)
 
     async def _run(self, stop: asyncio.Event) -> None:
         async with task_scope() as tasks:
@@ -166,7 +168,10 @@ class ConnectorRuns:
 class _Run:
     """A connector that is opened again when it fails."""
 
-    def __init__(self, declared: DeclaredConnector, report: Report) -> None:
+    def __init__(
+        self, declared: DeclaredConnector, report: Report, run_log: RunLog
+    ) -> None:
+        self._log = run_log
         self._declared = declared
         self._report = report
         self._reported: tuple[Any, ...] = ()
@@ -268,7 +273,7 @@ class _Run:
 
     def _change(self, state: State) -> None:
         self.status.state = state
-        log.info("%s", self.status.summary())
+        self._log.add(self._declared.name, self.status.summary())
         self.report_changes()
 
     async def _run_once(self, stop: asyncio.Event) -> None:
@@ -287,19 +292,6 @@ class _Run:
                     random=random.random,
                 )
                 await writing.run(stop)
-
-
-@contextmanager
-def _logging_to(handler: RunLog) -> Iterator[None]:
-    """Keep the lines of the logger of connectors, from INFO on, during the body."""
-    level = log.level
-    log.addHandler(handler)
-    log.setLevel(min(logging.INFO, log.getEffectiveLevel()))
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(level)
 
 
 async def _report_regularly(runs: Iterable[_Run], interval_s: float) -> None:

@@ -15,10 +15,10 @@ from pydanube.connectors.run_log import (
 @pytest.fixture
 def logger():
     found = logging.getLogger("tests.connectors")
-    found.handler = RunLog({"a": lambda text: text.replace("word", "***"), "b": str})
-    found.addHandler(found.handler)
+    found.kept = RunLog({"a": lambda text: text.replace("word", "***"), "b": str})
+    found.addFilter(found.kept)
     yield found
-    found.removeHandler(found.handler)
+    found.removeFilter(found.kept)
 
 
 def log_as(logger, name, text):
@@ -34,18 +34,26 @@ def test_each_connector_has_its_lines(logger):
     log_as(logger, "b", "the word is public")
     log_as(logger, "unknown", "lost")
     logger.warning("of no connector")
-    [line] = logger.handler.lines_of("a")
+    [line] = logger.kept.lines_of("a")
     assert (line.number, line.level, line.text) == (1, "warning", "the *** is secret")
-    [line] = logger.handler.lines_of("b")
+    [line] = logger.kept.lines_of("b")
     assert line.text == "the word is public"
+
+
+def test_lines_go_where_they_went(logger, caplog):
+    log_as(logger, "a", "the word")
+    assert caplog.messages == ["the word"]
+    logger.kept.add("a", "running")
+    assert caplog.messages == ["the word"]
+    assert [each.level for each in logger.kept.lines_of("a")] == ["warning", "info"]
 
 
 def test_the_last_lines_are_kept(logger):
     for number in range(LINES_MAX + 5):
         log_as(logger, "a", str(number))
-    found = logger.handler.lines_of("a")
+    found = logger.kept.lines_of("a")
     assert [each.text for each in found] == [*map(str, range(5, LINES_MAX + 5))]
-    assert [each.text for each in logger.handler.lines_of("a", LINES_MAX + 3)] == [
+    assert [each.text for each in logger.kept.lines_of("a", LINES_MAX + 3)] == [
         str(LINES_MAX + 3),
         str(LINES_MAX + 4),
     ]
@@ -53,5 +61,5 @@ def test_the_last_lines_are_kept(logger):
 
 def test_long_lines_are_cut(logger):
     log_as(logger, "a", "x" * 10_000)
-    [line] = logger.handler.lines_of("a")
+    [line] = logger.kept.lines_of("a")
     assert len(line.text) == LINE_CHARACTERS_MAX
