@@ -77,7 +77,7 @@ async def try_connector(
             await attempt.run(records_max, timeout_s)
     except TimeoutError:
         trial.problem = f"no answer within {timeout_s:g} s"
-    except Exception as error:  # Of any connector.
+    except Exception as error:  # A connector may raise any.
         log.debug("the trial of %s has failed", declared.name, exc_info=error)
         trial.problem = declared.redact(error_line(error))
     return trial

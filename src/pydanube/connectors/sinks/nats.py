@@ -37,8 +37,9 @@ class NatsSinkOptions(NatsConnection, frozen=True, kw_only=True):
 
 class NatsSink(Sink):
     """
-    Publishes messages to NATS JetStream, with their attributes as headers, as far as
-    NATS can have them.
+    Publishes messages to NATS JetStream, with their attributes as headers.
+
+    Attributes that NATS cannot have as headers are left out.
 
     Delivery: at least once, in the order of the topic. A repeated message has the same
     `Nats-Msg-Id`, which the stream recognises within its duplicate window.

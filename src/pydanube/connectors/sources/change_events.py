@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from enum import Enum
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from pydanube.connectors.records import Record
 from pydanube.model.errors import InvalidName
@@ -27,6 +29,26 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
 
 Values = Mapping[str, Any]
 """The values of a row, by column."""
+
+
+class Snapshot(Enum):
+    """Whether the rows of the tables are published first."""
+
+    INITIAL = "initial"
+    NEVER = "never"
+
+
+SnapshotOption = Annotated[
+    Snapshot,
+    Meta(description="Whether the rows of the tables are published first."),
+]
+TombstonesOption = Annotated[
+    bool,
+    Meta(
+        description="Whether an empty message with the key follows a deletion, for "
+        "topics that are compacted."
+    ),
+]
 
 
 class TableTopics:

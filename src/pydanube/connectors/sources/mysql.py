@@ -21,6 +21,7 @@ from pydanube.connectors.records import Batch, Record
 from pydanube.connectors.server_access import access_problems
 from pydanube.connectors.sources.change_events import (
     ChangeEvents,
+    Snapshot,
     TableFacts,
     TableTopics,
 )
@@ -33,7 +34,6 @@ from pydanube.connectors.sources.mysql_server import (
     LogStream,
     Server,
 )
-from pydanube.connectors.sources.postgres_options import Snapshot
 
 BATCH_RECORDS_MAX = 1000
 EVENTS_WITHOUT_PAUSE = 1000

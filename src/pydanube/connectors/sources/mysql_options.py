@@ -7,7 +7,11 @@ from typing import Annotated
 from msgspec import Meta
 
 from pydanube.connectors.server_access import ServerAccess
-from pydanube.connectors.sources.postgres_options import Snapshot
+from pydanube.connectors.sources.change_events import (
+    Snapshot,
+    SnapshotOption,
+    TombstonesOption,
+)
 
 
 class MysqlOptions(ServerAccess, frozen=True, kw_only=True):
@@ -31,17 +35,8 @@ class MysqlOptions(ServerAccess, frozen=True, kw_only=True):
             "replica has; by default a random one."
         ),
     ] = None
-    snapshot: Annotated[
-        Snapshot,
-        Meta(description="Whether the rows of the tables are published first."),
-    ] = Snapshot.INITIAL
-    tombstones: Annotated[
-        bool,
-        Meta(
-            description="Whether an empty message with the key follows a deletion, for "
-            "topics that are compacted."
-        ),
-    ] = False
+    snapshot: SnapshotOption = Snapshot.INITIAL
+    tombstones: TombstonesOption = False
 
     @property
     def address(self) -> str:

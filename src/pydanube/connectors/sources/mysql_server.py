@@ -105,6 +105,7 @@ class Server:
     async def __aexit__(self, *_: object) -> None:
         # Not in its thread, which may wait for the server.
         _interrupt(self._connection)
+        self._thread.submit(_close, self._connection)
         self._thread.shutdown(wait=False)
 
     async def _call(self, function: Callable[..., T], *arguments: object) -> T:
@@ -323,10 +324,11 @@ class LogStream:
             self._put(Transient(f"{self._options.address} has ended the log"))
         except (Transient, ConnectorFailed) as error:
             self._put(error)
-        except Exception as error:  # noqa: BLE001  # Of the library, about any event.
+        except Exception as error:  # noqa: BLE001  # The library may raise any.
             self._put(ConnectorFailed(f"the log cannot be read: {error!r}"))
         finally:
-            self.close()
+            for each in self._connections:
+                _close(each)
 
     def _read(self) -> Iterator[Event]:
         from pymysqlreplication import BinLogStreamReader  # noqa: PLC0415
@@ -435,6 +437,12 @@ def _interrupt(connection: Connection[Any]) -> None:
     socket: Any = getattr(connection, "_sock", None)
     with suppress(OSError, AttributeError):
         socket.shutdown(SHUT_RDWR)
+
+
+def _close(connection: Connection[Any]) -> None:
+    """Close *connection*, which no other thread uses any more."""
+    if connection.open:
+        connection.close()
 
 
 @contextmanager

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Annotated
 
 from msgspec import Meta
 
+from pydanube.connectors.sources.change_events import (
+    Snapshot,
+    SnapshotOption,
+    TombstonesOption,
+)
 from pydanube.declarations.sections import Section
-
-
-class Snapshot(Enum):
-    """Whether the rows of the tables are published first."""
-
-    INITIAL = "initial"
-    NEVER = "never"
 
 
 class PostgresOptions(Section, frozen=True, kw_only=True):
@@ -52,14 +49,5 @@ class PostgresOptions(Section, frozen=True, kw_only=True):
             "is created for `tables` if it does not exist."
         ),
     ] = None
-    snapshot: Annotated[
-        Snapshot,
-        Meta(description="Whether the rows of the tables are published first."),
-    ] = Snapshot.INITIAL
-    tombstones: Annotated[
-        bool,
-        Meta(
-            description="Whether an empty message with the key follows a deletion, for "
-            "topics that are compacted."
-        ),
-    ] = False
+    snapshot: SnapshotOption = Snapshot.INITIAL
+    tombstones: TombstonesOption = False

@@ -20,11 +20,12 @@ from pydanube.connectors.sources import pgoutput
 from pydanube.connectors.sources.change_events import (
     UNAVAILABLE,
     ChangeEvents,
+    Snapshot,
     TableFacts,
     TableTopics,
 )
 from pydanube.connectors.sources.pgoutput import Relation
-from pydanube.connectors.sources.postgres_options import PostgresOptions, Snapshot
+from pydanube.connectors.sources.postgres_options import PostgresOptions
 from pydanube.connectors.sources.postgres_replication import Server, lsn_of
 from pydanube.connectors.sources.postgres_values import Decode, decoder_of
 
