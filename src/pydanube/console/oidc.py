@@ -2,8 +2,8 @@
 The login by OpenID Connect: the authorization code flow with PKCE (RFC 7636).
 
 The console gets a token from the issuer and gives it to the broker, which verifies it.
-So the console trusts no token itself.  Bounds: ``PENDING_MAX`` logins have begun and
-not ended, and each ends after ``PENDING_S``.
+The console itself trusts no token.  At most ``PENDING_MAX`` logins are unfinished, and
+each of them ends after ``PENDING_S``.
 """
 
 from __future__ import annotations

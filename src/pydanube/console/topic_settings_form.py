@@ -41,8 +41,8 @@ ABSENT = {
 }
 """The groups that a topic need not have: the word for none, and the switch's text."""
 HINT = (
-    "Ages are such as 12h or 7d, sizes such as 500MB or 10GiB. Of the limits, 0 does "
-    "not limit."
+    "Write ages as 12h or 7d, and sizes as 500MB or 10GiB. A limit of 0 means that "
+    "there is no limit."
 )
 
 

@@ -65,8 +65,8 @@ class RemoteStoreConfig(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     @property
-    def place(self) -> str:
-        """Where the metadata is, for messages."""
+    def location(self) -> str:
+        """The service and the cluster, for messages."""
         return f"{self.SERVICE}, cluster {self.cluster_name!r}"
 
     def setting(self, name: str) -> str:

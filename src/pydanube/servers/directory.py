@@ -59,7 +59,7 @@ class DataDirectory:
     def metadata_place(self) -> str:
         """Where the metadata store is, for messages."""
         remote = self.remote_metadata
-        return str(self.metadata) if remote is None else remote.place
+        return str(self.metadata) if remote is None else remote.location
 
     def check_in_place(self) -> None:
         """

@@ -241,7 +241,7 @@ def lost_metadata(directory: DataDirectory, what: str) -> InconsistentDirectory:
     """Return the error for a metadata store with the problem *what*."""
     if (remote := directory.remote_metadata) is not None:
         return InconsistentDirectory(
-            f"the metadata store in {remote.place} {what}. Correct "
+            f"the metadata store in {remote.location} {what}. Correct "
             f"{remote.setting('endpoints')} and {remote.setting('cluster_name')}, or "
             f"restore {remote.SERVICE} from a snapshot"
         )

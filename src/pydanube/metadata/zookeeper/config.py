@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from pydanube.metadata.remote_config import RemoteStoreConfig
 from pydanube.model.errors import InvalidConfig
+from pydanube.security.addresses import host_in_url
 
 DEFAULT_PORT = 2181
 
@@ -24,8 +25,8 @@ class ZookeeperConfig(RemoteStoreConfig, frozen=True, kw_only=True):
     """The members of ZooKeeper, separated by commas, as HOST:PORT. The broker uses one
     of them at a time, and another one if that does not answer."""
     user: str = ""
-    """The user for digest authentication, who alone may use the nodes of the cluster.
-    Empty: everybody who reaches ZooKeeper may use them."""
+    """The user for digest authentication. Only this user may then use the nodes of
+    the cluster. Empty: everybody who reaches ZooKeeper may use them."""
     tls: bool = False
     """Connect with TLS."""
     session_ttl_s: Annotated[int, Meta(ge=1, le=600)] = 10
@@ -69,4 +70,4 @@ def _parse(text: str) -> str:
             "endpoints: expected HOST:PORT of each member, separated by commas, got "
             f"{text!r}"
         )
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return f"{host_in_url(host)}:{port}"

@@ -18,7 +18,7 @@ _VERSIONS = 2**32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """A place in the log of changes."""
+    """Where the log of changes ends, and where it begins."""
 
     number: int
     """The number of the newest change."""

@@ -407,6 +407,9 @@ class Feeds:
 
     async def reopen(self) -> None:
         """Open the feeds of topics that were deleted and exist again."""
+        if self._lock.locked():
+            # The next sweep tries it again.
+            return
         async with self._lock:
             for target, feed in list(self._feeds.items()):
                 if not feed.is_closed:

@@ -28,7 +28,7 @@ from pydanube.metadata.store import (
     Operation,
     Put,
 )
-from pydanube.model.errors import BrokerError
+from pydanube.model.errors import BrokerError, TransactionTooLarge
 from pydanube.servers.mqtt.messages import Message, attributes_of, properties_of
 from pydanube.servers.mqtt.session import Session, SessionLimits, Subscription
 from pydanube.wire.mqtt.packets import PacketError, SubscriptionOptions
@@ -124,10 +124,19 @@ class StateWriter:
 
     async def _write_some(self) -> None:
         paths = list(self._waiting)[:OPERATIONS_MAX]
-        changes = [self._waiting.pop(path) for path in paths]
+        await self._write([self._waiting.pop(path) for path in paths])
+
+    async def _write(self, changes: list[tuple[Operation, list[Done]]]) -> None:
         failure: BrokerError | None = None
         try:
             await self._store.transaction([], [each for each, _ in changes])
+        except TransactionTooLarge as error:
+            half = len(changes) // 2
+            if half:
+                await self._write(changes[:half])
+                await self._write(changes[half:])
+                return
+            failure = error
         except BrokerError as error:
             log.warning("sessions and retained messages cannot be written: %s", error)
             failure = error

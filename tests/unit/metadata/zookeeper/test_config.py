@@ -36,4 +36,4 @@ def test_errors_name_the_whole_setting(tmp_path):
     config = ZookeeperConfig(user="u", password_file=str(tmp_path / "password"))
     with pytest.raises(InvalidConfig, match=r"^metadata\.zookeeper\.password_file: "):
         config.read_password()
-    assert config.place == "ZooKeeper, cluster 'danube'"
+    assert config.location == "ZooKeeper, cluster 'danube'"
