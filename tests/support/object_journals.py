@@ -15,6 +15,8 @@ from pydanube.model.retry import RetryPolicy
 from pydanube.objects.memory import MemoryObjects
 from pydanube.storage.config import JournalConfig, ObjectJournalConfig
 from pydanube.storage.object_journal import open_object_journal
+from pydanube.wire.files.journal_format import Batch
+from support.batches import frame_of
 from support.brokers import BrokerWorld
 
 if TYPE_CHECKING:
@@ -26,6 +28,40 @@ if TYPE_CHECKING:
 JOURNAL_ID = b"cluster id, 16 B"
 CONFIG = JournalConfig(file_bytes_max=1024)
 LIMITS = ObjectJournalConfig(linger_ms=0)
+
+
+class Batches:
+    """Batches of topic 1, each with one message."""
+
+    def __init__(self, base=0):
+        self.base = base
+
+    def next(self, size=100):
+        frame = frame_of([b"x" * size])
+        frame.stamp(self.base, 1)
+        self.base += 1
+        return Batch(1, frame)
+
+
+async def append_each(journal, batches, count):
+    """Append *count* batches, each in a group of its own."""
+    for _ in range(count):
+        journal.append(batches.next(), None)
+        await journal.sync()
+
+
+async def put_each(journal, batches, count, told):
+    """Begin to put *count* batches, each in a group of its own."""
+    for _ in range(count):
+        batch = batches.next()
+        base = batch.frame.base
+        journal.append(batch, lambda error, base=base: told.append((base, error)))
+        await turns()
+
+
+async def turns(count=10):
+    for _ in range(count):
+        await asyncio.sleep(0)
 
 
 class MemorySessions:

@@ -163,6 +163,11 @@ class Journal(ABC):
         """Whether it has so many small groups that recovery would take long."""
         return False
 
+    @property
+    def entry_count(self) -> int:
+        """How many entries another broker would read to take over; 0: none does."""
+        return 0
+
     @abstractmethod
     def oldest_ends(self) -> Mapping[TopicId, Offset]:
         """Return the topics with batches in the oldest file, and their ends in it."""

@@ -10,11 +10,12 @@ A group is put when it is full, or ``linger_ms`` after the last group was begun.
 an entry that comes alone is put at once, and many small entries do not cause more
 requests than that, except for a few that ``hurry``.
 
-When 64 MiB or half of ``groups_max`` groups have followed the last one, and in the
-first group of a session, a group begins with a snapshot of the state.  The groups from
-one snapshot to the next are a *section*, which is what a file is to the local journal:
-any suffix of the sections is a complete journal.  A group with a snapshot waits until
-nothing is in flight, because only then the committed state is the state at this point.
+When 64 MiB, half of ``groups_max`` groups or many entries have followed the last one,
+and in the first group of a session, a group begins with a snapshot of the state.  The
+groups from one snapshot to the next are a *section*, which is what a file is to the
+local journal: any suffix of the sections is a complete journal.  A group with a
+snapshot waits until nothing is in flight, because only then the committed state is the
+state at this point.
 
 Failures.  If the store does not answer, puts are repeated forever; entries wait, and
 so do publishers as soon as ``pending_bytes_max`` is reached.  After ``outage_s``,
@@ -98,8 +99,12 @@ RETRIES = RetryPolicy(first_s=0.05, max_s=5.0)
 READ_RETRIES_MAX = 8
 """How often a read is repeated at the start, before the start fails."""
 _DELETES_IN_FLIGHT = 8
+SECTION_ENTRIES = 8192
+"""The entries after which the next section begins."""
 _SNAPSHOT_ENTRIES_PER_GROUP = 16
 """Snapshots of many topics are rarer than small groups alone would make them."""
+_ENTRIES_PER_TOPIC = 8
+"""Nor are they more frequent than after this many entries for each topic."""
 
 
 @dataclass(slots=True)
@@ -250,6 +255,10 @@ class ObjectJournal(Journal):
         return bool(limit) and count > limit
 
     @property
+    def entry_count(self) -> int:
+        return sum(section.entry_count for section in self._sections)
+
+    @property
     def file_count(self) -> int:
         return len(self._sections)
 
@@ -360,10 +369,13 @@ class ObjectJournal(Journal):
         in_flight = sum(put.byte_count for put in self._in_flight.values())
         if self._open.byte_count + in_flight >= self._config.file_bytes_max:
             return True
+        topics = len(self.state.topics)
+        if self._open.entry_count >= max(SECTION_ENTRIES, _ENTRIES_PER_TOPIC * topics):
+            return True
         if not self._limits.groups_max:
             return False
         count = self._commits.next_number - self._open.first
-        snapshot_groups = len(self.state.topics) // _SNAPSHOT_ENTRIES_PER_GROUP
+        snapshot_groups = topics // _SNAPSHOT_ENTRIES_PER_GROUP
         return count >= max(self._limits.groups_max // 2, snapshot_groups)
 
     def _put_group(self, group: Group) -> None:
@@ -489,6 +501,7 @@ class ObjectJournal(Journal):
         for entry, _ in put.group.entries:
             if entry is None:
                 continue
+            put.section.entry_count += 1
             if apply(entry) and type(entry) is Batch:
                 ends[entry.topic_id] = Offset(entry.frame.end)
 

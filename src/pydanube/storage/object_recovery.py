@@ -62,6 +62,8 @@ class Section:
     """The number of the first group."""
     byte_count: int = 0
     group_count: int = 0
+    entry_count: int = 0
+    """The number of entries after the snapshot."""
     ends: dict[TopicId, Offset] = field(default_factory=dict)
     """The topics with batches in it, and the end of the last batch of each."""
 
@@ -163,6 +165,7 @@ class GroupFold(GroupConsumer):
         last.group_count += 1
         apply = self.recovery.apply
         for entry in entries:
+            last.entry_count += 1
             if apply(entry) and type(entry) is Batch:
                 last.ends[entry.topic_id] = Offset(entry.frame.end)
 

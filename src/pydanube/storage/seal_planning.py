@@ -10,6 +10,10 @@ from pydanube.storage.config import StorageConfig
 
 CROWDED_AGE_S = 60.0
 """The age at which messages are sealed that pin the oldest of too many groups."""
+ENTRIES_MAX = 24_576
+"""How many entries a journal may have for the next owner of its topics to read."""
+ENTRIES_PER_SEAL = 256
+"""How many of them a topic must keep on average to be sealed for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,7 @@ def plan_seals(
     tail_bytes_max: int,
     journal_bytes: int,
     has_many_groups: bool = False,
+    entry_count: int = 0,
     config: StorageConfig,
 ) -> SealPlan:
     """
@@ -59,10 +64,17 @@ def plan_seals(
 
     If memory is short, the largest topics, until half of the memory is free; if the
     journal is too long, the topics that pin its oldest file; then all topics that are
-    large or old enough, the oldest first.  Those that pin the oldest file of a journal
-    with many groups are old enough after ``CROWDED_AGE_S``.
+    large or old enough, the oldest first.  Those that pin the oldest file are old
+    enough after ``CROWDED_AGE_S`` if the journal has many groups, and at once if it has
+    many entries for each of them: one seal then saves the next owner many entries.
     """
     loads = list(loads)
+    crowded_age_s = float("inf")
+    pinning = sum(each.pins_journal for each in loads)
+    if entry_count > max(ENTRIES_MAX, ENTRIES_PER_SEAL * pinning):
+        crowded_age_s = 0.0
+    elif has_many_groups:
+        crowded_age_s = CROWDED_AGE_S
     chosen: dict[TopicId, None] = {}
     excess = tail_bytes - tail_bytes_max // 2
     if tail_bytes >= pressure_bytes(tail_bytes_max):
@@ -76,8 +88,8 @@ def plan_seals(
     is_urgent = bool(chosen)
     for load in sorted(loads, key=lambda each: (each.time, each.topic_id)):
         seal_age_s = load.seal_age_s
-        if has_many_groups and load.pins_journal:
-            seal_age_s = min(seal_age_s, CROWDED_AGE_S)
+        if load.pins_journal:
+            seal_age_s = min(seal_age_s, crowded_age_s)
         if load.byte_count >= load.seal_bytes or now - load.time >= seal_age_s:
             chosen[load.topic_id] = None
     return SealPlan(tuple(chosen), is_urgent)

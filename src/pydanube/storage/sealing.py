@@ -309,6 +309,7 @@ class Sealer:
             tail_bytes_max=self._memory.sealable_bytes_max,
             journal_bytes=self._journal.byte_count,
             has_many_groups=self._journal.has_many_groups,
+            entry_count=self._journal.entry_count,
             config=self._config,
         )
         self._planned.clear()

@@ -17,15 +17,23 @@ from pydanube.model.errors import (
 )
 from pydanube.objects.memory import MemoryObjects
 from pydanube.storage.config import JournalConfig, ObjectJournalConfig
+from pydanube.storage.object_journal import SECTION_ENTRIES
 from pydanube.wire.files.group_format import GroupKind, decode_group_header
-from pydanube.wire.files.journal_format import Batch, CursorSaved, CursorState
+from pydanube.wire.files.journal_format import (
+    CursorSaved,
+    CursorState,
+    TopicSealed,
+)
 from pydanube.wire.files.journal_format import TopicOpened as Opened
-from support.batches import frame_of
 from support.object_journals import (
+    Batches,
     GatedObjects,
     Link,
     MemorySessions,
+    append_each,
     object_journal,
+    put_each,
+    turns,
 )
 from support.storages import until
 
@@ -47,38 +55,6 @@ def sessions():
 def executor():
     with ThreadPoolExecutor(1) as executor:
         yield executor
-
-
-class Batches:
-    def __init__(self, base=0):
-        self.base = base
-
-    def next(self, size=100):
-        frame = frame_of([b"x" * size])
-        frame.stamp(self.base, 1)
-        self.base += 1
-        return Batch(1, frame)
-
-
-async def append_each(journal, batches, count):
-    """Append *count* batches, each in a group of its own."""
-    for _ in range(count):
-        journal.append(batches.next(), None)
-        await journal.sync()
-
-
-async def put_each(journal, batches, count, told):
-    """Begin to put *count* batches, each in a group of its own."""
-    for _ in range(count):
-        batch = batches.next()
-        base = batch.frame.base
-        journal.append(batch, lambda error, base=base: told.append((base, error)))
-        await turns()
-
-
-async def turns(count=10):
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 def kinds(objects):
@@ -153,17 +129,35 @@ async def test_sections_of_small_groups_end_when_they_are_many(objects, sessions
     async with object_journal(
         objects, sessions, config=ROOMY, limits=limits
     ) as journal:
-        for _ in range(2):
-            journal.append(OPENED, None)
-            await journal.sync()
-        assert not journal.has_many_groups
-        for _ in range(5):
+        for number in range(7):
+            assert number != 2 or not journal.has_many_groups
             journal.append(OPENED, None)
             await journal.sync()
         group_count = journal.durable_end.position - 1
         assert group_count > 6
         assert journal.file_count == -(-group_count // 3)
         assert journal.has_many_groups
+
+
+async def test_sections_of_many_entries_end_and_are_counted(objects, sessions):
+    async with object_journal(objects, sessions, config=ROOMY) as journal:
+        batches = Batches()
+        for file_count in (1, 2, 3):
+            assert journal.file_count == file_count - 1
+            journal.append(OPENED if file_count == 1 else batches.next(), None)
+            for _ in range(SECTION_ENTRIES - 1):
+                journal.append(batches.next(), None)
+            await journal.sync()
+        assert journal.file_count == 3
+        appended = 3 * SECTION_ENTRIES
+        assert journal.entry_count == appended
+        journal.close()
+    async with object_journal(objects, sessions, config=ROOMY) as journal:
+        assert journal.entry_count == appended
+        journal.append(TopicSealed(1, batches.base), None)
+        await journal.sync()
+        await journal.trim(lambda _: batches.base, None)
+        assert journal.entry_count == 1
 
 
 async def test_an_entry_alone_is_put_at_once_and_the_next_ones_wait(objects, sessions):
@@ -652,20 +646,21 @@ async def test_a_damaged_object_is_reported(objects, sessions):
     assert said.startswith(f"{name}: expected an entry")
 
 
-async def test_an_object_of_another_session_is_reported(objects, sessions):
+@pytest.mark.parametrize(
+    ("session", "number", "reason"),
+    [
+        (1, 2, "expected a group of session"),
+        (0, 3, "expected group 2, the header says 3"),
+    ],
+)
+async def test_an_object_in_the_place_of_another_is_reported(
+    objects, sessions, session, number, reason
+):
     await write_three_sessions(objects, sessions)
     name = sessions.sessions[0].object_name(2)
-    await objects.put(name, bytes(objects.stored[sessions.sessions[1].object_name(2)]))
-    said = await refusal(objects, sessions)
-    assert said.startswith(f"{name}: expected a group of session")
-
-
-async def test_an_object_of_another_number_is_reported(objects, sessions):
-    await write_three_sessions(objects, sessions)
-    name = sessions.sessions[0].object_name(2)
-    await objects.put(name, bytes(objects.stored[sessions.sessions[0].object_name(3)]))
-    said = await refusal(objects, sessions)
-    assert said == f"{name}: expected group 2, the header says 3"
+    other = sessions.sessions[session].object_name(number)
+    await objects.put(name, bytes(objects.stored[other]))
+    assert (await refusal(objects, sessions)).startswith(f"{name}: {reason}")
 
 
 async def test_the_journal_of_another_cluster_is_refused(objects, sessions):

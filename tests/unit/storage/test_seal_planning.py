@@ -3,6 +3,8 @@
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.seal_planning import (
     CROWDED_AGE_S,
+    ENTRIES_MAX,
+    ENTRIES_PER_SEAL,
     SealCandidate,
     plan_seals,
 )
@@ -25,15 +27,15 @@ def candidate(
     )
 
 
-def plan(*loads, now=0.0, tail_bytes=0, journal_bytes=0, has_many_groups=False):
+def plan(*loads, now=0.0, tail_bytes=0, journal_bytes=0, **more):
     return plan_seals(
         [candidate(*load) for load in loads],
         now=now,
         tail_bytes=tail_bytes,
         tail_bytes_max=CONFIG.tail_bytes_max,
         journal_bytes=journal_bytes,
-        has_many_groups=has_many_groups,
         config=CONFIG,
+        **more,
     )
 
 
@@ -87,3 +89,15 @@ def test_many_groups_seal_topics_that_pin_the_oldest_after_a_minute():
     chosen = plan(*loads, now=CROWDED_AGE_S, has_many_groups=True)
     assert chosen.topics == (1, 2)
     assert not chosen.is_urgent
+
+
+def test_many_entries_seal_topics_that_pin_the_oldest_if_each_saves_enough():
+    few = [(1, 1, 0.0, True), (2, 1, 0.0, False)]
+    assert plan(*few, entry_count=ENTRIES_MAX).topics == ()
+    chosen = plan(*few, entry_count=ENTRIES_MAX + 1)
+    assert chosen.topics == (1,)
+    assert not chosen.is_urgent
+    many = [(number, 1, 0.0, True) for number in range(200)]
+    saved = 200 * ENTRIES_PER_SEAL
+    assert plan(*many, entry_count=saved).topics == ()
+    assert len(plan(*many, entry_count=saved + 1).topics) == 200
