@@ -23,7 +23,7 @@ from support.zookeeper import zookeeper_member
 settings.register_profile(
     "untimed",
     deadline=None,
-    max_examples=50,
+    max_examples=30,
     suppress_health_check=[HealthCheck.too_slow],
 )
 # `make check` tries fewer examples than `make test`, and `make soak` tries many more.

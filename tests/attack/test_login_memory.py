@@ -18,7 +18,7 @@ from support.certificates import write_certificates
 from support.http2_frames import REQUEST, data, frame, handshake, request
 from support.processes import BrokerProcess
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.soak]
 
 CONNECTIONS = 100
 SENT_BYTES = 2 * 1024 * 1024
