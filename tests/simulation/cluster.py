@@ -34,7 +34,12 @@ from pydanube.cluster.controller import create_shards
 from pydanube.metadata import keys
 from pydanube.metadata.cluster_records import BrokerModeRecord
 from pydanube.model.clusters import BrokerMode
-from pydanube.model.errors import BrokerError, NotOwner, SessionLost
+from pydanube.model.errors import (
+    BrokerError,
+    MetadataUnavailable,
+    NotOwner,
+    SessionLost,
+)
 from pydanube.objects.memory import MemoryObjects
 from simulation.loop import HOST, Host, SimulatedLoop
 from support.clusters import TTL_S
@@ -87,7 +92,12 @@ class ClusterWorld:
 
     async def run_broker(self, broker: MessageBroker) -> None:
         HOST.set(self.hosts[broker])
-        await broker.run()
+        try:
+            await broker.run()
+        except MetadataUnavailable:
+            # A broker that is cut off while it starts ends.
+            if broker.server is not None:
+                raise
         # Its session is over; the next one begins when something starts the broker.
         if self.brokers.get(broker.broker_id) is broker:
             del self.brokers[broker.broker_id]
