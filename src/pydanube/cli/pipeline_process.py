@@ -39,12 +39,16 @@ class Role(Enum):
     """It holds the run, and starts workers."""
     WORKER = "worker"
     """It runs the pipeline once, with Spark."""
+    CONNECTOR = "connector"
+    """It holds the run of a connector's pipeline, and runs it once."""
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A run as the user has requested it."""
 
     file: str
+    connector: str | None = None
+    """The connector of the file to run; None: the file is a pipeline."""
     settings: list[str] = []
     master: str | None = None
     remote: str | None = None
@@ -76,8 +80,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.master is not None and self.remote is not None:
             raise InvalidRequest("--master and --remote exclude each other")
-        given = parse_set(self.settings)
-        pipeline = load(Path(self.file), parameters=given, environment=os.environ)
+        pipeline = self._load()
         spark = pipeline.spec.spark
         if self.master is not None or self.remote is not None:
             spark = msgspec.structs.replace(
@@ -95,6 +98,21 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
         kinds = (TriggerKind.AVAILABLE_NOW.value, TriggerKind.CONTINUOUS.value)
         value = self.trigger if self.trigger in kinds else {"every": self.trigger}
         return replace(pipeline, trigger=parse_trigger(value))
+
+    def _load(self) -> Pipeline:
+        given = parse_set(self.settings)
+        file = Path(self.file)
+        if self.connector is None:
+            return load(file, parameters=given, environment=os.environ)
+        from pydanube.connectors import loading  # noqa: PLC0415  # Few runs do.
+        from pydanube.pipelines.connector_pipelines import (  # noqa: PLC0415
+            pipeline_of,
+        )
+
+        declared = loading.load(file, parameters=given, environment=os.environ)
+        return next(
+            pipeline_of(each) for each in declared if each.name == self.connector
+        )
 
 
 def load_pipeline(

@@ -17,13 +17,22 @@ import typer
 
 from pydanube.cli.error_report import exit_on_error
 from pydanube.cli.pipeline_process import Role, RunRequest
-from pydanube.cli.pipeline_supervision import run_supervised, run_worker
+from pydanube.cli.pipeline_supervision import (
+    run_connector,
+    run_supervised,
+    run_worker,
+)
+
+ROLES = {
+    Role.SUPERVISOR: run_supervised,
+    Role.WORKER: run_worker,
+    Role.CONNECTOR: run_connector,
+}
 
 
 def main() -> None:
     """Run as the role in the arguments says."""
-    role = Role(sys.argv[1])
-    _run(run_worker if role is Role.WORKER else run_supervised, sys.stdin.buffer.read())
+    _run(ROLES[Role(sys.argv[1])], sys.stdin.buffer.read())
 
 
 def run_file(path: str) -> None:

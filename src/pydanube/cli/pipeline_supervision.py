@@ -82,7 +82,9 @@ def run_here(request: RunRequest) -> None:
             if is_supervised:
                 _supervise(request, pipeline, record, rules)
             else:
-                run_pipeline(pipeline, request.output_format)
+                run_pipeline(
+                    pipeline, request.output_format, supervisor=request.supervisor
+                )
 
 
 def run_supervised(request: RunRequest) -> None:
@@ -98,14 +100,31 @@ def run_worker(request: RunRequest) -> None:
     Raises:
         typer.Exit: The run failed, and the error has been printed.
     """
-    with exit_on_problems(OutputFormat.TABLE):
-        try:
-            output = "log" if request.is_detached else request.output_format
-            run_pipeline(request.load(), output, supervisor=request.supervisor)
-        except NoBrokerAnswers as error:
-            # Unlike an invalid file, this may be over at the next start.
-            print_note(f"error: {error}")
-            raise typer.Exit(EXIT_FAILED) from None
+    with exit_on_problems(OutputFormat.TABLE), _failing_without_a_broker():
+        output = "log" if request.is_detached else request.output_format
+        run_pipeline(request.load(), output, supervisor=request.supervisor)
+
+
+def run_connector(request: RunRequest) -> None:
+    """
+    Run the pipeline of a connector once, for the process that runs connectors.
+
+    Raises:
+        Conflict: The pipeline is already running.
+        typer.Exit: The run failed, and the error has been printed.
+    """
+    with exit_on_problems(OutputFormat.TABLE), _failing_without_a_broker():
+        run_here(request)
+
+
+@contextmanager
+def _failing_without_a_broker() -> Iterator[None]:
+    """Exit as after a failure if no broker answers: it may at the next start."""
+    try:
+        yield
+    except NoBrokerAnswers as error:
+        print_note(f"error: {error}")
+        raise typer.Exit(EXIT_FAILED) from None
 
 
 def start_detached(request: RunRequest) -> None:

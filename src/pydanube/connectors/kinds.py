@@ -18,18 +18,23 @@ from pydanube.model.errors import InvalidConfig
 from pydanube.model.suggestions import did_you_mean
 
 KINDS = {
+    "clickhouse": "pydanube.connectors.sinks.spark:ClickhouseSink",
+    "delta": "pydanube.connectors.sinks.spark:DeltaSink",
     "files": "pydanube.connectors.sources.files:FilesSource",
     "generator": "pydanube.connectors.sources.generator:Generator",
     "http": "pydanube.connectors.sinks.http:HttpSink",
     "http-poll": "pydanube.connectors.sources.http_poll:HttpPollSource",
+    "iceberg": "pydanube.connectors.sinks.spark:IcebergSink",
     "kafka": "pydanube.connectors.sources.kafka:KafkaSource",
     "kafka-sink": "pydanube.connectors.sinks.kafka:KafkaSink",
+    "lancedb": "pydanube.connectors.sinks.spark:LancedbSink",
     "mqtt": "pydanube.connectors.sources.mqtt:MqttSource",
     "mqtt-sink": "pydanube.connectors.sinks.mqtt:MqttSink",
     "mysql-cdc": "pydanube.connectors.sources.mysql:MysqlSource",
     "nats": "pydanube.connectors.sources.nats:NatsSource",
     "nats-sink": "pydanube.connectors.sinks.nats:NatsSink",
     "objects": "pydanube.connectors.sources.objects:ObjectsSource",
+    "postgres": "pydanube.connectors.sinks.spark:PostgresSink",
     "postgres-cdc": "pydanube.connectors.sources.postgres:PostgresSource",
     "postgres-sink": "pydanube.connectors.sinks.postgres:PostgresSink",
     "rabbitmq": "pydanube.connectors.sources.rabbitmq:RabbitmqSource",
@@ -41,8 +46,8 @@ KINDS = {
 }
 """The class of each kind."""
 
-SPARK_KINDS = ("delta", "iceberg", "postgres", "clickhouse", "lancedb")
-"""The systems that Spark writes to: sinks of pipelines."""
+PREFIX = "danube-"
+"""The prefix of Spark formats, which the names of kinds may have as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +79,7 @@ def find_kind(name: str, directory: Path) -> type[Connector]:
                 f"{name} is neither a pydanube.connectors.Source nor a Sink"
             )
         return found
-    if name.removeprefix("danube-") in SPARK_KINDS:
-        raise InvalidConfig(
-            f"Spark writes to {name.removeprefix('danube-')}: declare a pipeline with "
-            f"the sink 'format: danube-{name.removeprefix('danube-')}', and run it "
-            "with 'danube pipeline run'"
-        )
+    name = name.removeprefix(PREFIX)
     if name not in KINDS:
         hint = did_you_mean(name, KINDS) or f"; known are {', '.join(KINDS)}"
         raise InvalidConfig(

@@ -10,12 +10,14 @@ from typing import Any
 from pydanube.client.client import DEFAULT_URL, URL_VARIABLE
 from pydanube.connectors.connector import Connector, Source
 from pydanube.connectors.kinds import find_kind
+from pydanube.connectors.sinks.spark import SparkSink
 from pydanube.connectors.spec import ConnectFile, ConnectorSpec
 from pydanube.connectors.transforms import STEPS_MAX, Transform, parse_step
 from pydanube.declarations.functions import NoSuchFunction
 from pydanube.declarations.loading import open_file
 from pydanube.declarations.problems import Path as SpecPath
 from pydanube.declarations.problems import Problems
+from pydanube.declarations.reading import Document
 from pydanube.declarations.sections import Section, parse_duration, parse_section
 from pydanube.model.errors import BrokerError, InvalidConfig
 from pydanube.model.extras import MissingExtra, require
@@ -28,6 +30,7 @@ POSITIONS_SUFFIX = ".positions"
 """The topic with the positions of a connector is its name and this."""
 
 _OF_SINKS = ("subscription", "type", "start")
+_NOT_OF_SPARK = ("subscription", "type", "batch")
 _OF_SOURCES = ("partitions", "deduplicate", "transform", "mapping", "schema")
 
 
@@ -45,6 +48,8 @@ class DeclaredConnector:
     """Replaces secrets in a text."""
     transform: Transform
     """The steps before the mapping of a source."""
+    document: Document
+    """The file, for the lines of problems."""
 
     @property
     def is_source(self) -> bool:
@@ -91,6 +96,7 @@ def load(
                         *(name, file, kind, each, options, each.broker or default),
                         declared.substitution.redact,
                         transform,
+                        declared.document,
                     )
                 )
     declared.refuse()
@@ -126,6 +132,8 @@ class _Checks:
             self._check_source()
         else:
             self._refuse_given(_OF_SOURCES, "only a source has it")
+        if issubclass(kind, SparkSink):
+            self._refuse_given(_NOT_OF_SPARK, "Spark reads the topic in its own way")
         path = self._path("options")
         options = parse_section(spec.options, kind.Options, path, self._problems)
         if options is not None:

@@ -10,16 +10,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pydanube.aio.tasks import task_scope
 from pydanube.client.client import connect
 from pydanube.connectors.connector import Sink, Source
-from pydanube.connectors.failures import error_line, is_transient
+from pydanube.connectors.failures import ConnectorFailed, error_line, is_transient
 from pydanube.connectors.loading import DeclaredConnector
 from pydanube.connectors.run_log import LogLine, RunLog, current_connector
 from pydanube.connectors.sink_run import SinkRun, wait_until
+from pydanube.connectors.sinks.spark import SparkSink
 from pydanube.connectors.source_run import SourceRun
 from pydanube.connectors.status import ConnectorStatus, State
 from pydanube.model.errors import Conflict, NotFound
@@ -31,6 +34,35 @@ CONNECT_WAIT_S = 5.0
 """How long a connector waits for its broker before it counts as a failure."""
 
 Report = Callable[[ConnectorStatus], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RunParts:
+    """A connector whose kind is a Spark format, and the state of its run."""
+
+    declared: DeclaredConnector
+    status: ConnectorStatus
+    change: Callable[[State], None]
+    """Called with the new state of the connector."""
+    keep_line: Callable[[str], None]
+    """Adds a line to those that 'danube connect logs' shows."""
+    stop: asyncio.Event
+
+
+RunSpark = Callable[[RunParts], Awaitable[None]]
+"""Run a connector whose kind is a Spark format until ``stop`` is set."""
+
+
+async def refuse_spark(parts: RunParts) -> None:
+    """
+    Run no Spark.
+
+    Raises:
+        ConnectorFailed: Always.
+    """
+    raise ConnectorFailed(
+        f"Spark writes to {parts.status.kind}: use 'danube connect run'"
+    )
 
 
 async def run_connectors(
@@ -66,10 +98,13 @@ class ConnectorRuns:
         report: Report,
         *,
         interval_s: float = 10.0,
+        run_spark: RunSpark = refuse_spark,
     ) -> None:
         """Prepare them; see ``run_connectors``."""
         self._log = RunLog({each.name: each.redact for each in connectors})
-        self._runs = {each.name: _Run(each, report, self._log) for each in connectors}
+        self._runs = {
+            each.name: _Run(each, report, self._log, run_spark) for each in connectors
+        }
         self._interval_s = interval_s
         self._has_changed = asyncio.Event()
 
@@ -169,9 +204,14 @@ class _Run:
     """A connector that is opened again when it fails."""
 
     def __init__(
-        self, declared: DeclaredConnector, report: Report, run_log: RunLog
+        self,
+        declared: DeclaredConnector,
+        report: Report,
+        run_log: RunLog,
+        run_spark: RunSpark,
     ) -> None:
         self._log = run_log
+        self._run_spark = run_spark
         self._declared = declared
         self._report = report
         self._reported: tuple[Any, ...] = ()
@@ -278,6 +318,12 @@ class _Run:
 
     async def _run_once(self, stop: asyncio.Event) -> None:
         declared = self._declared
+        if issubclass(declared.kind, SparkSink):
+            keep_line = partial(self._log.add, declared.name)
+            await self._run_spark(
+                RunParts(declared, self.status, self._change, keep_line, stop)
+            )
+            return
         connector = declared.kind(declared.options)
         async with connect(declared.broker, wait_s=CONNECT_WAIT_S) as client:
             if isinstance(connector, Source):

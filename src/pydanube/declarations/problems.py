@@ -43,13 +43,20 @@ class InvalidDeclaration(InvalidConfig):
 class Problems:
     """A collector of problems that keeps the first one of each path."""
 
-    def __init__(self, line_of: Callable[[Path], int | None]) -> None:
+    def __init__(
+        self,
+        line_of: Callable[[Path], int | None],
+        shown_at: Callable[[Path], Path] = lambda path: path,
+    ) -> None:
+        """*shown_at* returns the path that users know for a path."""
         self._line_of = line_of
+        self._shown_at = shown_at
         self._found: dict[Path, Problem] = {}
 
     def add(self, path: Path, message: str) -> None:
         """Add a problem at *path*, unless there is one."""
-        problem = Problem(dotted(path), message, self._line_of(path))
+        shown = self._shown_at(path)
+        problem = Problem(dotted(shown), message, self._line_of(shown))
         self._found.setdefault(path, problem)
 
     def under(self, path: Path) -> bool:

@@ -4,6 +4,7 @@ import pytest
 
 from pydanube.connectors.connector import Sink, Source
 from pydanube.connectors.kinds import KINDS, find_kind, options_of, summary_of
+from pydanube.connectors.sinks.spark import SparkSink
 from pydanube.declarations.functions import NoSuchFunction
 from pydanube.model.errors import InvalidConfig
 
@@ -11,7 +12,7 @@ from pydanube.model.errors import InvalidConfig
 @pytest.mark.parametrize("name", KINDS)
 def test_every_kind_and_option_has_a_description(name, tmp_path):
     kind = find_kind(name, tmp_path)
-    assert issubclass(kind, Source | Sink)
+    assert issubclass(kind, Source | Sink | SparkSink)
     assert summary_of(kind).endswith(".")
     for option in options_of(kind):
         assert option.help.endswith("."), option.name
@@ -31,8 +32,11 @@ def test_options_have_their_types_and_defaults(tmp_path):
 def test_unknown_kind_is_refused_with_a_suggestion(tmp_path):
     with pytest.raises(InvalidConfig, match="did you mean 'webhook'"):
         find_kind("webhoook", tmp_path)
-    with pytest.raises(InvalidConfig, match="danube pipeline run"):
-        find_kind("danube-delta", tmp_path)
+
+
+def test_spark_formats_are_kinds_under_both_names(tmp_path):
+    assert find_kind("delta", tmp_path).format == "danube-delta"
+    assert find_kind("danube-delta", tmp_path) is find_kind("delta", tmp_path)
 
 
 def test_kind_may_be_a_class_in_a_file(tmp_path):

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,11 +36,13 @@ from pydanube.cli.output import (
 )
 from pydanube.cli.parameters import command_group
 from pydanube.cli.quantities import parse_duration
+from pydanube.cli.spark_connectors import run_spark
 from pydanube.connectors.connector import Source
 from pydanube.connectors.kinds import KINDS, find_kind, options_of, summary_of
 from pydanube.connectors.loading import DeclaredConnector, load
 from pydanube.connectors.run_log import LINES_MAX, LogLine
 from pydanube.connectors.running import ConnectorRuns
+from pydanube.connectors.sinks.spark import SparkSink
 from pydanube.connectors.status import ConnectorStatus, State
 from pydanube.connectors.trial import Sample, Trial, try_connector
 from pydanube.declarations.parameters import parse_set
@@ -48,6 +51,7 @@ from pydanube.model.extras import MissingExtra, require
 from pydanube.model.positions import to_datetime
 from pydanube.model.quantity_formats import format_time
 from pydanube.model.shown_text import excerpt, printable
+from pydanube.pipelines.connector_pipelines import pipeline_of
 from pydanube.pipelines.state import process_start_time
 from pydanube.security.addresses import parse_listen
 
@@ -134,7 +138,11 @@ def run(
             print_line(status.line())
 
     async def work(interrupted: Interruption) -> list[ConnectorStatus]:
-        runs = ConnectorRuns(connectors, report, interval_s=interval_s)
+        runs = ConnectorRuns(
+            *(connectors, report),
+            interval_s=interval_s,
+            run_spark=partial(run_spark, settings=settings or ()),
+        )
         async with _answering(runs, listen, token):
             return await _run_until(interrupted, runs)
 
@@ -481,4 +489,6 @@ def _load_all(
                         f"{found[each.name].file}: the names of connectors differ"
                     )
                 found[each.name] = each
+                if issubclass(each.kind, SparkSink):
+                    pipeline_of(each)  # Raises if it is invalid.
     return list(found.values())
