@@ -14,6 +14,7 @@ import aio_pika
 import aiomqtt
 import httpx
 import nats
+import pyarrow.parquet as pq
 import pytest
 import redis
 
@@ -275,6 +276,17 @@ async def test_changes_in_postgresql_are_read(tmp_path):
             customers = await payloads(client, "/default/shop-changes")
     assert [json.loads(each)["op"] for each in orders] == ["r", "d"]
     assert [json.loads(each)["after"] for each in customers] == [{"id": 7}]
+
+
+async def test_messages_are_written_to_files(tmp_path):
+    changes = ("/var/archive", str(tmp_path / "archive")), ("wait: 1m", "wait: 10ms")
+    (tmp_path / "archive").mkdir()
+    async with connectors("archive.yaml", tmp_path, *changes) as (client, until):
+        async with client.producer("/default/orders") as producer:
+            await producer.send_batch([b"1", b"2"])
+        await until(lambda found: found.messages == 2)
+    rows = pq.read_table(tmp_path / "archive/default").to_pylist()
+    assert [each["payload"] for each in rows] == [b"1", b"2"]
 
 
 @pytest.mark.soak

@@ -99,6 +99,46 @@ def test_sigterm_stops_a_connector_which_continues_later(tmp_path):
 
 
 @pytest.mark.soak
+def test_each_message_is_in_one_file_although_both_are_killed(tmp_path):
+    files = tmp_path / "files"
+    files.mkdir()
+    file = tmp_path / "connectors.yaml"
+    file.write_text(f"""{FILE}
+  archive:
+    kind: files-sink
+    topic: {TOPIC}
+    retries: {{backoff: 100ms}}
+    batch: {{messages: 200}}
+    options: {{url: "fs://{files}"}}
+""")
+    chance = random.Random(9)
+    kills = sorted(chance.sample(range(1, COUNT - 1000), KILLS))
+
+    def numbers():
+        lines = [
+            line
+            for each in sorted(files.rglob("*.jsonl"))
+            for line in each.read_text().splitlines()
+        ]
+        return [json.loads(each)["number"] for each in lines]
+
+    with (
+        BrokerProcess(tmp_path / "data") as broker,
+        ConnectProcess(file, broker.url) as connector,
+    ):
+        while len(found := numbers()) < COUNT:
+            if kills and len(found) >= kills[0]:
+                kills.pop(0)
+                if len(kills) % 3 == 2:
+                    broker.kill()
+                    broker.start()
+                connector.kill()
+                connector.start()
+    assert kills == []
+    assert found == list(range(COUNT))
+
+
+@pytest.mark.soak
 def test_each_line_is_published_once_while_files_are_rotated(tmp_path):
     """The connector is killed while a program writes and renames its log."""
     logs = tmp_path / "logs"

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.soak]
 
 PAGE = (ROOT / "docs/guide/connect.md").read_text(encoding="utf-8")
 """The file of the test is the one of the guide, with faster triggers and retries."""
-[FILE] = re.findall(r"^# tables.yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+[FILE] = re.findall(r"^# lake.yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 COUNT = 1000
 POLL_S = 0.2
 

@@ -82,6 +82,9 @@ class Sink(Connector, ABC):
         at least once.
     """
 
+    needs_order: ClassVar[bool] = False
+    """Whether messages must come in order, so that one process gets all of a topic."""
+
     async def __aenter__(self) -> Self:
         """Open connections."""
         return self

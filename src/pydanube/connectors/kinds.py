@@ -21,6 +21,7 @@ KINDS = {
     "clickhouse": "pydanube.connectors.sinks.spark:ClickhouseSink",
     "delta": "pydanube.connectors.sinks.spark:DeltaSink",
     "files": "pydanube.connectors.sources.files:FilesSource",
+    "files-sink": "pydanube.connectors.sinks.files:FilesSink",
     "generator": "pydanube.connectors.sources.generator:Generator",
     "http": "pydanube.connectors.sinks.http:HttpSink",
     "http-poll": "pydanube.connectors.sources.http_poll:HttpPollSource",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pydanube.client.client import DEFAULT_URL, URL_VARIABLE
-from pydanube.connectors.connector import Connector, Source
+from pydanube.connectors.connector import Connector, Sink, Source
 from pydanube.connectors.kinds import find_kind
 from pydanube.connectors.sinks.spark import SparkSink
 from pydanube.connectors.spec import ConnectFile, ConnectorSpec
@@ -23,6 +23,7 @@ from pydanube.model.errors import BrokerError, InvalidConfig
 from pydanube.model.extras import MissingExtra, require
 from pydanube.model.field_paths import parse_path
 from pydanube.model.names import TopicName
+from pydanube.model.policy import SubscriptionType
 from pydanube.model.quantities import BYTE_UNITS, parse_quantity
 from pydanube.model.schemas import SchemaType
 
@@ -30,6 +31,7 @@ POSITIONS_SUFFIX = ".positions"
 """The topic with the positions of a connector is its name and this."""
 
 _OF_SINKS = ("subscription", "type", "start")
+_IN_ORDER = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
 _NOT_OF_SPARK = ("subscription", "type", "batch")
 _OF_SOURCES = ("partitions", "deduplicate", "transform", "mapping", "schema")
 
@@ -132,6 +134,8 @@ class _Checks:
             self._check_source()
         else:
             self._refuse_given(_OF_SOURCES, "only a source has it")
+        if issubclass(kind, Sink) and kind.needs_order and spec.type not in _IN_ORDER:
+            self._add(("type",), "must be failover or exclusive, for the order")
         if issubclass(kind, SparkSink):
             self._refuse_given(_NOT_OF_SPARK, "Spark reads the topic in its own way")
         path = self._path("options")
