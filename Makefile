@@ -31,6 +31,7 @@ test: set-up  ## Run every test but the long ones: with real processes and Spark
 soak: set-up  ## Run the long tests: kill suites, clusters, many seeds of the simulation.
 	@tools/object-stores
 	@tools/zookeeper
+	@tools/opensearch
 	@$(PYTHON) -m pytest -m soak $(ARGS)
 	@$(if $(ARGS),,$(PYTHON) -m pytest -m 'not soak' --hypothesis-profile soak \
 		tests/properties)

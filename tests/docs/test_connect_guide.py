@@ -32,6 +32,7 @@ from support.mariadb import MariadbProcess
 from support.mosquitto import MosquittoProcess
 from support.nats_server import NatsProcess
 from support.object_stores import S3Server
+from support.opensearch import OpensearchProcess
 from support.ports import free_port
 from support.postgres import PostgresProcess
 from support.processes import BrokerProcess
@@ -287,6 +288,17 @@ async def test_messages_are_written_to_files(tmp_path):
         await until(lambda found: found.messages == 2)
     rows = pq.read_table(tmp_path / "archive/default").to_pylist()
     assert [each["payload"] for each in rows] == [b"1", b"2"]
+
+
+@pytest.mark.soak
+async def test_messages_become_documents(tmp_path):
+    with OpensearchProcess(tmp_path) as server:
+        change = "http://127.0.0.1:9200", server.url
+        async with connectors("search.yaml", tmp_path, change) as (client, until):
+            async with client.producer("/default/orders") as producer:
+                await producer.send(b'{"x": 1}', key="a")
+            await until(lambda found: found.messages == 1)
+        assert server.documents("orders") == {"a": {"x": 1}}
 
 
 @pytest.mark.soak

@@ -20,6 +20,7 @@ from pydanube.model.suggestions import did_you_mean
 KINDS = {
     "clickhouse": "pydanube.connectors.sinks.spark:ClickhouseSink",
     "delta": "pydanube.connectors.sinks.spark:DeltaSink",
+    "elasticsearch-sink": "pydanube.connectors.sinks.elasticsearch:ElasticsearchSink",
     "files": "pydanube.connectors.sources.files:FilesSource",
     "files-sink": "pydanube.connectors.sinks.files:FilesSink",
     "generator": "pydanube.connectors.sources.generator:Generator",
