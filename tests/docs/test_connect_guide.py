@@ -17,6 +17,7 @@ import nats
 import pyarrow.parquet as pq
 import pytest
 import redis
+from qdrant_client import QdrantClient
 
 from pydanube.connectors.kinds import KINDS
 from pydanube.connectors.status import State
@@ -28,6 +29,7 @@ from support.commands import danube
 from support.connectors import declared, running
 from support.http_server import Answer, LocalServer
 from support.kafka import consume, kafka_in_memory, produce
+from support.mail_server import MailServer
 from support.mariadb import MariadbProcess
 from support.mosquitto import MosquittoProcess
 from support.nats_server import NatsProcess
@@ -277,6 +279,46 @@ async def test_changes_in_postgresql_are_read(tmp_path):
             customers = await payloads(client, "/default/shop-changes")
     assert [json.loads(each)["op"] for each in orders] == ["r", "d"]
     assert [json.loads(each)["after"] for each in customers] == [{"id": 7}]
+
+
+async def test_a_message_is_sent_to_slack(tmp_path):
+    with LocalServer(lambda _: Answer(200)) as server:
+        variable = {"SLACK_WEBHOOK_URL": f"{server.url}/services/x"}
+        async with connectors("slack.yaml", tmp_path, **variable) as (client, until):
+            [line] = re.findall(r"^danube produce /default/slack.*", PAGE, re.MULTILINE)
+            *_, payload = shlex.split(line)
+            check_line(line)
+            async with client.producer("/default/slack") as producer:
+                await producer.send(payload)
+            await until(lambda found: found.messages == 1)
+    request = server.requests[-1]
+    assert request.headers["content-type"] == "application/json"
+    assert list(json.loads(request.body)) == ["text"]
+
+
+async def test_a_message_is_mailed(tmp_path):
+    with MailServer(tmp_path) as server:
+        text = f"localhost\n      port: {server.port}\n      ca_file: {server.ca_file}"
+        change, own = ("smtp.example.com", text), {"SMTP_PASSWORD": "sesame"}
+        async with connectors("mail.yaml", tmp_path, change, **own) as (client, until):
+            async with client.producer("/default/alerts") as producer:
+                await producer.send(b'{"severity": "high", "summary": "disk full"}')
+            await until(lambda found: found.messages == 1)
+    [mail] = server.mails
+    assert (mail["To"], mail["Subject"]) == ("on-call@example.com", "high: disk full")
+
+
+async def test_messages_become_points(tmp_path):
+    (tmp_path / "embed.py").write_text(FILES["embed.py"])
+    change = "url: http://127.0.0.1:6333", "path: points"
+    async with connectors("vectors.yaml", tmp_path, change) as (client, until):
+        async with client.producer("/default/texts") as producer:
+            await producer.send(b'{"text": "banana"}', key="1")
+        await until(lambda found: found.messages == 1)
+    points = QdrantClient(path=str(tmp_path / "points"))
+    [found], _ = points.scroll("texts")
+    points.close()
+    assert (found.id, found.payload) == (1, {"text": "banana"})
 
 
 async def test_messages_are_written_to_files(tmp_path):

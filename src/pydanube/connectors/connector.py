@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from pydanube.client.messages import Message
@@ -23,12 +24,21 @@ class Connector:
     extra: ClassVar[str | None] = None
     """The extra of pydanube with the packages that it needs."""
 
+    directory: Path = Path()
+    """The directory of its file, to which relative paths and functions refer."""
+
     def __init__(self, options: Any) -> None:
         self.options = options
 
     @classmethod
     def problems(cls, options: Any) -> dict[str, str]:
         """Return what is wrong with *options* of valid types, by option."""
+        del options
+        return {}
+
+    @classmethod
+    def functions(cls, options: Any) -> dict[str, str]:
+        """Return the functions of users that *options* name, by option."""
         del options
         return {}
 

@@ -13,7 +13,7 @@ from pydanube.connectors.kinds import find_kind
 from pydanube.connectors.sinks.spark import SparkSink
 from pydanube.connectors.spec import ConnectFile, ConnectorSpec
 from pydanube.connectors.transforms import STEPS_MAX, Transform, parse_step
-from pydanube.declarations.functions import NoSuchFunction
+from pydanube.declarations.functions import NoSuchFunction, check_function
 from pydanube.declarations.loading import open_file
 from pydanube.declarations.problems import Path as SpecPath
 from pydanube.declarations.problems import Problems
@@ -52,6 +52,12 @@ class DeclaredConnector:
     """The steps before the mapping of a source."""
     document: Document
     """The file, for the lines of problems."""
+
+    def make(self) -> Connector:
+        """Return the connector, which is not open yet."""
+        connector = self.kind(self.options)
+        connector.directory = self.file.parent
+        return connector
 
     @property
     def is_source(self) -> bool:
@@ -143,6 +149,10 @@ class _Checks:
         if options is not None:
             for name, problem in kind.problems(options).items():
                 self._problems.add((*path, name), problem)
+            for name, function in kind.functions(options).items():
+                self._catch(
+                    ("options", name), check_function, function, self._directory
+                )
         return kind, options
 
     def transform(self) -> Transform:

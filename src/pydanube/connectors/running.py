@@ -324,7 +324,7 @@ class _Run:
                 RunParts(declared, self.status, self._change, keep_line, stop)
             )
             return
-        connector = declared.kind(declared.options)
+        connector = declared.make()
         async with connect(declared.broker, wait_s=CONNECT_WAIT_S) as client:
             if isinstance(connector, Source):
                 reading = SourceRun(

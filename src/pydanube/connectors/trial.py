@@ -103,7 +103,7 @@ class _Attempt:
         )
 
     async def run(self, records_max: int, timeout_s: float) -> None:
-        connector = self._declared.kind(self._declared.options)
+        connector = self._declared.make()
         await self._note_topics()
         if isinstance(connector, SparkSink):
             self._note("Spark checks the sink when it starts")

@@ -30,6 +30,7 @@ EXTRAS = {
     "nats": ("nats",),
     "rabbitmq": ("aio_pika",),
     "postgres-cdc": ("psycopg",),
+    "qdrant": ("qdrant_client",),
     "webhook": ("starlette", "uvicorn"),
     "connect": ("httpx", "jmespath", "prometheus_client", "starlette", "uvicorn"),
     "mcp": ("mcp",),

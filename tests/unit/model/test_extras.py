@@ -11,6 +11,7 @@ from support.project import ROOT
 
 DISTRIBUTIONS = {
     "aio_pika": "aio-pika",
+    "qdrant_client": "qdrant-client",
     "nats": "nats-py",
     "adbc_driver_postgresql": "adbc-driver-postgresql",
     "confluent_kafka": "confluent-kafka",
