@@ -49,12 +49,19 @@ class Peer:
     """A server, with the connectors and the scripts for it."""
 
     name: str
-    source: str
-    """The declaration of a source, without broker."""
-    sink: str
 
     def __init__(self, endpoint: dict[str, Any]) -> None:
         self.endpoint = endpoint
+
+    @property
+    def source(self) -> str:
+        """The options of a source."""
+        raise NotImplementedError
+
+    @property
+    def sink(self) -> str:
+        """The options of a sink."""
+        raise NotImplementedError
 
     async def fill(self, count: int) -> None:
         """Remove all messages, and store *count*."""
@@ -79,11 +86,11 @@ class Redis(Peer):
     name = "redis"
 
     @property
-    def source(self) -> str:  # type: ignore[override]
+    def source(self) -> str:
         return f"{{url: '{self.endpoint['url']}', streams: {{in: }}, field: payload}}"
 
     @property
-    def sink(self) -> str:  # type: ignore[override]
+    def sink(self) -> str:
         return f"{{url: '{self.endpoint['url']}', stream: out}}"
 
     @asynccontextmanager
@@ -133,11 +140,11 @@ class Nats(Peer):
     name = "nats"
 
     @property
-    def source(self) -> str:  # type: ignore[override]
+    def source(self) -> str:
         return f"{{servers: '{self.endpoint['url']}', stream: IN}}"
 
     @property
-    def sink(self) -> str:  # type: ignore[override]
+    def sink(self) -> str:
         return f"{{servers: '{self.endpoint['url']}', subject: out}}"
 
     @asynccontextmanager
@@ -199,11 +206,11 @@ class Rabbitmq(Peer):
         return f"amqp://guest:guest@{HOST}:{self.endpoint['port']}/"
 
     @property
-    def source(self) -> str:  # type: ignore[override]
+    def source(self) -> str:
         return f"{{url: '{self._url}', queues: {{in: }}}}"
 
     @property
-    def sink(self) -> str:  # type: ignore[override]
+    def sink(self) -> str:
         return f"{{url: '{self._url}', routing_key: out}}"
 
     @asynccontextmanager

@@ -14,11 +14,11 @@ from pydanube.connectors.status import State
 from pydanube.connectors.trial import try_connector
 from pydanube.testing import memory_broker
 from support.change_events import (
-    TOPIC,
     broker_with_topics,
     check_kills,
+    check_large_transactions,
+    check_tables,
     events_of,
-    shortened,
 )
 from support.connectors import declared, running
 from support.mariadb import MariadbProcess
@@ -115,28 +115,7 @@ async def test_rows_and_then_changes_are_published_as_debezium_does(database):
 
 
 async def test_transactions_larger_than_a_batch_continue_after_any_message(database):
-    database.execute("INSERT INTO orders VALUES (0, 'first', 0)")
-    async with broker_with_topics() as (broker, client):
-        text = database.declaration()
-        async with running(declared(text, broker.url)):
-            await events_of(client, 1)
-        count = 5000
-        database.execute(
-            f"INSERT INTO orders SELECT seq, 'many', seq FROM seq_1_to_{count}",
-            "UPDATE orders SET who = 'few' WHERE id BETWEEN 1 AND 10",
-        )
-        seen = 0
-        while seen < 1 + count + 10:
-            async with running(declared(text, broker.url)) as until:
-                # Stop after some batch, in the middle of the transaction.
-                await until(lambda found: found["shop"].messages > 0)
-            offsets = await client.list_offsets([TOPIC])
-            seen = offsets[TOPIC].end_offset
-        events = await events_of(client, seen)
-    assert [each[2]["id"] for each in shortened(events)] == [
-        *range(count + 1),
-        *range(1, 11),
-    ]
+    await check_large_transactions(database, "SELECT seq, 'many', seq FROM seq_1_to_{}")
 
 
 async def test_all_types_become_json(database):
@@ -192,20 +171,10 @@ async def test_all_types_become_json(database):
 
 
 async def test_topics_by_table_and_columns_that_are_added(database):
-    database.execute("CREATE TABLE other (x int PRIMARY KEY)")
-    topic = f"/default/{database.name}-other"
-    async with broker_with_topics(topic) as (broker, client):
-        text = database.declaration().replace(
-            "orders: }", 'orders: , "*": "/default/{schema}-{table}"}'
-        )
-        database.execute("INSERT INTO orders VALUES (1, 'Ann', 1)")
-        async with running(declared(text, broker.url)):
-            await events_of(client, 1)
-            database.execute("INSERT INTO other VALUES (1)")
-            database.execute("ALTER TABLE other ADD COLUMN y varchar(9) DEFAULT 'z'")
-            database.execute("INSERT INTO other (x) VALUES (2)")
-            events = await events_of(client, 2, topic)
-    assert [each[2] for each in shortened(events)] == [{"x": 1}, {"x": 2, "y": "z"}]
+    text = database.declaration().replace(
+        "orders: }", 'orders: , "*": "/default/{schema}-{table}"}'
+    )
+    await check_tables(database, text, f"/default/{database.name}-other")
 
 
 async def test_rows_are_left_out_without_a_snapshot(database):

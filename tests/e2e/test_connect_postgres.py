@@ -17,6 +17,8 @@ from support.change_events import (
     TOPIC,
     broker_with_topics,
     check_kills,
+    check_large_transactions,
+    check_tables,
     events_of,
     shortened,
 )
@@ -113,29 +115,9 @@ async def test_rows_and_then_changes_are_published_as_debezium_does(database):
 
 
 async def test_transactions_larger_than_a_batch_continue_after_any_message(database):
-    database.execute("INSERT INTO orders VALUES (0, 'first', 0)")
-    async with broker_with_topics() as (broker, client):
-        text = database.declaration()
-        async with running(declared(text, broker.url)):
-            await events_of(client, 1)
-        count = 5000
-        database.execute(
-            "INSERT INTO orders SELECT i, 'many', i "
-            f"FROM generate_series(1, {count}) i",
-            "UPDATE orders SET who = 'few' WHERE id BETWEEN 1 AND 10",
-        )
-        seen = 0
-        while seen < 1 + count + 10:
-            async with running(declared(text, broker.url)) as until:
-                # Stop after some batch, in the middle of the transaction.
-                await until(lambda found: found["shop"].messages > 0)
-            offsets = await client.list_offsets([TOPIC])
-            seen = offsets[TOPIC].end_offset
-        events = await events_of(client, seen)
-    assert [each[2]["id"] for each in shortened(events)] == [
-        *range(count + 1),
-        *range(1, 11),
-    ]
+    await check_large_transactions(
+        database, "SELECT i, 'many', i FROM generate_series(1, {}) i"
+    )
 
 
 async def test_all_types_become_json(database):
@@ -207,22 +189,11 @@ async def test_columns_that_did_not_change_and_are_large_are_marked(database):
 
 
 async def test_topics_by_table_and_columns_that_are_added(database):
-    database.execute(
-        "CREATE TABLE other (x int PRIMARY KEY)",
-        f"CREATE PUBLICATION {database.slot} FOR ALL TABLES",
+    database.execute(f"CREATE PUBLICATION {database.slot} FOR ALL TABLES")
+    text = database.declaration(
+        'tables: {public.orders: , "*": "/default/{schema}-{table}"}'
     )
-    async with broker_with_topics("/default/public-other") as (broker, client):
-        text = database.declaration(
-            'tables: {public.orders: , "*": "/default/{schema}-{table}"}'
-        )
-        database.execute("INSERT INTO orders VALUES (1, 'Ann', 1)")
-        async with running(declared(text, broker.url)):
-            await events_of(client, 1)
-            database.execute("INSERT INTO other VALUES (1)")
-            database.execute("ALTER TABLE other ADD COLUMN y text DEFAULT 'z'")
-            database.execute("INSERT INTO other VALUES (2)")
-            events = await events_of(client, 2, "/default/public-other")
-    assert [each[2] for each in shortened(events)] == [{"x": 1}, {"x": 2, "y": "z"}]
+    await check_tables(database, text, "/default/public-other")
 
 
 async def test_the_key_is_that_of_the_identity_if_there_is_no_primary_key(database):

@@ -114,6 +114,24 @@ async def test_messages_of_queues_are_published_and_acknowledged(server):
     assert back.payload == b"back"
 
 
+async def test_a_queue_that_is_deleted_is_noticed(server):
+    async with (
+        memory_broker() as broker,
+        pydanube.connect(broker.url) as client,
+        channel_with(server, "short-lived") as channel,
+    ):
+        await client.create_topic(TOPIC)
+        text = source(server, "{short-lived: }")
+        async with running(declared(text, broker.url)) as until:
+            message = aio_pika.Message(b"1")
+            await channel.default_exchange.publish(message, "short-lived")
+            await stored(client, 1)
+            await channel.queue_delete("short-lived")
+            found = await until(lambda found: found["orders"].state is State.FAILED)
+    assert found["orders"].retries == 1
+    assert "no queue 'short-lived'" in found["orders"].error
+
+
 async def test_messages_with_ids_are_published_once(server):
     text = source(server, "{orders: }", "deduplicate: 1h")
     async with (

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pydanube
 from pydanube.testing import memory_broker
-from support.connectors import ConnectProcess
+from support.connectors import ConnectProcess, declared, running
 from support.processes import BrokerProcess
 
 TOPIC = "/default/orders"
@@ -44,6 +44,52 @@ def shortened(events):
     return [
         (event["op"], key, (event["after"] or event["before"])) for key, event in events
     ]
+
+
+async def check_large_transactions(database, rows):
+    """
+    Stop a connector within a transaction, after any batch; check all messages.
+
+    *rows* is the query of so many rows of ``orders`` as its ``{}`` says.
+    """
+    count = 5000
+    database.execute("INSERT INTO orders VALUES (0, 'first', 0)")
+    async with broker_with_topics() as (broker, client):
+        text = database.declaration()
+        async with running(declared(text, broker.url)):
+            await events_of(client, 1)
+        database.execute(
+            f"INSERT INTO orders {rows.format(count)}",
+            "UPDATE orders SET who = 'few' WHERE id BETWEEN 1 AND 10",
+        )
+        seen = 0
+        while seen < 1 + count + 10:
+            async with running(declared(text, broker.url)) as until:
+                # Stop after some batch, in the middle of the transaction.
+                await until(lambda found: found["shop"].messages > 0)
+            offsets = await client.list_offsets([TOPIC])
+            seen = offsets[TOPIC].end_offset
+        events = await events_of(client, seen)
+    assert [each[2]["id"] for each in shortened(events)] == [
+        *range(count + 1),
+        *range(1, 11),
+    ]
+
+
+async def check_tables(database, text, topic):
+    """Check the changes of a table that *text* publishes to *topic* by its name."""
+    database.execute("CREATE TABLE other (x int PRIMARY KEY)")
+    database.execute("INSERT INTO orders VALUES (1, 'Ann', 1)")
+    async with (
+        broker_with_topics(topic) as (broker, client),
+        running(declared(text, broker.url)),
+    ):
+        await events_of(client, 1)
+        database.execute("INSERT INTO other VALUES (1)")
+        database.execute("ALTER TABLE other ADD COLUMN y varchar(9) DEFAULT 'z'")
+        database.execute("INSERT INTO other (x) VALUES (2)")
+        events = await events_of(client, 2, topic)
+    assert [each[2] for each in shortened(events)] == [{"x": 1}, {"x": 2, "y": "z"}]
 
 
 def check_kills(server, database, directory, *, lost):

@@ -3,7 +3,7 @@ The HTTP endpoint of connectors that run: health, metrics, status, and control.
 
 ``GET /health``, ``/metrics`` and ``/status`` are for everybody who reaches the port.
 ``GET /connectors/NAME/logs`` and ``POST /connectors/NAME/pause``, ``resume`` and
-``restart`` need the token of the run.  It is in a file that only the user who has
+``restart`` need the token of the run.  The token is in a file, which only the user who
 started the run can read.
 """
 

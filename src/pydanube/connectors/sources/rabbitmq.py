@@ -92,16 +92,19 @@ class RabbitmqSource(Source):
         ):
             await channel.set_qos(prefetch_count=options.prefetch)
             underlay: AbstractChannel = await channel.get_underlay_channel()
-            closed = tasks.start(_closed(underlay))
+            ended = asyncio.get_running_loop().create_future()
+            tasks.run(_end_when_closed(underlay, ended))
+            underlay.on_consumer_cancel_callbacks.add(partial(_cancelled, ended))
             for name in options.queues:
                 queue = await channel.get_queue(name)
-                await queue.consume(partial(_put, incoming, name))
+                # The tag is how RabbitMQ names the consumer of a deleted queue.
+                await queue.consume(partial(_put, incoming, name), consumer_tag=name)
             while True:
                 first = tasks.start(incoming.get())
-                both: list[asyncio.Future[Any]] = [first, closed]
+                both: list[asyncio.Future[Any]] = [first, ended]
                 await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
                 if not first.done():
-                    raise Transient(await closed)
+                    raise Transient(ended.result())
                 messages = [await first]
                 while not incoming.empty() and len(messages) < BATCH_MESSAGES_MAX:
                     messages.append(incoming.get_nowait())
@@ -141,13 +144,26 @@ async def _put(
     incoming.put_nowait((queue, message))
 
 
-async def _closed(channel: AbstractChannel) -> str:
-    """Return why *channel* is closed, when it is."""
+async def _end_when_closed(
+    channel: AbstractChannel, ended: asyncio.Future[str]
+) -> None:
+    """Set why *channel* is closed, when it is."""
+    reason = "RabbitMQ has closed the channel"
     try:
         await asyncio.shield(channel.closing)
     except Exception as error:  # noqa: BLE001  # It is the reason.
-        return f"RabbitMQ has closed the channel: {error}"
-    return "RabbitMQ has closed the channel"
+        reason += f": {error}"
+    if not ended.done():
+        ended.set_result(reason)
+
+
+def _cancelled(ended: asyncio.Future[str], frame: Any) -> None:
+    """Set that RabbitMQ has ended a consumer, for example with its queue."""
+    if not ended.done():
+        ended.set_result(
+            f"RabbitMQ does not deliver from the queue {frame.consumer_tag!r} any "
+            "more: it was deleted, or its node has failed"
+        )
 
 
 def _acknowledge(
