@@ -118,7 +118,10 @@ class FilesSink(Sink):
         by_topic: dict[str, list[Message]] = defaultdict(list)
         rejected = {}
         for number, message in enumerate(messages):
-            if self.options.format is FileFormat.LINES and b"\n" in message.payload:
+            if message.deliver_at is not None:
+                # Its offset is lower than that of messages which files have.
+                rejected[number] = "the message was delayed, so it is out of order"
+            elif self.options.format is FileFormat.LINES and b"\n" in message.payload:
                 rejected[number] = "the payload has a line break: use 'format: parquet'"
             else:
                 by_topic[message.topic].append(message)

@@ -118,3 +118,16 @@ def test_options_and_types_are_checked():
         declared(declaration("x").replace("fs://", ""), "danube://h:1")
     with pytest.raises(InvalidDeclaration, match="failover or exclusive"):
         declared(declaration("/x", fields="    type: shared"), "danube://h:1")
+
+
+async def test_delayed_messages_become_dead_letters(tmp_path):
+    async with memory_broker() as broker, broker.connect() as client:
+        await client.create_topic("/default/dead")
+        async with client.producer(TOPIC) as producer:
+            await producer.send(b"later", deliver_after_s=0.2)
+            await producer.send(b"now")
+        async with running(declared(declaration(tmp_path), broker.url)):
+            async for batch in client.read("/default/dead", follow=True):
+                assert list(batch.payloads) == [b"later"]
+                break
+    assert files_in(tmp_path) == {NAMES.format(1, 1, "jsonl"): b"now\n"}
