@@ -2,9 +2,9 @@
 Metadata of a cluster: very many topics in etcd, and what they cost.
 
 ``python -m bench.cluster_metadata`` needs ``etcd``.  It starts one member of it and a
-broker, creates topics, some one by one and the others as partitions, and measures: how
-fast they are created, looked up and opened, the size of etcd's data, the start of the
-broker until it serves all topics, its memory, and the time of ``/metrics``.
+broker, creates topics, some as single ones and the others as partitions, and measures:
+how fast they are created, looked up and opened, the size of etcd's data, the start of
+the broker until it serves all topics, its memory, and the time of ``/metrics``.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from pathlib import Path
 import pydanube
 from bench.failover import Broker, etcd_server, settled
 from bench.run import interruptible
-from bench.scale import Table, for_each
+from bench.scale import AT_ONCE, Table, for_each
 from bench.servers import HOST, free_port
 from bench.systems.system import BenchFailed
 from bench.usage import memory_bytes
 
 LOOKUPS_MAX = 5000
+LONE_MAX = 300
+"""How many topics are created one after the other."""
 PARTITIONS = 50
 """How many partitions a topic has."""
 
@@ -36,7 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").strip())
     parser.add_argument("--etcd", default=shutil.which("etcd"))
     parser.add_argument("--topics", type=int, default=100_000)
-    parser.add_argument("--single", type=int, default=1000, help="created one by one")
+    parser.add_argument("--single", type=int, default=2000, help="not partitions")
     arguments = parser.parse_args()
     logging.getLogger("pydanube").setLevel(logging.ERROR)
     if arguments.etcd is None:
@@ -71,10 +73,19 @@ async def measure(
             await client.create_topic(f"/default/single-{number}")
 
         single = arguments.single
+        lone = min(single, LONE_MAX)
         began = time.monotonic()
-        await for_each(range(single), create)
-        rate = single / (time.monotonic() - began)
-        table.row(f"creating {single:,} topics one by one", f"{rate:,.0f} /s")
+        for number in range(lone):
+            await create(number)
+        rate = lone / (time.monotonic() - began)
+        table.row(f"creating {lone:,} topics one after the other", f"{rate:,.0f} /s")
+        began = time.monotonic()
+        await for_each(range(lone, single), create)
+        rate = (single - lone) / (time.monotonic() - began)
+        table.row(
+            f"creating {single - lone:,}, {AT_ONCE} requests at a time",
+            f"{rate:,.0f} /s",
+        )
         began = time.monotonic()
         for first in range(0, count, PARTITIONS):
             size = min(PARTITIONS, count - first)

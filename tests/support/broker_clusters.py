@@ -55,6 +55,7 @@ class SharedObjects(MemoryObjects):
 
     _held: asyncio.Event | None = None
     _waiting: asyncio.Event | None = None
+    _journals_held: asyncio.Event | None = None
 
     part_reads_left: int | None = None
     """How many reads of staged parts still succeed; None: all."""
@@ -85,6 +86,18 @@ class SharedObjects(MemoryObjects):
 
     part_failures = 0
     """How many of the next puts of staged parts fail."""
+
+    async def put_if_absent(self, name: str, data: Any) -> bool:
+        if self._journals_held is not None:
+            await self._journals_held.wait()
+        return await super().put_if_absent(name, data)
+
+    @contextmanager
+    def holding_journals(self) -> Iterator[None]:
+        """Let no group of a journal arrive while the body runs."""
+        self._journals_held = asyncio.Event()
+        yield
+        self._journals_held.set()
 
     async def put(self, name: str, data: Any) -> None:
         if self.part_failures and name.startswith(STAGED):

@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+from pydanube.aio.locks import SharedLock
 from pydanube.broker.access_control import (
     AccessControl,
     IsSuperuser,
@@ -119,7 +120,7 @@ class Broker:
         loop = asyncio.get_running_loop()
         delivery_clock = clock or loop.time
         opened: dict[TopicName, Topic] = {}
-        lock = asyncio.Lock()
+        lock = SharedLock()
         self.broker_id = broker_id
         self.storage = storage
         self.counts = BrokerCounts(wall_clock_us)
@@ -151,6 +152,7 @@ class Broker:
             store,
             self.namespaces,
             wall_clock_us,
+            tasks=tasks,
             quotas=self.quotas,
             shard_count=None if shards is None else shards.count,
         )

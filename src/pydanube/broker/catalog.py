@@ -29,7 +29,7 @@ from pydanube.broker.partitions import (
     with_partition_count,
 )
 from pydanube.broker.quotas import Quotas
-from pydanube.cluster.shard_topics import shard_of
+from pydanube.broker.topic_recording import NewTopic, TopicRecording
 from pydanube.metadata import keys
 from pydanube.metadata.key import Key, Prefix
 from pydanube.metadata.records import (
@@ -83,13 +83,20 @@ class Catalog:
         namespaces: Namespaces,
         wall_clock_us: Callable[[], int],
         *,
+        tasks: asyncio.TaskGroup,
         quotas: Quotas | None = None,
         shard_count: int | None = None,
     ) -> None:
         """*shard_count* is the number of shards, if the broker is in a cluster."""
         self._store = store
-        self._quotas = quotas
-        self._shard_count = shard_count
+        self._recording = TopicRecording(
+            store,
+            namespaces,
+            wall_clock_us,
+            tasks=tasks,
+            quotas=quotas,
+            shard_count=shard_count,
+        )
         self._namespaces = namespaces
         self._wall_clock_us = wall_clock_us
 
@@ -97,9 +104,11 @@ class Catalog:
 
     async def create(
         self, name: TopicName, policy: TopicPolicy, schema: TopicSchema | None = None
-    ) -> None:
+    ) -> TopicRecord:
         """
         Record a topic, or a partition of its base name; see ``Topics.create``.
+
+        Returns: The record of the topic.
 
         Raises:
             AlreadyExists: The name is taken, its base name is a topic without
@@ -110,11 +119,19 @@ class Catalog:
         """
         name.check_new()
         policy.check()
-        await retry_on_conflict(partial(self._try_create, name, policy, schema))
+        is_plain = schema is None and name.split_partition() is None
+        if is_plain and not self._recording.has_quota(name.namespace):
+            found = await self._recording.try_record(NewTopic(name, policy))
+            if found is not None:
+                return found
+        async with self._recording.lock:
+            return await retry_on_conflict(
+                partial(self._try_create, name, policy, schema)
+            )
 
     async def _try_create(
         self, name: TopicName, policy: TopicPolicy, schema: TopicSchema | None
-    ) -> None:
+    ) -> TopicRecord:
         await self._check_name_is_free(name)
         new = PartitionedTopicRecord(
             partitions=0,
@@ -124,8 +141,7 @@ class Catalog:
         )
         split = name.split_partition()
         if split is None:
-            await self._record([name], new, [], [])
-            return
+            return (await self._record([name], new, [], []))[0]
         base, number = split
         key = keys.partitioned_topic(base)
         stored = await self._store.get(key)
@@ -138,12 +154,13 @@ class Catalog:
                 "have another policy"
             )
         record = with_partition(before, number)
-        await self._record(
+        created = await self._record(
             [name],
             record,
             [unchanged(key, stored), Unchanged(keys.topic(base), ABSENT)],
             [Put(key, record)],
         )
+        return created[0]
 
     async def create_partitioned(
         self,
@@ -179,7 +196,8 @@ class Catalog:
                 whole = msgspec.structs.replace(record, missing=())
                 await self._grow(base, stored, whole)
 
-        await retry_on_conflict(attempt)
+        async with self._recording.lock:
+            await retry_on_conflict(attempt)
 
     async def add_partitions(self, base: TopicName, partitions: int) -> None:
         """Record more partitions; see ``Topics.add_partitions``."""
@@ -192,7 +210,8 @@ class Catalog:
                 base, stored, with_partition_count(base, stored.value, partitions)
             )
 
-        await retry_on_conflict(attempt)
+        async with self._recording.lock:
+            await retry_on_conflict(attempt)
 
     # Finding.
 
@@ -487,11 +506,6 @@ class Catalog:
 
     # Helpers.
 
-    def _shard_of(self, name: TopicName) -> int | None:
-        if self._shard_count is None:
-            return None
-        return shard_of(name, self._shard_count)
-
     async def _check_name_is_free(self, name: TopicName) -> None:
         """Raise if a name is a topic or has partitions."""
         if await self.find(name) is not None:
@@ -536,82 +550,22 @@ class Catalog:
                 await self._check_name_is_free(name)
             raise
 
-    async def _check_quota(self, namespace: NamespaceName, more: int) -> None:
-        """Raise if *namespace* cannot have *more* topics, in whichever brokers."""
-        # A concurrent creation conflicts, because it also changes the last topic id.
-        if self._quotas is None:
-            return
-        topics_max = self._quotas.topics_max(namespace)
-        if topics_max:
-            prefix = keys.TOPICS.within(namespace)
-            present = len(await self._store.scan(prefix, limit=topics_max))
-            self._quotas.check_new_topics(namespace, present, more)
-
     async def _record(
         self,
         names: Sequence[TopicName],
         common: PartitionedTopicRecord,
         conditions: Sequence[Comparison],
         operations: Sequence[Operation],
-    ) -> None:
+    ) -> list[TopicRecord]:
         """Record the topics *names*, which are new and in one namespace."""
-        namespace = names[0].namespace
         of_subject, write_subject = await self._conflict_on_subject(common.schema)
-        namespace_record = await self._namespaces.find(namespace)
-        last = await self._store.get(keys.LAST_TOPIC_ID)
-        last_id = 0 if last is None else last.value
-        await self._check_quota(namespace, len(names))
-        now = self._wall_clock_us()
-        records = [
-            TopicRecord(
-                topic_id=topic_id,
-                policy=common.policy,
-                created_at=now,
-                limits=common.limits,
-                schema=common.schema,
-                shard=self._shard_of(name),
-            )
-            for topic_id, name in enumerate(names, last_id + 1)
-        ]
-        absent = [
-            Unchanged(key(name), ABSENT)
+        new = [
+            NewTopic(name, common.policy, common.limits, common.schema)
             for name in names
-            for key in (keys.topic, keys.partitioned_topic)
         ]
-        await self._store.transaction(
-            [
-                unchanged(keys.NAMESPACES.key(namespace), namespace_record),
-                unchanged(keys.LAST_TOPIC_ID, last),
-                *absent,
-                *of_subject,
-                *conditions,
-            ],
-            [
-                *(
-                    Put(keys.topic(name), record)
-                    for name, record in zip(names, records, strict=True)
-                ),
-                *(
-                    Put(keys.SHARD_TOPICS.key(record.shard, record.topic_id), str(name))
-                    for name, record in zip(names, records, strict=True)
-                    if record.shard is not None
-                ),
-                Put(keys.LAST_TOPIC_ID, last_id + len(names)),
-                *write_subject,
-                *operations,
-            ],
+        return await self._recording.record(
+            new, [*of_subject, *conditions], [*write_subject, *operations]
         )
-        kind = "reliable" if common.policy.is_reliable else "non-reliable"
-        if len(names) == 1:
-            log.info("created the %s topic %s", kind, names[0])
-        else:
-            log.info(
-                "created %d %s partitions, %s to %s",
-                len(names),
-                kind,
-                names[0],
-                names[-1],
-            )
 
 
 def _with_settings(name: TopicName, record: Any, settings: dict[str, Any]) -> Any:

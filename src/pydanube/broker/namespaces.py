@@ -8,7 +8,6 @@ compares that counter.  One of two concurrent transactions always fails.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -16,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from pydanube.aio.locks import SharedLock
 from pydanube.broker.limits import check_policy
 from pydanube.broker.topic import Topic
 from pydanube.metadata import keys
@@ -60,7 +60,7 @@ class Namespaces:
         store: MetadataStore,
         *,
         opened: Mapping[TopicName, Topic],
-        lock: asyncio.Lock,
+        lock: SharedLock,
         wall_clock_us: Callable[[], int],
     ) -> None:
         self._store = store

@@ -53,8 +53,9 @@ class RecordChanges:
         self._serving = serving
         self._deleted: set[TopicId] = set()
         """Deleted topics, whose contents this broker may have to remove."""
-        self._changed: set[TopicName] = set()
-        """The open topics to which changes may have to be applied."""
+        self._changed: dict[TopicName, bytes | None] = {}
+        """The open topics to which changes may have to be applied, with their new
+        records as they are stored if nothing else has changed."""
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
@@ -76,19 +77,23 @@ class RecordChanges:
 
     def _on_begin(self) -> None:
         # An earlier watch may have missed changes.
-        self._changed.update(self._topics.opened)
+        self._changed.update(dict.fromkeys(self._topics.opened))
 
     def _on_topics(self, changes: Changes[TopicRecord]) -> None:
-        names = {
-            TopicName.parse("/" + keys.TOPICS.name_of(path)) for path in changes.values
-        }
-        self._changed |= names & self._topics.opened.keys()
+        for path, stored in changes.values.items():
+            name = TopicName.parse("/" + keys.TOPICS.name_of(path))
+            key = keys.topic(name)
+            if name not in self._topics.opened and name not in self._topics.locks:
+                continue
+            is_more = name in self._changed and self._changed[name] is None
+            record = None if stored is None or is_more else key.encode(stored.value)
+            self._changed[name] = record
         self._wake.set()
 
     def _on_namespaces(self, changes: Changes[NamespaceRecord]) -> None:
         namespaces = {keys.NAMESPACES.name_of(path) for path in changes.values}
         self._changed |= {
-            name for name in self._topics.opened if name.namespace in namespaces
+            name: None for name in self._topics.opened if name.namespace in namespaces
         }
         self._wake.set()
 
@@ -120,15 +125,18 @@ class RecordChanges:
     async def _apply(self, name: TopicName) -> None:
         # This broker applies its own changes under the lock, so the records are read
         # again: what the watch reported may be older.
-        async with self._topics.lock:
+        async with self._topics.lock.shared(), self._topics.locks.of(name):
             topic = self._topics.opened.get(name)
-            if topic is not None:
+            reported = self._changed[name]
+            # Most changes are those that this broker has made.
+            if topic is not None and (reported is None or reported != topic.record):
                 stored = await self._store.get(keys.topic(name))
                 if stored is None or stored.value.topic_id != topic.topic_id:
                     self._topics.close_deleted(topic)
                 else:
                     await self._apply_record(topic, stored.value)
-            self._changed.discard(name)
+            if self._changed[name] is reported:
+                del self._changed[name]
 
     async def _apply_record(self, topic: Topic, record: TopicRecord) -> None:
         try:

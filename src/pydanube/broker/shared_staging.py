@@ -16,10 +16,10 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from weakref import WeakValueDictionary
 
 import msgspec
 
+from pydanube.aio.locks import NamedLocks
 from pydanube.aio.tasks import gather, task_scope
 from pydanube.broker.part_staging import PARTS_MAX, PartStaging, check_version
 from pydanube.broker.shards import Shards
@@ -115,7 +115,7 @@ class SharedStaging(PartStaging):
         self._objects = objects
         self._config = config
         self._wall_clock_us = wall_clock_us
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks: NamedLocks[str] = NamedLocks()
         commits.on_change = self._drop_refused
 
     # Parts.
@@ -225,7 +225,7 @@ class SharedStaging(PartStaging):
                 f"a version of {len(named)} parts, one for each writer and topic or "
                 f"partition; at most {PARTS_MAX} are allowed: use fewer writers"
             )
-        async with self._lock(query):
+        async with self._locks.of(query):
             held: list[CommitAcks] = []
             try:
                 return await self._commit(
@@ -305,7 +305,7 @@ class SharedStaging(PartStaging):
             part.fail(StagingClosed(f"version {version} of {query} was dropped"))
         names = await self._objects.names(version_prefix(query, version))
         if names:
-            async with self._lock(query):
+            async with self._locks.of(query):
                 await self._remove(query, version, names)
 
     async def describe(self, query: str) -> StagingDescription:
@@ -357,7 +357,7 @@ class SharedStaging(PartStaging):
                 expired.setdefault((key.query, key.version), []).append(name)
         for (query, version), names in expired.items():
             self.parts.expired_count += len(names)
-            async with self._lock(query):
+            async with self._locks.of(query):
                 await self._remove(query, version, names)
         config, known = self._config, self.commits.queries.values
         for query in old_queries(known, now, config.query_memory_s, config.queries_max):
@@ -399,13 +399,6 @@ class SharedStaging(PartStaging):
                     f"another broker serves {each.topic.name} now, and delivers the "
                     "messages again that the transaction acknowledges"
                 )
-
-    def _lock(self, query: str) -> asyncio.Lock:
-        """Return the lock under which this broker commits and drops parts."""
-        lock = self._locks.get(query)
-        if lock is None:
-            lock = self._locks[query] = asyncio.Lock()
-        return lock
 
     async def _wait_until_done(self, query: str, decision: StagingDecision) -> None:
         try:

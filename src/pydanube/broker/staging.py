@@ -12,8 +12,8 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from weakref import WeakValueDictionary
 
+from pydanube.aio.locks import NamedLocks
 from pydanube.broker.part_staging import PARTS_MAX, PartStaging, check_version
 from pydanube.broker.staged_commits import (
     Commit,
@@ -81,7 +81,7 @@ class Staging(PartStaging):
         self._config = config
         self.committer = Committer(topics, storage, files, queries, acknowledger)
         self._transactions = Transactions(config.queries_max)
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks: NamedLocks[str] = NamedLocks()
         self._commits: dict[str, Commit] = {}
         """Commits that are decided and not carried out yet, by query."""
         self._unconfirmed: dict[str, _Unconfirmed] = {}
@@ -107,7 +107,7 @@ class Staging(PartStaging):
             MetadataUnavailable: Whether an earlier commit was decided is unknown.
         """
         await self._recovered.wait()
-        async with self._lock(query):
+        async with self._locks.of(query):
             await self._confirm(query)
             version = self._transactions.begin(query, self._queries.new_version(query))
         for part in self.parts.of_query(query):
@@ -150,7 +150,7 @@ class Staging(PartStaging):
             raise InvalidRequest(
                 f"a version of {len(named)} parts; at most {PARTS_MAX} are allowed"
             )
-        async with self._lock(query):
+        async with self._locks.of(query):
             await self._finish(query)
             record = self._queries.of(query)
             if version == record.version:
@@ -168,7 +168,7 @@ class Staging(PartStaging):
     async def drop_version(self, query: str, version: int) -> None:
         """Drop all parts of a version, unless its commit is decided."""
         await self._recovered.wait()
-        async with self._lock(query):
+        async with self._locks.of(query):
             await self._confirm(query)
             for part in self.parts.of_query(query, version):
                 part.fail(StagingClosed(f"version {version} of {query} was dropped"))
@@ -273,7 +273,7 @@ class Staging(PartStaging):
 
     async def _try_to_finish(self, query: str) -> None:
         try:
-            async with self._lock(query):
+            async with self._locks.of(query):
                 await self._finish(query)
         except Exception as error:
             # A failure of one commit must not stop the others.
@@ -293,7 +293,7 @@ class Staging(PartStaging):
         self.parts.expire()
         config = self._config
         for query in self._queries.old(config.query_memory_s, config.queries_max):
-            async with self._lock(query):
+            async with self._locks.of(query):
                 await self._forget(query)
 
     async def _forget(self, query: str) -> None:
@@ -303,13 +303,6 @@ class Staging(PartStaging):
             log.warning("%s could not be forgotten: %s", query, error)
 
     # Helpers.
-
-    def _lock(self, query: str) -> asyncio.Lock:
-        """Return the lock under which *query* commits and drops parts."""
-        lock = self._locks.get(query)
-        if lock is None:
-            lock = self._locks[query] = asyncio.Lock()
-        return lock
 
     async def _ready(self) -> None:
         await self._recovered.wait()

@@ -73,9 +73,11 @@ class SubscriptionStore:
 
     # Loading, creating, deleting.
 
-    async def load(self, topic: ReliableTopic) -> None:
-        """Load the subscriptions of a topic that is being opened."""
+    async def load(self, topic: ReliableTopic, *, is_new: bool = False) -> None:
+        """Load the subscriptions of a topic that is being opened, unless it is new."""
         topic.log.find_cursors = partial(self._find_cursors, topic)
+        if is_new:
+            return
         prefix = keys.SUBSCRIPTIONS.within(topic.topic_id)
         stored = await self._store.scan(prefix)
         if not stored:

@@ -91,8 +91,7 @@ class Subscriptions:
         if ack_timeout_s is not None:
             check_ack_timeout(ack_timeout_s)
         start = await self._find_time(name, start)
-        async with self._topics.lock:
-            topic = await self._topics.open_locked(name)
+        async with self._topics.opening(name) as topic:
             found = topic.subscriptions.get(subscription)
             if found is None:
                 found = await self._store.create(topic, subscription, type_, start)
@@ -126,8 +125,7 @@ class Subscriptions:
             SubscriptionNotFound: It does not exist.
             SubscriptionInUse: It has consumers and *force* is false.
         """
-        async with self._topics.lock:
-            topic = await self._topics.open_locked(name)
+        async with self._topics.opening(name) as topic:
             found = topic.find_subscription(subscription)
             if found.consumer_count and not force:
                 raise SubscriptionInUse(
@@ -264,8 +262,7 @@ class Subscriptions:
             NamespaceNotFound: The dead-letter topic's namespace does not exist.
             InvalidName: The dead-letter topic's name is malformed.
         """
-        async with self._topics.lock:
-            topic = await self._topics.open_locked(name)
+        async with self._topics.opening(name) as topic:
             if not isinstance(topic, ReliableTopic):
                 raise InvalidRequest(
                     "subscription failure policy can only be configured for reliable "

@@ -80,6 +80,8 @@ class Topic:
         self.name = name
         self.topic_id = topic_id
         self.shard: int | None = None
+        self.record = b""
+        """The stored record whose settings are in effect."""
         """Its shard, if the broker is in a cluster."""
         self.policy = policy
         self.limits = NamespacePolicy()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydanube.broker.topic import Topic
 from pydanube.broker.topic_schemas import TopicSchemas
+from pydanube.metadata import keys
 from pydanube.metadata.records import NamespaceRecord, TopicRecord
 
 
@@ -14,6 +15,7 @@ def apply_records(
     schemas: TopicSchemas,
 ) -> None:
     """Apply the limits, the policy and the schema in the records to an open topic."""
+    topic.record = keys.topic(topic.name).encode(record)
     own_limits = record.limits
     topic.set_limits(own_limits or namespace.policy, are_own=own_limits is not None)
     topic.configure(record.policy, namespace.retention)

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from pydanube.aio.locks import SharedLock
 from pydanube.broker.catalog import Catalog
 from pydanube.broker.schema_validation import (
     SchemaCounts,
@@ -53,7 +54,7 @@ class TopicSchemas:
         catalog: Catalog,
         *,
         opened: Mapping[TopicName, Topic],
-        lock: asyncio.Lock,
+        lock: SharedLock,
         tasks: asyncio.TaskGroup,
         clock: Callable[[], float],
     ) -> None:

@@ -1,25 +1,36 @@
 """
 The topics of a broker: creating, opening, configuring and deleting them.
 
-Ordering: Changes to topics (creating, opening, configuring, deleting) run one after
-    the other.  Publishing and delivering never wait for them.
+Ordering: Changes of one topic run one after the other.  Different topics are created
+    and opened concurrently, and share their syncs; configuring and deleting topics
+    excludes all other changes.  Publishing and delivering never wait for them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Any
 
+from pydanube.aio.locks import NamedLocks, SharedLock
 from pydanube.aio.tasks import gather, run_all
 from pydanube.broker.catalog import Catalog
 from pydanube.broker.counts import Counts
 from pydanube.broker.namespaces import Namespaces
 from pydanube.broker.partitions import names_of
 from pydanube.broker.quotas import Quotas
+from pydanube.broker.retention_drops import describe_drops
 from pydanube.broker.retention_holds import RetentionHolds
 from pydanube.broker.shards import Shards
 from pydanube.broker.subscription_store import SubscriptionStore
@@ -30,11 +41,7 @@ from pydanube.broker.tracing import Tracing
 from pydanube.metadata import keys
 from pydanube.metadata.records import TopicRecord
 from pydanube.metadata.store import ABSENT, MetadataStore, retry_on_conflict
-from pydanube.model.descriptions import (
-    DROPS_SHOWN_MAX,
-    DroppedSegment,
-    RetentionDrops,
-)
+from pydanube.model.descriptions import RetentionDrops
 from pydanube.model.errors import (
     AlreadyExists,
     BrokerError,
@@ -49,7 +56,6 @@ from pydanube.model.ids import Epoch, TopicId
 from pydanube.model.names import TopicName, check_new_namespace
 from pydanube.model.policy import KEEP_ALL, Retention, TopicPolicy
 from pydanube.model.schemas import TopicSchema
-from pydanube.model.segments import SegmentEntry
 from pydanube.model.settings_text import settings_text
 from pydanube.storage.replacement import Replacement
 from pydanube.storage.storage import Storage
@@ -80,7 +86,7 @@ class Topics:
         holds: RetentionHolds,
         subscriptions: SubscriptionStore,
         opened: dict[TopicName, Topic],
-        lock: asyncio.Lock,
+        lock: SharedLock,
         counts: Counts,
         clock: Callable[[], float],
         wall_clock_us: Callable[[], int],
@@ -92,8 +98,10 @@ class Topics:
         self.opened = opened
         """The open topics."""
         self.lock = lock
-        """Held while a topic is created, opened, configured or deleted."""
+        """Shared while topics are created and opened."""
         self.is_draining = False
+        self.locks: NamedLocks[TopicName] = NamedLocks()
+        """Held while a topic is created or opened, and its subscriptions change."""
         self._slots = asyncio.Semaphore(CONCURRENT_MAX)
         self._store = store
         self._storage = storage
@@ -151,16 +159,17 @@ class Topics:
             NotOwner: The topic exists now, and another broker serves it.
         """
         self.check_not_draining()
-        async with self.lock:
+        async with self.lock.shared(), self.locks.of(name):
+            new = None
             try:
-                await self._catalog.create(name, policy, schema)
+                new = await self._catalog.create(name, policy, schema)
             except AlreadyExists:
                 record = await self._catalog.find(name)
                 if not exist_ok or record is None or record.value.policy != policy:
                     raise
                 if schema not in {None, record.value.schema}:
                     raise
-            return await self.open_locked(name)
+            return await self._open(name, new)
 
     async def create_partitioned(
         self,
@@ -185,7 +194,7 @@ class Topics:
             Draining: The broker is stopping.
         """
         self.check_not_draining()
-        async with self.lock:
+        async with self.lock.shared():
             await self._catalog.create_partitioned(
                 base, partitions, policy, schema, exist_ok=exist_ok
             )
@@ -200,7 +209,7 @@ class Topics:
             Draining: The broker is stopping.
         """
         self.check_not_draining()
-        async with self.lock:
+        async with self.lock.shared():
             await self._catalog.add_partitions(base, partitions)
 
     # Finding.
@@ -219,12 +228,15 @@ class Topics:
             if self._shards is not None:
                 self._shards.check_session()
             return found
-        if self._shards is not None:
-            shard = (await self._catalog.get_topic(name)).value.shard
-            if shard is not None and self._shards.owns(shard):
-                await self._shards.settle(shard)
-        async with self.lock:
-            return await self.open_locked(name)
+        with suppress(NotOwner):
+            async with self.opening(name) as topic:
+                return topic
+        assert self._shards is not None
+        shard = (await self._catalog.get_topic(name)).value.shard
+        if shard is not None and self._shards.owns(shard):
+            await self._shards.settle(shard)
+        async with self.opening(name) as topic:
+            return topic
 
     async def find_addresses(self, name: TopicName) -> Mapping[str, str]:
         """
@@ -449,11 +461,7 @@ class Topics:
     async def open_all(self, names: Iterable[TopicName]) -> list[Topic]:
         """Return the topics *names*; the caller holds ``lock``, or nobody else runs."""
 
-        async def open_next(name: TopicName) -> Topic:
-            async with self._slots:
-                return await self.open_locked(name)
-
-        return await gather(map(open_next, names))
+        return await gather(map(self._open, names))
 
     async def open_recovered(
         self, names: Iterable[TopicName]
@@ -462,16 +470,16 @@ class Topics:
         failed: list[tuple[TopicName, BrokerError]] = []
 
         async def open_next(name: TopicName) -> None:
-            async with self._slots:
-                try:
-                    await self.open_locked(name)
-                except TopicNotFound:
-                    # It was deleted meanwhile.
-                    return
-                except BrokerError as error:
-                    failed.append((name, error))
+            try:
+                async with self.locks.of(name):
+                    await self._open(name)
+            except TopicNotFound:
+                # It was deleted meanwhile.
+                return
+            except BrokerError as error:
+                failed.append((name, error))
 
-        async with self.lock:
+        async with self.lock.shared():
             await run_all(map(open_next, names))
         return failed
 
@@ -510,20 +518,32 @@ class Topics:
         }
         return await self._storage.find_idle_drops(retentions)
 
-    async def open_locked(self, name: TopicName) -> Topic:
+    @asynccontextmanager
+    async def opening(self, name: TopicName) -> AsyncIterator[Topic]:
         """
-        Return the topic *name*; the caller holds ``lock``.
+        Open the topic *name*; nobody else changes or deletes it during the body.
 
         Raises:
             TopicNotFound: It does not exist.
             NotOwner: Another broker serves it.
         """
+        async with self.lock.shared(), self.locks.of(name):
+            yield await self._open(name)
+
+    async def _open(self, name: TopicName, new: TopicRecord | None = None) -> Topic:
+        """Return a topic, which nobody else opens; *new* is its record if it is new."""
         found = self.opened.get(name)
         if found is not None:
             return found
-        record = await self._catalog.get_topic(name)
-        topic_id = TopicId(record.value.topic_id)
-        policy, shard = record.value.policy, record.value.shard
+        async with self._slots:
+            record = new or (await self._catalog.get_topic(name)).value
+            return await self._open_recorded(name, record, is_new=new is not None)
+
+    async def _open_recorded(
+        self, name: TopicName, record: TopicRecord, *, is_new: bool
+    ) -> Topic:
+        topic_id = TopicId(record.topic_id)
+        policy, shard = record.policy, record.shard
         claimed = None
         if self._shards is not None:
             claimed = self._shards.epoch_of(name, shard)
@@ -536,22 +556,23 @@ class Topics:
                 _warn_of_long_name(name)
                 epoch = claimed or await self._claim(topic_id)
                 topic_log = await self._storage.open_log(
-                    topic_id, name, epoch, policy, shard=shard
+                    topic_id, name, epoch, policy, shard=shard, is_new=is_new
                 )
-            await self._holds.load(topic_log)
+            if not is_new:
+                await self._holds.load(topic_log)
             topic = ReliableTopic(
                 *(name, topic_id, policy, self._counts, self._clock),
                 topic_log=topic_log,
                 wall_clock_us=self._wall_clock_us,
             )
-            await self._subscriptions.load(topic)
+            await self._subscriptions.load(topic, is_new=is_new)
             self._restore_producers(topic)
         else:
             topic = DirectTopic(name, topic_id, policy, self._counts, self._clock)
         topic.shard = shard
         topic.tracing = self._tracing
         # From here on retention is applied: holds and subscriptions are known.
-        apply_records(topic, record.value, namespace, self._schemas)
+        apply_records(topic, record, namespace, self._schemas)
         self._quotas.apply_to(topic)
         if self.is_draining:
             topic.refusal = Draining("the broker is stopping (draining)")
@@ -648,32 +669,6 @@ def _warn_of_long_name(name: TopicName) -> None:
             "directory: copy them to a topic with a shorter name, and delete it",
             error,
         )
-
-
-def describe_drops(
-    topic: ReliableTopic, drops: Sequence[SegmentEntry], kept: Sequence[SegmentEntry]
-) -> RetentionDrops:
-    """Describe the segments *drops* of a topic, which go, and *kept*, which stay."""
-    return RetentionDrops(
-        topic=str(topic.name),
-        base_offset=kept[0].base if kept else topic.log.tail.base,
-        segment_count=len(drops),
-        message_count=sum(each.count for each in drops),
-        byte_count=sum(each.byte_count for each in drops),
-        segments=tuple(
-            DroppedSegment(
-                base=each.base,
-                end=each.end,
-                count=each.count,
-                byte_count=each.byte_count,
-                object_name=each.object_name,
-                last_publish_time=each.last_publish_time,
-            )
-            for each in drops[:DROPS_SHOWN_MAX]
-        ),
-        held_by=tuple(sorted(topic.log.holds)),
-        has_subscriptions=bool(topic.subscriptions),
-    )
 
 
 @contextmanager

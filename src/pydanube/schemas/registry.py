@@ -14,10 +14,10 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from weakref import WeakValueDictionary
 
 from msgspec.structs import asdict, replace
 
+from pydanube.aio.locks import NamedLocks
 from pydanube.metadata import keys
 from pydanube.metadata.records import SchemaVersionRecord, SubjectRecord
 from pydanube.metadata.store import (
@@ -93,7 +93,7 @@ class SchemaRegistry:
         self._parsed: OrderedDict[tuple[int, int], ParsedSchema] = OrderedDict()
         self._parsed_bytes = 0
         self._threads = asyncio.Semaphore(THREADS_MAX)
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks: NamedLocks[str] = NamedLocks()
         """By subject, held while a schema is parsed and compared."""
 
     # Changes.
@@ -116,7 +116,7 @@ class SchemaRegistry:
         """
         parse_subject(subject)
         _check_texts(new)
-        async with self._locks.setdefault(subject, asyncio.Lock()):
+        async with self._locks.of(subject):
             schema = await self._parse(new)
             found, is_new = await retry_on_conflict(
                 partial(self._try_register, subject, new, schema)
@@ -269,7 +269,7 @@ class SchemaRegistry:
             InvalidSchema: The definition is malformed.
         """
         record = (await self._subject(subject)).value
-        async with self._locks.setdefault(subject, asyncio.Lock()):
+        async with self._locks.of(subject):
             schema = await self._parse(new)
             return await self._violations(
                 subject, record, schema, mode or record.compatibility

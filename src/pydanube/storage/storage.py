@@ -161,19 +161,18 @@ class Storage:
         policy: TopicPolicy,
         *,
         shard: int | None = None,
+        is_new: bool = False,
     ) -> TopicLog:
         """
         Open the log of a topic from the journal and the manifest.
 
-        *shard* is that of the topic, if the broker is in a cluster; then *epoch* is
-        that of the shard.  Segments that are not uploaded are removed from the
-        manifest, because the journal has their messages, and only their writer knows
-        whether their objects are complete.
+        If it *is_new*, it has no segments yet.  *shard* is that of the topic, if the
+        broker is in a cluster; then *epoch* is that of the shard.  Segments that are
+        not uploaded are removed from the manifest: the journal has their messages, and
+        only their writer knows whether their objects are complete.
 
         Durability: The journal's record that it is open, with *epoch*, is on disk on
-            return.
-
-        Cancellation: The log may or may not be open; it can be opened again.
+            return; but in a cluster, a topic that is new to the journal does not wait.
 
         Raises:
             CorruptJournal: Messages are neither in the journal nor in a segment.
@@ -181,7 +180,7 @@ class Storage:
                 than the journal and the manifest, which must be older copies.
         """
         assert topic_id not in self.logs, f"topic {topic_id} is open already"
-        recorded = await self._manifest.load(topic_id)
+        recorded = () if is_new else await self._manifest.load(topic_id)
         state = self.find_state(topic_id)
         if shard is None:
             segments = await self._without_lost(recorded)
@@ -232,7 +231,10 @@ class Storage:
         )
         if opened is not None:
             try:
-                await self._append(opened)
+                if shard is not None and state is None:
+                    self.journal.append(opened, None, sync=False)
+                else:
+                    await self._append(opened)
             except BaseException:
                 topic_log.discard()
                 raise
@@ -473,7 +475,7 @@ class Storage:
             sync of the journal covers it.
         """
         error: BrokerError
-        if entry.topic_id not in self.journal.state.topics:
+        if not (entry.topic_id in self.logs or self.find_state(entry.topic_id)):
             error = TopicNotFound(f"topic {entry.topic_id} is not stored here")
         else:
             try:

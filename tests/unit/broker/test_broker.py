@@ -140,11 +140,13 @@ async def test_topic_policies_survive_a_restart(memory):
 
 
 async def test_topic_opens_after_an_opening_that_failed_half_way(world, broker):
+    await broker.topics.create_partitioned(A_TOPIC, 1, RELIABLE)
+    name = A_TOPIC.partition(0)
     world.store.failing.add("/subscriptions/")
     with pytest.raises(MetadataUnavailable):
-        await broker.topics.create(A_TOPIC, RELIABLE)
+        await broker.topics.get(name)
     world.store.failing.clear()
-    topic = await broker.topics.get(A_TOPIC)
+    topic = await broker.topics.get(name)
     topic.publish_unchecked(frame_of([b"x"]), outcome := Outcome())
     assert await outcome.offset() == 0
     await seal(broker.storage, topic.topic_id)
@@ -207,7 +209,7 @@ async def test_changes_of_an_operator_are_logged(caplog):
     assert [record.getMessage() for record in caplog.records] == [
         "created the namespace shop: defaults",
         "set the limits of the namespace shop: max_publish_rate=9",
-        "created 3 reliable partitions, /shop/parts-part-0 to /shop/parts-part-2",
+        "created 3 topics, /shop/parts-part-0 to /shop/parts-part-2",
         "created the reliable topic /default/orders",
         "created the exclusive subscription s of /default/orders",
         "subscription s of /default/orders: moved from offset 0 to 2",

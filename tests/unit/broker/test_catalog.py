@@ -1,5 +1,7 @@
 """The records of topics in a cluster; tests of topics cover those of one broker."""
 
+import asyncio
+
 import pytest
 
 from pydanube.broker.catalog import Catalog
@@ -21,9 +23,13 @@ async def store():
     return store
 
 
-def catalog_of(store, shard_count):
-    namespaces = Namespaces(store, opened={}, lock=None, wall_clock_us=lambda: 0)
-    return Catalog(store, namespaces, lambda: 7, shard_count=shard_count)
+@pytest.fixture
+async def catalog_of(store):
+    async with asyncio.TaskGroup() as tasks:
+        namespaces = Namespaces(store, opened={}, lock=None, wall_clock_us=lambda: 0)
+        yield lambda shard_count: Catalog(
+            store, namespaces, lambda: 7, tasks=tasks, shard_count=shard_count
+        )
 
 
 async def shard_topics(store):
@@ -33,16 +39,16 @@ async def shard_topics(store):
     }
 
 
-async def test_a_topic_is_created_in_a_shard(store):
-    catalog = catalog_of(store, 16)
+async def test_a_topic_is_created_in_a_shard(store, catalog_of):
+    catalog = catalog_of(16)
     await catalog.create(A_TOPIC, RELIABLE)
     shard = shard_of(A_TOPIC, 16)
     assert (await catalog.find(A_TOPIC)).value.shard == shard
     assert await shard_topics(store) == {f"{shard}/1": str(A_TOPIC)}
 
 
-async def test_partitions_have_shards_of_their_own(store):
-    catalog = catalog_of(store, 16)
+async def test_partitions_have_shards_of_their_own(store, catalog_of):
+    catalog = catalog_of(16)
     await catalog.create_partitioned(A_TOPIC, 3, RELIABLE, exist_ok=False)
     shards = [(await catalog.find(name)).value.shard for name in PARTS]
     assert shards == [shard_of(name, 16) for name in PARTS]
@@ -52,16 +58,16 @@ async def test_partitions_have_shards_of_their_own(store):
     }
 
 
-async def test_a_topic_keeps_its_shard_when_there_are_more_shards(store):
-    await catalog_of(store, 2).create(A_TOPIC, RELIABLE)
-    catalog = catalog_of(store, 1000)
+async def test_a_topic_keeps_its_shard_when_there_are_more_shards(store, catalog_of):
+    await catalog_of(2).create(A_TOPIC, RELIABLE)
+    catalog = catalog_of(1000)
     assert shard_of(A_TOPIC, 2) != shard_of(A_TOPIC, 1000)
     await catalog.configure(A_TOPIC, seal_bytes=100_000)
     assert (await catalog.find(A_TOPIC)).value.shard == shard_of(A_TOPIC, 2)
 
 
-async def test_a_deleted_topic_leaves_its_shard(store):
-    catalog = catalog_of(store, 16)
+async def test_a_deleted_topic_leaves_its_shard(store, catalog_of):
+    catalog = catalog_of(16)
     await catalog.create(A_TOPIC, RELIABLE)
     shard = shard_of(A_TOPIC, 16)
     await catalog.remove([(A_TOPIC, await catalog.get_topic(A_TOPIC))], None)
@@ -70,8 +76,8 @@ async def test_a_deleted_topic_leaves_its_shard(store):
     assert deleted.value.shard == shard
 
 
-async def test_topics_of_a_standalone_broker_have_no_shard(store):
-    catalog = catalog_of(store, None)
+async def test_topics_of_a_standalone_broker_have_no_shard(store, catalog_of):
+    catalog = catalog_of(None)
     await catalog.create(A_TOPIC, RELIABLE)
     assert (await catalog.find(A_TOPIC)).value.shard is None
     assert await shard_topics(store) == {}

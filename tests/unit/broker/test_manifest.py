@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -111,8 +112,9 @@ async def test_the_records_of_a_deleted_topic_are_removed_in_several_transaction
     await store.put(keys.DELETED_TOPICS.key(TOPIC), record)
     store.counts.clear()
     namespaces: Any = None
-    catalog = Catalog(store, namespaces, lambda: 0)
-    await catalog.forget_content(TOPIC)
+    async with asyncio.TaskGroup() as tasks:
+        catalog = Catalog(store, namespaces, lambda: 0, tasks=tasks)
+        await catalog.forget_content(TOPIC)
     # The mark of the deletion is in the last one.
     assert store.counts == [100, 100, 52]
     assert await store.scan(keys.SEGMENTS) == []

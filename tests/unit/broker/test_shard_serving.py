@@ -1,5 +1,6 @@
 """Brokers of one cluster: whole brokers without servers, with object journals."""
 
+import asyncio
 from contextlib import AsyncExitStack
 
 import pytest
@@ -298,6 +299,45 @@ def test_errors_name_the_owner_if_it_is_known():
         shards.epoch_of(name, 3)
     with pytest.raises(InvalidRequest, match="outside of a cluster"):
         shards.epoch_of(name, None)
+
+
+# Creating and opening.
+
+
+async def test_topics_are_opened_while_the_journal_cannot_be_written(cluster, stack):
+    (member,) = await start(stack, cluster, "a")
+    await published(cluster, b"first")
+    with cluster.remote.holding_journals():
+        topics = member.broker.topics
+        names = [TopicName.parse(f"/default/new-{n}") for n in range(3)]
+        created = [await topics.create(name, RELIABLE) for name in names[:2]]
+        await topics.add(names[2], RELIABLE)
+        assert [topic.name for topic in created] == names[:2]
+        outcomes = []
+        for topic in created:
+            topic.publish_unchecked(frame_of([b"x"]), outcome := Outcome())
+            outcomes.append(outcome)
+        assert not any(outcome.is_known for outcome in outcomes)
+    assert [await outcome.offset() for outcome in outcomes] == [0, 0]
+    # Another broker finds them.
+    cluster.lose("a")
+    await start(stack, cluster, "b")
+    for name in names[:2]:
+        topic = await cluster.ask(lambda broker, name=name: opened_topic(broker, name))
+        assert payloads_of(await read_all(topic.log)) == [b"x"]
+
+
+async def test_a_subscription_that_is_being_created_does_not_delay_other_topics(
+    cluster, stack
+):
+    (member,) = await start(stack, cluster, "a")
+    await published(cluster, b"first")
+    async with asyncio.TaskGroup() as tasks:
+        with cluster.remote.holding_journals():
+            waiting = tasks.create_task(subscribe(member.broker))
+            await asyncio.sleep(0)
+            await member.broker.topics.create(TopicName.parse("/default/new"), RELIABLE)
+            assert not waiting.done()
 
 
 # Records that other brokers change.

@@ -11,14 +11,20 @@ linearizable: a member asks the others before it answers.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    aclosing,
+    asynccontextmanager,
+    suppress,
+)
 from typing import TypeVar
 
-from pydanube.metadata.etcd.client import RANGE, TXN, EtcdClient, open_client
+from pydanube.metadata.etcd.client import RANGE, EtcdClient, open_client
 from pydanube.metadata.etcd.config import EtcdConfig
 from pydanube.metadata.etcd.failures import AnswerTooLarge, Compacted
 from pydanube.metadata.etcd.keyspace import Keyspace, stored_in
 from pydanube.metadata.etcd.leases import open_lease
+from pydanube.metadata.etcd.reading import RangeReader, open_reader
 from pydanube.metadata.etcd.watching import watch_prefix
 from pydanube.metadata.etcd.writer import Guard, Writer
 from pydanube.metadata.key import Key
@@ -40,11 +46,8 @@ T = TypeVar("T")
 PAGE_KEYS = 1000
 """The number of keys that one request reads; fewer if they are large."""
 
-RANGES_MAX = 100
-"""How many prefixes one request reads: etcd allows 128 operations by default."""
-
 RANGE_KEYS_MAX = 100
-"""How many keys of a prefix are read together with others."""
+"""How many keys of a prefix a read has that shares a request with others."""
 
 SCANS_MAX = 10
 """How often a scan begins again because etcd has compacted its revision."""
@@ -60,8 +63,8 @@ async def open_etcd(config: EtcdConfig) -> AsyncIterator[EtcdStore]:
         InvalidConfig: There are no endpoints, a file cannot be read, or etcd refuses
             the user or the password.
     """
-    async with open_client(config) as client:
-        store = EtcdStore(client, Keyspace(config.cluster_name))
+    async with open_client(config) as client, open_reader(client) as reader:
+        store = EtcdStore(client, Keyspace(config.cluster_name), reader)
         await store.revision()
         try:
             yield store
@@ -72,9 +75,12 @@ async def open_etcd(config: EtcdConfig) -> AsyncIterator[EtcdStore]:
 class EtcdStore(SharedStore):
     """A ``MetadataStore`` in etcd; opened by ``open_etcd``."""
 
-    def __init__(self, client: EtcdClient, keyspace: Keyspace) -> None:
+    def __init__(
+        self, client: EtcdClient, keyspace: Keyspace, reader: RangeReader
+    ) -> None:
         self._client = client
         self._keyspace = keyspace
+        self._reader = reader
         self._writer = Writer(client, keyspace)
 
     async def close(self) -> None:
@@ -97,43 +103,21 @@ class EtcdStore(SharedStore):
 
     async def _get(self, path: str) -> Stored[bytes] | None:
         request = pb.RangeRequest(key=self._keyspace.key(path))
-        answer = await self._client.ask(RANGE, request)
+        answer = await self._reader.read(request)
         return stored_in(answer.kvs[0]) if answer.kvs else None
 
     async def _scan(
         self, prefix: str, after: str, limit: int | None
     ) -> Sequence[tuple[str, Stored[bytes]]]:
+        if not after and limit is None:
+            begin, end = self._keyspace.range_of(prefix)
+            request = pb.RangeRequest(key=begin, range_end=end, limit=RANGE_KEYS_MAX)
+            with suppress(AnswerTooLarge):
+                answer = await self._reader.read(request)
+                if not answer.more:
+                    return self._found_in(answer)
         _, found = await self._read(prefix, after, limit)
         return found
-
-    async def _scan_each(
-        self, prefixes: Sequence[str]
-    ) -> Sequence[Sequence[tuple[str, Stored[bytes]]]]:
-        found: list[Sequence[tuple[str, Stored[bytes]]]] = []
-        for first in range(0, len(prefixes), RANGES_MAX):
-            found += await self._scan_together(prefixes[first : first + RANGES_MAX])
-        return found
-
-    async def _scan_together(
-        self, prefixes: Sequence[str]
-    ) -> Sequence[Sequence[tuple[str, Stored[bytes]]]]:
-        """Read what is below *prefixes* with one request, if it is not much."""
-        request = pb.TxnRequest()
-        for prefix in prefixes:
-            begin, end = self._keyspace.range_of(prefix)
-            request.success.add().request_range.CopyFrom(
-                pb.RangeRequest(key=begin, range_end=end, limit=RANGE_KEYS_MAX)
-            )
-        try:
-            answer = await self._client.ask(TXN, request)
-        except AnswerTooLarge:
-            return [await self._scan(each, "", None) for each in prefixes]
-        return [
-            await self._scan(prefix, "", None)
-            if each.response_range.more
-            else self._found_in(each.response_range)
-            for prefix, each in zip(prefixes, answer.responses, strict=True)
-        ]
 
     def _found_in(self, answer: pb.RangeResponse) -> list[tuple[str, Stored[bytes]]]:
         return [(self._keyspace.path(each.key), stored_in(each)) for each in answer.kvs]

@@ -11,6 +11,7 @@ import pytest
 from pydanube.metadata.etcd.client import TXN, open_client
 from pydanube.metadata.etcd.failures import NoAnswer
 from pydanube.metadata.etcd.keyspace import Keyspace
+from pydanube.metadata.etcd.reading import open_reader
 from pydanube.metadata.etcd.store import EtcdStore
 from pydanube.metadata.key import prefix_of
 from pydanube.metadata.sessions import Session
@@ -72,9 +73,10 @@ async def faulty_store(
     config = config_of(etcd)
     async with open_client(config) as opened:
         client: Any = FaultyClient(opened)
-        store = EtcdStore(client, Keyspace(config.cluster_name))
-        yield client, store
-        await store.close()
+        async with open_reader(client) as reader:
+            store = EtcdStore(client, Keyspace(config.cluster_name), reader)
+            yield client, store
+            await store.close()
 
 
 @pytest.mark.parametrize("fault", ["answer lost", "request late"])
@@ -198,8 +200,8 @@ async def test_a_session_that_etcd_has_ended_holds_no_keys(etcd: EtcdMember) -> 
 
 async def test_a_store_leaves_no_keys_of_its_own(etcd: EtcdMember) -> None:
     config = config_of(etcd)
-    async with open_client(config) as client:
-        store = EtcdStore(client, Keyspace(config.cluster_name))
+    async with open_client(config) as client, open_reader(client) as reader:
+        store = EtcdStore(client, Keyspace(config.cluster_name), reader)
         await store.put(ONE, 1)
         await store.close()
         assert await store.scan(prefix_of("/writers/", int)) == []
