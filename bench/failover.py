@@ -1,10 +1,12 @@
 """
 Failover: how long the topics of a broker stand still when it is killed or drained.
 
-``python -m bench.failover`` needs ``etcd``.  It starts one member of it and three
-brokers, whose journals and segments are in a shared directory, and a client that
-publishes to many topics, one message at a time, and consumes them.  It kills brokers in
-turn, starts them again, drains and activates them, and restarts them with SIGTERM.
+``python -m bench.failover`` needs ``etcd``.  It starts one member of it, or as many as
+``--members`` says, and three brokers, whose journals and segments are in a shared
+directory, and a client that publishes to many topics, one message at a time, and
+consumes them.  It kills brokers in turn, starts them again, drains and activates them,
+and restarts them with SIGTERM.  With ``--kill-leader`` it kills the leader of etcd
+together with each broker.
 
 For each topic of a killed broker, it measures the time from the kill to the first new
 acknowledgement, and to the first delivery of a new message.  For each topic of a
@@ -31,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import pydanube
+from bench.etcd_members import EtcdMembers
 from bench.remote_reads import say
 from bench.run import interruptible
 from bench.servers import (
@@ -63,6 +66,10 @@ ARRIVAL_S = 0.1
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").strip())
     parser.add_argument("--etcd", default=shutil.which("etcd"))
+    parser.add_argument("--members", type=int, default=1, help="of etcd")
+    parser.add_argument(
+        "--kill-leader", action="store_true", help="of etcd, with each broker"
+    )
     parser.add_argument("--brokers", type=int, default=3)
     parser.add_argument("--topics", type=int, default=24)
     parser.add_argument("--kills", type=int, default=10)
@@ -77,21 +84,26 @@ def main() -> None:
     logging.getLogger("pydanube").setLevel(logging.ERROR)
     if arguments.etcd is None:
         raise BenchFailed("etcd is not installed; name it with --etcd")
+    if arguments.kill_leader and arguments.members < 3:
+        raise BenchFailed("--kill-leader needs --members 3, so that others are left")
     with (
         interruptible(),
         tempfile.TemporaryDirectory(prefix="failover-") as temporary,
         ExitStack() as stack,
     ):
         scratch = arguments.scratch or temporary
-        endpoint = stack.enter_context(etcd_server(arguments.etcd, Path(scratch)))
+        members = EtcdMembers(arguments.etcd, Path(scratch), arguments.members)
+        stack.callback(members.kill)
+        members.start()
+        members.wait()
         brokers = [
-            Broker(f"broker-{number}", Path(scratch), endpoint, arguments)
+            Broker(f"broker-{number}", Path(scratch), members.endpoints, arguments)
             for number in range(1, arguments.brokers + 1)
         ]
         for broker in brokers:
             broker.start()
             stack.callback(broker.kill)
-        run = Run(brokers, arguments)
+        run = Run(brokers, members, arguments)
         try:
             with suppress(KeyboardInterrupt):
                 asyncio.run(run.measure())
@@ -256,8 +268,11 @@ class Topic:
 class Run:
     """One run: the cluster, its topics, and what was measured."""
 
-    def __init__(self, brokers: Sequence[Broker], arguments: Any) -> None:
+    def __init__(
+        self, brokers: Sequence[Broker], members: EtcdMembers, arguments: Any
+    ) -> None:
         self._brokers = {each.name: each for each in brokers}
+        self._members = members
         self._arguments = arguments
         self._topics = [
             Topic(f"/default/t{number}", arguments.pause_ms / 1000)
@@ -321,6 +336,9 @@ class Run:
             broker = self._brokers[names[turn % len(names)]]
             await asyncio.sleep(REST_S)
             topics, began = self._topics_of(broker, client), time.monotonic()
+            if self._arguments.kill_leader:
+                await asyncio.to_thread(self._members.kill_leader)
+                began = time.monotonic()
             broker.kill()
             await asyncio.sleep(ARRIVAL_S)
             # The numbers of the next messages; the killed broker has none of them.
@@ -338,6 +356,8 @@ class Run:
                 f"{len(topics)} topics; first acknowledgement after "
                 f"{_range(acknowledged)}, first delivery after {_range(delivered)}"
             )
+            self._members.start()
+            await asyncio.to_thread(self._members.wait)
             await self._join(broker, client)
 
     async def _join(self, broker: Broker, client: pydanube.Client) -> None:
