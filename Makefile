@@ -32,6 +32,7 @@ soak: set-up  ## Run the long tests: kill suites, clusters, many seeds of the si
 	@tools/object-stores
 	@tools/zookeeper
 	@tools/opensearch
+	@tools/kafka
 	@$(PYTHON) -m pytest -m soak $(ARGS)
 	@$(if $(ARGS),,$(PYTHON) -m pytest -m 'not soak' --hypothesis-profile soak \
 		tests/properties)

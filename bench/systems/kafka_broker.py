@@ -17,7 +17,7 @@ from bench.systems.system import BenchFailed, Server, Variant
 from pydanube.bench.figures import Durability
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 HOME = "KAFKA_HOME"
 """The environment variable with Kafka's installation, which has libs/."""
@@ -79,7 +79,31 @@ def serving(variant: Variant, directory: Path, workload: str) -> Iterator[Server
 
     Clients do not linger in latency workloads, as Kafka's documentation advises.
     """
-    port, control = free_port(), free_port()
+    settings: dict[str, str] = {}
+    if variant.durability is Durability.SYNCED:
+        settings["log.flush.interval.messages"] = "1"
+    port, jars = free_port(), find_jars()
+    assert jars is not None
+    with running(
+        prepare(directory, port, jars, settings),
+        directory / "log",
+        is_ready=lambda: accepts(port),
+        stop_with=signal.SIGKILL,
+    ) as pid:
+        lingers = not WORKLOADS[workload].shows_latency
+        endpoint = {"address": f"{HOST}:{port}", "linger_ms": 5 if lingers else 0}
+        yield Server(endpoint=endpoint, pids=(pid,))
+
+
+def prepare(
+    directory: Path, port: int, jars: Path, more: Mapping[str, str]
+) -> list[str | Path]:
+    """
+    Write the files of a node that listens at *port*; return the command that runs it.
+
+    *more* are further settings.
+    """
+    control = free_port()
     settings = {
         "process.roles": "broker,controller",
         "node.id": "1",
@@ -98,30 +122,21 @@ def serving(variant: Variant, directory: Path, workload: str) -> Iterator[Server
         "group.initial.rebalance.delay.ms": "0",
         # By default the offsets topic has 50 partitions, which are all opened first.
         "offsets.topic.num.partitions": "1",
+        **more,
     }
-    if variant.durability is Durability.SYNCED:
-        settings["log.flush.interval.messages"] = "1"
     properties = directory / "server.properties"
     properties.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
-    java = _java()
+    java = _java(jars)
     _format(java, properties)
-    with running(
-        [*java, "kafka.Kafka", properties],
-        directory / "log",
-        is_ready=lambda: accepts(port),
-        stop_with=signal.SIGKILL,
-    ) as pid:
-        lingers = not WORKLOADS[workload].shows_latency
-        endpoint = {"address": f"{HOST}:{port}", "linger_ms": 5 if lingers else 0}
-        yield Server(endpoint=endpoint, pids=(pid,))
+    return [*java, "kafka.Kafka", properties]
 
 
-def _java() -> list[str | Path]:
+def _java(jars: Path) -> list[str | Path]:
     # The heap and the collector of Kafka's own start script.
     return [
         shutil.which("java") or "java",
         *("-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC"),
-        *("-cp", f"{find_jars()}/*"),
+        *("-cp", f"{jars}/*"),
     ]
 
 

@@ -1,5 +1,6 @@
 """Kafka's messages are published once, although the connector is killed."""
 
+import asyncio
 import json
 from contextlib import suppress
 
@@ -8,8 +9,14 @@ import pytest
 pytest.importorskip("confluent_kafka")
 
 import pydanube
-from support.connectors import ConnectProcess, declared, running
+from support.connectors import (
+    ConnectProcess,
+    declared,
+    numbers_under_kills,
+    running,
+)
 from support.kafka import consume, kafka_in_memory, produce
+from support.kafka_broker import KafkaProcess
 from support.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -22,6 +29,21 @@ connectors:
     topic: /default/orders
     retries: {{backoff: 100ms}}
     options: {{servers: "{servers}", topics: {{"^orders": "/default/{{topic}}"}}}}
+"""
+
+THROUGH = """
+connectors:
+  there:
+    kind: kafka-sink
+    topic: /default/orders
+    retries: {{backoff: 100ms}}
+    batch: {{messages: 100}}
+    options: {{servers: "{servers}", topic: through}}
+  back:
+    kind: kafka
+    topic: /default/back
+    retries: {{backoff: 100ms}}
+    options: {{servers: "{servers}", topics: {{through: }}}}
 """
 
 
@@ -69,6 +91,49 @@ def test_each_message_is_published_once_and_in_order_of_its_key(servers, tmp_pat
         by_key.setdefault(key, []).append(json.loads(payload)["n"])
     assert connector.starts == 1 + KILLS
     assert by_key == {str(key): [*range(key, COUNT, 5)] for key in range(5)}
+
+
+@pytest.mark.soak
+def test_nothing_is_lost_or_published_twice_although_all_are_killed(tmp_path):
+    """Through Kafka and back, while connectors, broker and Kafka are killed."""
+    count = 4000
+    file = tmp_path / "connectors.yaml"
+    (tmp_path / "kafka").mkdir()
+    server = KafkaProcess(tmp_path / "kafka")
+    file.write_text(THROUGH.format(servers=server.servers))
+
+    async def run(kill):
+        async with pydanube.connect(broker.url, retry_s=60) as client:
+            server.create_topic("through")
+            await client.create_topic("/default/orders", exist_ok=True)
+            await client.create_topic("/default/back", exist_ok=True)
+            async with client.producer("/default/orders") as producer:
+                for first in range(0, count, 100):
+                    payloads = [b"%d" % each for each in range(first, first + 100)]
+                    await producer.send_batch(payloads)
+            found = await numbers_under_kills(client, "/default/back", count, kill)
+            in_kafka = server.count("through")
+            while True:
+                facts = await client.describe_topic("/default/back")
+                if facts.message_count >= in_kafka:
+                    return found, in_kafka, facts.message_count
+                await asyncio.sleep(0.1)
+
+    with (
+        server,
+        BrokerProcess(tmp_path / "data") as broker,
+        ConnectProcess(file, broker.url) as connectors,
+    ):
+
+        def kill(number):
+            process = (connectors, broker, server)[number % 3]
+            process.kill()
+            process.start()
+
+        found, in_kafka, stored = pydanube.run(run(kill))
+    # The sink may write messages again; the source publishes each of Kafka once.
+    assert list(dict.fromkeys(found)) == list(range(count))
+    assert stored == in_kafka
 
 
 async def test_messages_come_back_to_kafka(servers, broker_url):

@@ -339,6 +339,24 @@ async def test_a_table_is_mirrored_by_its_changes(database, identity):
     )
 
 
+async def test_vectors_are_written_to_columns_of_pgvector(database):
+    database.execute(
+        "CREATE EXTENSION vector",
+        "CREATE TABLE texts (id int PRIMARY KEY, at vector(2))",
+    )
+    text = "connectors:" + SINK.format(
+        topic=TOPIC, url=database.url, table="texts", options="key: [id]"
+    )
+    async with broker_with_topics("/default/dead") as (broker, client):
+        async with client.producer(TOPIC) as producer:
+            await producer.send(b'{"id": 1, "at": [1, 2.5]}')
+            await producer.send(b'{"id": 2, "at": [1, 2, 3]}')
+        async with running(declared(text, broker.url)) as until:
+            found = await until(lambda found: found["mirror"].messages == 1)
+    assert found["mirror"].dead_letters == 1
+    assert database.query("SELECT id, at::text FROM texts") == [(1, "[1,2.5]")]
+
+
 async def test_rows_that_the_table_refuses_become_dead_letters(database):
     text = "connectors:" + SINK.format(
         topic=TOPIC, url=database.url, table="public.orders", options="key: [id]"

@@ -58,12 +58,15 @@ async def check_large_transactions(database, rows):
         text = database.declaration()
         async with running(declared(text, broker.url)):
             await events_of(client, 1)
+            # A change follows the snapshot, which begins again if it is interrupted.
+            database.execute("UPDATE orders SET total = 1 WHERE id = 0")
+            await events_of(client, 2)
         database.execute(
             f"INSERT INTO orders {rows.format(count)}",
             "UPDATE orders SET who = 'few' WHERE id BETWEEN 1 AND 10",
         )
         seen = 0
-        while seen < 1 + count + 10:
+        while seen < 2 + count + 10:
             async with running(declared(text, broker.url)) as until:
                 # Stop after some batch, in the middle of the transaction.
                 await until(lambda found: found["shop"].messages > 0)
@@ -71,6 +74,7 @@ async def check_large_transactions(database, rows):
             seen = offsets[TOPIC].end_offset
         events = await events_of(client, seen)
     assert [each[2]["id"] for each in shortened(events)] == [
+        0,
         *range(count + 1),
         *range(1, 11),
     ]
