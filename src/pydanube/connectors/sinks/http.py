@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from enum import Enum
@@ -24,6 +25,9 @@ RETRYABLE = frozenset({408, 425, 429})
 MISCONFIGURED = frozenset({401, 403, 404, 405, 407})
 """Statuses that do not depend on the message."""
 SHOWN_CHARACTERS_MAX = 200
+TRACE = "traceparent"
+"""The attribute and the header with the context of a trace, as W3C defines it."""
+_TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 class Method(Enum):
@@ -152,6 +156,9 @@ class HttpSink(Sink):
         options: HttpOptions = self.options
         topic, offset = message.id
         headers = {"idempotency-key": f"{topic}:{offset}"}
+        trace = message.attributes.get(TRACE, "")
+        if _TRACE.fullmatch(trace):
+            headers[TRACE] = trace
         try:
             response = await self._http.request(
                 options.method.value,

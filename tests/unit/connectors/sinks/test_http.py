@@ -57,6 +57,20 @@ def test_messages_are_sent_in_order_with_idempotency_keys():
     assert server.requests[2].path == "/orders"
 
 
+async def test_requests_continue_the_trace_of_their_message():
+    trace = f"00-{'a' * 32}-{'b' * 16}-01"
+    with LocalServer(lambda _: Answer(204)) as server:
+        sink = HttpSink(HttpOptions(url=server.url))
+        async with memory_broker() as broker, broker.connect() as client, sink:
+            async with client.producer(TOPIC) as producer:
+                for each in (trace, "a\r\nhost: b"):
+                    await producer.send(b"", attributes={"traceparent": each})
+            async for batch in client.read(TOPIC):
+                await sink.write(list(batch))
+    found = [each.headers.get("traceparent") for each in server.requests]
+    assert found == [trace, None]
+
+
 @pytest.mark.parametrize("fault", [Answer(503), Answer(429), Broken.BEFORE])
 def test_request_that_fails_is_repeated_without_the_others(fault):
     with LocalServer(lambda _: Answer(200)) as server:
