@@ -226,6 +226,22 @@ async def test_a_reader_that_nats_has_forgotten_begins_again(server):
     assert [each.payload for each in found] == [b"1", b"2"]
 
 
+async def test_messages_that_are_larger_than_a_request_are_published(tmp_path):
+    sizes = [1, 3_000_000, 3_000_000, *range(2, 2000), 6_000_000, 5]
+    with NatsProcess(tmp_path, max_payload=8_000_000) as server:
+        async with memory_broker() as broker, pydanube.connect(broker.url) as client:
+            await client.create_topic(TOPIC)
+            connection = await nats.connect(server.url)
+            stream = connection.jetstream()
+            await stream.add_stream(name="ORDERS", subjects=["orders"])
+            for size in sizes:
+                await stream.publish("orders", b"x" * size)
+            async with running(declared(source(server), broker.url)):
+                found = await stored(client, len(sizes))
+            await connection.close()
+    assert [len(each.payload) for each in found] == sizes
+
+
 async def test_subjects_without_a_stream_are_reported(server):
     async with memory_broker() as broker:
         [connector] = declared(sink(server, "nowhere"), broker.url)
@@ -238,7 +254,7 @@ def test_nothing_is_lost_or_repeated_although_all_are_killed(server, tmp_path):
     back = source(server).partition("connectors:")[2]
     back = back.replace("  orders:", "  back:").replace(TOPIC, "/default/back")
     file.write_text(sink(server, "orders.{key}") + back)
-    count = 4000
+    count = 20_000
 
     async def run(kill):
         async with pydanube.connect(broker.url, retry_s=60) as client:

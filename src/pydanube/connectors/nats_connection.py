@@ -36,11 +36,16 @@ class NatsConnection(ServerAccess, frozen=True, kw_only=True):
 
 
 @asynccontextmanager
-async def nats_client(options: NatsConnection) -> AsyncIterator[NatsClient]:
-    """Connect during the body; errors of NATS are raised as those of connectors."""
+async def nats_client(
+    options: NatsConnection, **given: Any
+) -> AsyncIterator[NatsClient]:
+    """
+    Connect during the body; errors of NATS are raised as those of connectors.
+
+    *given* are further options of the client.
+    """
     from nats.aio.client import Client  # noqa: PLC0415
 
-    given: dict[str, Any] = {}
     if options.tls:
         context = ssl.create_default_context(cafile=options.ca_file)
         if options.certificate_file and options.key_file:

@@ -8,7 +8,7 @@ once, without a durable consumer.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +20,11 @@ from pydanube.connectors.failures import ConnectorFailed, Transient
 from pydanube.connectors.nats_connection import NatsConnection, nats_client
 from pydanube.connectors.records import Batch, Record
 from pydanube.connectors.server_access import access_problems
+from pydanube.connectors.sources.nats_pull import (
+    PullRequests,
+    numbers_of,
+    sequence_index,
+)
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg  # An extra.
@@ -27,9 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pydanube.connectors")
 
-FETCH_MESSAGES = 1000
-FETCH_S = 5.0
-"""How long the server holds a request for new messages."""
 INACTIVE_S = 60.0
 """After which time without requests the server forgets the reader."""
 
@@ -111,31 +113,28 @@ class NatsSource(Source):
 
     async def batches(self, position: Any) -> AsyncIterator[Batch]:
         """Yield the messages after *position*."""
-        from nats.errors import TimeoutError as NoMessages  # noqa: PLC0415
-        from nats.js.errors import NotFoundError  # noqa: PLC0415
-
         options: NatsOptions = self.options
-        async with nats_client(options) as client:
+        requests = PullRequests()
+        async with nats_client(options, closed_cb=requests.on_closed) as client:
             reading = _Reading(client.jetstream(), options)
             last = await reading.check(position)
             if position is None:
                 # Where the stream begins is decided once.
                 yield Batch([], msgspec.to_builtins(last))
-            subscription = await reading.subscribe(last.sequence + 1)
+            consumer = await reading.create_consumer(last.sequence + 1)
+            await requests.open(client, options.stream, consumer)
+            delivered = 0
             while True:
-                try:
-                    messages = await subscription.fetch(FETCH_MESSAGES, FETCH_S)
-                except NoMessages:
-                    try:
-                        await subscription.consumer_info()
-                    except NotFoundError as error:
-                        text = "NATS has forgotten the reader of the stream"
-                        raise Transient(text) from error
-                    continue
-                await reading.check_complete(last.sequence, messages)
-                metadata = messages[-1].metadata
-                last = msgspec.structs.replace(last, sequence=metadata.sequence.stream)
-                self._lag = metadata.num_pending
+                messages = await requests.next()
+                numbers = numbers_of(messages[-1].reply)
+                delivered += len(messages)
+                if numbers.delivery != delivered:
+                    raise Transient("messages of NATS were lost on their way")
+                if numbers.sequence - last.sequence > len(messages):
+                    # Others have another subject, or were deleted.
+                    await reading.check_first(last.sequence)
+                last = msgspec.structs.replace(last, sequence=numbers.sequence)
+                self._lag = numbers.pending
                 records = [_record(each) for each in messages]
                 yield Batch(records, msgspec.to_builtins(last))
 
@@ -178,8 +177,8 @@ class _Reading:
         self._check_first(info.state.first_seq, position.sequence)
         return position
 
-    async def subscribe(self, first: int) -> JetStreamContext.PullSubscription:
-        """Read from the message *first* on."""
+    async def create_consumer(self, first: int) -> str:
+        """Create a consumer that begins with the message *first*; return its name."""
         from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy  # noqa: PLC0415
 
         config = ConsumerConfig(
@@ -187,18 +186,16 @@ class _Reading:
             opt_start_seq=first,
             ack_policy=AckPolicy.NONE,
             inactive_threshold=INACTIVE_S,
+            filter_subject=self._options.subject,
         )
-        return await self._jetstream.pull_subscribe(
-            self._options.subject or ">", stream=self._options.stream, config=config
-        )
+        info = await self._jetstream.add_consumer(self._options.stream, config)
+        name: str = info.name
+        return name
 
-    async def check_complete(self, last: int, messages: Sequence[Msg]) -> None:
+    async def check_first(self, last: int) -> None:
         """Notice that messages after *last* were deleted before they were read."""
-        numbers = [each.metadata.sequence.stream for each in messages]
-        if numbers[-1] - last > len(numbers):
-            # Others have another subject, or were deleted.
-            info = await self._jetstream.stream_info(self._options.stream)
-            self._check_first(info.state.first_seq, last)
+        info = await self._jetstream.stream_info(self._options.stream)
+        self._check_first(info.state.first_seq, last)
 
     def _check_first(self, first: int, last: int) -> None:
         if first > last + 1:
@@ -216,9 +213,10 @@ class _Reading:
 
 
 def _record(message: Msg) -> Record:
+    tokens = message.reply.split(".")
     attributes = {
         **(message.headers or {}),
         "nats.subject": message.subject,
-        "nats.sequence": str(message.metadata.sequence.stream),
+        "nats.sequence": tokens[sequence_index(tokens)],
     }
     return Record(value=message.data, key=message.subject, attributes=attributes)
