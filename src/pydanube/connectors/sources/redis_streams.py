@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("pydanube.connectors")
 
 BATCH_ENTRIES_MAX = 1000
+BATCH_ENTRIES_FIRST = 16
+"""How many entries are read first, before their size is known."""
+BATCH_BYTES = 4 * 1024 * 1024
+"""How many bytes of a stream to read at a time, by the size of the entries before."""
 WAIT_MS = 5000
 """How long Redis holds a request for new entries."""
 
@@ -139,6 +143,7 @@ class _Reading:
         self._redis = redis
         self._options = options
         self._last: dict[str, str] = {}
+        self._entries_max = BATCH_ENTRIES_FIRST
         # How many entries of a stream precede those that are read next: Redis counts
         # all that were ever added.
         self._before: dict[str, int] = {}
@@ -163,15 +168,19 @@ class _Reading:
         async with self._redis.pipeline(transaction=True) as pipeline:
             for name in names:
                 pipeline.xinfo_stream(name)
-            pipeline.xread(dict(self._last), count=BATCH_ENTRIES_MAX)
+            pipeline.xread(dict(self._last), count=self._entries_max)
             *facts, found = await pipeline.execute(raise_on_error=False)
         if isinstance(found, Exception):
             raise found
         listed = {name.decode(): entries for name, entries in _listed(found)}
+        entries_max, self._entries_max = (
+            self._entries_max,
+            next_count(self._entries_max, listed),
+        )
         records: list[Record] = []
         for name, each in zip(names, facts, strict=True):
             entries = listed.get(name, [])
-            if not self._is_complete(name, each, len(entries)):
+            if not self._is_complete(name, each, len(entries), entries_max):
                 # The stream was created anew: it is read from its beginning.
                 continue
             for entry_id, fields in entries:
@@ -179,11 +188,11 @@ class _Reading:
                 records.append(self._record(name, self._last[name], fields))
         return records
 
-    def _is_complete(self, name: str, facts: Any, count: int) -> bool:
+    def _is_complete(self, name: str, facts: Any, count: int, count_max: int) -> bool:
         """
         Count the next *count* entries of a stream, and notice what is missing.
 
-        Return whether the entries can be used.
+        There are more if they are *count_max*.  Return whether the entries can be used.
         """
         if isinstance(facts, Exception):
             if "no such key" in str(facts):
@@ -198,7 +207,7 @@ class _Reading:
         if added is None:  # Before version 7.
             return True
         unread = added - self._before[name]
-        there = count if count < BATCH_ENTRIES_MAX else facts["length"]
+        there = count if count < count_max else facts["length"]
         if unread > there:
             self._report(
                 f"Redis has deleted {unread - there:,} entries after {last} of the "
@@ -230,6 +239,22 @@ class _Reading:
             attributes={"redis.stream": stream, "redis.id": entry_id},
             topic=self._options.streams[stream],
         )
+
+
+def next_count(count: int, listed: Mapping[str, Any]) -> int:
+    """
+    Return how many entries of each stream to read after reading *count*.
+
+    The count at most doubles, and entries as large as those *listed* have together at
+    most ``BATCH_BYTES`` for each stream.
+    """
+    means = [
+        sum(sum(map(len, fields.values())) for _, fields in entries) // len(entries)
+        for entries in listed.values()
+    ]
+    if not means:
+        return count
+    return max(1, min(BATCH_ENTRIES_MAX, 2 * count, BATCH_BYTES // max(1, *means)))
 
 
 async def _facts_of(redis: Redis, stream: str) -> dict[str, Any]:
