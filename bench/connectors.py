@@ -43,6 +43,8 @@ from pydanube.demo.broker_process import running_broker
 PAYLOAD = b"x" * 100
 BATCH = 1000
 LOOK_S = 0.005
+GATHER_S = 0.01
+"""How long the script for RabbitMQ waits for a larger batch."""
 
 
 class Peer:
@@ -243,6 +245,7 @@ class Rabbitmq(Peer):
             await queue.consume(incoming.put)
             while count > 0:
                 messages = [await incoming.get()]
+                await asyncio.sleep(GATHER_S)
                 while not incoming.empty() and len(messages) < BATCH:
                     messages.append(incoming.get_nowait())
                 await producer.send_batch([each.body for each in messages])

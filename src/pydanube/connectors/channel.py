@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 from pydanube.connectors.failures import Transient
@@ -12,32 +13,70 @@ from pydanube.connectors.records import Batch, Record, Refusals
 
 T = TypeVar("T")
 
-BATCHES_MAX = 16
-"""How many batches a source may be ahead of the publisher."""
+IDLE_PASSES = 4
+"""After how many passes of the event loop without an item nothing more has arrived."""
 
 
 class Channel(Generic[T]):
-    """A queue that one task fills and another one empties, until it is closed."""
+    """
+    A queue that one task fills and another one empties, until it is closed.
 
-    def __init__(self, items_max: int = BATCHES_MAX) -> None:
-        self._items: deque[T] = deque()
-        self._items_max = items_max
+    Bounds: It is full with *count_max* messages or *bytes_max*, whichever is first; the
+        last item that it accepts may exceed them.
+    """
+
+    def __init__(self, count_max: int, bytes_max: float) -> None:
+        self._items: deque[tuple[T, int, int]] = deque()
+        self._count_max = count_max
+        self._bytes_max = bytes_max
+        self._count = self._byte_count = 0
         self._is_closed = False
         self._changed = asyncio.Event()
 
-    async def put(self, item: T) -> None:
+    async def put(self, item: T, count: int = 1, byte_count: int = 0) -> None:
         """
-        Add *item*; wait while the channel is full.
+        Add *item*, which has *count* messages; wait while the channel is full.
 
         Raises:
             Transient: The channel is closed.
         """
-        while len(self._items) >= self._items_max and not self._is_closed:
+        while self._is_full and not self._is_closed:
             await self._wait()
         if self._is_closed:
             raise _stopping()
-        self._items.append(item)
+        self._items.append((item, count, byte_count))
+        self._count += count
+        self._byte_count += byte_count
         self._wake()
+
+    async def take(self, wait_s: float = 0.0) -> list[T]:
+        """
+        Return all items; none if the channel is closed and empty.
+
+        This waits for the first one, and then for *wait_s*, unless the channel is full.
+        Even without a wait, it takes what the event loop has received already.
+        """
+        while not self._items and not self._is_closed:
+            await self._wait()
+        if wait_s:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    while not self._is_full and not self._is_closed:
+                        await self._wait()
+        passes = 0
+        while passes < IDLE_PASSES and not self._is_full and not self._is_closed:
+            before = len(self._items)
+            await asyncio.sleep(0)
+            passes = passes + 1 if len(self._items) == before else 0
+        return self.take_nowait()
+
+    def take_nowait(self) -> list[T]:
+        """Return all items."""
+        items = [each for each, _, _ in self._items]
+        self._items.clear()
+        self._count = self._byte_count = 0
+        self._wake()
+        return items
 
     async def get(self) -> T | None:
         """Return the next item; None if the channel is closed and empty."""
@@ -45,19 +84,20 @@ class Channel(Generic[T]):
             if self._is_closed:
                 return None
             await self._wait()
-        return self.get_nowait()
-
-    def get_nowait(self) -> T | None:
-        """Return the next item, or None if there is none yet."""
-        if not self._items:
-            return None
+        item, count, byte_count = self._items.popleft()
+        self._count -= count
+        self._byte_count -= byte_count
         self._wake()
-        return self._items.popleft()
+        return item
 
     def close(self) -> None:
         """Accept no more items."""
         self._is_closed = True
         self._wake()
+
+    @property
+    def _is_full(self) -> bool:
+        return self._count >= self._count_max or self._byte_count >= self._bytes_max
 
     async def _wait(self) -> None:
         await self._changed.wait()
@@ -76,7 +116,7 @@ class Inbox:
     """
 
     def __init__(self, deliveries_max: int = 1000) -> None:
-        self._channel: Channel[Batch] = Channel(deliveries_max)
+        self._channel: Channel[Batch] = Channel(deliveries_max, bytes_max=1)
 
     async def deliver(self, records: Sequence[Record]) -> Refusals:
         """
@@ -110,8 +150,22 @@ class Inbox:
     def close(self) -> None:
         """Accept no more deliveries, and fail those that wait."""
         self._channel.close()
-        while (batch := self._channel.get_nowait()) is not None:
+        for batch in self._channel.take_nowait():
             batch.on_failed(_stopping())
+
+
+async def take_arrived(queue: asyncio.Queue[T], items_max: int) -> list[T]:
+    """Return what is in *queue*, and what the event loop has received already."""
+    found: list[T] = []
+    passes = 0
+    while passes < IDLE_PASSES and len(found) < items_max:
+        if queue.empty():
+            passes += 1
+            await asyncio.sleep(0)
+        else:
+            passes = 0
+            found.append(queue.get_nowait())
+    return found
 
 
 def _stopping() -> Transient:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import compress, groupby
 from pathlib import Path
 
 from pydanube.client.client import Client
@@ -42,10 +42,10 @@ class TopicEncoder:
         self._encode = encode
 
     def encode(
-        self, drafts: Sequence[tuple[int, Draft]]
+        self, drafts: Sequence[Draft]
     ) -> tuple[list[MessageGroup], dict[int, str]]:
         """
-        Return the messages of *drafts*, which have numbers, and what is invalid.
+        Return the messages of *drafts*, and what is invalid.
 
         Messages with and without an id are in different groups.
 
@@ -53,32 +53,33 @@ class TopicEncoder:
         number, and returned with the reason by this number.
         """
         payloads, refused = self._payloads(drafts)
-        messages = [
-            (number, payload, draft)
-            for (number, draft), payload in zip(drafts, payloads, strict=True)
-            if number not in refused
-        ]
-        groups = [
-            self._group(list(each))
-            for _, each in groupby(messages, lambda message: message[2].id is None)
-        ]
+        if refused:
+            is_valid = [each.number not in refused for each in drafts]
+            payloads = list(compress(payloads, is_valid))
+            drafts = list(compress(drafts, is_valid))
+        groups = []
+        base = 0
+        for _, each in groupby([draft.id is None for draft in drafts]):
+            end = base + len(list(each))
+            groups.append(self._group(drafts[base:end], payloads[base:end]))
+            base = end
         return groups, refused
 
-    def _group(self, messages: Sequence[tuple[int, bytes, Draft]]) -> MessageGroup:
-        numbers, payloads, drafts = zip(*messages, strict=True)
+    def _group(
+        self, drafts: Sequence[Draft], payloads: Sequence[bytes]
+    ) -> MessageGroup:
         batch = batch_of(
             payloads,
             keys=[each.key for each in drafts],
             attributes=[each.attributes or None for each in drafts],
         )
         ids = [each.id for each in drafts if each.id is not None]
+        numbers = [each.number for each in drafts]
         return MessageGroup(drafts[0].topic, batch, ids or None, self.schema, numbers)
 
-    def _payloads(
-        self, drafts: Sequence[tuple[int, Draft]]
-    ) -> tuple[list[bytes], dict[int, str]]:
+    def _payloads(self, drafts: Sequence[Draft]) -> tuple[list[bytes], dict[int, str]]:
         """Return the payload of each draft, empty if it is invalid, and the reasons."""
-        values = [each.value for _, each in drafts]
+        values = [each.value for each in drafts]
         if self._encode is None:
             return values, {}
         try:
@@ -88,12 +89,12 @@ class TopicEncoder:
             pass
         payloads: list[bytes] = []
         refused = {}
-        for number, each in drafts:
+        for each in drafts:
             try:
                 payloads += self._encode([each.value])
             except InvalidPayload as error:
                 payloads.append(b"")
-                refused[number] = reason_of(error)
+                refused[each.number] = reason_of(error)
         return payloads, refused
 
 

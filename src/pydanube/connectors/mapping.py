@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -18,8 +17,7 @@ class InvalidRecord(Exception):
     """A record cannot become a message."""
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(msgspec.Struct, frozen=True, gc=False):
     """A message whose payload is not encoded by a schema yet."""
 
     topic: str
@@ -28,6 +26,8 @@ class Draft:
     key: bytes | None
     attributes: Mapping[str, str]
     id: str | None
+    number: int = 0
+    """The number of the record that it was made of."""
 
 
 class RecordMapping:
@@ -54,9 +54,9 @@ class RecordMapping:
             has_schema or self._key or self._id or self._payload or self._attributes
         )
 
-    def draft(self, record: Record) -> Draft:
+    def draft(self, record: Record, number: int = 0) -> Draft:
         """
-        Return the message of *record*.
+        Return the message of *record*, which has a *number*.
 
         Raises:
             InvalidRecord: The value is not JSON, although the mapping needs fields of
@@ -70,6 +70,7 @@ class RecordMapping:
                 _bytes(record.key),
                 record.attributes,
                 record.id if self._uses_ids else None,
+                number,
             )
         if isinstance(value, bytes | str):
             value = parse_json(value)
@@ -93,7 +94,8 @@ class RecordMapping:
             content = _required(value, self._payload, "payload")
         if not self._has_schema:
             content = to_payload(content)
-        return Draft(record.topic or self._topic, content, key, attributes, id_)
+        topic = record.topic or self._topic
+        return Draft(topic, content, key, attributes, id_, number)
 
 
 def to_payload(value: Any) -> bytes:

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 Refusals = Mapping[int, str]
 """The reasons why records of a batch were not stored, by their index."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A message to publish."""
 
     value: Any
     """Bytes or text, which become the payload; anything else becomes JSON."""
     key: str | bytes | None = None
-    attributes: Mapping[str, str] = field(default_factory=dict)
+    attributes: Mapping[str, str] = msgspec.field(default_factory=dict)
     id: str | None = None
     """For topics that deduplicate: the same message always has the same id."""
     topic: str | None = None
     """None: the topic of the connector."""
+
+    def replace(self, **fields: Any) -> Record:
+        """Return a copy with other values of *fields*."""
+        return msgspec.structs.replace(self, **fields)
 
 
 def _ignore(_: object) -> None:

@@ -96,16 +96,16 @@ class SourceRun:
             await ensure_topic(self._client, spec.dead_letters)
         async with self._open_publisher() as publisher:
             self._status.position = publisher.position
-            channel: Channel[Batch] = Channel()
+            channel: Channel[Batch] = Channel(self._messages_max, self._bytes_max)
             async with task_scope() as tasks:
                 reading = tasks.start(self._read(publisher.position, channel))
                 tasks.run(_close_after(stop, channel))
                 self._change(State.RUNNING)
                 try:
-                    while batches := await self._next(channel):
+                    while batches := await channel.take(self._wait_s):
                         await self._publish(publisher, batches)
                 except Exception as error:
-                    while (batch := channel.get_nowait()) is not None:
+                    for batch in channel.take_nowait():
                         batch.on_failed(error)
                     raise
                 if stop.is_set():
@@ -127,7 +127,8 @@ class SourceRun:
             async with aclosing(batches):
                 async for batch in batches:
                     try:
-                        await channel.put(batch)
+                        count = len(batch.records)
+                        await channel.put(batch, max(count, 1), _size_of(batch))
                     except asyncio.CancelledError:
                         batch.on_failed(Transient("the connector is stopping"))
                         raise
@@ -137,24 +138,6 @@ class SourceRun:
                         await asyncio.get_running_loop().create_future()
         finally:
             channel.close()
-
-    async def _next(self, channel: Channel[Batch]) -> list[Batch]:
-        """Return the next batches to publish together; none at the end."""
-        first = await channel.get()
-        if first is None:
-            return []
-        batches = [first]
-        count, size = len(first.records), _size_of(first)
-        deadline = asyncio.get_running_loop().time() + self._wait_s
-        while count < self._messages_max and size < self._bytes_max:
-            following = channel.get_nowait()
-            if following is None and self._wait_s:
-                following = await _get_until(channel, deadline)
-            if following is None:
-                break
-            batches.append(following)
-            count, size = count + len(following.records), size + _size_of(following)
-        return batches
 
     # Publishing.
 
@@ -205,11 +188,9 @@ class SourceRun:
         """Return the records of *batches* with what the transform makes of them."""
         work = _Work([record for batch in batches for record in batch.records])
         transform = self._declared.transform
-        if not transform:
-            work.outputs = list(enumerate(work.records))
-            return work
-        # Functions of users may take long, and other connectors continue meanwhile.
-        await asyncio.to_thread(work.apply, transform)
+        if transform:
+            # Functions of users may take long; other connectors continue meanwhile.
+            await asyncio.to_thread(work.apply, transform)
         return work
 
     async def _encode(self, work: _Work) -> tuple[list[MessageGroup], dict[int, str]]:
@@ -247,22 +228,22 @@ class SourceRun:
     ) -> tuple[list[MessageGroup], dict[int, str]]:
         """Return the messages of valid records, and further invalid records."""
         invalid: dict[int, str] = {}
-        drafts: dict[str, list[tuple[int, Draft]]] = {}
-        for number, record in work.outputs:
+        drafts: dict[str, list[Draft]] = {}
+        for number, record in zip(work.numbers, work.outputs, strict=True):
             if number in work.invalid:
                 continue
             try:
-                draft = self._mapping.draft(record)
+                draft = self._mapping.draft(record, number)
                 if draft.topic not in self._encoders:
                     TopicName.parse(draft.topic)
             except (InvalidRecord, InvalidName) as error:
                 invalid[number] = str(error)
             else:
-                drafts.setdefault(draft.topic, []).append((number, draft))
+                drafts.setdefault(draft.topic, []).append(draft)
         groups = []
-        for topic, numbered in drafts.items():
+        for topic, each in drafts.items():
             encoder = await self._encoder(topic)
-            encoded, refused = encoder.encode(numbered)
+            encoded, refused = encoder.encode(each)
             groups += encoded
             invalid |= refused
         return groups, invalid
@@ -318,8 +299,10 @@ class _Work:
 
     def __init__(self, records: Sequence[Record]) -> None:
         self.records = records
-        self.outputs: list[tuple[int, Record]] = []
-        """The records to publish, with the number of the record they are made of."""
+        self.outputs = records
+        """The records to publish."""
+        self.numbers: Sequence[int] = range(len(records))
+        """The number of the record that each of them is made of."""
         self.invalid: dict[int, str] = {}
         """The reasons why records cannot be published, by number."""
         self.dropped = 0
@@ -329,6 +312,8 @@ class _Work:
 
     def apply(self, transform: Transform) -> None:
         """Transform all records."""
+        outputs: list[Record] = []
+        numbers: list[int] = []
         for number, record in enumerate(self.records):
             try:
                 found = transform.apply(record)
@@ -337,20 +322,14 @@ class _Work:
                 continue
             self.dropped += not found
             self.has_several |= len(found) > 1
-            self.outputs += [(number, each) for each in found]
+            outputs += found
+            numbers += [number] * len(found)
+        self.outputs, self.numbers = outputs, numbers
 
 
 async def _close_after(stop: asyncio.Event, channel: Channel[Batch]) -> None:
     await stop.wait()
     channel.close()
-
-
-async def _get_until(channel: Channel[Batch], deadline: float) -> Batch | None:
-    try:
-        async with asyncio.timeout_at(deadline):
-            return await channel.get()
-    except TimeoutError:
-        return None
 
 
 def _size_of(batch: Batch) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -50,7 +50,7 @@ class Expression:
     def apply(self, record: Record) -> Sequence[Record]:
         """Return the record with the result, or nothing."""
         value = self.compiled.search(record.value)
-        return [] if value is None else [replace(record, value=value)]
+        return [] if value is None else [record.replace(value=value)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class Transform:
         if record.id is None or len(records) < 2:
             return records
         return [
-            replace(each, id=f"{each.id}-{number}") if each.id == record.id else each
+            each.replace(id=f"{each.id}-{number}") if each.id == record.id else each
             for number, each in enumerate(records)
         ]
 
@@ -194,7 +194,7 @@ def _check_functions(node: Mapping[str, Any]) -> None:
 def _decoded(record: Record) -> Record:
     """Return *record* with the value that its bytes or its text are in JSON."""
     if isinstance(record.value, bytes | str):
-        return replace(record, value=parse_json(record.value))
+        return record.replace(value=parse_json(record.value))
     return record
 
 

@@ -175,7 +175,7 @@ class _Attempt:
             self._encoders[topic] = await open_trial_encoder(
                 self._client, topic, self._declared.spec.schema, directory
             )
-        groups, refused = self._encoders[topic].encode([(0, draft)])
+        groups, refused = self._encoders[topic].encode([draft])
         if refused:
             return Sample(topic=topic, problem=refused[0])
         payload: bytes = groups[0].batch.column("payload")[0].as_py()

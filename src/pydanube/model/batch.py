@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from functools import cache
-from typing import Any
+from itertools import accumulate, chain
 
 from pydanube.model.arrow import envelope, pa
 from pydanube.model.errors import InvalidRequest
@@ -76,24 +76,44 @@ def batch_of(
     The other sequences are as long as *payloads*, or None if no message has a value.
     Times are microseconds since 1970, UTC.
     """
-    items: Any = None
-    if attributes is not None:
-        items = [None if each is None else list(each.items()) for each in attributes]
+    maps = None if attributes is None else _maps_of(attributes)
     columns = 0
     arrays = []
     for column, values in (
         (Column.PUBLISH_TIME, publish_times),
         (Column.KEY, keys),
         (Column.PAYLOAD, payloads),
-        (Column.ATTRIBUTES, items),
+        (Column.ATTRIBUTES, maps),
         (Column.PRODUCER, producers),
         (Column.DELIVER_AT, deliver_at),
         (Column.EXPIRES_AT, expires_at),
     ):
         if values is not None:
             columns |= column
-            arrays.append(pa.array(values, envelope.FIELDS[column].type))
+            arrays.append(
+                values
+                if values is maps
+                else pa.array(values, envelope.FIELDS[column].type)
+            )
     return pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns))
+
+
+def _maps_of(attributes: Sequence[Mapping[str, str] | None]) -> pa.MapArray:
+    # From flat columns: lists of pairs would be objects of each message.
+    offsets: list[int | None] = [0]
+    offsets += accumulate(0 if each is None else len(each) for each in attributes)
+    present = [each for each in attributes if each is not None]
+    if len(present) < len(attributes):
+        for number, each in enumerate(attributes):
+            if each is None:
+                offsets[number] = None
+    names = list(chain.from_iterable(present))
+    values = list(chain.from_iterable(each.values() for each in present))
+    return pa.MapArray.from_arrays(
+        pa.array(offsets, pa.int32()),
+        pa.array(names, pa.string()),
+        pa.array(values, pa.string()),
+    )
 
 
 def conform(table: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:

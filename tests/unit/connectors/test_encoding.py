@@ -2,6 +2,8 @@
 
 import asyncio
 
+import msgspec
+
 from pydanube.connectors.encoding import TopicEncoder, open_encoder
 from pydanube.connectors.mapping import Draft
 from pydanube.connectors.spec import ValueSchema
@@ -17,11 +19,19 @@ def draft(value, **fields):
     return Draft(TOPIC, value, **found)
 
 
+def numbered(drafts):
+    return [
+        msgspec.structs.replace(each, number=number)
+        for number, each in enumerate(drafts)
+    ]
+
+
 def test_messages_with_and_without_ids_are_apart():
     drafts = [draft(b"1"), draft(b"2", id="a", key=b"k"), draft(b"3", id="b")]
-    groups, refused = TopicEncoder(None, None).encode(list(enumerate(drafts)))
+    groups, refused = TopicEncoder(None, None).encode(numbered(drafts))
     assert refused == {}
     assert [each.ids for each in groups] == [None, ["a", "b"]]
+    assert [each.numbers for each in groups] == [[0], [1, 2]]
     assert groups[1].batch.to_pydict() == {
         "key": [b"k", None],
         "payload": [b"2", b"3"],
@@ -38,8 +48,9 @@ def test_values_that_do_not_conform_are_refused_alone(tmp_path):
             encoder = await open_encoder(client, TOPIC, declared, tmp_path)
             values = [{"id": 1}, {"id": "x"}, {"id": 2}]
             drafts = [draft(each) for each in values]
-            [group], refused = encoder.encode(list(enumerate(drafts)))
+            [group], refused = encoder.encode(numbered(drafts))
             assert list(refused) == [1]
+            assert group.numbers == [0, 2]
             assert group.batch.column("payload").to_pylist() == [
                 b'{"id":1}',
                 b'{"id":2}',

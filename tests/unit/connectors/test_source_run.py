@@ -169,12 +169,9 @@ connectors:
 
 
 ENRICH = '''
-from dataclasses import replace
-
-
 def each(record):
     """Split an order into its lines."""
-    return [replace(record, value={"line": line}) for line in record.value["lines"]]
+    return [record.replace(value={"line": line}) for line in record.value["lines"]]
 '''
 
 LINES = '''

@@ -15,7 +15,6 @@ from pydanube.declarations.functions import NoSuchFunction
 from pydanube.model.errors import InvalidConfig
 
 FUNCTIONS = """
-from dataclasses import replace
 
 from pydanube.connectors import Record
 
@@ -25,7 +24,7 @@ def keep(record):
 
 
 def split(record):
-    return [replace(record, value=each) for each in record.value]
+    return [record.replace(value=each) for each in record.value]
 
 
 def drop(record):

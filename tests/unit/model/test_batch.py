@@ -44,6 +44,16 @@ def test_batch_has_only_the_given_columns():
     ]
 
 
+def test_attributes_may_be_empty_or_absent():
+    for given in ([None, {}, {"x": "1"}, None, {"y": "2"}], [None], [{}, None]):
+        batch = batch_of([b""] * len(given), attributes=given)
+        batch.validate(full=True)
+        found = batch.column("attributes").to_pylist()
+        assert [None if each is None else dict(each) for each in found] == given
+    with pytest.raises(pa.ArrowTypeError):
+        batch_of([b""], attributes=[{"x": 1}])
+
+
 def test_every_column_has_a_bit_and_a_position():
     assert list(FIELDS) == list(Column)
     assert schema_of(sum(FIELDS)).names == [

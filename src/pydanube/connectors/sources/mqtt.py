@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
+from pydanube.connectors.channel import take_arrived
 from pydanube.connectors.connector import Source
 from pydanube.connectors.failures import Transient
 from pydanube.connectors.mqtt_connection import (
@@ -133,8 +134,7 @@ class MqttSource(Source):
                 await _subscribe(client, options, topics.subscriptions)
                 async for message in client.messages:
                     messages = [message]
-                    while not queue.empty() and len(messages) < BATCH_MESSAGES_MAX:
-                        messages.append(queue.get_nowait())
+                    messages += await take_arrived(queue, BATCH_MESSAGES_MAX)
                     yield Batch(
                         [_record(each, topics) for each in messages],
                         on_stored=partial(_acknowledge, client, messages),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Meta
 
 from pydanube.aio.tasks import TaskScope, task_scope
+from pydanube.connectors.channel import take_arrived
 from pydanube.connectors.connector import Source
 from pydanube.connectors.failures import Transient
 from pydanube.connectors.rabbitmq_connection import (
@@ -106,8 +107,7 @@ class RabbitmqSource(Source):
                 if not first.done():
                     raise Transient(ended.result())
                 messages = [await first]
-                while not incoming.empty() and len(messages) < BATCH_MESSAGES_MAX:
-                    messages.append(incoming.get_nowait())
+                messages += await take_arrived(incoming, BATCH_MESSAGES_MAX)
                 yield Batch(
                     [self._record(*each) for each in messages],
                     on_stored=partial(_acknowledge, tasks, underlay, messages),
