@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from pydanube.connectors.status import State
@@ -133,7 +135,8 @@ async def test_nothing_is_lost_when_the_server_is_killed(server):
             if base in {500, 1500}:
                 await until(lambda found: found["search"].messages > 0)
                 server.kill()
-                server.start()
+                # It takes long, and broker and client run in this loop.
+                await asyncio.to_thread(server.start)
         await until(lambda found: found["search"].messages == count)
     assert server.documents("many") == {
         f"k{number % 1000}": {"n": number} for number in range(count - 1000, count)
