@@ -12,6 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import pydanube
 from pydanube.otel import OpenTelemetry
+from support.commands import danube
 from support.http_server import Answer, LocalServer
 from support.processes import BrokerProcess
 
@@ -57,3 +58,21 @@ def test_spans_of_the_broker_belong_to_those_of_clients(tmp_path):
     for name in (f"publish {TOPIC}", f"deliver {TOPIC}"):
         assert found[name].trace_id.hex() == f"{send.context.trace_id:032x}"
         assert found[name].parent_span_id.hex() == f"{send.context.span_id:016x}"
+
+
+def test_spans_of_connectors_are_exported(tmp_path):
+    file = tmp_path / "numbers.yaml"
+    file.write_text(
+        "connectors:\n"
+        f"  numbers: {{kind: generator, topic: {TOPIC}, options: {{count: 3}}}}\n"
+    )
+    with (
+        LocalServer(lambda _: Answer(200)) as collector,
+        BrokerProcess(tmp_path / "data") as broker,
+    ):
+        done = danube(
+            *("connect", "run", str(file), "--traces", collector.url), url=broker.url
+        )
+        found = spans_of(collector)
+    assert done.returncode == 0, done.stderr
+    assert found.keys() == {f"send {TOPIC}"}

@@ -17,6 +17,7 @@ from typing import Any
 
 from pydanube.aio.tasks import task_scope
 from pydanube.client.client import connect
+from pydanube.client.telemetry import Telemetry
 from pydanube.connectors.connector import Sink, Source
 from pydanube.connectors.failures import ConnectorFailed, error_line, is_transient
 from pydanube.connectors.loading import DeclaredConnector
@@ -99,11 +100,13 @@ class ConnectorRuns:
         *,
         interval_s: float = 10.0,
         run_spark: RunSpark = refuse_spark,
+        telemetry: Telemetry | None = None,
     ) -> None:
-        """Prepare them; see ``run_connectors``."""
+        """Prepare them; see ``run_connectors``.  *telemetry* traces their batches."""
         self._log = RunLog({each.name: each.redact for each in connectors})
         self._runs = {
-            each.name: _Run(each, report, self._log, run_spark) for each in connectors
+            each.name: _Run(each, report, self._log, run_spark, telemetry)
+            for each in connectors
         }
         self._interval_s = interval_s
         self._has_changed = asyncio.Event()
@@ -209,8 +212,10 @@ class _Run:
         report: Report,
         run_log: RunLog,
         run_spark: RunSpark,
+        telemetry: Telemetry | None,
     ) -> None:
         self._log = run_log
+        self._telemetry = telemetry
         self._run_spark = run_spark
         self._declared = declared
         self._report = report
@@ -328,7 +333,8 @@ class _Run:
         async with connect(declared.broker, wait_s=CONNECT_WAIT_S) as client:
             if isinstance(connector, Source):
                 reading = SourceRun(
-                    client, declared, connector, self.status, self._change
+                    *(client, declared, connector, self.status, self._change),
+                    telemetry=self._telemetry,
                 )
                 await reading.run(stop)
             else:
@@ -336,6 +342,7 @@ class _Run:
                 writing = SinkRun(
                     *(client, declared, connector, self.status, self._change),
                     random=random.random,
+                    telemetry=self._telemetry,
                 )
                 await writing.run(stop)
 

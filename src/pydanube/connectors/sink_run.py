@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 from pydanube.aio.tasks import task_scope
 from pydanube.client.client import Client
 from pydanube.client.messages import Message, MessageBatch
+from pydanube.client.telemetry import Telemetry
 from pydanube.connectors.connector import Sink
 from pydanube.connectors.failures import (
     ConnectorFailed,
@@ -51,9 +52,11 @@ class SinkRun:
         change: Callable[[State], None],
         *,
         random: Callable[[], float],
+        telemetry: Telemetry | None = None,
     ) -> None:
         """*change* is called with the new state of the connector."""
         spec = declared.spec
+        self._telemetry = telemetry
         self._client = client
         self._declared = declared
         self._spec = spec
@@ -148,7 +151,8 @@ class SinkRun:
         failures = 0
         while True:
             try:
-                await self._sink.write(messages)
+                with self._processing(messages):
+                    await self._sink.write(messages)
             except Exception as error:
                 failures += 1
                 may_retry = is_transient(error) and policy.allows(failures)
@@ -162,6 +166,12 @@ class SinkRun:
                 if failures:
                     self._change(State.RUNNING)
                 return
+
+    def _processing(self, messages: list[Message]) -> AbstractContextManager[object]:
+        if self._telemetry is None:
+            return nullcontext()
+        batch = MessageBatch.of(self._spec.topic, messages)
+        return self._telemetry.processing(batch)
 
     async def _bury(self, messages: list[Message], rejected: dict[int, str]) -> None:
         """Publish the rejected messages as dead letters."""

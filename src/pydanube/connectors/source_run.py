@@ -8,12 +8,13 @@ What has been read meanwhile is published together.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
 from typing import Any
 
 from pydanube.aio.tasks import task_scope
 from pydanube.client.client import Client
+from pydanube.client.telemetry import Telemetry
 from pydanube.connectors.channel import Channel
 from pydanube.connectors.connector import Source
 from pydanube.connectors.encoding import MessageGroup, TopicEncoder, open_encoder
@@ -63,9 +64,12 @@ class SourceRun:
         source: Source,
         status: ConnectorStatus,
         change: Callable[[State], None],
+        *,
+        telemetry: Telemetry | None = None,
     ) -> None:
         """*change* is called with the new state of the connector."""
         spec = declared.spec
+        self._telemetry = telemetry
         self._client = client
         self._declared = declared
         self._source = source
@@ -103,7 +107,8 @@ class SourceRun:
                 self._change(State.RUNNING)
                 try:
                     while batches := await channel.take(self._wait_s):
-                        await self._publish(publisher, batches)
+                        with self._sending(batches) as context:
+                            await self._publish(publisher, batches, context)
                 except Exception as error:
                     for batch in channel.take_nowait():
                         batch.on_failed(error)
@@ -141,10 +146,32 @@ class SourceRun:
 
     # Publishing.
 
-    async def _publish(self, publisher: Publisher, batches: Sequence[Batch]) -> None:
+    @contextmanager
+    def _sending(self, batches: Sequence[Batch]) -> Iterator[Mapping[str, str]]:
+        """Trace the body; yield the attributes of its messages that say so."""
+        if self._telemetry is None:
+            yield {}
+            return
+        count = sum(len(each.records) for each in batches)
+        span = self._telemetry.begin_send(self._declared.spec.topic, count, None)
+        try:
+            yield span.attributes
+        except BaseException as error:
+            span.end(error)
+            raise
+        span.end(None)
+
+    async def _publish(
+        self,
+        publisher: Publisher,
+        batches: Sequence[Batch],
+        context: Mapping[str, str],
+    ) -> None:
         try:
             position = self._position_of(batches[-1])
             work = await self._transform(batches)
+            if context:
+                work.outputs = [_in_trace(each, context) for each in work.outputs]
             groups, refused = await self._encode(work)
             try:
                 await publisher.publish(groups, position)
@@ -325,6 +352,13 @@ class _Work:
             outputs += found
             numbers += [number] * len(found)
         self.outputs, self.numbers = outputs, numbers
+
+
+def _in_trace(record: Record, context: Mapping[str, str]) -> Record:
+    """Return *record* with *context*, unless it belongs to a trace already."""
+    if context.keys() & record.attributes.keys():
+        return record
+    return record.replace(attributes={**record.attributes, **context})
 
 
 async def _close_after(stop: asyncio.Event, channel: Channel[Batch]) -> None:

@@ -8,15 +8,14 @@ of the message that carries a context, as clients with telemetry send it.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from pydanube.aio.span_export import open_span_export
 from pydanube.broker.producer_session import OnPublished
 from pydanube.model.errors import BrokerError
-from pydanube.model.extras import require
 from pydanube.model.names import TopicName
 from pydanube.model.version import __version__
 from pydanube.servers.config import TracesConfig
@@ -29,8 +28,6 @@ DECODED_BYTES_MAX = 1024 * 1024
 """Larger batches are traced without the contexts of their messages."""
 CONTEXTS_MAX = 32
 """The number of messages of a batch whose contexts are looked at."""
-CLOSE_S = 5.0
-"""How long the end of the broker waits until the last spans are exported."""
 
 NOTHING: Mapping[str, Any] = {}
 
@@ -157,28 +154,10 @@ async def open_traces(
     if not config.sample_ratio:
         yield None
         return
-    require("traces", "traces of the broker (traces.sample_ratio)")
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
-        OTLPSpanExporter,
-    )
-    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
-    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
-
-    endpoint = f"{config.endpoint.rstrip('/')}/v1/traces" if config.endpoint else None
-    resource = Resource.create(
-        {
-            "service.name": "danube-broker",
-            "service.version": __version__,
-            "service.instance.id": broker_id,
-        }
-    )
-    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint)))
-    try:
+    async with open_span_export(
+        config.endpoint,
+        service="danube-broker",
+        instance=broker_id,
+        feature="traces of the broker (traces.sample_ratio)",
+    ) as provider:
         yield BrokerTraces(config.sample_ratio, provider)
-    finally:
-        # It sends what is left, and waits for the collector.
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_S):
-                await asyncio.to_thread(provider.shutdown)

@@ -7,11 +7,15 @@ import json
 from contextlib import asynccontextmanager
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import pydanube
 from pydanube.aio.tasks import task_scope
 from pydanube.connectors.running import ConnectorRuns
 from pydanube.connectors.status import State
+from pydanube.otel import OpenTelemetry
 from pydanube.testing import memory_broker
 from support.connectors import declared
 
@@ -104,3 +108,48 @@ async def test_an_unknown_name_is_reported_with_a_similar_one():
     async with steered() as (steering, _):
         with pytest.raises(pydanube.NotFound, match="did you mean 'numbers'"):
             steering.runs.pause("number")
+
+
+OWN = '''
+from pydanube.connectors import Sink
+
+
+class Discard(Sink):
+    """Accepts everything."""
+
+    async def write(self, messages):
+        pass
+'''
+TRACED = """
+connectors:
+  few: {kind: generator, topic: /default/few, options: {count: 3}}
+  out: {kind: "own.py:Discard", topic: /default/few, start: earliest}
+"""
+
+
+async def test_batches_are_traced_from_the_source_to_the_sink(tmp_path):
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    (tmp_path / "own.py").write_text(OWN)
+    stop = asyncio.Event()
+
+    def report(status):
+        if status.connector == "out" and status.messages == 3:
+            stop.set()
+
+    async with memory_broker() as broker, asyncio.timeout(TIMEOUT_S):
+        runs = ConnectorRuns(
+            declared(TRACED, broker.url, tmp_path),
+            report,
+            interval_s=0.01,
+            telemetry=OpenTelemetry(tracer_provider=provider),
+        )
+        await runs.run(stop)
+    sent, written = [], []
+    for span in exporter.get_finished_spans():
+        (sent if span.name == "send /default/few" else written).append(span)
+    assert {each.name for each in written} == {"process /default/few"}
+    links = {link.context.span_id for each in written for link in each.links}
+    assert links == {each.context.span_id for each in sent}
+    assert sum(each.attributes["messaging.batch.message_count"] for each in sent) == 3

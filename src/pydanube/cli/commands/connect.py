@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import platform
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -13,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from msgspec import to_builtins
 
+from pydanube.aio.span_export import open_span_export
 from pydanube.aio.tasks import task_scope
 from pydanube.cli import interruption, parameters
 from pydanube.cli.connector_runs import (
@@ -37,6 +39,7 @@ from pydanube.cli.output import (
 from pydanube.cli.parameters import command_group
 from pydanube.cli.quantities import parse_duration
 from pydanube.cli.spark_connectors import run_spark
+from pydanube.client.telemetry import Telemetry
 from pydanube.connectors.connector import Source
 from pydanube.connectors.kinds import KINDS, find_kind, options_of, summary_of
 from pydanube.connectors.loading import DeclaredConnector, load
@@ -104,6 +107,7 @@ def run(
     interval: str = "10s",
     listen: str = LISTEN_DEFAULT,
     token_file: Path | None = None,
+    traces: str | None = None,
     output_format: parameters.FormatOption = OutputFormat.TABLE,
 ) -> None:
     """
@@ -125,6 +129,8 @@ def run(
         token_file (FILE): A file with the token that changes at the address need, for
             the web console of another machine or user; by default a new one, which only
             you can read.
+        traces (URL): The collector of OpenTelemetry that gets a span for each batch, by
+            OTLP over HTTP, such as http://127.0.0.1:4318; by default none.
     """
     interval_s = parse_duration(interval)
     parse_listen(listen)
@@ -138,17 +144,36 @@ def run(
             print_line(status.line())
 
     async def work(interrupted: Interruption) -> list[ConnectorStatus]:
-        runs = ConnectorRuns(
-            *(connectors, report),
-            interval_s=interval_s,
-            run_spark=partial(run_spark, settings=settings or ()),
-        )
-        async with _answering(runs, listen, token):
-            return await _run_until(interrupted, runs)
+        async with _tracing(traces) as telemetry:
+            runs = ConnectorRuns(
+                *(connectors, report),
+                interval_s=interval_s,
+                run_spark=partial(run_spark, settings=settings or ()),
+                telemetry=telemetry,
+            )
+            async with _answering(runs, listen, token):
+                return await _run_until(interrupted, runs)
 
     found = interruption.run(work)
     if any(each.state is State.FAILED for each in found):
         raise typer.Exit(EXIT_FAILED)
+
+
+@asynccontextmanager
+async def _tracing(endpoint: str | None) -> AsyncIterator[Telemetry | None]:
+    """Export spans to *endpoint* during the body, if there is one."""
+    if endpoint is None:
+        yield None
+        return
+    async with open_span_export(
+        endpoint,
+        service="danube-connect",
+        instance=f"{platform.node()}:{os.getpid()}",
+        feature="traces of connectors (--traces)",
+    ) as provider:
+        from pydanube.otel import OpenTelemetry  # noqa: PLC0415  # An extra.
+
+        yield OpenTelemetry(tracer_provider=provider)
 
 
 @asynccontextmanager
