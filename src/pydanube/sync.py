@@ -576,6 +576,7 @@ class Client(Facade):
     drain_broker = blocking(aio.Client.drain_broker)
     activate_broker = blocking(aio.Client.activate_broker)
     move_topic = blocking(aio.Client.move_topic)
+    forget_broker = blocking(aio.Client.forget_broker)
     rebalance = blocking(aio.Client.rebalance)
 
     create_api_key = blocking(aio.Client.create_api_key)

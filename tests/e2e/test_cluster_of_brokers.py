@@ -16,6 +16,7 @@ import pytest
 import pydanube
 import pydanube.sync
 from pydanube.aio.tasks import gather
+from pydanube.storage.state import SKIPPED_OFFSETS
 from support.cluster_processes import cluster_broker, cluster_settings
 from support.commands import danube
 from support.danube_client import DanubeClient, encoded, payloads
@@ -173,6 +174,35 @@ def test_a_broker_that_does_not_come_back_is_forgotten(
         again = danube("brokers", "forget", "a", url=second.url)
         assert again.returncode == 0, again.stderr
         assert "there is nothing to forget" in again.stdout
+
+
+@pytest.mark.soak
+def test_topics_go_on_without_a_lost_journal_only_by_request(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    topic = TOPICS[0]
+    with (
+        cluster_broker(tmp_path, settings, "a") as first,
+        cluster_broker(tmp_path, settings, "b") as second,
+    ):
+        assert danube("topics", "create", topic, url=first.url).returncode == 0
+        owner = pydanube.run(publish(topic, b"uploaded", first, second))
+        other, name = (second, "a") if owner is first else (first, "b")
+        uploaded = danube("storage", "upload", url=owner.url)
+        assert uploaded.returncode == 0, uploaded.stderr
+        pydanube.run(publish(topic, b"lost", owner))
+        owner.kill()
+        shutil.rmtree(tmp_path / "remote" / ".journal")
+        forget = ("brokers", "forget", name, "--accept-loss", "--yes")
+        while True:
+            done = danube(*forget, "--format", "json", url=other.url)
+            assert done.returncode == 0, done.stderr
+            if topic in json.loads(done.stdout)["topics"]:
+                break
+        pydanube.run(publish(topic, b"next", other))
+        with pydanube.sync.connect(other.url) as client:
+            facts = client.describe_topic(topic)
+        assert facts.end_offset == 1 + SKIPPED_OFFSETS + 1
 
 
 def test_a_topic_is_moved_and_the_load_is_balanced_from_the_command_line(

@@ -92,6 +92,11 @@ class SharedObjects(MemoryObjects):
             await self._journals_held.wait()
         return await super().put_if_absent(name, data)
 
+    def lose_journal(self, prefix: str) -> None:
+        """Lose all objects of a journal that there are now."""
+        for name in [each for each in self._objects if each.startswith(prefix)]:
+            del self._objects[name]
+
     @contextmanager
     def holding_journals(self) -> Iterator[None]:
         """Let no group of a journal arrive while the body runs."""

@@ -44,6 +44,7 @@ from pydanube.broker.topic_schemas import TopicSchemas
 from pydanube.broker.topics import Topics
 from pydanube.broker.tracing import Tracing
 from pydanube.cluster import overview
+from pydanube.cluster.lost_journals import give_up_journals
 from pydanube.cluster.shard_moves import (
     measure_balance,
     move_shard,
@@ -299,6 +300,19 @@ class Broker:
         if shard is None:
             raise InvalidRequest(f"{name} was created outside of a cluster: no shard")
         return await move_shard(self._store, shard, broker_id)
+
+    async def forget_broker(self, broker_id: str, *, accept_loss: bool) -> ShardMoves:
+        """
+        Return the shards that wait for journals of a broker; see ``lost_journals``.
+
+        Raises:
+            InvalidRequest: This broker is not in a cluster.
+        """
+        self._clustered()
+        shards = await retry_on_conflict(
+            partial(give_up_journals, self._store, broker_id, dry_run=not accept_loss)
+        )
+        return ShardMoves(moves=tuple(shards))
 
     async def rebalance(self, *, dry_run: bool) -> ShardMoves:
         """

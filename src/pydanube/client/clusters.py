@@ -109,6 +109,25 @@ class ClusterRequests(AccessRequests):
         answer = await self.send_request(pb.Rebalance(dry_run=dry_run))
         return from_wire(ShardMoves, answer).moves
 
+    async def forget_broker(
+        self, broker_id: str, *, accept_loss: bool = False
+    ) -> tuple[ShardMove, ...]:
+        """
+        Return the shards that wait for journals of a broker that does not come back.
+
+        They wait for a moment after each failure of a broker. They wait for ever if
+        objects of its journal are lost or damaged.
+
+        Args:
+            broker_id: The name of the broker.
+            accept_loss: Whether to go on without these journals where they are damaged.
+                Messages that were not uploaded, and cursors of subscriptions, are lost.
+        """
+        answer = await self.send_request(
+            pb.ForgetBroker(broker_id=broker_id, accept_loss=accept_loss)
+        )
+        return from_wire(ShardMoves, answer).moves
+
     async def _set_mode(self, broker_id: str, mode: BrokerMode, reason: str) -> None:
         await self.send_request(
             pb.SetBrokerMode(broker_id=broker_id, mode=mode.value, reason=reason)

@@ -10,6 +10,7 @@ present end of the journal, so that little is left when the owner has left.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -20,25 +21,37 @@ from pydanube.aio.futures import Done, completion
 from pydanube.aio.tasks import run_all
 from pydanube.cluster.decided_acks import with_decided_acks
 from pydanube.cluster.session_journals import journal_of
+from pydanube.cluster.takeover import TakeoverCounts
 from pydanube.metadata import keys
 from pydanube.metadata.store import MetadataStore
-from pydanube.model.errors import BrokerError, Corrupt, ObjectsUnavailable
+from pydanube.model.errors import (
+    BrokerError,
+    Corrupt,
+    CorruptJournal,
+    ObjectsUnavailable,
+)
 from pydanube.model.ids import Epoch, Offset, TopicId
 from pydanube.model.segments import SegmentEntry
 from pydanube.objects.store import Objects
+from pydanube.storage.group_commits import FIRST_GROUP
 from pydanube.storage.journal_sessions import JournalSession
 from pydanube.storage.manifest import Manifest
 from pydanube.storage.object_journal import ObjectJournal
 from pydanube.storage.recovery import Recovery
 from pydanube.storage.shard_recovery import SourceReading, entries_of_adoption
-from pydanube.storage.state import TopicState
+from pydanube.storage.state import SKIPPED_OFFSETS, TopicState
+from pydanube.storage.unsealed import uploaded_of
 from pydanube.wire.batches import BatchFrame
+from pydanube.wire.files.group_format import HEADER_BYTES
 from pydanube.wire.files.journal_format import (
     Batch,
     Entry,
+    MetadataRevision,
     ShardForgotten,
     ShardLeft,
 )
+
+log = logging.getLogger(__name__)
 
 _BEGIN = Offset(0)
 
@@ -69,6 +82,8 @@ class _ShardContent:
     states: Mapping[TopicId, TopicState]
     """The states in the journal of the source; a new topic may be missing."""
     frames: Mapping[TopicId, list[BatchFrame]]
+    is_lost: bool
+    """Whether the journal of the source was given up."""
 
 
 class JournalHost:
@@ -95,6 +110,7 @@ class JournalHost:
         self._sources: dict[str, _Source] = {}
         self._fenced: set[str] = set()
         self._read: dict[int, _ShardContent] = {}
+        self.counts = TakeoverCounts()
 
     async def prepare(self, source: str) -> None:
         """Read what the journal of *source* has now; its owner goes on."""
@@ -116,6 +132,7 @@ class JournalHost:
         segments: dict[TopicId, tuple[SegmentEntry, ...]] = {}
         states: Mapping[TopicId, TopicState] = {}
         frames: Mapping[TopicId, list[BatchFrame]] = {}
+        is_lost = False
 
         async def load_manifests() -> None:
             prefix = keys.SHARD_TOPICS.within(shard)
@@ -125,8 +142,16 @@ class JournalHost:
             segments.update(zip(topics, loaded, strict=True))
 
         async def load_entries(source: str) -> None:
-            nonlocal states, frames
-            recovery = await self._recover(source, shard, Epoch(epoch))
+            nonlocal states, frames, is_lost
+            try:
+                recovery = await self._recover(source, shard, Epoch(epoch))
+            except CorruptJournal as error:
+                stored = await self._store.get(keys.SESSION_JOURNALS.key(source))
+                if stored is None or not stored.value.is_given_up:
+                    raise
+                log.warning("shard %d goes on without its journal: %s", shard, error)
+                is_lost = True
+                return
             # Read after the claim, so none is missing.
             states = await with_decided_acks(self._store, recovery.state.topics)
             frames = recovery.frames
@@ -135,7 +160,9 @@ class JournalHost:
         if source is not None:
             works.append(load_entries(source))
         await run_all(works)
-        self._read[shard] = _ShardContent(source, topics, segments, states, frames)
+        self._read[shard] = _ShardContent(
+            source, topics, segments, states, frames, is_lost
+        )
 
     async def _recover(self, source: str, shard: int, epoch: Epoch) -> Recovery:
         """Return what the journal of *source* has of a shard that was claimed."""
@@ -163,6 +190,8 @@ class JournalHost:
             )
         session = journal_of(source, stored.value)
         if found.reading is None or not found.reading.can_continue(session):
+            if stored.value.broker_id:
+                await self._check_begin(session)
             found.reading = SourceReading(
                 self._objects,
                 journal_id=self._journal_id,
@@ -175,6 +204,19 @@ class JournalHost:
         except BrokerError:
             found.reading = None
             raise
+
+    async def _check_begin(self, session: JournalSession) -> None:
+        """
+        Raise if the journal of a source does not begin where its record says.
+
+        The reader would take the missing group for the end of an empty journal.
+        """
+        name = session.object_name(session.first)
+        if await self._objects.read(name, 0, HEADER_BYTES) is None:
+            raise CorruptJournal(
+                f"{name}: expected the first group of the journal of session "
+                f"{session.session_id}, there is no object"
+            )
 
     def keep_sources(self, sources: Collection[str]) -> None:
         """Forget what was read of sessions that are not in *sources*."""
@@ -192,7 +234,10 @@ class JournalHost:
         for topic_id, name in content.topics.items():
             state = content.states.get(topic_id)
             if state is None:
-                state = TopicState(name, claim, _BEGIN, _BEGIN, shard=shard)
+                begin = _BEGIN
+                if content.is_lost:
+                    begin = self._skip_lost(name, content.segments[topic_id])
+                state = TopicState(name, claim, begin, begin, shard=shard)
             entries = list(
                 entries_of_adoption(
                     topic_id,
@@ -208,11 +253,26 @@ class JournalHost:
             journal.recovered[topic_id] = [
                 entry.frame for entry in entries if type(entry) is Batch
             ]
+        if journal.durable_end.position == FIRST_GROUP:
+            # A journal that is a source is never empty; see _check_begin().
+            journal.append(MetadataRevision(0), None)
         if content.source in self._fenced:
             # Many shards are adopted with few groups.
             await journal.sync()
         else:
             await completion(partial(self._append_now, None))
+
+    def _skip_lost(self, name: str, segments: tuple[SegmentEntry, ...]) -> Offset:
+        """Return the offset at which a topic goes on whose journal is lost."""
+        end = uploaded_of(segments)[-1].end if uploaded_of(segments) else _BEGIN
+        begin = Offset(end + SKIPPED_OFFSETS)
+        self.counts.lost_topics += 1
+        log.error(
+            "%s: messages from offset %d on that were not uploaded are lost, with the "
+            "cursors of subscriptions; the topic goes on at offset %d",
+            *(name, end, begin),
+        )
+        return begin
 
     async def serve(self, shard: int, epoch: int) -> None:
         """Open the topics that were adopted."""

@@ -46,6 +46,7 @@ class ClusterSession:
         """The present sessions by their ids, as they were seen last."""
         self.revision = revision
         """The revision at which the session's key was written."""
+        self.broker_id = ""
         self._store = store
         self._watchers: dict[object, Callable[[], None]] = {}
 
@@ -134,6 +135,7 @@ async def open_cluster_session(
                 continue
             break
         session = ClusterSession(session_id, lease, revision, store)
+        session.broker_id = record.broker_id
         log.info("session %s of broker %s begins", session_id, record.broker_id)
         async with task_scope() as tasks:
             tasks.run(session.follow(), "follow the sessions of the cluster")

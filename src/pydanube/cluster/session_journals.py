@@ -66,6 +66,7 @@ class OwnSessionJournal:
             prefix=session.prefix,
             first=session.first,
             is_frozen=session.is_frozen,
+            broker_id=self._session.broker_id,
         )
 
 

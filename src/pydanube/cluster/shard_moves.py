@@ -112,7 +112,7 @@ async def plan_rebalance(
     view = await read_view(store)
     director = Director(replace(limits, moves_max=len(view.shards)))
     director.begin_balancing()
-    topics = await _topics_by_shard(store)
+    topics = await topics_by_shard(store)
     return [
         _describe(
             view, each.shard, each.source, each.target, topics.get(each.shard, [])
@@ -126,7 +126,7 @@ async def measure_balance(store: MetadataStore) -> list[BrokerLoad]:
     view = await read_view(store)
     placed = Director().placed(view, now=0.0)
     weight_of = weights(placed)
-    topics = await _topics_by_shard(store)
+    topics = await topics_by_shard(store)
     return [
         BrokerLoad(
             broker_id=view.sessions[each.session].broker_id,
@@ -144,7 +144,8 @@ async def request_rebalance(store: MetadataStore, wall_clock_us: int) -> None:
     await store.put(keys.REBALANCE, str(wall_clock_us))
 
 
-async def _topics_by_shard(store: MetadataStore) -> dict[int, list[str]]:
+async def topics_by_shard(store: MetadataStore) -> dict[int, list[str]]:
+    """Return the names of all topics, by shard."""
     topics: dict[int, list[str]] = {}
     for path, stored in await store.scan(keys.SHARD_TOPICS):
         shard = int(keys.SHARD_TOPICS.name_of(path).partition("/")[0])

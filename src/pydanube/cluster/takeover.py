@@ -155,6 +155,8 @@ class TakeoverCounts:
     """Groups of shards that it began to serve together."""
     takeover_s: float = 0.0
     """The time that these groups took, from the first preparation or claim on."""
+    lost_topics: int = 0
+    """Topics that it serves without a journal that was given up."""
     lost_sessions: int = 0
     """Sessions that ended while they owned shards, which this session claimed."""
 
@@ -484,6 +486,8 @@ class Takeovers:
             await self._transact(change, comparisons, operations)
         except RevisionConflict as error:
             self.counts.refusals += 1
+            # The journal may have been given up.
+            self._frozen.pop(change.freeze or "", None)
             log.debug("shard %d has changed meanwhile: %s", shard, error)
             # If the own key is gone, nothing else says so, and the next one fails, too.
             await asyncio.sleep(self._retries.first_s)

@@ -44,6 +44,10 @@ class SessionJournalRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The first group that is still needed; it has a snapshot."""
     is_frozen: bool = False
     """Whether another session recovers from it, so that nothing may be removed."""
+    broker_id: str = ""
+    """The broker of the session; older brokers do not write it."""
+    is_given_up: bool = False
+    """Whether shards do without it if it is damaged, by request of an operator."""
 
 
 class ShardState(Enum):

@@ -616,6 +616,11 @@ CLUSTER_MOVES = _counter(
     "shards",
     "Shards that the broker has released, so that another broker takes them over.",
 )
+CLUSTER_LOST_TOPICS = _counter(
+    "danube_cluster_lost_topics_total",
+    "topics",
+    "Topics that the broker serves without a journal that was given up by request.",
+)
 CLUSTER_LOST_SESSIONS = _counter(
     "danube_cluster_lost_sessions_total",
     "sessions",

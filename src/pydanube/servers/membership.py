@@ -158,6 +158,7 @@ async def serving_shards(
         manifest=MetadataManifest(store),
     )
     takeovers = Takeovers(session, store, host)
+    host.counts = takeovers.counts
     shards.limits = limits or shards.limits
     shards.find_owner, shards.counts = takeovers.find_owner, takeovers.counts
     shards.owns, shards.is_elsewhere = takeovers.owns, takeovers.is_elsewhere

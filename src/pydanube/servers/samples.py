@@ -233,4 +233,5 @@ def _of_shards(shards: Shards) -> Iterator[Sample]:
     yield metrics.CLUSTER_TAKEOVER_SECONDS, (), counts.takeover_s
     yield metrics.CLUSTER_TAKEOVER_FAILURES, (), counts.failures
     yield metrics.CLUSTER_MOVES, (), counts.released
+    yield metrics.CLUSTER_LOST_TOPICS, (), counts.lost_topics
     yield metrics.CLUSTER_LOST_SESSIONS, (), counts.lost_sessions

@@ -35,6 +35,12 @@ from pydanube.wire.files.journal_format import (
     TopicSealed,
 )
 
+SKIPPED_OFFSETS = 10**10
+"""
+The number of offsets that are skipped if the end of a topic was lost.
+
+A journal cannot contain as many messages, and the lower digits of offsets stay equal.
+"""
 _FIRST = Sequence(0)
 TopicEntry = (
     TopicOpened

@@ -15,12 +15,14 @@ from pydanube.model.errors import (
     InvalidRequest,
     MetadataUnavailable,
     NotOwner,
+    OffsetDropped,
     SessionLost,
     TopicNotFound,
 )
 from pydanube.model.names import TopicName
 from pydanube.model.policy import NamespacePolicy, Retention
 from pydanube.model.schemas import TopicSchema
+from pydanube.storage.state import SKIPPED_OFFSETS
 from support.batches import frame_of, payloads_of
 from support.broker_clusters import SHARDS, BrokerCluster
 from support.brokers import A_TOPIC, NON_RELIABLE, RELIABLE, Outcome
@@ -299,6 +301,47 @@ def test_errors_name_the_owner_if_it_is_known():
         shards.epoch_of(name, 3)
     with pytest.raises(InvalidRequest, match="outside of a cluster"):
         shards.epoch_of(name, None)
+
+
+# Journals that are lost.
+
+
+async def test_a_shard_goes_on_without_a_lost_journal_only_by_request(
+    cluster, stack, caplog
+):
+    await start(stack, cluster, "a", "b")
+    await published(cluster, b"sealed", b"sealed, too")
+    owner = owner_of(cluster)
+    (other,) = {"a", "b"} - {owner}
+    first, second = cluster.members[owner], cluster.members[other]
+    topic = await opened_topic(first.broker)
+    await subscribe(first.broker)
+    await seal(first.broker.storage, topic.topic_id)
+    await until(lambda: topic.log.uploaded_offset == 2)
+    assert await published(cluster, b"lost") == [2]
+    key = keys.SESSION_JOURNALS.key(first.session.session_id)
+    journal = await cluster.store.get(key)
+    cluster.lose(owner)
+    cluster.remote.lose_journal(journal.value.prefix)
+    await until(lambda: SHARD in second.takeovers.problems)
+    shards = (await second.broker.forget_broker(owner, accept_loss=False)).moves
+    assert [each.topics for each in shards if each.shard == SHARD] == [(str(A_TOPIC),)]
+    with pytest.raises(NotOwner, match="no broker serves"):
+        await second.broker.topics.get(A_TOPIC)
+    await second.broker.forget_broker(owner, accept_loss=True)
+    await cluster.settled(other)
+    assert f"{A_TOPIC}: messages from offset 2 on" in caplog.text
+    assert second.takeovers.counts.lost_topics == 1
+    assert await published(cluster, b"next") == [2 + SKIPPED_OFFSETS]
+    # Readers see the gap, and subscriptions go on behind it.
+    with pytest.raises(OffsetDropped, match="offset 2 of"):
+        await stored(cluster)
+    subscription = await subscribe(second.broker)
+    reader, _ = attach(subscription)
+    assert await reader.offsets(2) == [0, 1]
+    await until(lambda: isinstance(reader.reason, OffsetDropped))
+    reader, _ = attach(subscription, "d")
+    await until(lambda: [each.payload for each in reader.got][-1:] == [b"next"])
 
 
 # Creating and opening.

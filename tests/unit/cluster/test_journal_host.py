@@ -11,8 +11,10 @@ from pydanube.aio.tasks import gather
 from pydanube.cluster.journal_host import JournalHost
 from pydanube.metadata import keys
 from pydanube.metadata.cluster_records import SessionJournalRecord
+from pydanube.model.errors import CorruptJournal
 from pydanube.objects.memory import MemoryObjects
 from pydanube.storage.config import ObjectJournalConfig
+from pydanube.storage.state import SKIPPED_OFFSETS
 from pydanube.wire.files.group_format import GroupKind, decode_group_header
 from pydanube.wire.files.journal_format import ShardLeft, TopicAdopted
 from support.manifests import MemoryManifest
@@ -52,9 +54,13 @@ class Source:
     async def append(self, entry) -> None:
         await completion(partial(self.journal.append, entry))
 
-    async def record(self, first: int) -> None:
+    async def record(self, first: int, **fields) -> None:
         record = SessionJournalRecord(
-            kind="object", prefix=self.session.prefix, first=first
+            kind="object",
+            prefix=self.session.prefix,
+            first=first,
+            broker_id="a",
+            **fields,
         )
         await self.store.put(keys.SESSION_JOURNALS.key(self.session.session_id), record)
 
@@ -101,6 +107,34 @@ async def test_what_was_read_before_the_owner_left_is_not_read_again(source) -> 
     source.objects.reads.clear()
     await source.host.read(0, source.session.session_id, 1)
     assert source.name(1) in source.objects.reads
+
+
+async def test_a_journal_without_its_first_group_is_damaged(source) -> None:
+    await source.objects.delete(source.name(1))
+    with pytest.raises(CorruptJournal, match="expected the first group"):
+        await source.host.read(0, source.session.session_id, 1)
+    # No fence was put in its place.
+    assert await source.objects.read(source.name(1)) is None
+
+
+async def test_a_journal_that_is_given_up_is_read_if_it_is_whole(source) -> None:
+    await source.append(ShardLeft(0, 1))
+    await source.record(first=1, is_given_up=True)
+    assert await adopted_end(source) == 3
+
+
+async def test_a_damaged_journal_that_is_given_up_leaves_a_gap(source) -> None:
+    await source.record(first=1, is_given_up=True)
+    await source.objects.delete(source.name(1))
+    assert await adopted_end(source) == SKIPPED_OFFSETS
+    assert source.host.counts.lost_topics == 1
+
+
+async def test_a_session_that_opens_only_empty_shards_has_a_group(source) -> None:
+    await source.host.read(7, None, 0)
+    await source.host.adopt(7, 1)
+    own = source.host._journal  # noqa: SLF001
+    assert await source.objects.read(own.session.object_name(1)) is not None
 
 
 async def test_reading_begins_again_behind_groups_that_were_removed(source) -> None:

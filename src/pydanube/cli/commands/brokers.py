@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from pydanube.cli import parameters
-from pydanube.cli.declaration import Connect, command
+from pydanube.cli.declaration import Connect, command, confirm
 from pydanube.cli.output import Columns, Fields, Result, Table
 from pydanube.cli.parameters import command_group
 from pydanube.cli.progress_line import progress_line
@@ -27,6 +27,8 @@ from pydanube.model.quantity_formats import format_time
 from pydanube.sync import Client
 
 POLL_INTERVAL_S = 0.2
+TOPICS_NAMED_MAX = 20
+"""How many topics a question names."""
 NOT_CLUSTERED = "this broker is not part of a cluster"
 
 app = command_group(
@@ -39,6 +41,7 @@ app = command_group(
     "danube brokers drain broker-1 --reason 'new disk'",
     "danube brokers undrain broker-1",
     "danube brokers forget broker-1",
+    "danube brokers forget broker-1 --accept-loss",
     "danube brokers rebalance --dry-run",
 )
 
@@ -46,6 +49,14 @@ Broker = Annotated[
     str,
     typer.Argument(
         metavar="BROKER", help="Its name in danube brokers list.", show_default=False
+    ),
+]
+
+
+AcceptLoss = Annotated[
+    bool,
+    typer.Option(
+        "--accept-loss", help="Go on without journals of the broker that are damaged."
     ),
 ]
 
@@ -187,19 +198,34 @@ def undrain(connect: Connect, broker: Broker, *, reason: str = "") -> Result:
     return Result({"broker": broker}, f"{broker} is active")
 
 
-@command(app, "danube brokers forget broker-1")
-def forget(connect: Connect, broker: Broker) -> Result:
+@command(
+    app,
+    "danube brokers forget broker-1",
+    "danube brokers forget broker-1 --accept-loss",
+)
+def forget(
+    connect: Connect,
+    broker: Broker,
+    *,
+    accept_loss: AcceptLoss = False,
+    yes: parameters.Yes = False,
+) -> Result:
     """
     Remove a broker that never comes back from the list of brokers.
 
     Only drained and draining brokers are listed while they do not run. No message is
     lost: everything that a broker has acknowledged is in the object store, and other
     brokers serve its topics. A broker of this name that starts later is a new one.
+
+    If objects of its journal are lost or damaged, its topics wait for them. With
+    --accept-loss they are served again without the messages that were only there.
     """
     with connect() as client:
         cluster = client.describe_cluster()
         if not cluster.shard_count:
             raise InvalidRequest(NOT_CLUSTERED)
+        if accept_loss:
+            return _give_up_journals(client, broker, is_sure=yes)
         found = [each for each in cluster.brokers if each.broker_id == broker]
         if any(each.url for each in found):
             raise InvalidRequest(
@@ -218,6 +244,30 @@ def forget(connect: Connect, broker: Broker) -> Result:
             f"{cluster.shard_count} shards"
         )
     return Result({"broker": broker, "unserved_count": cluster.unserved_count}, text)
+
+
+def _give_up_journals(client: Client, broker: str, *, is_sure: bool) -> Result:
+    shards = client.forget_broker(broker)
+    topics = [topic for shard in shards for topic in shard.topics]
+    fields = {"broker": broker, "shards": [s.shard for s in shards], "topics": topics}
+    if not shards:
+        text = f"no shard waits for a journal of {broker}, so nothing is lost"
+        return Result(fields, text)
+    count = sum(shard.topic_count for shard in shards)
+    named = ", ".join(topics[:TOPICS_NAMED_MAX]) or "no topics"
+    more = ", …" if count > TOPICS_NAMED_MAX else ""
+    confirm(
+        f"{len(shards)} shards wait for journals of {broker}, with {count} topics "
+        f"({named}{more}). Where a journal is damaged, lose all messages of these "
+        "topics that were not uploaded, and the cursors of their subscriptions?",
+        is_sure=is_sure,
+    )
+    client.forget_broker(broker, accept_loss=True)
+    text = (
+        f"{len(shards)} shards with {count} topics go on without journals of {broker} "
+        "that are damaged; the logs of the brokers name each topic that lost messages"
+    )
+    return Result(fields, text)
 
 
 @command(app, "danube brokers rebalance --dry-run", "danube brokers rebalance")

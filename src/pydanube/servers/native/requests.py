@@ -295,6 +295,12 @@ async def _move_topic(broker: Broker, m: pb.MoveTopic) -> pb.ShardMoves:
     return to_wire(pb.ShardMoves, ShardMoves(moves=(move,)))
 
 
+@REQUESTS.handler(pb.ForgetBroker)
+async def _forget_broker(broker: Broker, m: pb.ForgetBroker) -> pb.ShardMoves:
+    shards = await broker.forget_broker(m.broker_id, accept_loss=m.accept_loss)
+    return to_wire(pb.ShardMoves, shards)
+
+
 @REQUESTS.handler(pb.Rebalance)
 async def _rebalance(broker: Broker, m: pb.Rebalance) -> pb.ShardMoves:
     moves = (await broker.rebalance(dry_run=m.dry_run)).moves

@@ -50,17 +50,11 @@ from pydanube.storage.recovery import (
     recover,
     salvage,
 )
-from pydanube.storage.state import TopicState
+from pydanube.storage.state import SKIPPED_OFFSETS, TopicState
 from pydanube.storage.tiered_objects import MARKER_NAME, open_remote
 from pydanube.wire.batches import BatchFrame
 from pydanube.wire.files.segment_format import object_prefix, parse_object_name
 
-SKIPPED_OFFSETS = 10**10
-"""
-The number of offsets that are skipped if the end of a topic was lost.
-
-A journal cannot contain as many messages, and the lower digits of offsets stay equal.
-"""
 WHOLE = "whole"
 
 

@@ -305,6 +305,10 @@ class Kind(IntEnum):
     SHARD_MOVES = _frame(204, pb.ShardMoves, BROKER)
     REBALANCE = _op(205, pb.Rebalance, CLUSTER_ADMIN, CLUSTER, pb.ShardMoves, REPEAT)
 
+    FORGET_BROKER = _op(
+        206, pb.ForgetBroker, CLUSTER_ADMIN, CLUSTER, pb.ShardMoves, REPEAT
+    )
+
     SET_DEDUPLICATION = _op(208, pb.SetDeduplication, MANAGE, TOPIC, pb.Ok, REPEAT)
     CONFIGURE_TOPIC = _op(209, pb.ConfigureTopic, MANAGE, TOPIC, pb.Ok, REPEAT)
     CONFIGURE_SUBSCRIPTION = _op(

@@ -1760,6 +1760,14 @@ class SetBrokerMode(_message.Message):
     reason: str
     def __init__(self, broker_id: _Optional[str] = ..., mode: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
+class ForgetBroker(_message.Message):
+    __slots__ = ("broker_id", "accept_loss")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    ACCEPT_LOSS_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    accept_loss: bool
+    def __init__(self, broker_id: _Optional[str] = ..., accept_loss: bool = ...) -> None: ...
+
 class CreateApiKey(_message.Message):
     __slots__ = ("name", "principal", "groups", "expires_at")
     NAME_FIELD_NUMBER: _ClassVar[int]
