@@ -345,16 +345,19 @@ class ObjectJournal(Journal):
         self._put_groups()
 
     def _put_groups(self) -> None:
-        """Put the groups that are full or due, as far as the limits allow."""
-        while self.failure is None and self._has_slot():
-            if self._full:
-                group = self._full.popleft()
-            elif self._is_due and self._collected.entries:
-                group, self._collected = self._collected, Group()
-                self._cancel_timer()
-            else:
-                return
-            self._put_group(group)
+        """Put a group that is full or due, if the limits allow, and soon the next."""
+        if self.failure is not None or not self._has_slot():
+            return
+        if self._full:
+            group = self._full.popleft()
+        elif self._is_due and self._collected.entries:
+            group, self._collected = self._collected, Group()
+            self._cancel_timer()
+        else:
+            return
+        self._put_group(group)
+        # Encoding many entries takes long, and the keepalives of the session wait.
+        self._loop.call_soon(self._put_groups)
 
     def _has_slot(self) -> bool:
         if not self._in_flight:
