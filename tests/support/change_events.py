@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import threading
@@ -90,7 +91,9 @@ async def check_tables(database, text, topic):
     ):
         await events_of(client, 1)
         database.execute("INSERT INTO other VALUES (1)")
-        database.execute("ALTER TABLE other ADD COLUMN y varchar(9) DEFAULT 'z'")
+        # It waits for the end of the snapshot, so the source must be able to go on.
+        alter = "ALTER TABLE other ADD COLUMN y varchar(9) DEFAULT 'z'"
+        await asyncio.to_thread(database.execute, alter)
         database.execute("INSERT INTO other (x) VALUES (2)")
         events = await events_of(client, 2, topic)
     assert [each[2] for each in shortened(events)] == [{"x": 1}, {"x": 2, "y": "z"}]
