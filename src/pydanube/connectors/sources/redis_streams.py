@@ -8,9 +8,10 @@ published exactly once, without a consumer group.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import aclosing
 from enum import Enum
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
@@ -183,9 +184,9 @@ class _Reading:
             if not self._is_complete(name, each, len(entries), entries_max):
                 # The stream was created anew: it is read from its beginning.
                 continue
-            for entry_id, fields in entries:
-                self._last[name] = entry_id.decode()
-                records.append(self._record(name, self._last[name], fields))
+            if entries:
+                self._last[name] = entries[-1][0].decode()
+                records += self._records(name, entries)
         return records
 
     def _is_complete(self, name: str, facts: Any, count: int, count_max: int) -> bool:
@@ -225,20 +226,21 @@ class _Reading:
             )
         log.warning("%s", problem)
 
-    def _record(
-        self, stream: str, entry_id: str, fields: Mapping[bytes, bytes]
-    ) -> Record:
-        name = self._options.field
-        value: Any
-        if name is None:
-            value = {_text(field): _text(each) for field, each in fields.items()}
-        else:
-            value = fields.get(name.encode(), b"")
-        return Record(
-            value=value,
-            attributes={"redis.stream": stream, "redis.id": entry_id},
-            topic=self._options.streams[stream],
-        )
+    def _records(
+        self, stream: str, entries: Iterable[tuple[bytes, Mapping[bytes, bytes]]]
+    ) -> list[Record]:
+        topic, name = self._options.streams[stream], self._options.field
+        field = None if name is None else name.encode()
+        return [
+            Record(
+                value={_text(each): _text(value) for each, value in fields.items()}
+                if field is None
+                else fields.get(field, b""),
+                attributes={"redis.stream": stream, "redis.id": entry_id.decode()},
+                topic=topic,
+            )
+            for entry_id, fields in entries
+        ]
 
 
 def next_count(count: int, listed: Mapping[str, Any]) -> int:
@@ -249,7 +251,8 @@ def next_count(count: int, listed: Mapping[str, Any]) -> int:
     most ``BATCH_BYTES`` for each stream.
     """
     means = [
-        sum(sum(map(len, fields.values())) for _, fields in entries) // len(entries)
+        sum(map(len, chain.from_iterable(fields.values() for _, fields in entries)))
+        // len(entries)
         for entries in listed.values()
     ]
     if not means:
