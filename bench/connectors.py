@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import statistics
 import tempfile
@@ -39,6 +40,7 @@ from pydanube.connectors import load
 from pydanube.connectors.running import ConnectorRuns
 from pydanube.connectors.status import ConnectorStatus
 from pydanube.demo.broker_process import running_broker
+from pydanube.model import arrow
 
 PAYLOAD = b"x" * 100
 BATCH = 1000
@@ -373,6 +375,9 @@ def main() -> None:
     arguments = parser.parse_args()
     count = arguments.messages // BATCH * BATCH
     logging.getLogger("pydanube").setLevel(logging.ERROR)
+    # As `danube connect run` does, and as in a script, which imports less.
+    arrow.load()
+    gc.freeze()
     with (
         interruptible(),
         tempfile.TemporaryDirectory(prefix="connectors-") as scratch,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import platform
 from collections.abc import AsyncIterator, Sequence
@@ -49,6 +50,7 @@ from pydanube.connectors.sinks.spark import SparkSink
 from pydanube.connectors.status import ConnectorStatus, State
 from pydanube.connectors.trial import Sample, Trial, try_connector
 from pydanube.declarations.parameters import parse_set
+from pydanube.model import arrow
 from pydanube.model.errors import InvalidRequest, Unavailable
 from pydanube.model.extras import MissingExtra, require
 from pydanube.model.positions import to_datetime
@@ -136,6 +138,9 @@ def run(
     parse_listen(listen)
     token = new_token() if token_file is None else token_in(token_file)
     connectors = _load_all(files, settings, OutputFormat.TABLE)
+    arrow.load()
+    # A full collection of garbage does not visit what was imported.
+    gc.freeze()
 
     def report(status: ConnectorStatus) -> None:
         if output_format is OutputFormat.JSON:
