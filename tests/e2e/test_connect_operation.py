@@ -18,7 +18,7 @@ connectors:
   numbers: {kind: generator, topic: /default/numbers, options: {rate: 500}}
   few: {kind: generator, topic: /default/few, options: {count: 3}}
 """
-ASKED_MAX = 500
+ASKED_MAX = 20_000
 
 
 def test_connectors_are_operated_by_commands(tmp_path):
