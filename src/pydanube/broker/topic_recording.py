@@ -243,9 +243,16 @@ class TopicRecording:
 
 
 def _log_created(topics: Sequence[NewTopic]) -> None:
-    kind = "reliable" if topics[0].policy.is_reliable else "non-reliable"
-    names = [new.name for new in topics]
-    if len(names) == 1:
-        log.info("created the %s topic %s", kind, names[0])
-    else:
-        log.info("created %d topics, %s to %s", len(names), names[0], names[-1])
+    first, last = topics[0], topics[-1]
+    if first is not last and first.name.split_partition() is not None:
+        log.info(
+            "created %d %s partitions, %s to %s",
+            *(len(topics), _kind_of(first), first.name, last.name),
+        )
+        return
+    for each in topics:
+        log.info("created the %s topic %s", _kind_of(each), each.name)
+
+
+def _kind_of(topic: NewTopic) -> str:
+    return "reliable" if topic.policy.is_reliable else "non-reliable"
