@@ -10,9 +10,9 @@ from msgspec import Meta
 
 from pydanube.aio.certificates import load_certificate
 from pydanube.connectors.failures import Transient
+from pydanube.connectors.option_problems import duration_problems
 from pydanube.connectors.server_access import ServerAccess, access_problems
 from pydanube.declarations.sections import parse_duration
-from pydanube.model.errors import InvalidConfig
 
 if TYPE_CHECKING:
     import aiomqtt  # An extra.
@@ -47,10 +47,7 @@ def connection_problems(options: MqttConnection) -> dict[str, str]:
     found = {}
     if not 1 <= options.port <= 65535:
         found["port"] = "must be 1 to 65535"
-    try:
-        parse_duration(options.keep_alive)
-    except InvalidConfig as error:
-        found["keep_alive"] = str(error)
+    found |= duration_problems(options, "keep_alive")
     return found | access_problems(options)
 
 

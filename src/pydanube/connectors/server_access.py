@@ -6,9 +6,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from pydanube.aio.certificates import check_readable
+from pydanube.connectors.option_problems import file_problems
 from pydanube.declarations.sections import Section
-from pydanube.model.errors import InvalidRequest
 
 
 class ServerAccess(Section, frozen=True, kw_only=True):
@@ -29,12 +28,9 @@ class ServerAccess(Section, frozen=True, kw_only=True):
 
 def access_problems(options: ServerAccess) -> dict[str, str]:
     """Return the files that cannot be read or need TLS, by option."""
-    found = {}
-    for name in ("ca_file", "certificate_file", "key_file"):
-        try:
-            check_readable(**{name: getattr(options, name)})
-        except InvalidRequest as error:
-            found[name] = str(error)
+    names = ("ca_file", "certificate_file", "key_file")
+    found = file_problems(options, *names)
+    for name in names:
         if getattr(options, name) and not options.tls:
             found[name] = "needs 'tls: true'"
     if (options.certificate_file is None) != (options.key_file is None):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
 from pydanube.client.messages import Message
+from pydanube.connectors.sinks.templates import IdSource, short_topic
 
 ID_BYTES_MAX = 512
 """The maximum size of an id; a longer one makes a server refuse the whole request."""
@@ -27,18 +27,11 @@ _ITS_OWN_FAULT = frozenset(
 """The errors of documents that do not depend on them."""
 
 
-class DocumentId(Enum):
-    """The id of a document."""
-
-    MESSAGE = "message"
-    KEY = "key"
-
-
 class InvalidDocument(Exception):
     """A message is no document."""
 
 
-def action_of(message: Message, index: str, document_id: DocumentId) -> bytes:
+def action_of(message: Message, index: str, document_id: IdSource) -> bytes:
     """
     Return the lines of the action that writes *message*.
 
@@ -48,8 +41,8 @@ def action_of(message: Message, index: str, document_id: DocumentId) -> bytes:
     Raises:
         InvalidDocument: It cannot be written.
     """
-    where: dict[str, Any] = {"_index": index.replace("{topic}", _name_of(message))}
-    if document_id is DocumentId.MESSAGE:
+    where: dict[str, Any] = {"_index": index.replace("{topic}", short_topic(message))}
+    if document_id is IdSource.MESSAGE:
         where["_id"] = f"{message.topic}:{message.offset}"
         return _lines({"create": where}, _document_of(message))
     where |= {
@@ -60,10 +53,6 @@ def action_of(message: Message, index: str, document_id: DocumentId) -> bytes:
     if not message.payload:
         return _lines({"delete": where})
     return _lines({"index": where}, _document_of(message))
-
-
-def _name_of(message: Message) -> str:
-    return message.topic.rpartition("/")[2]
 
 
 def _key_of(message: Message) -> str:

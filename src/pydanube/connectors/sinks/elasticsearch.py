@@ -10,18 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import msgspec
 from msgspec import Meta
 
-from pydanube.aio.certificates import check_readable
 from pydanube.client.messages import Message
 from pydanube.connectors.connector import Sink
 from pydanube.connectors.failures import ConnectorFailed, Rejected, Transient
+from pydanube.connectors.option_problems import (
+    duration_problems,
+    file_problems,
+    http_problems,
+)
 from pydanube.connectors.sinks.bulk_documents import (
-    DocumentId,
     InvalidDocument,
     action_of,
     result_of,
 )
+from pydanube.connectors.sinks.templates import IdSource
 from pydanube.declarations.sections import Section, parse_duration
-from pydanube.model.errors import InvalidConfig, InvalidRequest
 
 if TYPE_CHECKING:
     import httpx  # An extra.
@@ -43,13 +46,13 @@ class ElasticsearchOptions(Section, frozen=True, kw_only=True):
         ),
     ]
     id: Annotated[
-        DocumentId,
+        IdSource,
         Meta(
             description="The id of a document: with `message` each message is a "
             "document, with `key` a message replaces the one with its key, and an "
             "empty one deletes it."
         ),
-    ] = DocumentId.MESSAGE
+    ] = IdSource.MESSAGE
     username: Annotated[str | None, Meta(description="The user name.")] = None
     password: Annotated[str | None, Meta(description="The password.")] = None
     api_key: Annotated[
@@ -80,24 +83,15 @@ class ElasticsearchSink(Sink):
     @classmethod
     def problems(cls, options: ElasticsearchOptions) -> dict[str, str]:
         """Return the options that are malformed."""
-        found = {}
-        if not options.url.startswith(("http://", "https://")):
-            found["url"] = "does not begin with http:// or https://"
+        found = http_problems(options.url)
         if not options.index:
             found["index"] = "must not be empty"
         if (options.username is None) is not (options.password is None):
             found["username"] = "goes with a password"
         if options.api_key is not None and options.username is not None:
             found["api_key"] = "excludes a username"
-        try:
-            check_readable(ca_file=options.ca_file)
-        except InvalidRequest as error:
-            found["ca_file"] = str(error)
-        try:
-            parse_duration(options.timeout)
-        except InvalidConfig as error:
-            found["timeout"] = str(error)
-        return found
+        found |= file_problems(options, "ca_file")
+        return found | duration_problems(options, "timeout")
 
     async def __aenter__(self) -> Self:
         import httpx  # noqa: PLC0415

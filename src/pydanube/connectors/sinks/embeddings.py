@@ -44,8 +44,8 @@ class Embedding(Section, frozen=True, kw_only=True):
     ] = 32
 
 
-class NoVector(Exception):
-    """A message has no vector."""
+class InvalidMessage(Exception):
+    """A message cannot become a point with a vector."""
 
 
 def content_of(message: Message) -> dict[str, Any]:
@@ -64,13 +64,13 @@ def text_of(message: Message, content: Mapping[str, Any], field: str | None) -> 
     Return the text to embed.
 
     Raises:
-        NoVector: It has none.
+        InvalidMessage: It has none.
     """
     if field is None:
         return _text_of(message)
     found = find_field(content, parse_path(field))
     if not isinstance(found, str):
-        raise NoVector(f"the field {field!r} is not a text")
+        raise InvalidMessage(f"the field {field!r} is not a text")
     return found
 
 
@@ -78,7 +78,7 @@ def _text_of(message: Message) -> str:
     try:
         return message.payload.decode()
     except UnicodeDecodeError:
-        raise NoVector("the payload is not UTF-8") from None
+        raise InvalidMessage("the payload is not UTF-8") from None
 
 
 def vector_in(content: Mapping[str, Any], field: str) -> Vector:
@@ -86,11 +86,11 @@ def vector_in(content: Mapping[str, Any], field: str) -> Vector:
     Return the vector in *field*.
 
     Raises:
-        NoVector: There is none.
+        InvalidMessage: There is none.
     """
     found = find_field(content, parse_path(field))
     if found is ABSENT:
-        raise NoVector(f"there is no field {field!r}")
+        raise InvalidMessage(f"there is no field {field!r}")
     return as_vector(found)
 
 
@@ -99,16 +99,16 @@ def as_vector(value: Any) -> Vector:
     Return *value*, a list or an array, as a vector.
 
     Raises:
-        NoVector: It is not one.
+        InvalidMessage: It is not one.
     """
     items = value.tolist() if hasattr(value, "tolist") else value
     if not isinstance(items, list | tuple) or not items:
-        raise NoVector("the vector is not a list of numbers")
+        raise InvalidMessage("the vector is not a list of numbers")
     found = []
     for each in items:
         is_number = isinstance(each, int | float) and not isinstance(each, bool)
         if not is_number or not math.isfinite(each):
-            raise NoVector("the vector is not a list of numbers")
+            raise InvalidMessage("the vector is not a list of numbers")
         found.append(float(each))
     return found
 
@@ -123,7 +123,7 @@ class Embedder:
         self._name = name
         self._texts_max = texts_max
 
-    async def vectors(self, texts: Sequence[str]) -> list[Vector | NoVector]:
+    async def vectors(self, texts: Sequence[str]) -> list[Vector | InvalidMessage]:
         """
         Return the vector of each text, or why it has none.
 
@@ -133,7 +133,7 @@ class Embedder:
             ConnectorFailed: The function does not return a vector for each text.
             OSError, Transient: The function cannot work at the moment.
         """
-        found: list[Vector | NoVector] = []
+        found: list[Vector | InvalidMessage] = []
         for begin in range(0, len(texts), self._texts_max):
             some = list(texts[begin : begin + self._texts_max])
             try:
@@ -144,16 +144,16 @@ class Embedder:
                 found += [await self._call_alone(each) for each in some]
         return found
 
-    async def _call_alone(self, text: str) -> Vector | NoVector:
+    async def _call_alone(self, text: str) -> Vector | InvalidMessage:
         try:
             [found] = await self._call([text])
         except Exception as error:  # The function may raise any.
             if is_transient(error) or isinstance(error, ConnectorFailed):
                 raise
-            return NoVector(f"{self._name}: {type(error).__name__}: {error}")
+            return InvalidMessage(f"{self._name}: {type(error).__name__}: {error}")
         return found
 
-    async def _call(self, texts: list[str]) -> list[Vector | NoVector]:
+    async def _call(self, texts: list[str]) -> list[Vector | InvalidMessage]:
         vectors = list(await asyncio.to_thread(self._function, texts))
         if len(vectors) != len(texts):
             raise ConnectorFailed(
@@ -162,8 +162,8 @@ class Embedder:
         return [_checked(each) for each in vectors]
 
 
-def _checked(value: Any) -> Vector | NoVector:
+def _checked(value: Any) -> Vector | InvalidMessage:
     try:
         return as_vector(value)
-    except NoVector as error:
+    except InvalidMessage as error:
         return error

@@ -14,8 +14,8 @@ from msgspec import Meta
 from pydanube.client.messages import Message
 from pydanube.connectors.connector import Sink
 from pydanube.connectors.failures import ConnectorFailed, Rejected, Transient
+from pydanube.connectors.option_problems import duration_problems, http_problems
 from pydanube.declarations.sections import Section, parse_duration
-from pydanube.model.errors import InvalidConfig
 
 if TYPE_CHECKING:
     import httpx  # An extra.
@@ -82,16 +82,10 @@ class HttpSink(Sink):
     @classmethod
     def problems(cls, options: HttpOptions) -> dict[str, str]:
         """Return the options that are malformed."""
-        found = {}
-        if not options.url.startswith(("http://", "https://")):
-            found["url"] = f"{options.url!r} does not begin with http:// or https://"
+        found = http_problems(options.url)
         if not 1 <= options.concurrency <= 100:
             found["concurrency"] = "must be 1 to 100"
-        try:
-            parse_duration(options.timeout)
-        except InvalidConfig as error:
-            found["timeout"] = str(error)
-        return found
+        return found | duration_problems(options, "timeout")
 
     async def __aenter__(self) -> Self:
         import httpx  # noqa: PLC0415

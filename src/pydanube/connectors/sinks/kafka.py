@@ -20,8 +20,8 @@ from pydanube.connectors.kafka_options import (
     problems_of,
     settings_of,
 )
+from pydanube.connectors.option_problems import duration_problems
 from pydanube.declarations.sections import parse_duration
-from pydanube.model.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer  # An extra.
@@ -67,11 +67,7 @@ class KafkaSink(Sink):
             options.topic.replace("{topic}", "t")
         ):
             found["topic"] = "has letters, digits, '.', '_', '-' and {topic}"
-        try:
-            parse_duration(options.timeout)
-        except InvalidConfig as error:
-            found["timeout"] = str(error)
-        return found
+        return found | duration_problems(options, "timeout")
 
     async def __aenter__(self) -> Self:
         """Create the producer, which connects when it is used."""

@@ -15,11 +15,11 @@ from typing import Annotated, Self
 
 from msgspec import Meta
 
-from pydanube.aio.certificates import check_readable
 from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.client.messages import Message
 from pydanube.connectors.connector import Sink
 from pydanube.connectors.failures import ConnectorFailed, Rejected, Transient
+from pydanube.connectors.option_problems import duration_problems, file_problems
 from pydanube.connectors.sinks.mails import (
     MailLimit,
     mail_of,
@@ -28,7 +28,6 @@ from pydanube.connectors.sinks.mails import (
     template_problem,
 )
 from pydanube.declarations.sections import Section, parse_duration
-from pydanube.model.errors import InvalidConfig, InvalidRequest
 
 log = logging.getLogger("pydanube.connectors")
 
@@ -101,8 +100,8 @@ class MailSink(Sink):
         self._resources = AsyncExitStack()
         self._tasks: TaskScope
         self._is_summary_due = False
-        # Of a batch that was not written as a whole: the mails, None for suppressed
-        # messages; and of those that the server has answered, why it rejects them.
+        # What is done of a batch whose writing failed.  The mails: None if the limit
+        # does not allow it.  The answers: why the server rejects the mail, if it does.
         self._mails: dict[tuple[str, int], EmailMessage | None] = {}
         self._answered: dict[tuple[str, int], str | None] = {}
 
@@ -128,15 +127,8 @@ class MailSink(Sink):
             found["username"] = "goes with a password"
         elif options.username is not None and options.security is Security.NONE:
             found["security"] = "must be starttls or tls, to protect the password"
-        try:
-            check_readable(ca_file=options.ca_file)
-        except InvalidRequest as error:
-            found["ca_file"] = str(error)
-        try:
-            parse_duration(options.timeout)
-        except InvalidConfig as error:
-            found["timeout"] = str(error)
-        return found
+        found |= file_problems(options, "ca_file")
+        return found | duration_problems(options, "timeout")
 
     async def __aenter__(self) -> Self:
         self._tasks = await self._resources.enter_async_context(task_scope())

@@ -13,16 +13,18 @@ from msgspec import Meta
 from pydanube.client.messages import Message
 from pydanube.connectors.connector import Sink
 from pydanube.connectors.failures import ConnectorFailed, Rejected, Transient
+from pydanube.connectors.option_problems import http_problems
 from pydanube.connectors.sinks.embeddings import (
     TEXTS_MAX,
     Embedder,
     Embedding,
-    NoVector,
+    InvalidMessage,
     Vector,
     content_of,
     text_of,
     vector_in,
 )
+from pydanube.connectors.sinks.templates import IdSource
 from pydanube.declarations.functions import load_function
 from pydanube.declarations.sections import Section
 from pydanube.model.errors import InvalidRequest
@@ -35,13 +37,6 @@ NAMESPACE = uuid.UUID("5d1f0f6e-2f6a-5c3e-9d0b-6f2d0c3a7b11")
 """The namespace of the UUIDs that points get."""
 INTEGER_DIGITS_MAX = 19
 _SHOWN_CHARACTERS_MAX = 300
-
-
-class PointId(Enum):
-    """The id of a point."""
-
-    MESSAGE = "message"
-    KEY = "key"
 
 
 class Distance(Enum):
@@ -70,13 +65,13 @@ class QdrantOptions(Section, frozen=True, kw_only=True):
         Distance, Meta(description="The distance of a collection that is created.")
     ] = Distance.COSINE
     id: Annotated[
-        PointId,
+        IdSource,
         Meta(
             description="The id of a point: with `message` each message is a point, "
             "with `key` a message replaces the one with its key, and an empty one "
             "deletes it."
         ),
-    ] = PointId.MESSAGE
+    ] = IdSource.MESSAGE
     vector: Annotated[
         str | None, Meta(description="The field with the vector, if there is one.")
     ] = None
@@ -110,8 +105,8 @@ class QdrantSink(Sink):
         found = {}
         if (options.url is None) is (options.path is None):
             found["url"] = "set either 'url' or 'path'"
-        elif options.url and not options.url.startswith(("http://", "https://")):
-            found["url"] = "does not begin with http:// or https://"
+        elif options.url is not None:
+            found |= http_problems(options.url)
         if not options.collection:
             found["collection"] = "must not be empty"
         if (options.vector is None) is (options.embed is None):
@@ -170,7 +165,7 @@ class QdrantSink(Sink):
         for number, message in enumerate(messages):
             try:
                 ids[number] = _id_of(message, self.options.id)
-            except NoVector as error:
+            except InvalidMessage as error:
                 rejected[number] = str(error)
         contents = self._contents_of(messages, ids, rejected)
         vectors = await self._vectors_of(messages, contents, rejected)
@@ -200,7 +195,7 @@ class QdrantSink(Sink):
             raise Rejected(rejected)
 
     def _deletes(self, message: Message) -> bool:
-        return self.options.id is PointId.KEY and not message.payload
+        return self.options.id is IdSource.KEY and not message.payload
 
     def _contents_of(
         self,
@@ -214,7 +209,7 @@ class QdrantSink(Sink):
             if not self._deletes(messages[number]):
                 try:
                     found[number] = content_of(messages[number])
-                except NoVector as error:
+                except InvalidMessage as error:
                     rejected[number] = str(error)
         return found
 
@@ -235,12 +230,12 @@ class QdrantSink(Sink):
                     assert options.embed is not None
                     field = options.embed.field
                     texts[number] = text_of(messages[number], content, field)
-            except NoVector as error:
+            except InvalidMessage as error:
                 rejected[number] = str(error)
         if self._embedder is not None:
             vectors = await self._embedder.vectors(list(texts.values()))
             for number, vector in zip(texts, vectors, strict=True):
-                if isinstance(vector, NoVector):
+                if isinstance(vector, InvalidMessage):
                     rejected[number] = str(vector)
                 else:
                     found[number] = vector
@@ -289,13 +284,13 @@ class QdrantSink(Sink):
                 await self._qdrant.delete(name, selected, wait=True)
 
 
-def _id_of(message: Message, point_id: PointId) -> int | str:
+def _id_of(message: Message, point_id: IdSource) -> int | str:
     """Return the id of the point: a number, or a UUID."""
-    if point_id is PointId.MESSAGE:
+    if point_id is IdSource.MESSAGE:
         return str(uuid.uuid5(NAMESPACE, f"{message.topic}:{message.offset}"))
     key = message.key
     if not key:
-        raise NoVector("the message has no key")
+        raise InvalidMessage("the message has no key")
     if key.isascii() and key.isdecimal() and len(key) <= INTEGER_DIGITS_MAX:
         return int(key)
     try:

@@ -25,9 +25,9 @@ from msgspec import Meta
 
 from pydanube.connectors.connector import Source
 from pydanube.connectors.failures import ConnectorFailed
+from pydanube.connectors.option_problems import duration_problems, size_problems
 from pydanube.connectors.records import Batch, Record
 from pydanube.declarations.sections import Section, parse_duration
-from pydanube.model.errors import InvalidConfig
 from pydanube.model.quantities import BYTE_UNITS, parse_quantity
 
 log = logging.getLogger("pydanube.connectors")
@@ -96,14 +96,8 @@ class FilesSource(Source):
                 found["patterns"] = f"{each!r} is not a pattern below the directory"
         if not options.patterns:
             found["patterns"] = "has no pattern, such as '*.log'"
-        try:
-            parse_duration(options.poll)
-        except InvalidConfig as error:
-            found["poll"] = str(error)
-        if not parse_quantity(options.line_bytes_max, BYTE_UNITS):
-            found["line_bytes_max"] = (
-                f"{options.line_bytes_max!r} is not a size such as 1MiB"
-            )
+        found |= duration_problems(options, "poll")
+        found |= size_problems(options, "line_bytes_max")
         return found
 
     async def batches(self, position: Any) -> AsyncIterator[Batch]:

@@ -19,9 +19,14 @@ from msgspec import Meta
 
 from pydanube.connectors.connector import Source
 from pydanube.connectors.failures import ConnectorFailed, Transient
+from pydanube.connectors.option_problems import (
+    duration_problems,
+    http_problems,
+    size_problems,
+)
 from pydanube.connectors.records import Batch, Record
 from pydanube.declarations.sections import Section, parse_duration
-from pydanube.model.errors import InvalidConfig, InvalidRequest
+from pydanube.model.errors import InvalidRequest
 from pydanube.model.field_paths import ABSENT, Path, find_field, parse_path
 from pydanube.model.quantities import BYTE_UNITS, parse_quantity
 
@@ -87,9 +92,7 @@ class HttpPollSource(Source):
     @classmethod
     def problems(cls, options: HttpPollOptions) -> dict[str, str]:
         """Return the options that are malformed."""
-        found = {}
-        if not options.url.startswith(("http://", "https://")):
-            found["url"] = f"{options.url!r} does not begin with http:// or https://"
+        found = http_problems(options.url)
         for name in ("items", "cursor"):
             text = getattr(options, name)
             try:
@@ -98,15 +101,8 @@ class HttpPollSource(Source):
                 found[name] = str(error)
         if options.parameter is not None and options.cursor is None:
             found["parameter"] = "needs 'cursor'"
-        for name in ("poll", "timeout"):
-            try:
-                parse_duration(getattr(options, name))
-            except InvalidConfig as error:
-                found[name] = str(error)
-        if not parse_quantity(options.answer_bytes_max, BYTE_UNITS):
-            found["answer_bytes_max"] = (
-                f"{options.answer_bytes_max!r} is not a size such as 1MiB"
-            )
+        found |= duration_problems(options, "poll", "timeout")
+        found |= size_problems(options, "answer_bytes_max")
         return found
 
     async def batches(self, position: Any) -> AsyncIterator[Batch]:

@@ -28,6 +28,7 @@ from pydanube.connectors.mqtt_connection import (
     connection_problems,
     mqtt_client,
 )
+from pydanube.connectors.option_problems import duration_problems
 from pydanube.connectors.records import Batch, Record, Refusals
 from pydanube.connectors.sources.mqtt_topics import MqttFilter, MqttTopics
 from pydanube.declarations.sections import parse_duration
@@ -108,10 +109,7 @@ class MqttSource(Source):
             found["qos"] = f"must be 0 or 1, not {options.qos}"
         if not 1 <= options.in_flight <= 65535:
             found["in_flight"] = "must be 1 to 65535"
-        try:
-            parse_duration(options.session_expiry)
-        except InvalidConfig as error:
-            found["session_expiry"] = str(error)
+        found |= duration_problems(options, "session_expiry")
         return found | connection_problems(options)
 
     async def check(self) -> None:

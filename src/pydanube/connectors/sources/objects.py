@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from pydanube.connectors.connector import Source
 from pydanube.connectors.failures import ConnectorFailed
+from pydanube.connectors.option_problems import duration_problems, size_problems
 from pydanube.connectors.records import Batch, Record
 from pydanube.declarations.sections import Section, parse_duration
 from pydanube.model.errors import InvalidConfig
@@ -107,14 +108,8 @@ class ObjectsSource(Source):
             parse_store_url(options.url)
         except InvalidConfig as error:
             found["url"] = str(error)
-        try:
-            parse_duration(options.poll)
-        except InvalidConfig as error:
-            found["poll"] = str(error)
-        if not parse_quantity(options.message_bytes_max, BYTE_UNITS):
-            found["message_bytes_max"] = (
-                f"{options.message_bytes_max!r} is not a size such as 1MiB"
-            )
+        found |= duration_problems(options, "poll")
+        found |= size_problems(options, "message_bytes_max")
         return found
 
     async def batches(self, position: Any) -> AsyncIterator[Batch]:

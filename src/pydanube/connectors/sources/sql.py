@@ -19,9 +19,9 @@ from msgspec import Meta
 
 from pydanube.connectors.connector import Source
 from pydanube.connectors.failures import ConnectorFailed, Transient
+from pydanube.connectors.option_problems import duration_problems
 from pydanube.connectors.records import Batch, Record
 from pydanube.declarations.sections import Section, parse_duration
-from pydanube.model.errors import InvalidConfig
 from pydanube.model.redaction import mask
 
 if TYPE_CHECKING:
@@ -85,11 +85,7 @@ class SqlSource(Source):
         }
         if options.table.count(".") > 1:
             found["table"] = "is 'table' or 'schema.table'"
-        try:
-            parse_duration(options.poll)
-        except InvalidConfig as error:
-            found["poll"] = str(error)
-        return found
+        return found | duration_problems(options, "poll")
 
     async def batches(self, position: Any) -> AsyncIterator[Batch]:
         """Yield the rows after *position*, the last value of the column."""

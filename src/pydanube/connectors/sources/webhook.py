@@ -19,15 +19,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from pydanube.aio.certificates import check_readable, load_certificate
+from pydanube.aio.certificates import load_certificate
 from pydanube.connectors.channel import Inbox
 from pydanube.connectors.connector import Source
 from pydanube.connectors.failures import Transient
+from pydanube.connectors.option_problems import (
+    duration_problems,
+    file_problems,
+    size_problems,
+)
 from pydanube.connectors.records import Batch, Record
 from pydanube.connectors.sources.signatures import Signature, is_signed
 from pydanube.declarations.sections import Section, parse_duration
 from pydanube.dispatch.token_bucket import TokenBucket
-from pydanube.model.errors import InvalidConfig, InvalidRequest
+from pydanube.model.errors import InvalidConfig
 from pydanube.model.quantities import BYTE_UNITS, parse_quantity
 from pydanube.security.addresses import parse_listen
 
@@ -129,28 +134,17 @@ class WebhookSource(Source):
             found["listen"] = str(error)
         if not options.path.startswith("/"):
             found["path"] = f"{options.path!r} does not begin with a slash"
-        if not parse_quantity(options.body_bytes_max, BYTE_UNITS):
-            found["body_bytes_max"] = (
-                f"{options.body_bytes_max!r} is not a size such as 1MiB"
-            )
+        found |= size_problems(options, "body_bytes_max")
         if options.rate is not None and options.rate <= 0:
             found["rate"] = "must be more than 0"
         if options.signature is not None and not all(options.signature.secrets):
             found["signature"] = "the secret is empty"
         if not all(options.api_keys):
             found["api_keys"] = "a key is empty"
-        try:
-            parse_duration(options.timeout)
-        except InvalidConfig as error:
-            found["timeout"] = str(error)
+        found |= duration_problems(options, "timeout")
         if (options.certificate_file is None) is not (options.key_file is None):
             found["key_file"] = "belongs together with certificate_file"
-        for name in ("certificate_file", "key_file"):
-            try:
-                check_readable(**{name: getattr(options, name)})
-            except InvalidRequest as error:
-                found[name] = str(error)
-        return found
+        return found | file_problems(options, "certificate_file", "key_file")
 
     async def check(self) -> None:
         """Listen, and stop again."""

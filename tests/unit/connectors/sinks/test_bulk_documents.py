@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from pydanube.connectors.sinks.bulk_documents import (
-    DocumentId,
     InvalidDocument,
     action_of,
     result_of,
 )
+from pydanube.connectors.sinks.templates import IdSource
 
 
 def message_of(payload, *, key=None, offset=7):
@@ -20,7 +20,7 @@ def message_of(payload, *, key=None, offset=7):
     )
 
 
-def lines_of(message, document_id=DocumentId.KEY):
+def lines_of(message, document_id=IdSource.KEY):
     text = action_of(message, "all-{topic}", document_id)
     assert text.endswith(b"\n")
     return [msgspec.json.decode(each) for each in text.splitlines()]
@@ -28,7 +28,7 @@ def lines_of(message, document_id=DocumentId.KEY):
 
 def test_a_message_is_created_under_its_offset():
     message = message_of(b'{\n"x": 1.50}')
-    assert lines_of(message, DocumentId.MESSAGE) == [
+    assert lines_of(message, IdSource.MESSAGE) == [
         {"create": {"_index": "all-orders", "_id": "/default/orders:7"}},
         {"x": 1.5},
     ]
@@ -61,7 +61,7 @@ def test_the_offset_is_the_version_of_a_key():
 def test_messages_that_are_no_documents_are_refused(payload, key, reason):
     message = message_of(payload, key=key)
     with pytest.raises(InvalidDocument, match=reason):
-        action_of(message, "orders", DocumentId.KEY)
+        action_of(message, "orders", IdSource.KEY)
 
 
 def answer(status, kind=None, action="index"):
