@@ -62,7 +62,7 @@ def test_each_message_is_published_once_although_both_are_killed(tmp_path):
                             TOPIC, start=len(numbers), end=COUNT, follow=True
                         ):
                             numbers += numbers_of(batch)
-                            if kills and len(numbers) >= kills[0]:
+                            while kills and len(numbers) >= kills[0]:
                                 kills.pop(0)
                                 kill(len(kills))
                 assert connector.wait() == 0
@@ -127,7 +127,7 @@ def test_each_message_is_in_one_file_although_both_are_killed(tmp_path):
         ConnectProcess(file, broker.url) as connector,
     ):
         while len(found := numbers()) < COUNT:
-            if kills and len(found) >= kills[0]:
+            while kills and len(found) >= kills[0]:
                 kills.pop(0)
                 if len(kills) % 3 == 2:
                     broker.kill()
@@ -183,7 +183,7 @@ connectors:
                 async for batch in client.read(TOPIC, end=COUNT, follow=True):
                     numbers += numbers_of(batch)
                     ahead.release(len(batch.payloads))
-                    if kills and len(numbers) >= kills[0]:
+                    while kills and len(numbers) >= kills[0]:
                         kills.pop(0)
                         connector.kill()
                         connector.start()

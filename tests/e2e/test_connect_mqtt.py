@@ -138,7 +138,7 @@ def test_nothing_is_lost_although_connector_and_broker_are_killed(tmp_path):
                         TOPIC, start=len(numbers), follow=True
                     ):
                         numbers += [int(each) for each in batch.payloads]
-                        if kills and len(numbers) >= kills[0]:
+                        while kills and len(numbers) >= kills[0]:
                             kills.pop(0)
                             if len(kills) % 2:
                                 connector.kill()

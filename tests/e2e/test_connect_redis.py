@@ -247,7 +247,7 @@ def test_each_entry_is_published_once_although_everything_is_killed(
                                 int(json.loads(each)["n"]) for each in batch.payloads
                             ]
                             ahead.release(len(batch.payloads))
-                            if kills and len(numbers) >= kills[0]:
+                            while kills and len(numbers) >= kills[0]:
                                 kills.pop(0)
                                 kill(len(kills))
                     except pydanube.Unavailable:

@@ -70,7 +70,7 @@ async def follow(url, kills, kill):
                 batches = client.read(COPY, start=len(numbers), end=COUNT, follow=True)
                 async for batch in batches:
                     numbers += map(int, batch.payloads)
-                    if kills and len(numbers) >= kills[0]:
+                    while kills and len(numbers) >= kills[0]:
                         kills.pop(0)
                         kill(len(kills))
     return numbers
