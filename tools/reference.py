@@ -217,7 +217,7 @@ def connectors_page() -> str:
 {GENERATED}
 
 The kinds of connectors, and what stands under `options`.
-[The guide](../guide/connect.md) has the other fields and an example of each kind;
+[Connectors](../guide/connect.md) describes the other fields, [the gallery](../guide/connectors.md) shows an example of each kind;
 `danube connect list KIND` prints the options of a kind."""
     ]
     for name in KINDS:

@@ -44,7 +44,10 @@ from support.redis_servers import DurableRedis
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-PAGE = (ROOT / "docs/guide/connect.md").read_text(encoding="utf-8")
+PAGE = "".join(
+    (ROOT / f"docs/guide/{each}.md").read_text(encoding="utf-8")
+    for each in ("connect", "connectors")
+)
 FILES = dict(
     re.findall(
         r"^```(?:yaml|python)\n# ([\w.]+)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL

@@ -21,7 +21,7 @@ from support.project import ROOT
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.soak]
 
-PAGE = (ROOT / "docs/guide/connect.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/guide/connectors.md").read_text(encoding="utf-8")
 """The file of the test is the one of the guide, with faster triggers and retries."""
 [FILE] = re.findall(r"^# lake.yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 COUNT = 1000
