@@ -217,7 +217,8 @@ def connectors_page() -> str:
 {GENERATED}
 
 The kinds of connectors, and what stands under `options`.
-[Connectors](../guide/connect.md) describes the other fields, [the gallery](../guide/connectors.md) shows an example of each kind;
+[Connectors](../guide/connect.md) describes the other fields,
+[the gallery](../guide/connectors.md) shows an example of each kind;
 `danube connect list KIND` prints the options of a kind."""
     ]
     for name in KINDS:

@@ -108,8 +108,9 @@ class AuditLog:
         resource: str,
         outcome: Outcome,
         reason: str = "",
+        details: str = "",
     ) -> None:
-        """Add a record, without waiting."""
+        """Add a record, without waiting; *details* are the fields of the request."""
         if not self.is_enabled:
             return
         if outcome is Outcome.REFUSED and not self._admits(principal, address):
@@ -123,6 +124,7 @@ class AuditLog:
             resource=resource,
             outcome=outcome.value,
             reason=reason,
+            details=details,
         )
 
     def _admits(self, principal: Principal, address: str) -> bool:

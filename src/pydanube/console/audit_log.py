@@ -71,6 +71,7 @@ def render_changes(log: AuditLog, topic: str) -> Html:
             each.get("principal", ""),
             each.get("operation", ""),
             outcome_badge(each),
+            each.get("details", ""),
         )
         for each in found[:CHANGES_SHOWN]
     ]
@@ -79,6 +80,7 @@ def render_changes(log: AuditLog, topic: str) -> Html:
         Column("Who"),
         Column("Operation"),
         Column("Outcome", is_wide_only=True),
+        Column("Request", is_wide_only=True),
     ]
     empty = f"There are none among the last {SEARCHED} records of the audit log."
     return panel(title, table(columns, rows, caption=title, empty=empty))

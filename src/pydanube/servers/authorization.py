@@ -17,6 +17,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+
 from pydanube.broker.audit import Outcome
 from pydanube.broker.broker import Broker
 from pydanube.metadata.records import TopicRecord
@@ -51,6 +55,12 @@ _ADMINISTRATIVE = frozenset(
     }
 )
 """The permissions of operations that are recorded also if they are allowed."""
+
+DETAILS_BYTES_MAX = 16_384
+"""The audit log has no fields of larger requests."""
+
+_UNRECORDED = frozenset({"options", "token"})
+"""The fields of requests that are not recorded; ``options`` are those of a store."""
 
 _ALLOWED_MAX = 10_000
 """The most permissions of the data path that are remembered as allowed."""
@@ -106,6 +116,7 @@ class Caller:
         operation: str,
         resources: Iterable[Resource | str],
         error: Exception | None = None,
+        details: str = "",
     ) -> None:
         """Add a record of a finished request to the audit log."""
         outcome = Outcome.DONE
@@ -120,6 +131,7 @@ class Caller:
             resource=" ".join(map(str, resources)),
             outcome=outcome,
             reason="" if error is None else str(error),
+            details=details,
         )
 
 
@@ -133,10 +145,12 @@ def is_checked(broker: Broker) -> bool:
 
 @asynccontextmanager
 async def authorized(
-    caller: Caller, kind: Kind, message: Any
+    caller: Caller, kind: Kind, message: Any, request: object = None
 ) -> AsyncIterator[tuple[Need, ...]]:
     """
     Carry out an operation in the body, if its *caller* may; yields what it needs.
+
+    *request* is what the client has sent, if *message* only names its resources.
 
     Raises:
         PermissionDenied, Unauthenticated: The caller may not.
@@ -147,18 +161,24 @@ async def authorized(
     needs = await needs_of(caller, kind, message) if is_enforced else ()
     if is_enforced:
         caller.check(needs, operation)
+    is_recorded = is_administrative(kind) and caller.broker.audit.is_enabled
     token = _CALLER.set(caller)
+    failure: Exception | None = None
     try:
         yield needs
     except Exception as error:
-        if is_administrative(kind):
-            caller.record(operation, _recorded_resources(kind, message), error)
+        failure = error
         raise
-    else:
-        if is_administrative(kind):
-            caller.record(operation, _recorded_resources(kind, message))
+    except BaseException:
+        # The request was cancelled.
+        is_recorded = False
+        raise
     finally:
         _CALLER.reset(token)
+        if is_recorded:
+            details = details_of(message if request is None else request)
+            named = _recorded_resources(kind, message)
+            caller.record(operation, named, failure, details)
 
 
 def is_administrative(kind: Kind) -> bool:
@@ -204,6 +224,27 @@ def resources_of(kind: Kind, message: Any) -> list[Resource]:
         case On.CLUSTER:
             return [CLUSTER]
     return []
+
+
+def details_of(request: object) -> str:
+    """
+    Return the fields of a request as JSON, without those that may have credentials.
+
+    Bounds: Requests of more than ``DETAILS_BYTES_MAX`` are replaced by their size.
+    """
+    if isinstance(request, Message):
+        size = request.ByteSize()
+        if size > DETAILS_BYTES_MAX:
+            return f"a request of {size} bytes"
+        fields = MessageToDict(request, preserving_proto_field_name=True)
+    else:
+        fields = msgspec.to_builtins(request)
+    given = {
+        name: value
+        for name, value in fields.items()
+        if value is not None and name not in _UNRECORDED
+    }
+    return msgspec.json.encode(given).decode()
 
 
 def _recorded_resources(kind: Kind, message: Any) -> Sequence[Resource | str]:

@@ -18,6 +18,7 @@ from pydanube.model.errors import (
 from pydanube.security.policy import Binding
 from pydanube.security.principals import Principal
 from pydanube.security.quotas import Quota
+from pydanube.servers.authorization import DETAILS_BYTES_MAX, details_of
 from pydanube.testing import memory_broker
 from pydanube.wire.pb import stream_pb2 as pb
 from support.principals import ROOT, client_of, guarded_broker
@@ -60,6 +61,7 @@ async def test_records_are_lines_of_the_file(tmp_path):
         "resource": "/shop/orders",
         "outcome": "done",
         "reason": "",
+        "details": "",
     }
     assert (second["operation"], second["outcome"]) == ("authenticate", "refused")
     assert path.stat().st_mode & 0o077 == 0
@@ -201,6 +203,24 @@ async def test_requests_of_clients_are_recorded(guarded, tmp_path):
         ("alice", "add_binding", "", "refused"),
         ("root", "set_quota", "user:alice", "done"),
     }
+
+
+async def test_records_have_the_values_that_were_set(guarded, tmp_path):
+    async with client_of(guarded, ROOT) as root:
+        await root.create_topic("/default/orders")
+        await root.configure_topic("/default/orders", seal_age_s=5.0)
+    await guarded.broker.audit.flush()
+    *_, changed = lines_of(tmp_path / "audit.jsonl")
+    details = json.loads(changed["details"])
+    assert details["changes"] == ["seal_age_s"]
+    assert details["settings"] == {"seal_age_s": 5.0}
+
+
+def test_details_of_a_request_have_no_credentials_and_are_bounded():
+    token = pb.Authenticate(token="secret")
+    assert details_of(token) == "{}"
+    large = pb.CreateTopic(topic="t" * DETAILS_BYTES_MAX)
+    assert details_of(large) == f"a request of {large.ByteSize()} bytes"
 
 
 async def test_failed_requests_are_recorded_with_the_reason(tmp_path):

@@ -101,4 +101,6 @@ async def test_operations_of_a_broker_are_found(tmp_path):
         shown = render_changes(log, "/default/t")
         assert "bootstrap" in shown
         assert "badge-good" in shown
+        # The value that was set, as text of HTML.
+        assert "seal_age" in shown
         assert render_changes(log, "/default/other").count("<tr>") == 0

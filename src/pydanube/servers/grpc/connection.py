@@ -536,7 +536,7 @@ class GrpcProtocol(asyncio.Protocol):
         caller, rule = self._caller(method, context.principal), method.rule
         if caller is None or rule is None:
             return await method.call(*arguments)
-        async with authorized(caller, rule.kind, rule.native_request(request)):
+        async with authorized(caller, rule.kind, rule.native_request(request), request):
             return await method.call(*arguments)
 
     async def _answer_in_time(

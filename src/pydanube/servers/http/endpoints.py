@@ -167,7 +167,10 @@ class Endpoint:
         async with AsyncExitStack() as operations:
             for kind in self.operations:
                 named = self._native_request(kind, call)
-                await operations.enter_async_context(authorized(caller, kind, named))
+                sent = call.query if call.body is None else call.body
+                await operations.enter_async_context(
+                    authorized(caller, kind, named, sent or None)
+                )
             return await self.handler(call)
 
     def _native_request(self, kind: Kind, call: Call[Any]) -> Any:
