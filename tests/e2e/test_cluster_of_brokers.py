@@ -58,6 +58,11 @@ def owner_of(topic: str, *brokers: BrokerProcess) -> BrokerProcess:
             time.sleep(0.05)
 
 
+def problems_of(broker: BrokerProcess) -> str:
+    """Return what a broker says about problems, as text."""
+    return httpx.get(f"{broker.http_url}/readyz").text
+
+
 async def publish(topic: str, payload: bytes, *brokers: BrokerProcess) -> BrokerProcess:
     """Publish a message at the broker that serves the topic; return the broker."""
     owner = await asyncio.to_thread(owner_of, topic, *brokers)
@@ -203,6 +208,48 @@ def test_topics_go_on_without_a_lost_journal_only_by_request(
         with pydanube.sync.connect(other.url) as client:
             facts = client.describe_topic(topic)
         assert facts.end_offset == 1 + SKIPPED_OFFSETS + 1
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("is_restored", [True, False], ids=["restored", "given up"])
+def test_a_shard_waits_for_a_lost_object_in_the_middle_of_a_journal(
+    tmp_path: Path, settings: dict[str, Any], is_restored: bool
+) -> None:
+    topic = TOPICS[0]
+    settings["storage"] |= {"seal_age_s": 3600.0}
+    payloads = [b"%d" % number for number in range(20)]
+    with (
+        cluster_broker(tmp_path, settings, "a") as first,
+        cluster_broker(tmp_path, settings, "b") as second,
+    ):
+        assert danube("topics", "create", topic, url=first.url).returncode == 0
+        for payload in payloads:
+            owner = pydanube.run(publish(topic, payload, first, second))
+        other, name = (second, "a") if owner is first else (first, "b")
+        owner.kill()
+        # Each message was acknowledged before the next one, in a group of its own.
+        journals = (tmp_path / "remote" / ".journal").iterdir()
+        groups = max((sorted(each.iterdir()) for each in journals), key=len)
+        lost = groups[len(groups) // 2]
+        kept = lost.rename(tmp_path / "kept")
+        while "the store has lost it" not in (problems := problems_of(other)):
+            time.sleep(0.05)
+        assert f"{lost.parent.name}/{lost.name}: expected a group" in problems
+        assert not lost.exists()
+        if is_restored:
+            kept.rename(lost)
+            assert owner_of(topic, other) is other
+            with pydanube.sync.connect(other.url) as client:
+                assert client.describe_topic(topic).end_offset == len(payloads)
+            return
+        forget = ("brokers", "forget", name, "--accept-loss", "--yes")
+        done = danube(*forget, "--format", "json", url=other.url)
+        assert done.returncode == 0, done.stderr
+        assert topic in json.loads(done.stdout)["topics"]
+        pydanube.run(publish(topic, b"next", other))
+        with pydanube.sync.connect(other.url) as client:
+            facts = client.describe_topic(topic)
+        assert facts.end_offset == SKIPPED_OFFSETS + 1
 
 
 def test_a_topic_is_moved_and_the_load_is_balanced_from_the_command_line(

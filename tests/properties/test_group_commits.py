@@ -33,6 +33,7 @@ class Bounds:
     in_flight: int = 2
     lost_answers: int = 1
     takeover_crashes: int = 1
+    lost_objects: int = 0
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,16 @@ class Rules:
     freezes_the_record: bool = True
     records_before_removing: bool = True
     keeps_the_fence: bool = True
+    searches_behind_holes: bool = True
+    reads_holes_again: bool = True
+    trusts_fences_behind_holes: bool = True
+
+
+ABOUT_LOST_OBJECTS = {
+    "searches_behind_holes",
+    "reads_holes_again",
+    "trusts_fences_behind_holes",
+}
 
 
 class Loss(AssertionError):
@@ -60,11 +71,13 @@ class Request:
 
     is_put: bool
     number: int
+    is_search: bool = False
     answer: object = None
     is_executed: bool = False
 
     def key(self):
-        return (self.is_put, self.number, self.answer, self.is_executed)
+        kind = self.is_put, self.is_search
+        return (*kind, self.number, self.answer, self.is_executed)
 
 
 class AnyOrder(GroupCommits):
@@ -117,6 +130,10 @@ class World:
     ghosts: list[tuple[int, bytes]] = field(default_factory=list)
     """Puts whose sender does not wait for them any more."""
     acked: frozenset[int] = frozenset()
+    committed_ends: tuple[int, ...] = ()
+    """What each group says about commits, in the order of their numbers."""
+    destroyed: frozenset[int] = frozenset()
+    """The objects that the store has lost."""
     sealed_end: int = FIRST_GROUP
     """Groups below are in segments, which are not lost."""
     removed_end: int = FIRST_GROUP
@@ -127,6 +144,8 @@ class World:
     read: tuple[int, ...] = ()
     recovered: frozenset[int] | None = None
     crashes: int = 0
+    is_reported: bool = False
+    """Whether a takeover has found that the journal is damaged."""
 
     def key(self):
         old, fencing, asked = self.old, self.fencing, self.fence_request
@@ -138,9 +157,10 @@ class World:
             tuple(sorted(map(repr, (each.key() for each in self.requests)))),
             tuple(sorted(self.ghosts)),
             (self.acked, self.sealed_end, self.removed_end, self.losses),
+            (self.committed_ends, self.destroyed),
             None if fencing is None else (fencing.number, fencing.end),
             None if asked is None else asked.key(),
-            (self.read, self.recovered, self.crashes),
+            (self.read, self.recovered, self.crashes, self.is_reported),
         )
 
     def clone(self):
@@ -171,6 +191,24 @@ class World:
         asked = self.fence_request
         if asked is not None and not asked.is_executed:
             yield World._execute_fencing, 0
+        # What is lost while a fence is on its way may be replaced by it.
+        is_fencing = self.fencing or any(data == NEW for _, data in self.ghosts)
+        if len(self.destroyed) < self.bounds.lost_objects and not is_fencing:
+            for number in self.store:
+                if self._is_provable(number):
+                    yield World._destroy, number
+
+    def _is_provable(self, number):
+        """Return whether a later object was begun after a group was acknowledged."""
+        return self.store[number] == OLD and any(
+            writer == NEW or self.committed_ends[later - FIRST_GROUP] > number
+            for later, writer in self.store.items()
+            if later > number
+        )
+
+    def _destroy(self, number):
+        del self.store[number]
+        self.destroyed |= {number}
 
     def _old_actions(self):
         old, bounds = self.old, self.bounds
@@ -229,10 +267,20 @@ class World:
 
     def _answer(self, request, data):
         request.is_executed = True
-        if request.is_put:
+        if request.is_search:
+            request.answer = self._committed_end_behind(request.number)
+        elif request.is_put:
             request.answer = self._put(request.number, data)
         else:
             request.answer = self.store.get(request.number)
+
+    def _committed_end_behind(self, number):
+        last = max(self.store, default=number)
+        if last <= number:
+            return 0
+        if self.store[last] == OLD:
+            return self.committed_ends[last - FIRST_GROUP]
+        return last if self.rules.trusts_fences_behind_holes else 0
 
     def _execute(self, at):
         self._answer(self.requests[at], OLD)
@@ -252,6 +300,9 @@ class World:
 
     def _begin(self, _):
         self.requests.append(Request(True, self.old.begin()))
+        # Without lost objects this would only multiply the states.
+        known = self.old.committed_end if self.bounds.lost_objects else 0
+        self.committed_ends += (known,)
 
     def _deliver(self, at):
         request = self.requests.pop(at)
@@ -307,7 +358,11 @@ class World:
     def _deliver_fencing(self, _):
         request, fencing = self.fence_request, self.fencing
         self.fence_request = None
-        if request.is_put:
+        if request.is_search:
+            step = fencing.on_search(request.answer)
+            if step is Step.READ and not self.rules.reads_holes_again:
+                step = fencing.on_read(exists=False)
+        elif request.is_put:
             step = fencing.on_put(request.answer)
         else:
             writer = request.answer
@@ -324,13 +379,26 @@ class World:
         self._continue_fencing(self.fencing.on_put(Answer.UNKNOWN))
 
     def _continue_fencing(self, step):
+        if step is Step.SEARCH and not self.rules.searches_behind_holes:
+            step = self.fencing.on_search(0)
         if step is Step.PUT and not self.rules.fences_at_all:
             self.fencing.end = self.fencing.number
             step = Step.END
-        if step is Step.END:
-            self._on_recovered()
+        if step is not Step.END:
+            is_search = step is Step.SEARCH
+            self.fence_request = Request(
+                step is Step.PUT, self.fencing.number, is_search
+            )
+        elif self.fencing.end is None:
+            self._on_damage()
         else:
-            self.fence_request = Request(step is Step.PUT, self.fencing.number)
+            self._on_recovered()
+
+    def _on_damage(self):
+        if self.fencing.number not in self.destroyed:
+            raise Loss(f"group {self.fencing.number} is said to be lost")
+        self.fencing = None
+        self.is_reported = True
 
     def _on_recovered(self):
         if not self.rules.probes_all_numbers:
@@ -338,7 +406,8 @@ class World:
         if sorted(self.read) != list(self.read):
             raise Loss(f"the groups are out of order: {self.read}")
         before, self.recovered = self.recovered, frozenset(self.read)
-        if before is not None and not before <= self.recovered | self._sealed():
+        kept = self.recovered | self._sealed() | self.destroyed
+        if before is not None and not before <= kept:
             raise Loss(f"recovered {before}, and then {self.recovered}")
         self.check()
 
@@ -367,21 +436,22 @@ class World:
             raise Loss(f"acknowledged without those before: {self.acked}")
         if self.recovered is None:
             return
-        lost = self.acked - self.recovered - self._sealed()
+        lost = self.acked - self.recovered - self._sealed() - self.destroyed
         if lost:
             raise Loss(f"acknowledged and not recovered: {sorted(lost)}")
 
 
 def explore(rules=Rules(), bounds=Bounds()):
-    """Visit every state; return their number, and how many had recovered groups."""
+    """Visit every state; return their number, recovered groups, and reports."""
     start = World(rules, bounds, session(rules))
     seen = {start.key()}
     stack = [start]
-    recovered_counts = set()
+    recovered_counts, reports = set(), 0
     while stack:
         world = stack.pop()
         if world.recovered is not None:
             recovered_counts.add(len(world.recovered))
+        reports += world.is_reported
         for act, at in world.actions():
             after = world.clone()
             act(after, at)
@@ -389,14 +459,18 @@ def explore(rules=Rules(), bounds=Bounds()):
             if key not in seen:
                 seen.add(key)
                 stack.append(after)
-    return len(seen), recovered_counts
+    return len(seen), recovered_counts, reports
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "bounds",
-    [Bounds(groups=2), Bounds(groups=4, lost_answers=0, takeover_crashes=0)],
-    ids=["two groups", "four groups"],
+    [
+        Bounds(groups=2),
+        Bounds(groups=4, lost_answers=0, takeover_crashes=0),
+        Bounds(groups=2, lost_answers=0, lost_objects=1),
+    ],
+    ids=["two groups", "four groups", "lost object"],
 )
 def test_every_interleaving_keeps_the_promises(bounds):
     check_all(bounds)
@@ -406,25 +480,34 @@ def test_every_interleaving_keeps_the_promises(bounds):
 @pytest.mark.soak
 @pytest.mark.parametrize(
     "bounds",
-    [Bounds(), Bounds(groups=2, lost_answers=2)],
-    ids=["three groups", "two lost answers"],
+    [
+        Bounds(),
+        Bounds(groups=2, lost_answers=2),
+        Bounds(groups=2, lost_objects=1),
+        Bounds(lost_answers=0, lost_objects=1),
+    ],
+    ids=["three groups", "two lost answers", "lost object", "three, lost object"],
 )
 def test_every_interleaving_of_larger_models_keeps_the_promises(bounds):
     check_all(bounds)
 
 
 def check_all(bounds):
-    states, recovered_counts = explore(bounds=bounds)
+    states, recovered_counts, reports = explore(bounds=bounds)
     assert states > 1000
     # The model reaches takeovers with no group, with all, and with those between.
     assert recovered_counts == set(range(bounds.groups + 1))
+    assert bool(reports) == bool(bounds.lost_objects)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", sorted(Rules.__dataclass_fields__))
 def test_model_finds_the_loss_if_a_rule_is_left_out(rule):
+    bounds = Bounds()
+    if rule in ABOUT_LOST_OBJECTS:
+        bounds = Bounds(groups=2, lost_answers=0, lost_objects=1)
     with pytest.raises(Loss):
-        explore(Rules(**{rule: False}))
+        explore(Rules(**{rule: False}), bounds)
 
 
 def test_group_is_committed_after_those_before_it():

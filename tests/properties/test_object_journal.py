@@ -10,9 +10,10 @@ from random import Random
 import pytest
 
 from pydanube.aio.tasks import task_scope
-from pydanube.model.errors import BrokerError
+from pydanube.model.errors import BrokerError, CorruptJournal
 from pydanube.objects.memory import MemoryObjects
 from pydanube.storage.config import JournalConfig, ObjectJournalConfig
+from pydanube.wire.files.group_format import committed_end_of, decode_group_header
 from pydanube.wire.files.journal_format import Batch, TopicOpened
 from support.batches import frame_of, payloads_of
 from support.object_journals import Link, MemorySessions, object_journal
@@ -32,6 +33,7 @@ class World:
         """The payload of each offset that a session has acknowledged."""
         self.sealed_end = 0
         self.count = 0
+        self.lost_count = 0
 
     def options(self):
         rng = self.rng
@@ -102,6 +104,28 @@ def check_recovered(world, journal):
     return end
 
 
+async def check_lost_object(world):
+    """Remove an object that was there when the last one was begun, and restore it."""
+    session = world.sessions.sessions[-1]
+    names = await world.objects.names(session.prefix)
+    names = [each for each in names if session.number_of(each) >= session.first]
+    if not names:
+        return
+    data = memoryview(await world.objects.read(names[-1]))
+    end = committed_end_of(data, decode_group_header(data))
+    lost = [each for each in names if session.number_of(each) < end]
+    if lost:
+        name = world.rng.choice(lost)
+        data = bytes(await world.objects.read(name))
+        await world.objects.delete(name)
+        with pytest.raises(CorruptJournal, match=name):
+            async with object_journal(world.objects, world.sessions):
+                pass
+        assert await world.objects.read(name) is None
+        await world.objects.put(name, data)
+        world.lost_count += 1
+
+
 async def run_lives(seed):
     world = World(seed)
     rng = world.rng
@@ -129,15 +153,18 @@ async def run_lives(seed):
         for each in links:
             each.is_cut = True
     calm = Link(world.objects, rng)
+    await check_lost_object(world)
     async with object_journal(calm, world.sessions) as journal:
         check_recovered(world, journal)
-    return len(world.acked)
+    return len(world.acked), world.lost_count
 
 
 @pytest.mark.slow
 async def test_nothing_acknowledged_is_lost():
     counts = [await run_lives(seed) for seed in range(25)]
-    assert sum(counts) > 3000
+    acked, lost = map(sum, zip(*counts, strict=True))
+    assert acked > 3000
+    assert lost > 10
 
 
 @pytest.mark.slow

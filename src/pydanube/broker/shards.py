@@ -23,6 +23,10 @@ A connection stops reading at 256 requests, and messages for other topics would 
 """
 
 
+PROBLEMS_MAX = 8
+"""How many reasons are named for shards that cannot be taken over."""
+
+
 class Shards:
     """The shards that this broker serves."""
 
@@ -41,6 +45,8 @@ class Shards:
         """Returns whether this broker serves a shard, or will in a moment."""
         self.is_elsewhere: Callable[[int], bool] = lambda _: True
         """Returns whether another broker serves a shard, and is to keep it."""
+        self.waits: Mapping[int, str] = {}
+        """Why this broker cannot take shards over at the moment."""
         self._waiting = 0
         self._changed = asyncio.Event()
         self.counts = TakeoverCounts()
@@ -49,6 +55,17 @@ class Shards:
         """The limits by which this broker balances as the controller."""
         self.check_session = check_session
         """Raises SessionLost if the session of this broker is over."""
+
+    @property
+    def problems(self) -> list[str]:
+        """Descriptions of present problems, for administrators."""
+        shards: dict[str, list[int]] = {}
+        for shard, reason in sorted(self.waits.items()):
+            shards.setdefault(reason, []).append(shard)
+        return [
+            f"{len(each)} shards wait for a takeover, the first is {each[0]}: {reason}"
+            for reason, each in shards.items()
+        ][:PROBLEMS_MAX]
 
     def serves(self, shard: int | None) -> bool:
         """Return whether this broker serves *shard*."""
@@ -100,9 +117,10 @@ class Shards:
         """Return the error that names the owner of a topic in *shard*."""
         url = self.url_of(shard)
         if not url:
+            reason = self.waits.get(shard, "")
             return NotOwner(
                 f"no broker serves {name} at the moment: its shard {shard} is being "
-                "taken over; try again"
+                f"taken over{reason and f', and waits: {reason}'}; try again"
             )
         return NotOwner(
             f"another broker serves {name}, in shard {shard}: connect to {url}"

@@ -162,7 +162,7 @@ async def serving_shards(
     shards.limits = limits or shards.limits
     shards.find_owner, shards.counts = takeovers.find_owner, takeovers.counts
     shards.owns, shards.is_elsewhere = takeovers.owns, takeovers.is_elsewhere
-    takeovers.on_change = shards.on_change
+    takeovers.on_change, shards.waits = shards.on_change, takeovers.problems
     clock = asyncio.get_running_loop().time
     controller = Controller(
         session,

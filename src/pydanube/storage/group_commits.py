@@ -13,19 +13,26 @@ Rules of the session, in GroupCommits:
 3. After a put with an unknown outcome, and if an object exists already, it reads the
    object.  If the object has the id of another session, this session is *fenced*: it
    acknowledges nothing more.  If there is no object, it puts it again.
+4. It writes in every group before which number all groups were committed when it began
+   the group.
 
 Rules of the session that takes over, in Fencing:
 
-4. First it freezes the record of the old session, so that the old session removes no
+5. First it freezes the record of the old session, so that the old session removes no
    more objects: it changes the record, with a comparison, before it removes any.
-5. It reads number after number, from the first one in the record.  Where there is no
+6. It reads number after number, from the first one in the record.  Where there is no
    object, it puts a fence if absent.  If that finds an object, it reads the number
    again.  It never relies on a list of names, which may be out of date.
-6. The journal ends before the fence.  The fence stays for ever, because a put of the
+7. Before it puts a fence, it reads the last object behind the number.  If that says
+   that the number was committed, or is a fence, it reads the number again, because the
+   old session may have gone on meanwhile.  If there is still no object, the store has
+   lost it: the journal is *damaged*, and gets no fence.
+8. The journal ends before the fence.  The fence stays for ever, because a put of the
    old session may happen at any time.
 
 So nothing that was acknowledged is lost: all groups before an acknowledged one exist,
-so the fence comes after it.  And nothing after the fence is ever acknowledged.
+so the fence comes after it.  And nothing after the fence is ever acknowledged.  If the
+store loses an object, no group that was begun after its commit is lost silently.
 ``tests/properties/test_group_commits.py`` explores all interleavings, and finds a loss
 if any of these rules is left out.
 """
@@ -54,6 +61,8 @@ class Step(Enum):
     """Put the object if it is absent."""
     READ = auto()
     """Read the object's header; repeat this until the store answers."""
+    SEARCH = auto()
+    """Find the last object behind the number, and what it says about commits."""
     END = auto()
     """Nothing."""
 
@@ -123,17 +132,28 @@ class Fencing:
         self.number = first
         """The number that the next step is about."""
         self.end: int | None = None
-        """The number of the fence, after Step.END."""
+        """The number of the fence, after Step.END; None if the journal is damaged."""
+        self._was_committed = False
 
     def on_read(self, *, exists: bool, is_fence: bool = False) -> Step:
         """Take what the present number is; return the next step."""
         if not exists:
-            return Step.PUT
+            return Step.END if self._was_committed else Step.SEARCH
+        self._was_committed = False
         if is_fence:
             self.end = self.number
             return Step.END
         self.number += 1
         return Step.READ
+
+    def on_search(self, committed_end: int) -> Step:
+        """
+        Take the number before which all groups were committed; return the next step.
+
+        It is 0 if there is no object behind the present number.
+        """
+        self._was_committed = committed_end > self.number
+        return Step.READ if self._was_committed else Step.PUT
 
     def on_put(self, answer: Answer) -> Step:
         """Take the outcome of putting the fence; return the next step."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from pydanube.model.errors import CorruptJournal
 from pydanube.storage.group_commits import FIRST_GROUP
 
 
@@ -38,6 +39,21 @@ class JournalSession:
     def object_name(self, number: int) -> str:
         """Return the name of the object with a group or the fence."""
         return f"{self.prefix}{number:020d}"
+
+    def number_of(self, name: str) -> int:
+        """
+        Return the number in the name of one of its objects.
+
+        Raises:
+            CorruptJournal: It is no such name.
+        """
+        number = name.removeprefix(self.prefix)
+        if not number.isdecimal() or self.object_name(int(number)) != name:
+            raise CorruptJournal(
+                f"{name}: expected a name that ends in a group's number of 20 digits; "
+                "remove the object, if no broker has written it"
+            )
+        return int(number)
 
 
 class JournalSessions(Protocol):

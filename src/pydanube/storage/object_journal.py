@@ -400,6 +400,7 @@ class ObjectJournal(Journal):
             journal_id=self._journal_id,
             writer=self._session.writer,
             kind=kind,
+            committed_end=self._commits.committed_end,
         )
         self._in_flight[number] = _Put(
             group,

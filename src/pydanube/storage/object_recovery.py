@@ -12,6 +12,7 @@ import logging
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
@@ -35,6 +36,7 @@ from pydanube.wire.buffer import Buffer
 from pydanube.wire.files.group_format import (
     GroupHeader,
     GroupKind,
+    committed_end_of,
     decode_entries,
     decode_group_header,
     encode_group,
@@ -93,16 +95,21 @@ class GroupConsumer(ABC):
             NewerJournal: The object has a newer format version.
             CorruptJournal: The object is damaged or does not fit.
         """
-        try:
+        with _naming(session.object_name(number)):
             return self._add(session, number, memoryview(data))
-        except NewerJournal as error:
-            raise NewerJournal(f"{session.object_name(number)}: {error}") from error
-        except CorruptJournal as error:
-            raise CorruptJournal(f"{session.object_name(number)}: {error}") from error
+
+    def committed_end(self, session: JournalSession, number: int, data: Buffer) -> int:
+        """
+        Return before which number all groups existed when an object was begun.
+
+        Raises: As add().
+        """
+        view = memoryview(data)
+        with _naming(session.object_name(number)):
+            return committed_end_of(view, self._checked(session, number, view))
 
     def _add(self, session: JournalSession, number: int, data: memoryview) -> bool:
-        header = decode_group_header(data)
-        self._check(session, number, header)
+        header = self._checked(session, number, data)
         if header.kind is GroupKind.FENCE:
             return False
         entries = (decoded.entry for decoded in decode_entries(data, header))
@@ -122,7 +129,11 @@ class GroupConsumer(ABC):
     ) -> None:
         """Apply the entries of a group; with *is_snapshot*, it begins with one."""
 
-    def _check(self, session: JournalSession, number: int, header: GroupHeader) -> None:
+    def _checked(
+        self, session: JournalSession, number: int, data: memoryview
+    ) -> GroupHeader:
+        """Return the header of the object *number* of *session*."""
+        header = decode_group_header(data)
         if header.number != number:
             raise CorruptJournal(
                 f"expected group {number}, the header says {header.number}"
@@ -137,6 +148,18 @@ class GroupConsumer(ABC):
                 f"expected a group of session {session.session_id}, session "
                 f"{header.writer.hex()} wrote it"
             )
+        return header
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Name the object *name* in errors of the body."""
+    try:
+        yield
+    except NewerJournal as error:
+        raise NewerJournal(f"{name}: {error}") from error
+    except CorruptJournal as error:
+        raise CorruptJournal(f"{name}: {error}") from error
 
 
 class GroupFold(GroupConsumer):
@@ -351,6 +374,10 @@ class GroupReader:
             if step is Step.PUT:
                 step = fencing.on_put(await self._put_fence(session, number))
                 continue
+            if step is Step.SEARCH:
+                behind = await self._read_last(session, number, ahead)
+                step = fencing.on_search(behind)
+                continue
             data = ahead.pop(number, None)
             if data is None:
                 numbers = range(number, number + READS_IN_FLIGHT)
@@ -363,8 +390,36 @@ class GroupReader:
             if is_fence and data is not None:
                 await self._check_successor(session, decode_group_header(data).writer)
             step = fencing.on_read(exists=data is not None, is_fence=is_fence)
-        assert fencing.end is not None
+        if fencing.end is None:
+            raise CorruptJournal(
+                f"{session.object_name(fencing.number)}: expected a group, there is no "
+                "object; a later object says that this one was stored, so the store "
+                "has lost it"
+            )
         return fencing.end
+
+    async def _read_last(
+        self, session: JournalSession, number: int, ahead: dict[int, Buffer | None]
+    ) -> int:
+        """
+        Return before which number the last object behind *number* says all existed.
+
+        Returns 0 if there is none.  If the store cannot list, only objects that were
+        read *ahead* are considered.
+        """
+        last, data = number, None
+        if self._objects.supports_listing:
+            after = session.object_name(number)
+            list_names = partial(self._objects.names, session.prefix, after=after)
+            if names := await self._repeat(list_names):
+                last = session.number_of(names[-1])
+                data = await self._repeat(partial(self._objects.read, names[-1]))
+        else:
+            last = max(
+                (each for each in ahead if ahead[each] is not None), default=last
+            )
+            data = ahead.get(last)
+        return 0 if data is None else self._consumer.committed_end(session, last, data)
 
     async def _check_successor(self, session: JournalSession, writer: bytes) -> None:
         """

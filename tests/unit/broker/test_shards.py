@@ -7,11 +7,24 @@ import pytest
 from pydanube.aio.tasks import task_scope
 from pydanube.broker import shards as module
 from pydanube.broker.shards import SETTLING_MAX, Shards
+from pydanube.model.names import TopicName
 
 
 @pytest.fixture
 def shards() -> Shards:
     return Shards(8, lambda: None)
+
+
+def test_shards_that_wait_are_problems_with_their_reasons(shards: Shards) -> None:
+    assert shards.problems == []
+    shards.waits = {5: "x: no object", 2: "the store is away", 3: "x: no object"}
+    assert shards.problems == [
+        "1 shards wait for a takeover, the first is 2: the store is away",
+        "2 shards wait for a takeover, the first is 3: x: no object",
+    ]
+    name = TopicName.parse("/default/t")
+    assert "and waits: x: no object; try again" in str(shards.not_owner(name, 5))
+    assert str(shards.not_owner(name, 6)).endswith("is being taken over; try again")
 
 
 async def test_waits_until_the_shard_is_elsewhere(shards: Shards) -> None:

@@ -130,6 +130,19 @@ async def test_a_damaged_journal_that_is_given_up_leaves_a_gap(source) -> None:
     assert source.host.counts.lost_topics == 1
 
 
+async def test_a_journal_with_a_hole_is_damaged(source) -> None:
+    """Its shards wait, and go on without it if it is given up."""
+    await source.host.fence(source.session.session_id)
+    name = source.name(2)
+    await source.objects.delete(name)
+    for _ in range(2):
+        with pytest.raises(CorruptJournal, match="the store has lost it"):
+            await source.host.read(0, source.session.session_id, 1)
+    assert await source.objects.read(name) is None
+    await source.record(first=1, is_given_up=True)
+    assert await adopted_end(source) == SKIPPED_OFFSETS
+
+
 async def test_a_session_that_opens_only_empty_shards_has_a_group(source) -> None:
     await source.host.read(7, None, 0)
     await source.host.adopt(7, 1)

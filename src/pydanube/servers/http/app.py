@@ -105,7 +105,11 @@ class BrokerState:
 
     def problems(self) -> Sequence[str]:
         """Return the problems of a broker that serves topics."""
-        return self._serving[0].storage.problems if self._serving else ()
+        if not self._serving:
+            return ()
+        broker = self._serving[0]
+        waits = () if broker.shards is None else broker.shards.problems
+        return [*broker.storage.problems, *waits]
 
     def broker(self) -> Broker:
         """

@@ -119,11 +119,13 @@ def encode_group(
     journal_id: bytes,
     writer: bytes,
     kind: GroupKind,
+    committed_end: int | None = None,
 ) -> bytes:
     """
     Return the object of a group.
 
     The first entries of a group with a snapshot are the snapshot and its SnapshotEnd.
+    All groups before *committed_end* are committed; None if that is unknown.
     """
     header = GroupHeader(
         number=number,
@@ -134,8 +136,12 @@ def encode_group(
     )
     buffers: list[Buffer] = [header.encode()]
     position, seed = HEADER_BYTES, header.seed
+    synced = 0 if committed_end is None else number - committed_end + 1
+    if synced > HEADER_BYTES:
+        # Readers refuse an entry that was synced beyond its own position.
+        synced = 0
     for entry in entries:
-        parts, size = encode_entry(entry, position=position, synced=0, seed=seed)
+        parts, size = encode_entry(entry, position=position, synced=synced, seed=seed)
         buffers += parts
         position += size
     return b"".join(buffers)
@@ -161,3 +167,19 @@ def decode_entries(buffer: memoryview, header: GroupHeader) -> Iterator[DecodedE
             f"expected a group of {header.count} entries and {position} bytes, there "
             f"are {len(buffer)} bytes"
         )
+
+
+def committed_end_of(buffer: memoryview, header: GroupHeader) -> int:
+    """
+    Return the number before which all groups were committed when this one was begun.
+
+    Returns 0 if that is unknown, because an earlier version wrote the group or many
+    groups were in flight.  All groups before a fence are in the store when it is put.
+
+    Raises:
+        CorruptJournal: The first entry is damaged.
+    """
+    if header.kind is GroupKind.FENCE:
+        return header.number
+    synced = decode_entry(buffer, HEADER_BYTES, header.seed).synced
+    return header.number - synced + 1 if synced else 0

@@ -5,6 +5,7 @@ from pydanube.wire.files.group_format import (
     HEADER_BYTES,
     GroupHeader,
     GroupKind,
+    committed_end_of,
     decode_entries,
     decode_group_header,
     encode_group,
@@ -45,6 +46,29 @@ def test_a_group_is_decoded_as_it_was_encoded():
     assert [entries[0], entries[2]] == [ENTRIES[0], ENTRIES[2]]
     assert entries[1].topic_id == 3
     assert bytes(entries[1].frame.buffer) == bytes(ENTRIES[1].frame.buffer)
+
+
+@pytest.mark.parametrize(
+    ("number", "written", "read"),
+    [(7, 7, 7), (7, 1, 1), (1, 1, 1), (900, 829, 829), (900, 828, 0), (7, None, 0)],
+)
+def test_group_says_what_was_committed_when_it_was_begun(number, written, read):
+    data = encode_group(
+        ENTRIES,
+        number=number,
+        journal_id=JOURNAL,
+        writer=WRITER,
+        kind=GroupKind.ENTRIES,
+        committed_end=written,
+    )
+    header = decode_group_header(data)
+    assert committed_end_of(memoryview(data), header) == read
+    assert len(list(decode_entries(memoryview(data), header))) == 3
+
+
+def test_all_groups_before_a_fence_exist():
+    data = group([], GroupKind.FENCE)
+    assert committed_end_of(memoryview(data), decode_group_header(data)) == 7
 
 
 def test_a_fence_is_a_header():
