@@ -53,6 +53,8 @@ class CursorSaver:
         self._urgent: list[_Key] = []
         # When recently written large cursors may be written again.
         self._pauses: dict[_Key, float] = {}
+        # Topics whose cursors another broker has read, or is about to.
+        self._left: dict[TopicId, BrokerError] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def mark(
@@ -60,7 +62,7 @@ class CursorSaver:
     ) -> None:
         """Write *cursor* after the linger time, in its state then."""
         key = topic, subscription
-        if key not in self._moved:
+        if key not in self._moved and topic not in self._left:
             self._moved[key] = _PendingCursor(cursor)
             self._linger()
 
@@ -75,8 +77,12 @@ class CursorSaver:
         Write *cursor*, and call *done* when it is on disk.
 
         Calls in the same iteration of the event loop, or during the pause of a large
-        cursor, wait for the same journal entry.
+        cursor, wait for the same journal entry.  If the topic has left this broker,
+        *done* gets the reason.
         """
+        if topic in self._left:
+            self._loop.call_soon(done, self._left[topic])
+            return
         key = topic, subscription
         moved = self._moved.setdefault(key, _PendingCursor(cursor))
         moved.waiting.append(done)
@@ -103,6 +109,16 @@ class CursorSaver:
                     f"{subscription} has been deleted"
                 )
                 self._loop.call_soon(_notify, moved.waiting, gone)
+
+    def leave(self, topic: TopicId, reason: BrokerError) -> None:
+        """Append the moved cursors of *topic*, and refuse later ones with *reason*."""
+        for key in [key for key in self._moved if key[0] == topic]:
+            self._write(key)
+        self._left[topic] = reason
+
+    def forget_left(self, topic: TopicId) -> None:
+        """Forget that a topic has left: it is closed, and may be opened again later."""
+        self._left.pop(topic, None)
 
     def flush(self) -> None:
         """Append all moved cursors to the journal, also those that pause."""

@@ -324,8 +324,14 @@ class ReliableSubscription(Subscription):
         """
         Write the cursor at once, and call *done* when it is on disk.
 
-        All calls of one iteration of the event loop become one journal entry.
+        All calls of one iteration of the event loop become one journal entry.  If the
+        topic or the subscription is closed, *done* gets an error.
         """
+        if self._is_cancelled:
+            # Another broker may have read the cursor.
+            closed = Unavailable(f"{self.log_name} is closed; acknowledge again")
+            asyncio.get_running_loop().call_soon(done, closed)
+            return
         self._cursors.save_now(
             self._log.topic_id, self.name, self._machine.cursor, done
         )

@@ -107,13 +107,17 @@ class ShardServing:
                 log.warning("the next owner will try again: %s", error)
 
     def refuse_messages(self, shard: int) -> None:
-        """Accept no more messages, but go on with those that were appended."""
+        """
+        Accept no more messages, but go on with those that were appended.
+
+        Acknowledgements of consumers are not confirmed any more: their cursors would
+        be behind the mark that ends the shard, which the next owner does not read.
+        """
         self._shards.served.pop(shard, None)
         for topic in topics_of_shard(self._topics.opened, shard):
             topic.refusal = self._shards.not_owner(topic.name, shard)
             topic.registrations.reject_queued(topic.refusal)
-        # The mark that ends the shard comes after the cursors.
-        self._subscriptions.cursors.flush()
+            self._subscriptions.cursors.leave(topic.topic_id, topic.refusal)
 
     def stop(self, shard: int) -> None:
         """Deliver nothing more, and disconnect producers and consumers."""

@@ -629,6 +629,7 @@ class Topics:
             names = list(topic.subscriptions)
             topic.close(reason)
             self._subscriptions.cursors.forget(topic.topic_id, names, reason)
+            self._subscriptions.cursors.forget_left(topic.topic_id)
 
     def _serves(self, record: TopicRecord) -> bool:
         return self._shards is None or self._shards.serves(record.shard)

@@ -9,7 +9,7 @@ from pydanube.broker.cursors import (
     CursorSaver,
 )
 from pydanube.dispatch.cursor import Cursor
-from pydanube.model.errors import SubscriptionNotFound
+from pydanube.model.errors import NotOwner, SubscriptionNotFound
 from pydanube.model.ranges import RangeSet
 
 
@@ -199,3 +199,25 @@ def test_deleted_cursor_is_not_written_and_its_waiters_fail():
     cursors.forget(1, "st")
     loop.run(1)
     assert len(saved.entries) == 2
+
+
+def test_cursors_of_a_topic_that_leaves_are_written_for_the_last_time():
+    loop, saved, cursors = saver()
+    answers = []
+    leaving, staying = Cursor(1), Cursor(2)
+    cursors.mark(1, "leaving", leaving)
+    cursors.mark(2, "staying", staying)
+    reason = NotOwner("another broker serves it")
+    cursors.leave(1, reason)
+    assert saved.offsets == [("leaving", 1)]
+    leaving.mark(1, 5)
+    cursors.mark(1, "leaving", leaving)
+    cursors.save_now(1, "leaving", leaving, answers.append)
+    loop.run(10)
+    assert answers == [reason]
+    assert saved.offsets == [("leaving", 1), ("staying", 2)]
+    cursors.forget_left(1)
+    cursors.save_now(1, "leaving", leaving, answers.append)
+    loop.run(20)
+    assert answers == [reason, None]
+    assert saved.offsets[2:] == [("leaving", 5)]

@@ -213,6 +213,26 @@ async def test_a_drained_broker_hands_its_topics_over(cluster, stack):
     assert await stored(cluster) == [b"a", b"b", b"c", b"d"]
 
 
+async def test_acks_are_not_confirmed_behind_the_mark_that_ends_a_shard(cluster, stack):
+    await start(stack, cluster, "a", "b")
+    await published(cluster, b"a", b"b")
+    owner = owner_of(cluster)
+    member = cluster.members[owner]
+    subscription = await subscribe(member.broker)
+    answers = []
+    with cluster.remote.holding_journals():
+        await cluster.set_mode(owner, BrokerMode.DRAINING)
+        await until(lambda: SHARD not in cluster.served(owner))
+        # The mark is on its way to the journal.
+        subscription.ack([(0, 1)], 0)
+        subscription.save_cursor_now(answers.append)
+    (other,) = {"a", "b"} - {owner}
+    await cluster.settled(other)
+    assert [type(each) for each in answers] == [NotOwner]
+    taken = await cluster.ask(lambda broker: broker.topics.get(A_TOPIC))
+    assert [each.cursor_offset for each in taken.subscriptions.values()] == [0]
+
+
 @pytest.mark.parametrize("is_uploaded", [False, True])
 async def test_segments_of_the_earlier_owner_are_read(cluster, stack, is_uploaded):
     await start(stack, cluster, "a", "b")
