@@ -334,7 +334,9 @@ class NativeConnection(ClientLink, asyncio.BufferedProtocol):
                 if channel := self.channels.get(frame.channel):
                     channel.on_frame(frame)
                 elif frame.correlation:
-                    self.answer(frame, pb.Ok())
+                    # An ACK, which has no effect: the topic may have moved.
+                    closed = Unavailable(f"channel {frame.channel} is closed")
+                    self.answer(frame, self.server.error(closed))
             case Kind.HELLO:
                 self._on_hello(frame, message)
             case Kind.PING:

@@ -156,6 +156,22 @@ async def kinds_that_come(peer):
     return [peer.received.get_nowait().kind for _ in range(peer.received.qsize())]
 
 
+async def test_acks_on_a_closed_channel_are_not_confirmed(broker, client):
+    async with client.producer(TOPIC) as producer:
+        await producer.send("a")
+    peer = await connected(broker)
+    await opened_consumer(peer)
+    ranges = pb.OffsetRanges(base=[0], end=[1])
+    ack = peer.machine.request(Kind.ACK, pb.Ack(ranges=ranges), 1)[1]
+    # A consumer of the same name replaces it, before the client knows.
+    await opened_consumer(await connected(broker))
+    peer.transport.write(ack)
+    closed, answer = await peer.received.get(), await peer.received.get()
+    assert closed.message.code == "consumer_replaced"
+    assert answer.message.code == "unavailable"
+    assert (await client.describe_subscription(TOPIC, "s")).backlog == 1
+
+
 INVALID_RANGES = [
     pb.OffsetRanges(base=[0, 1], end=[1]),
     pb.OffsetRanges(base=[1], end=[0]),
