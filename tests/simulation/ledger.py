@@ -54,6 +54,8 @@ class TopicHistory:
     """The number of each sent message, in the order of sending."""
     acknowledged: dict[bytes, int] = field(default_factory=dict)
     """The offset in the receipt of each message, by payload."""
+    refused: set[bytes] = field(default_factory=set)
+    """Messages that are not stored, as their producers were told."""
     at: dict[int, bytes] = field(default_factory=dict)
     """The payload seen at each offset."""
     offsets: dict[bytes, int] = field(default_factory=dict)
@@ -145,11 +147,19 @@ class Ledger:
         else:
             history.acknowledged[payload] = -1
 
+    def on_refused(self, topic: str, payload: bytes) -> None:
+        """Record that the broker has refused a message."""
+        self.topics[topic].refused.add(payload)
+
     def on_stored(self, topic: str, end: int) -> None:
         """Record that the topic has reached *end*."""
         self.topics[topic].ends.append((self._clock(), end))
 
     # Consumers.
+
+    def on_read(self, topic: str, offset: int, payload: bytes) -> None:
+        """Record that a reader has found a message."""
+        self._check_placement(self.topics[topic], payload, offset, "a reader found it")
 
     def on_received(
         self, topic: str, subscription: str, offset: int, payload: bytes
@@ -246,6 +256,11 @@ class Ledger:
             self._violations.add(
                 "only sent messages are stored",
                 f"{history.name} has {payload!r} at {offset}",
+            )
+        if payload in history.refused:
+            self._violations.add(
+                "refused messages are not stored",
+                f"{history.name} has {_short(payload)} at {offset}, and {how}",
             )
         if not history.is_durable:
             # Unsynced messages may be lost, and their offsets reused.

@@ -59,6 +59,11 @@ class BrokerProcess:
     def start(self) -> None:
         """Start, on the ports of the last time, and wait until it is ready."""
         self.spawn()
+        if not self.wait_until_ready():
+            raise AssertionError(f"the broker ended with {self.wait()}")
+
+    def wait_until_ready(self) -> bool:
+        """Wait until it is ready; return False if it ends before."""
         assert self._process is not None
         assert self._process.stdout is not None
         for line in self._process.stdout:
@@ -73,8 +78,8 @@ class BrokerProcess:
             if found := re.search(r"http +(https?://127\.0\.0\.1:\d+)", line):
                 self.http_url = found[1]
                 # This is the last line with an address.
-                return
-        raise AssertionError(f"the broker ended with {self.wait()}")
+                return True
+        return False
 
     def spawn(self) -> None:
         """Start, on the ports of the last time, without waiting."""

@@ -27,6 +27,23 @@ class Fault(Enum):
     """Deliver the request, and keep the answer."""
 
 
+class Way:
+    """One direction, which loses nothing: what comes while it is cut arrives later."""
+
+    def __init__(self) -> None:
+        self._is_whole = asyncio.Event()
+        self._is_whole.set()
+
+    def cut(self) -> None:
+        self._is_whole.clear()
+
+    def mend(self) -> None:
+        self._is_whole.set()
+
+    async def travel(self) -> None:
+        await self._is_whole.wait()
+
+
 class TcpProxy:
     """A proxy in front of a server on this machine."""
 
@@ -39,6 +56,8 @@ class TcpProxy:
         """After so many faults there are none; None: no limit."""
         self.request_bytes_min = 0
         """Answers to smaller requests are delivered."""
+        self.requests = Way()
+        self.answers = Way()
         self._server_port = server_port
         self._writers: set[asyncio.StreamWriter] = set()
         self._had_fault = asyncio.Event()
@@ -52,6 +71,9 @@ class TcpProxy:
             if self.fault is Fault.REFUSE:
                 self._count()
                 return
+            # Neither way alone makes a connection.
+            await self.requests.travel()
+            await self.answers.travel()
             upstream = await asyncio.open_connection("127.0.0.1", self._server_port)
             try:
                 request = _Request()
@@ -74,6 +96,7 @@ class TcpProxy:
     ) -> None:
         while data := await reader.read(_READ_BYTES):
             request.byte_count += len(data)
+            await self.requests.travel()
             writer.write(data)
             await writer.drain()
         raise _Cut
@@ -93,6 +116,7 @@ class TcpProxy:
                     self._count()
                     await asyncio.Future()
             request.byte_count = 0
+            await self.answers.travel()
             writer.write(data)
             await writer.drain()
         raise _Cut
