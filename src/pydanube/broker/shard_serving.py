@@ -115,7 +115,7 @@ class ShardServing:
         """
         self._shards.served.pop(shard, None)
         for topic in topics_of_shard(self._topics.opened, shard):
-            topic.refusal = self._shards.not_owner(topic.name, shard)
+            topic.refusal = topic.gone = self._shards.not_owner(topic.name, shard)
             topic.registrations.reject_queued(topic.refusal)
             self._subscriptions.cursors.leave(topic.topic_id, topic.refusal)
 

@@ -158,15 +158,20 @@ class SubscriptionStore:
         start: Position,
     ) -> ReliableSubscription:
         cursor = Cursor(await topic.locate(start))
+        topic.check_stays()
         # Retention must not drop acknowledged segments from here on.
         topic.starting[name] = cursor.offset
         try:
             # The cursor is written first: a subscription's record must not lack one.
             saved = CursorSaved(topic.topic_id, name, state_of(cursor))
             await completion(partial(self._storage.save, saved))
+            # The cursor may be behind the mark that ends the shard.
+            topic.check_stays()
             record = SubscriptionRecord(type=type_, created_at=self._wall_clock_us())
             await self._store.put(keys.SUBSCRIPTIONS.key(topic.topic_id, name), record)
             settings = await self.settings_of(topic.topic_id, name)
+            # Nobody would close a subscription of a topic that is closed.
+            topic.check_stays()
             created = self._reliable(topic, name, type_, cursor, settings)
             topic.subscriptions[name] = created
         finally:

@@ -101,6 +101,9 @@ class Topic:
         self.reconnect_until = 0.0
         """Recovered producers are not forgotten before this time."""
         self.subscriptions: dict[SubscriptionName, Subscription] = {}
+        self.gone: BrokerError | None = None
+        """Why the topic gets no more subscriptions: it leaves this broker or is closed.
+        """
         self.refusal: BrokerError | None = None
         """Why the topic refuses batches; None if it accepts them."""
         self.schema: TopicSchema | None = None
@@ -281,6 +284,7 @@ class Topic:
 
     def close(self, reason: BrokerError) -> None:
         """Disconnect all producers and consumers, and tell them the reason."""
+        self.gone = reason
         if self.schema_validation is not None:
             self.schema_validation.close(reason)
         self.registrations.close(reason)
@@ -291,6 +295,11 @@ class Topic:
         self.subscriptions.clear()
 
     # State.
+
+    def check_stays(self) -> None:
+        """Raise if the topic leaves this broker, or is closed."""
+        if self.gone is not None:
+            raise self.gone.with_traceback(None)
 
     @property
     def is_in_use(self) -> bool:

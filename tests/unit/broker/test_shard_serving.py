@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from pydanube.aio.tasks import task_scope
 from pydanube.broker.shards import Shards
 from pydanube.cluster.overview import STREAM
 from pydanube.cluster.shard_topics import shard_of
@@ -401,6 +402,26 @@ async def test_a_subscription_that_is_being_created_does_not_delay_other_topics(
             await asyncio.sleep(0)
             await member.broker.topics.create(TopicName.parse("/default/new"), RELIABLE)
             assert not waiting.done()
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+async def test_a_subscription_is_not_created_while_its_shard_leaves(
+    cluster, stack, is_closed
+):
+    (member,) = await start(stack, cluster, "a")
+    await published(cluster, b"first")
+    topic = member.broker.topics.opened[A_TOPIC]
+    async with task_scope() as tasks:
+        with cluster.remote.holding_journals():
+            creating = tasks.start(subscribe(member.broker))
+            await until(lambda: topic.starting)
+            member.broker.shard_serving.refuse_messages(SHARD)
+            if is_closed:
+                member.broker.shard_serving.stop(SHARD)
+        with pytest.raises(NotOwner):
+            await creating
+    assert not topic.subscriptions
+    assert not await cluster.store.scan(keys.SUBSCRIPTIONS)
 
 
 # Records that other brokers change.
