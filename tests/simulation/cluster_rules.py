@@ -1,9 +1,10 @@
 """
 Rules of the protocol of clusters that a run can leave out.
 
-Few seeds find that the fence or one of the comparisons is missing.  No seed has found
-yet that journals are not frozen, or that shards are served before their records say
-open.  The model of takeovers (``tests/properties/test_takeover.py``) finds both.
+A few seeds find that the fence or one of the comparisons is missing, and one in fifteen
+that shards are served before their records say open.  No seed has found yet that
+journals are not frozen; the model of takeovers does
+(``tests/properties/test_takeover.py``).
 """
 
 from __future__ import annotations

@@ -9,13 +9,14 @@ So a run takes only computing time, and is the same every time.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from contextvars import ContextVar
+from heapq import heappop, heappush
 from math import ulp
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+    from contextvars import Context
     from random import Random
 
 ITERATIONS_MAX = 200_000
@@ -36,17 +37,13 @@ class Host:
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_alive = True
-        self._is_paused = False
-        self._held: list[asyncio.Handle] = []
-
-    @property
-    def is_paused(self) -> bool:
+        self.is_paused = False
         """Whether the process is stopped, as by SIGSTOP: its code does not run."""
-        return self._is_paused
+        self._held: list[asyncio.Handle] = []
 
     def pause(self) -> None:
         """Stop the process until ``resume``."""
-        self._is_paused = True
+        self.is_paused = True
 
     def hold(self, handle: asyncio.Handle) -> None:
         """Keep what the paused process would do now."""
@@ -54,7 +51,7 @@ class Host:
 
     def resume(self, loop: SimulatedLoop) -> None:
         """Let the process go on with what it would have done meanwhile."""
-        self._is_paused = False
+        self.is_paused = False
         loop._ready.extend(self._held)
         self._held.clear()
 
@@ -70,23 +67,6 @@ def is_dead_process() -> bool:
 
 def _is_dead(host: Host | None) -> bool:
     return host is not None and not host.is_alive
-
-
-class _ReadyHandles(deque[asyncio.Handle]):
-    """The callbacks that run next, without those of paused processes."""
-
-    def __init__(self, nothing: asyncio.Handle) -> None:
-        super().__init__()
-        self._nothing = nothing
-
-    def popleft(self) -> asyncio.Handle:
-        """Return the next handle; a cancelled one in place of a paused process's."""
-        handle = super().popleft()
-        host = handle._context.get(HOST)
-        if host is None or not host.is_paused:
-            return handle
-        host.hold(handle)
-        return self._nothing
 
 
 class Deadlock(Exception):
@@ -110,12 +90,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._rng = rng
         self._now = 0.0
         self._iterations = 0
+        # In order of time, and of creation.
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timer_count = 0
         self._free_at: dict[object, float] = {}
-        # The base class calls its select() with the time to wait.
-        self._selector = self
-        nothing = asyncio.Handle(int, (), self)
-        nothing.cancel()
-        self._ready = _ReadyHandles(nothing)
         self._clock_resolution = _RESOLUTION_S
         self.set_task_factory(_new_task)
         self.set_exception_handler(_note_failure)
@@ -124,20 +102,61 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """See asyncio.AbstractEventLoop."""
         return self._now
 
-    def select(self, timeout: float | None) -> list[Any]:
-        """Let *timeout* pass; there are no external events."""
-        if timeout is None:
-            raise Deadlock
-        if timeout > 0:
+    def call_soon(
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """See asyncio.AbstractEventLoop."""
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[..., Any],
+        *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """See asyncio.AbstractEventLoop; timers of the same time run in order."""
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        self._timer_count += 1
+        heappush(self._timers, (when, self._timer_count, timer))
+        return timer
+
+    def _run_once(self) -> None:
+        """Let time pass if nothing is ready, and run what is ready then."""
+        # The method of the base class, without what real time and sockets need.
+        ready, timers = self._ready, self._timers
+        while timers and timers[0][2]._cancelled:
+            heappop(timers)
+        if ready or self._stopping:
+            self._note_iteration()
+        elif timers:
             # Exactly the time of the timer; a sum would have rounding errors.
-            self._now = max(self._now, self._scheduled[0]._when)
-            self._clock_resolution = max(_RESOLUTION_S, 2 * ulp(self._now))
-            self._iterations = 0
+            when = timers[0][0]
+            if when > self._now:
+                self._now, self._iterations = when, 0
+            else:
+                self._note_iteration()
         else:
-            self._iterations += 1
-            if self._iterations > ITERATIONS_MAX:
-                raise BusyLoop(f"at {self._now}: {list(self._ready)[:10]}")
-        return []
+            raise Deadlock
+        due = self._now + max(_RESOLUTION_S, 2 * ulp(self._now))
+        while timers and timers[0][0] < due:
+            ready.append(heappop(timers)[2])
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            host = handle._context.get(HOST)
+            if host is not None and host.is_paused:
+                host.hold(handle)
+            else:
+                handle._run()
+
+    def _note_iteration(self) -> None:
+        self._iterations += 1
+        if self._iterations > ITERATIONS_MAX:
+            raise BusyLoop(f"at {self._now}: {list(self._ready)[:10]}")
 
     def run_in_executor(
         self, executor: Any, func: Callable[..., Any], *args: Any
@@ -178,9 +197,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         else:
             if not future.done():
                 future.set_result(result)
-
-    def _process_events(self, event_list: list[Any]) -> None:
-        pass
 
     def _write_to_self(self) -> None:
         pass

@@ -21,7 +21,7 @@ from pydanube.cluster.takeover import Takeovers
 from pydanube.metadata import keys
 from pydanube.metadata.cluster_records import SessionRecord
 from pydanube.metadata.store import HasValue, Put
-from pydanube.model.errors import BrokerError, NotOwner
+from pydanube.model.errors import BrokerError, NotOwner, ObjectsUnavailable
 from pydanube.model.retry import RetryPolicy
 from pydanube.model.segments import SegmentEntry
 from pydanube.storage.config import JournalConfig, ObjectJournalConfig
@@ -41,21 +41,39 @@ RETRIES = RetryPolicy(first_s=0.01, max_s=0.1)
 
 
 class Ledger:
-    """What producers and readers were told."""
+    """
+    What producers and readers were told.
+
+    A message that a reader has seen is there for good, with its offset, so only those
+    after it are compared again.
+    """
 
     def __init__(self) -> None:
         self.acked: dict[int, dict[int, bytes]] = {}
         """The acknowledged messages by topic and offset."""
+        self.acked_ends: dict[int, int] = {}
+        """The end of the acknowledged messages, by topic."""
+        self.seen: dict[int, list[bytes]] = {}
+        """The messages that any reader has seen, by topic."""
         self.seen_ends: dict[int, int] = {}
         """The highest end that a reader has seen, by topic."""
         self.sent: set[bytes] = set()
         """The payloads that were ever sent."""
         self.refused: set[bytes] = set()
         """The payloads that were never appended, as their producers were told."""
+        self._payloads: set[bytes] = set()
+        # The next number of each producer of a topic, after the messages of `seen`.
+        self._sequences: dict[tuple[int, bytes], int] = {}
 
     def ack(self, topic_id: int, offset: int, payload: bytes) -> None:
-        acked = self.acked.setdefault(topic_id, {})
+        acked, seen = self.acked.setdefault(topic_id, {}), self.seen.get(topic_id, ())
         assert acked.setdefault(offset, payload) == payload, "forked"
+        assert offset >= len(seen) or seen[offset] == payload, f"forked at {offset}"
+        self.acked_ends[topic_id] = max(self.acked_ends.get(topic_id, 0), offset + 1)
+
+    def refuse(self, payload: bytes) -> None:
+        assert payload not in self._payloads, f"refused, but there: {payload!r}"
+        self.refused.add(payload)
 
     def read(
         self, topic_id: int, payloads: list[bytes], *, is_stale: bool = False
@@ -65,25 +83,33 @@ class Ledger:
 
         A broker that is cut off may be *stale*: the end may be missing.
         """
-        acked = self.acked.get(topic_id, {})
-        for offset, payload in acked.items():
-            if is_stale and offset >= len(payloads):
-                continue
-            assert offset < len(payloads), f"lost: {payload!r} at {offset}"
-            assert payloads[offset] == payload, f"forked at {offset}"
-        assert len(set(payloads)) == len(payloads), "duplicated"
-        sequences: dict[bytes, int] = {}
-        for payload in payloads:
-            assert payload in self.sent, f"invented: {payload!r}"
-            assert payload not in self.refused, f"refused, but there: {payload!r}"
-            producer, sequence, _ = payload.split(b":")
-            expected = sequences.get(producer, 0)
-            assert int(sequence) == expected, f"out of order: {payload!r}"
-            sequences[producer] = expected + 1
+        acked, seen = self.acked.get(topic_id, {}), self.seen.setdefault(topic_id, [])
+        if not is_stale:
+            for offset in range(len(payloads), self.acked_ends.get(topic_id, 0)):
+                assert offset not in acked, f"lost: {acked[offset]!r} at {offset}"
+        common = min(len(seen), len(payloads))
+        if payloads[:common] != seen[:common]:
+            offset = next(at for at in range(common) if payloads[at] != seen[at])
+            raise AssertionError(f"forked at {offset}, which a reader has seen")
+        for offset in range(common, len(payloads)):
+            payload = payloads[offset]
+            assert acked.get(offset, payload) == payload, f"forked at {offset}"
+            self._see(topic_id, payload)
         if is_stale:
             return
         assert len(payloads) >= self.seen_ends.get(topic_id, 0), "offsets go back"
         self.seen_ends[topic_id] = len(payloads)
+
+    def _see(self, topic_id: int, payload: bytes) -> None:
+        assert payload not in self._payloads, "duplicated"
+        assert payload in self.sent, f"invented: {payload!r}"
+        assert payload not in self.refused, f"refused, but there: {payload!r}"
+        producer, sequence, _ = payload.split(b":")
+        expected = self._sequences.get((topic_id, producer), 0)
+        assert int(sequence) == expected, f"out of order: {payload!r}"
+        self._sequences[topic_id, producer] = expected + 1
+        self._payloads.add(payload)
+        self.seen[topic_id].append(payload)
 
 
 class SlowLink(Link):
@@ -93,7 +119,8 @@ class SlowLink(Link):
 
     async def _travel(self) -> None:
         await asyncio.sleep(self._rng.random() * self.latency_s)
-        await super()._travel()
+        if self.is_cut:
+            raise ObjectsUnavailable("the process is dead")
 
 
 class TopicServer:
