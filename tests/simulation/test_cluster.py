@@ -10,7 +10,7 @@ from simulation.cluster_rules import leaving_out
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (0, 2))]
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (0, 2, 20127))]
 )
 def test_nothing_acknowledged_is_lost_by_takeovers_and_moves(seed: int) -> None:
     simulate_cluster(seed)

@@ -128,16 +128,20 @@ class TopicServer:
 
     def __init__(self, journal, topic_id: int, shard: int, sealed: list[bytes]) -> None:
         state, frames = journal.state.topics[topic_id], journal.recovered.pop(topic_id)
+        recovered = payloads_of(frames)
         base = frames[0].base if frames else len(sealed)
-        assert base == len(sealed), f"a gap between segments and {base}"
-        self.payloads = [*sealed, *payloads_of(frames)]
+        assert base <= len(sealed), f"a gap between segments and {base}"
+        # If this session is over already, the next owner has perhaps sealed more.
+        for payload, other in zip(sealed[base:], recovered, strict=False):
+            assert payload == other, f"forked: {payload!r} and {other!r}"
+        self.payloads = [*sealed, *recovered[len(sealed) - base :]]
         self.end = len(self.payloads)
         """The end of what is committed."""
         self.sealed_end = len(sealed)
         self.is_open = True
         self.epoch = state.epoch
         self.shard = shard
-        assert state.end_offset == self.end
+        assert self.end == max(state.end_offset, len(sealed))
         self._topic_id = topic_id
         self._journal = journal
         self._sequences = {
