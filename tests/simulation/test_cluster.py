@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from simulation.cluster import simulate_cluster, violation_of
@@ -18,18 +20,28 @@ def test_nothing_acknowledged_is_lost_by_takeovers_and_moves(seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("rule", "seed", "found"),
+    ("rule", "first", "found"),
     [
-        ("fence_before_read", 1, "forked"),
-        ("claim_compares_absence", 2, "accepts no messages"),
-        ("epoch_comparison", 9, "gap"),
-        ("serve_only_after_open", 14, "lost"),
+        ("fence_before_read", 1, "forked|lost"),
+        ("claim_compares_absence", 1, "accepts no messages|lost"),
+        ("epoch_comparison", 15, "gap"),
+        ("serve_only_after_open", 46, "forked|lost"),
     ],
 )
-def test_rule_that_is_left_out_is_found(rule: str, seed: int, found: str) -> None:
-    with leaving_out(rule), pytest.raises((AssertionError, ExceptionGroup)) as caught:
+def test_rule_that_is_left_out_is_found(rule: str, first: int, found: str) -> None:
+    # The first seed fails, until the number of requests of a takeover changes.
+    with leaving_out(rule):
+        violations = (violation_with(seed) for seed in range(first, first + 50))
+        assert any(re.search(found, each) for each in violations)
+
+
+def violation_with(seed: int) -> str:
+    """Return what the run with *seed* has found; empty if nothing."""
+    try:
         simulate_cluster(seed)
-    assert found in violation_of(caught.value)
+    except (AssertionError, ExceptionGroup) as error:
+        return violation_of(error)
+    return ""
 
 
 @pytest.mark.slow
