@@ -22,6 +22,7 @@ import grpc.aio
 from pydanube.metadata.etcd.attempts import Attempts
 from pydanube.metadata.etcd.config import Endpoint, EtcdConfig, parse_endpoints
 from pydanube.metadata.etcd.failures import NoAnswer, StaleToken, failure_of
+from pydanube.metadata.etcd.members import Members
 from pydanube.model.errors import Closed, MetadataUnavailable
 from pydanube.wire.pb import etcd_pb2 as pb
 
@@ -47,6 +48,12 @@ _OPTIONS = [
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
 ]
+
+HEALTH = "/grpc.health.v1.Health/Check"
+"""A method that each member answers without the others, also without a token."""
+CHECK_S = 0.3
+"""How long the answer may take."""
+_NOT_THERE = {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE}
 
 _HAS_LEADER = ("hasleader", "true")
 """Ends a stream when the member has lost contact with the leader."""
@@ -112,11 +119,10 @@ class EtcdClient:
     ) -> None:
         self.revision = 0
         """The highest revision that etcd has been seen to have."""
-        self.member = 0
-        """The number of the member that gets the next call."""
         self.is_closed = False
         self._endpoints = endpoints
         self._channels = channels
+        self._members = Members(len(channels))
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
         self._user = user
@@ -197,21 +203,47 @@ class EtcdClient:
             f"({reasons or 'no member has answered in time'})"
         )
 
-    def leave(self, member: int, reason: str) -> None:
+    async def _find_member(self) -> int:
+        """
+        Return the member for the next call.
+
+        After a failure it is one that answers, at least that it is there: a call that
+        needs the leader of etcd also fails at a member that answers, and the next one
+        may be a leader that hangs.
+        """
+        for _ in self._channels:
+            member = self._members.present
+            if self._members.is_known or await self._check(member):
+                break
+        return self._members.present
+
+    async def _check(self, member: int) -> bool:
+        """Return whether a member answers; give calls to another one if not."""
+        check: Any = self._channels[member].unary_unary(HEALTH)
+        try:
+            await check(b"", timeout=CHECK_S)
+        except grpc.aio.AioRpcError as error:
+            if error.code() in _NOT_THERE:
+                self.failed(member, error)
+                return False
+        self._members.on_answer(member)
+        return True
+
+    def leave(self, member: int, reason: str, *, is_silent: bool) -> None:
         """Give the next calls to another member, because *member* did not answer."""
-        if member == self.member:
-            self.member = (member + 1) % len(self._channels)
-            if member not in self._failures:
-                log.warning(
-                    "etcd at %s does not answer: %s; continuing with %s",
-                    self._endpoints[member],
-                    reason,
-                    self._endpoints[self.member],
-                )
+        has_left = self._members.leave(member, self._loop.time(), is_silent=is_silent)
+        if has_left and member not in self._failures:
+            log.warning(
+                "etcd at %s does not answer: %s; continuing with %s",
+                self._endpoints[member],
+                reason,
+                self._endpoints[self._members.present],
+            )
         self._failures[member] = reason
 
     def note(self, member: int, revision: int) -> None:
         """Note that *member* has answered, with this revision of the store."""
+        self._members.on_answer(member)
         if self._failures.pop(member, None) is not None:
             log.info("etcd at %s answers again", self._endpoints[member])
         self.revision = max(self.revision, revision)
@@ -246,7 +278,7 @@ class EtcdClient:
             NoAnswer: The member did not answer when a token was requested.
         """
         self._check_open()
-        member = self.member
+        member = await self._find_member()
         metadata = await self._metadata(member, timeout_s or self._timeout_s)
         call: Any = self._channels[member].stream_stream(
             method.path,
@@ -264,7 +296,7 @@ class EtcdClient:
 
     async def _call(self, method: Method[A], request: Any, timeout_s: float) -> A:
         self._check_open()
-        member = self.member
+        member = await self._find_member()
         metadata = await self._metadata(member, timeout_s)
         return await self._call_member(member, method, request, timeout_s, metadata)
 
@@ -292,7 +324,8 @@ class EtcdClient:
         """Return the exception for a call of *member* that failed with *error*."""
         failure = failure_of(error.code().name, error.details() or "")
         if isinstance(failure, NoAnswer):
-            self.leave(member, str(failure))
+            is_silent = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            self.leave(member, str(failure), is_silent=is_silent)
         if isinstance(failure, StaleToken):
             self._token = None
         return failure
@@ -340,7 +373,7 @@ class Stream(Generic[A]):
 
     def give_up(self, reason: str) -> None:
         """Give the next calls to another member, because this one is silent."""
-        self._client.leave(self.member, reason)
+        self._client.leave(self.member, reason, is_silent=True)
 
     async def answers(self) -> AsyncIterator[Any]:
         """

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 
 from pydanube.aio.tasks import task_scope
 from pydanube.metadata.etcd.client import WATCH, EtcdClient, Stream
@@ -23,10 +23,14 @@ from pydanube.wire.pb import etcd_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-SILENCE_S = 0.7
-"""How long a member may be silent until it is asked, and then until it answers."""
+SILENCE_S = 0.5
+"""How long a member may be silent until it is asked."""
+
+ANSWER_S = 0.7
+"""How long it may take to answer that."""
 
 RETRY_S = 0.2
+"""How much time at least is between two attempts to watch."""
 
 Load = Callable[[], Awaitable[RawChanges]]
 
@@ -45,7 +49,9 @@ async def watch_prefix(
     yield first
     revision = first.revision
     known = revisions_of(first.values)
+    now = asyncio.get_running_loop().time
     while True:
+        began_at = now()
         try:
             events = events_since(client, begin, end, revision + 1)
             async with aclosing(events) as batches:
@@ -69,7 +75,7 @@ async def watch_prefix(
                 yield Changes(revision, missed)
         except (NoAnswer, MetadataUnavailable) as error:
             log.debug("the watch of %s continues at another member: %s", prefix, error)
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(began_at + RETRY_S - now())
 
 
 async def events_since(
@@ -126,23 +132,20 @@ class _Answers:
         Raises:
             NoAnswer: The member does not even answer a request for its progress.
         """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SILENCE_S):
+                return await self._take()
         try:
-            return await self._next_within(SILENCE_S)
-        except TimeoutError:
-            pass
-        while True:
-            try:
-                async with asyncio.timeout(SILENCE_S):
-                    await self._stream.write(_PROGRESS)
-                return await self._next_within(SILENCE_S)
-            except TimeoutError as error:
-                reason = f"silent for {2 * SILENCE_S:.1f} s"
-                self._stream.give_up(reason)
-                raise NoAnswer(reason) from error
+            async with asyncio.timeout(ANSWER_S):
+                await self._stream.write(_PROGRESS)
+                return await self._take()
+        except TimeoutError as error:
+            reason = f"silent for {SILENCE_S + ANSWER_S:.1f} s"
+            self._stream.give_up(reason)
+            raise NoAnswer(reason) from error
 
-    async def _next_within(self, seconds: float) -> pb.WatchResponse:
-        async with asyncio.timeout(seconds):
-            item = await self._queue.get()
+    async def _take(self) -> pb.WatchResponse:
+        item = await self._queue.get()
         if isinstance(item, Exception):
             raise item
         return item
@@ -160,7 +163,7 @@ async def _answers(
     async with task_scope() as tasks:
         tasks.run(answers.follow(), "read a watch of etcd")
         try:
-            async with asyncio.timeout(2 * SILENCE_S):
+            async with asyncio.timeout(2 * ANSWER_S):
                 await stream.write(request)
         except TimeoutError as error:
             stream.give_up("it does not accept a watch")
