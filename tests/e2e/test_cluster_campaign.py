@@ -12,7 +12,7 @@ import asyncio
 import os
 from contextlib import suppress
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -37,6 +37,7 @@ from support.campaign_clients import (
     follow,
 )
 from support.campaign_cluster import NAMES, CampaignCluster, Log, campaign_cluster
+from support.campaign_spark import SparkCopy
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -54,9 +55,12 @@ Fault = Callable[[CampaignCluster], "Awaitable[None]"] if TYPE_CHECKING else Non
 class Campaign:
     """The clients of a cluster, and the faults that they survive."""
 
-    def __init__(self, cluster: CampaignCluster, book: Book) -> None:
+    def __init__(
+        self, cluster: CampaignCluster, book: Book, copy: SparkCopy | None = None
+    ) -> None:
         self.cluster = cluster
         self.book = book
+        self.copy = copy
         ports = [each.grpc.port for each in cluster.brokers]
         keyed = KeyedSender(book, "/default/keyed", "keyed", partitions=PARTITIONS)
         batches = BatchSender(book, "/default/batches", "batches")
@@ -91,6 +95,9 @@ class Campaign:
                     tasks.create_task(follow(book, client, each))
                     for each in ("/default/single", "/default/batches")
                 ]
+                if self.copy is not None:
+                    copying = self.copy.run(client, cluster.url)
+                    consuming.append(tasks.create_task(copying))
                 sending = [tasks.create_task(each.run(client)) for each in self.senders]
                 await self.progress()
                 await faults(self)
@@ -105,6 +112,8 @@ class Campaign:
             self.grpc.check(book.violations)
             for group in self.groups:
                 await group.check(client)
+            if self.copy is not None:
+                await self.copy.check(client)
 
     async def progress(self) -> None:
         """Wait until every producer has new acknowledgements."""
@@ -176,8 +185,9 @@ async def run_campaign(
     seed: int,
     faults: Callable[[Campaign], Awaitable[None]],
     timeout_s: float = 900,
+    spark: Any = None,
 ) -> None:
-    """Run a campaign; an error says what happened before."""
+    """Run a campaign, with a stream of *spark*; an error says what happened before."""
     rng, log = Random(seed), Log()
     book = Book(log, Random(seed))
     campaign = None
@@ -187,7 +197,11 @@ async def run_campaign(
             asyncio.timeout(timeout_s),
             campaign_cluster(directory, log, rng) as cluster,
         ):
-            campaign = Campaign(cluster, book)
+            copy = None
+            if spark is not None:
+                checkpoint = directory / "checkpoint"
+                copy = SparkCopy(book, spark, "/default/batches", checkpoint)
+            campaign = Campaign(cluster, book, copy)
             await campaign.run(faults)
             await cluster.stop()
         found = [*map(str, book.violations.found), *cluster.violations()]
@@ -213,9 +227,10 @@ async def test_clients_lose_and_repeat_nothing_when_one_thing_fails(
     await run_campaign(tmp_path, 1, lambda each: each.one_by_one(faults), 120)
 
 
+@pytest.mark.spark
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_clients_lose_and_repeat_nothing_when_everything_fails(
-    tmp_path: Path, seed: int
+    tmp_path: Path, seed: int, spark: Any
 ) -> None:
-    await run_campaign(tmp_path, seed, lambda each: each.at_once(FAULTS))
+    await run_campaign(tmp_path, seed, lambda each: each.at_once(FAULTS), spark=spark)
