@@ -50,6 +50,8 @@ log = logging.getLogger(__name__)
 _NAME = keys.CONTROLLERS.name_of(keys.CONTROLLER.path)
 _REBALANCE = keys.CONTROLLERS.name_of(keys.REBALANCE.path)
 
+PACE_S = 0.05
+"""How long the controller waits at least between two steps."""
 RETRY_S = 1.0
 """How long the controller waits after a change that was refused or failed."""
 CHANGES_MAX = OPERATIONS_MAX // 2 - 1
@@ -134,7 +136,10 @@ class Controller:
     async def _take_part(self) -> None:
         while True:
             self._wake.clear()
-            await self._wait(await self._step())
+            wait_s = await self._step()
+            # Moves change records in quick succession, and each step reads all shards.
+            await asyncio.sleep(PACE_S)
+            await self._wait(wait_s)
 
     async def _wait(self, wait_s: float | None) -> None:
         """Wait for a change, but at most *wait_s*."""

@@ -135,9 +135,6 @@ class JournalHost:
         is_lost = False
 
         async def load_manifests() -> None:
-            prefix = keys.SHARD_TOPICS.within(shard)
-            for path, stored in await self._store.scan(prefix):
-                topics[TopicId(int(prefix.name_of(path)))] = stored.value
             loaded = await self._manifest.load_each(list(topics))
             segments.update(zip(topics, loaded, strict=True))
 
@@ -156,8 +153,12 @@ class JournalHost:
             states = await with_decided_acks(self._store, recovery.state.topics)
             frames = recovery.frames
 
+        prefix = keys.SHARD_TOPICS.within(shard)
+        for path, stored in await self._store.scan(prefix):
+            topics[TopicId(int(prefix.name_of(path)))] = stored.value
         works = [load_manifests()]
-        if source is not None:
+        # A journal that must be fenced is read also if the shard has no topics.
+        if source is not None and (topics or source in self._fenced):
             works.append(load_entries(source))
         await run_all(works)
         self._read[shard] = _ShardContent(

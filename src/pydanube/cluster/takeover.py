@@ -72,6 +72,8 @@ How many shards a session takes over from owners that leave, at the same time.
 
 With more of them each shard would pause longer, because they share the processor.
 """
+EMPTY_HANDOVERS_MAX = 8
+"""The same for shards without topics, in which nobody waits."""
 _STEPS: dict[type, str] = {
     PrepareMove: "prepare",
     FenceJournal: "fence",
@@ -193,6 +195,8 @@ class Takeovers:
         self._freezing: dict[str, asyncio.Lock] = {}
         # The shards whose owners this session has asked to leave.
         self._handovers: set[int] = set()
+        # The shards that had no topics when their moves were prepared.
+        self._empty: set[int] = set()
         self._clock = asyncio.get_running_loop().time
         self._opening = ShardTally(self._clock, self._on_taken_over)
         self._leaving = ShardTally(self._clock, _log_left)
@@ -348,7 +352,9 @@ class Takeovers:
         self._handovers.discard(shard)
         for each, machine in self.machines.items():
             is_waiting = machine.prepared_epoch and machine.stage is Stage.IDLE
-            if is_waiting and each in self._wakes:
+            if is_waiting and each in self._wakes and self._has_turn(each):
+                # It gives the turn back if it finds that it need not move any more.
+                self._handovers.add(each)
                 self._wakes[each].set()
 
     def _on_taken_over(
@@ -423,7 +429,7 @@ class Takeovers:
                 following = machine, (Look(),)
             case PrepareMove(source, epoch):
                 self._opening.begin(shard)
-                await host.prepare(source)
+                await self._prepare(shard, source)
                 following = machine.on_prepared(epoch)
             case FenceJournal(source):
                 await host.fence(source)
@@ -448,6 +454,14 @@ class Takeovers:
                 log.debug("shard %d is not served any more", shard)
         return following
 
+    async def _prepare(self, shard: int, source: str) -> None:
+        """Prepare the move of a shard; one without topics needs no preparation."""
+        if await self._store.scan(keys.SHARD_TOPICS.within(shard)):
+            self._empty.discard(shard)
+            await self._host.prepare(source)
+        else:
+            self._empty.add(shard)
+
     async def _look(self, shard: int) -> ShardView:
         stored = await self._store.get(keys.SHARDS.key(shard))
         assert stored is not None, "shards are never deleted"
@@ -461,8 +475,14 @@ class Takeovers:
             stored.revision,
             is_owner_gone=is_gone,
             is_wanted=record.target == own,
-            is_turn=shard in self._handovers or len(self._handovers) < HANDOVERS_MAX,
+            is_turn=shard in self._handovers or self._has_turn(shard),
         )
+
+    def _has_turn(self, shard: int) -> bool:
+        """Return whether an owner may be asked now to leave *shard*."""
+        if shard in self._empty:
+            return len(self._handovers & self._empty) < EMPTY_HANDOVERS_MAX
+        return len(self._handovers - self._empty) < HANDOVERS_MAX
 
     async def _change(self, shard: int, change: ChangeShard) -> None:
         """

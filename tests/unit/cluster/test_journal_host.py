@@ -109,6 +109,21 @@ async def test_what_was_read_before_the_owner_left_is_not_read_again(source) -> 
     assert source.name(1) in source.objects.reads
 
 
+async def test_nothing_is_read_for_a_shard_without_topics_that_has_left(source) -> None:
+    await source.append(ShardLeft(7, 1))
+    source.objects.reads.clear()
+    await source.host.read(7, source.session.session_id, 1)
+    await source.host.adopt(7, 2)
+    assert source.objects.reads == []
+
+
+async def test_a_journal_is_fenced_also_for_a_shard_without_topics(source) -> None:
+    await source.host.fence(source.session.session_id)
+    await source.host.read(7, source.session.session_id, 1)
+    end = source.journal.durable_end.position
+    assert await kind_of(source, end) is GroupKind.FENCE
+
+
 async def test_a_journal_without_its_first_group_is_damaged(source) -> None:
     await source.objects.delete(source.name(1))
     with pytest.raises(CorruptJournal, match="expected the first group"):

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pydanube.aio.tasks import task_scope
 from pydanube.cluster.session import open_cluster_session
-from pydanube.cluster.takeover import HANDOVERS_MAX, Takeovers
+from pydanube.cluster.takeover import EMPTY_HANDOVERS_MAX, HANDOVERS_MAX, Takeovers
 from pydanube.metadata import keys
 from pydanube.metadata.cluster_records import (
     SessionJournalRecord,
@@ -186,13 +186,18 @@ async def test_an_owner_leaves_and_releases(
         await until(lambda: not takeovers.machines)
 
 
+@pytest.mark.parametrize(
+    ("has_topics", "limit"), [(True, HANDOVERS_MAX), (False, EMPTY_HANDOVERS_MAX)]
+)
 async def test_only_so_many_owners_are_asked_to_leave_at_the_same_time(
-    store: MemoryStore, host: FailingHost
+    store: MemoryStore, host: FailingHost, has_topics: bool, limit: int
 ) -> None:
     other = SessionRecord(broker_id="other", addresses={}, started_at=0)
     await store.put(keys.SESSIONS.key("lost"), other)
-    shards = range(HANDOVERS_MAX + 2)
+    shards = range(limit + 2)
     for shard in shards:
+        if has_topics:
+            await store.put(keys.SHARD_TOPICS.key(shard, shard), f"t{shard}")
         await store.put(keys.SHARDS.key(shard), replace(LOST, target="own"))
 
     async def states() -> list[ShardState]:
@@ -200,15 +205,16 @@ async def test_only_so_many_owners_are_asked_to_leave_at_the_same_time(
         return [each.value.state for each in found]
 
     async with taking_over(store, host) as (_, takeovers, _):
-        await until(lambda: host.calls.count("prepare lost") == len(shards))
+        prepared = len(shards) if has_topics else 0
+        await until(lambda: host.calls.count("prepare lost") == prepared)
         while (await states()).count(  # noqa: ASYNC110
             ShardState.CLOSING
-        ) < HANDOVERS_MAX:
+        ) < limit:
             await asyncio.sleep(0)
         for _ in range(100):
             await asyncio.sleep(0)
         before = await states()
-        assert before.count(ShardState.CLOSING) == HANDOVERS_MAX
+        assert before.count(ShardState.CLOSING) == limit
         assert before.count(ShardState.OPEN) == 2
         leaving = before.index(ShardState.CLOSING)
         released = replace(
@@ -218,7 +224,7 @@ async def test_only_so_many_owners_are_asked_to_leave_at_the_same_time(
         await until(lambda: takeovers.counts.served == 1)
         while (await states()).count(  # noqa: ASYNC110
             ShardState.CLOSING
-        ) < HANDOVERS_MAX:
+        ) < limit:
             await asyncio.sleep(0)
         assert f"read {leaving} lost 4" in host.calls
         assert takeovers.owns(leaving)
