@@ -138,16 +138,20 @@ class KeySharedSubscription(SubscriptionMachine):
     def _requeue_in_flight_of(self, consumer: int, now: float) -> list[Effect]:
         self._needs_slow_path = self._needs_reassignment = True
         effects: list[Effect] = []
+        expiring: list[tuple[Selection, list[MessageSpan]]] = []
         for selection in self.in_flight.withdraw_from(consumer):
             chunk = selection.chunk
             self._reduce_unacked(consumer, selection.bits.bit_count())
             selection.attempt += 1
-            if not chunk.has_expiring:
+            if chunk.has_expiring:
+                expiring.append((selection, chunk.spans(selection, selection.bits)))
+            else:
                 self.ready_count += selection.bits.bit_count()
                 self._ready.put_back_selection(selection)
-                continue
-            self._chunks.shrink(chunk, selection.bits.bit_count())
-            self._put_back(chunk.spans(selection, selection.bits), now, effects)
+        # A chunk that shrinks drops the keys of messages that it has no more.
+        for selection, spans in expiring:
+            self._chunks.shrink(selection.chunk, selection.bits.bit_count())
+            self._put_back(spans, now, effects)
         return self._complete(effects, now)
 
     def _accept_in_window(

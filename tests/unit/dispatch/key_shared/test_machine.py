@@ -223,6 +223,20 @@ def test_messages_with_different_expiry_times_are_one_delivery():
     )
 
 
+def test_expiring_messages_keep_their_keys_if_their_consumer_leaves():
+    machine = machine_of(2)
+    key_of = {}
+    for key in random_keys(20):
+        [delivery] = bring(machine, [key])
+        key_of[delivery.consumer] = key
+    ack_all(machine, [Deliver(0, 0, 20, 1, 0)])
+    windows = [DeliveryWindow(20, 52, expires=10.0)]
+    bring(machine, [key_of[0]] * 30 + [key_of[1]] * 2, windows=windows)
+    again = machine.on_consumer_left(0, 1.0)
+    found = [(each.consumer, r) for each in again for r in ranges_of(each)]
+    assert found == [(1, (20, 50))]
+
+
 def expired(delivery, below):
     return [
         offset
