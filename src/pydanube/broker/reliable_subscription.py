@@ -53,7 +53,7 @@ from pydanube.model.errors import (
 )
 from pydanube.model.names import SubscriptionName, TopicName
 from pydanube.model.policy import SubscriptionSettings, SubscriptionType
-from pydanube.model.ranges import Range
+from pydanube.model.ranges import Range, RangeSet
 from pydanube.storage.topic_log import TopicLog
 from pydanube.wire.batches import BatchFrame
 
@@ -68,6 +68,10 @@ class DeadLetterQueue(Protocol):
 
     def forget(self, subscription: ReliableSubscription) -> None:
         """Stop copying messages of a subscription."""
+
+
+_ORDERED = {SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER}
+"""The types whose messages are first delivered in the order of the topic."""
 
 
 class ReliableSubscription(Subscription):
@@ -105,6 +109,8 @@ class ReliableSubscription(Subscription):
         self._tasks = tasks
         self._wall_clock_us = wall_clock_us
         self._deliveries: deque[Deliver] = deque()
+        # The machine's count when the first of them was decided, or before.
+        self._returned_before = 0
         # Many subscriptions may be idle, so only active ones have an event.
         self._wake: asyncio.Event | None = None
         self._task: asyncio.Task[None] | None = None
@@ -279,6 +285,8 @@ class ReliableSubscription(Subscription):
             log.info("%s is no longer blocked", self.log_name)
 
     def _deliver(self, effect: Deliver) -> None:
+        if not self._deliveries:
+            self._returned_before = self._machine.returned_count
         self._deliveries.append(effect)
 
     def _park(self, effect: Park) -> None:
@@ -552,9 +560,14 @@ class ReliableSubscription(Subscription):
             if consumer is None:
                 # It has left, and the machine delivers the messages again.
                 continue
-            # Messages may have been acknowledged since the delivery was decided, for
-            # example by a consumer from which they were taken back.
-            frames = [each for frame in frames if (each := self._open_part(frame))]
+            # Since the delivery was decided, messages may have been acknowledged, for
+            # example by a consumer from which they were taken back, or have failed: a
+            # late nack applies to a delivery that was not sent yet.
+            frames = [
+                each
+                for frame in frames
+                if (each := self._current_part(frame, delivery))
+            ]
             for frame in frames:
                 self._send(consumer, frame, delivery)
             byte_count = sum(frame.plain_bytes for frame in frames)
@@ -562,15 +575,23 @@ class ReliableSubscription(Subscription):
             missing = count_messages(delivery) - count
             self._correct_credit(consumer, delivery, byte_count, missing)
 
-    def _open_part(self, frame: BatchFrame) -> BatchFrame | None:
-        """Return the messages of *frame* that are not done, or None."""
-        cursor, whole = self._machine.cursor, (frame.base, frame.end)
-        if cursor.first_open(*whole) == whole:
-            return frame
+    def _current_part(self, frame: BatchFrame, delivery: Deliver) -> BatchFrame | None:
+        """Return the messages of *frame* that are still part of *delivery*, or None."""
+        whole = frame.base, frame.end
+        # The next messages follow, so a first delivery is sent even if it has failed.
+        is_in_order = delivery.attempt == 1 and self.type in _ORDERED
+        if is_in_order or self._machine.returned_count == self._returned_before:
+            cursor = self._machine.cursor
+            if cursor.first_open(*whole) == whole:
+                return frame
+            parts_of = cursor.open_ranges
+        else:
+            current = self._machine.in_flight.ranges_of(
+                *whole, delivery.consumer, delivery.attempt
+            )
+            parts_of = RangeSet(current).intersection
         existing = frame.ranges()
-        ranges = [
-            part for base, end in existing for part in cursor.open_ranges(base, end)
-        ]
+        ranges = [part for base, end in existing for part in parts_of(base, end)]
         if ranges == existing:
             return frame
         return frame.take(ranges) if ranges else None

@@ -128,6 +128,8 @@ class SubscriptionMachine(ABC):
         # Every tracked message is in _ready, in_flight or deferred.
         self._init_state()
         self.ready_count = 0
+        self.returned_count = 0
+        """How often messages in flight have failed or were released."""
         """The number of messages that wait for a consumer with credit."""
         self.deferred = DeferredMessages(cursor, failure_policy)
         """The messages that wait, block or are parked, to be read only."""
@@ -612,6 +614,7 @@ class SubscriptionMachine(ABC):
 
     def _on_returned(self, span: MessageSpan) -> None:
         """Note that *span* is no longer in flight."""
+        self.returned_count += 1
         self._reduce_unacked(span.consumer, span.open_count)
 
     def _reduce_unacked(self, consumer: int, count: int) -> None:

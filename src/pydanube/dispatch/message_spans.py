@@ -203,6 +203,21 @@ class MessageSpans(OffsetIndex[MessageSpan]):
             if span.consumer == consumer
         )
 
+    def ranges_of(
+        self, base: int, end: int, consumer: int, attempt: int
+    ) -> list[Range]:
+        """Return the open messages that *consumer* has in its delivery *attempt*."""
+        span = self.find_containing(base, end)
+        if span is not None and (span.consumer, span.attempt) == (consumer, attempt):
+            return self._cursor.open_ranges(base, end)
+        found = RangeSet()
+        for span in self.overlapping(base, end):
+            if span.consumer == consumer and span.attempt == attempt:
+                within = max(base, span.base), min(end, span.end)
+                for part in self._cursor.open_ranges(*within):
+                    found.add(*part)
+        return list(found)
+
     def transfer(self, base: int, end: int, consumer: int, to: int) -> None:
         """Give the messages of ``base … end`` of *consumer* to *to*, for any time."""
         for part in self.withdraw(base, end, consumer):

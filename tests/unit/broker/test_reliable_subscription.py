@@ -146,6 +146,25 @@ async def test_message_that_is_acked_before_its_redelivery_is_sent_stays_done(
     assert subscription.flow_of(consumer)[:2] == (1, 996)
 
 
+@pytest.mark.parametrize(
+    "type_", [SubscriptionType.SHARED, SubscriptionType.KEY_SHARED]
+)
+async def test_message_that_fails_before_its_redelivery_is_sent_is_sent_once(
+    topic, subscription
+):
+    reader, consumer = attach(subscription)
+    await publish(topic, b"a", b"b", b"c")
+    await reader.first(3)
+    subscription.nack([(0, 3)])
+    # Late, as after an ack timeout: it is about a delivery that the consumer has not.
+    subscription.nack([(1, 2)])
+    got = await reader.first(6)
+    await a_while()
+    assert sorted(got[3:]) == [(0, b"a", 2), (1, b"b", 3), (2, b"c", 2)]
+    assert len(reader.got) == 6
+    assert subscription.flow_of(consumer)[:2] == (3, 994)
+
+
 @pytest.mark.parametrize("delay_s", [float("nan"), -1.0])
 async def test_invalid_nack_delay_means_no_delay(topic, subscription, delay_s):
     reader, _ = attach(subscription)

@@ -8,6 +8,7 @@ from itertools import count
 from pydanube.dispatch.key_shared.batch_chunks import AckTimer, BatchChunks, Selection
 from pydanube.dispatch.message_spans import COMMIT, MessageSpan, by_base, is_of
 from pydanube.dispatch.offset_index import STALE_MAX
+from pydanube.model.ranges import Range, RangeSet
 
 
 class InFlightSelections:
@@ -81,6 +82,23 @@ class InFlightSelections:
             for selection in chunk.in_flight
             if selection.consumer == consumer
         )
+
+    def ranges_of(
+        self, base: int, end: int, consumer: int, attempt: int
+    ) -> list[Range]:
+        """Return the messages that *consumer* has in its delivery *attempt*."""
+        found = RangeSet()
+        for chunk in self._chunks.overlapping(base, end):
+            mask = chunk.mask(base, end)
+            for selection in chunk.in_flight:
+                bits = selection.bits & mask
+                if (
+                    selection.consumer == consumer
+                    and selection.attempt == attempt
+                    and bits
+                ):
+                    found.add_bits(chunk.origin, bits)
+        return list(found)
 
     def transfer(self, base: int, end: int, consumer: int, to: int) -> None:
         """Give the messages of ``base … end`` of *consumer* to *to*, for any time."""

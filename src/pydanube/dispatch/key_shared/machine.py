@@ -25,6 +25,7 @@ from pydanube.dispatch.key_shared.batch_chunks import (
     BatchChunk,
     BatchChunks,
     BatchSlice,
+    Selection,
     bits_below,
     lowest_bits,
 )
