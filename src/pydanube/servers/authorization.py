@@ -161,24 +161,16 @@ async def authorized(
     needs = await needs_of(caller, kind, message) if is_enforced else ()
     if is_enforced:
         caller.check(needs, operation)
-    is_recorded = is_administrative(kind) and caller.broker.audit.is_enabled
     token = _CALLER.set(caller)
-    failure: Exception | None = None
     try:
         yield needs
     except Exception as error:
-        failure = error
+        _record(caller, kind, message, request, error)
         raise
-    except BaseException:
-        # The request was cancelled.
-        is_recorded = False
-        raise
+    else:
+        _record(caller, kind, message, request)
     finally:
         _CALLER.reset(token)
-        if is_recorded:
-            details = details_of(message if request is None else request)
-            named = _recorded_resources(kind, message)
-            caller.record(operation, named, failure, details)
 
 
 def is_administrative(kind: Kind) -> bool:
@@ -226,15 +218,30 @@ def resources_of(kind: Kind, message: Any) -> list[Resource]:
     return []
 
 
+def _record(
+    caller: Caller,
+    kind: Kind,
+    message: Any,
+    request: object,
+    error: Exception | None = None,
+) -> None:
+    """Add a record of a finished request, if it is administrative."""
+    if is_administrative(kind) and caller.broker.audit.is_enabled:
+        details = details_of(message if request is None else request)
+        resources = _recorded_resources(kind, message)
+        caller.record(kind.name.lower(), resources, error, details)
+
+
 def details_of(request: object) -> str:
     """
     Return the fields of a request as JSON, without those that may have credentials.
 
-    Bounds: Requests of more than ``DETAILS_BYTES_MAX`` are replaced by their size.
+    *request* is a message of Protobuf, or what a body in JSON was converted to.
+
+    Bounds: The size replaces the fields if it is above ``DETAILS_BYTES_MAX``.
     """
     if isinstance(request, Message):
-        size = request.ByteSize()
-        if size > DETAILS_BYTES_MAX:
+        if (size := request.ByteSize()) > DETAILS_BYTES_MAX:
             return f"a request of {size} bytes"
         fields = MessageToDict(request, preserving_proto_field_name=True)
     else:
@@ -244,7 +251,10 @@ def details_of(request: object) -> str:
         for name, value in fields.items()
         if value is not None and name not in _UNRECORDED
     }
-    return msgspec.json.encode(given).decode()
+    details = msgspec.json.encode(given)
+    if len(details) > DETAILS_BYTES_MAX:
+        return f"a request of {len(details)} bytes"
+    return details.decode()
 
 
 def _recorded_resources(kind: Kind, message: Any) -> Sequence[Resource | str]:

@@ -221,6 +221,9 @@ def test_details_of_a_request_have_no_credentials_and_are_bounded():
     assert details_of(token) == "{}"
     large = pb.CreateTopic(topic="t" * DETAILS_BYTES_MAX)
     assert details_of(large) == f"a request of {large.ByteSize()} bytes"
+    # The body of a request over HTTP.
+    body = {"name": "t" * DETAILS_BYTES_MAX, "token": "secret"}
+    assert details_of(body) == f"a request of {DETAILS_BYTES_MAX + 11} bytes"
 
 
 async def test_failed_requests_are_recorded_with_the_reason(tmp_path):
