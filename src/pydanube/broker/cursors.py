@@ -53,7 +53,7 @@ class CursorSaver:
         self._urgent: list[_Key] = []
         # When recently written large cursors may be written again.
         self._pauses: dict[_Key, float] = {}
-        # Topics whose cursors another broker has read, or is about to.
+        # Topics that have left, with the reason: another broker may read their cursors.
         self._left: dict[TopicId, BrokerError] = {}
         self._timer: asyncio.TimerHandle | None = None
 

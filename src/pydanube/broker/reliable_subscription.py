@@ -578,7 +578,7 @@ class ReliableSubscription(Subscription):
     def _current_part(self, frame: BatchFrame, delivery: Deliver) -> BatchFrame | None:
         """Return the messages of *frame* that are still part of *delivery*, or None."""
         whole = frame.base, frame.end
-        # The next messages follow, so a first delivery is sent even if it has failed.
+        # Later messages must not overtake a first delivery in order, even a failed one.
         is_in_order = delivery.attempt == 1 and self.type in _ORDERED
         if is_in_order or self._machine.returned_count == self._returned_before:
             cursor = self._machine.cursor

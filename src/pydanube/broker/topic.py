@@ -102,8 +102,7 @@ class Topic:
         """Recovered producers are not forgotten before this time."""
         self.subscriptions: dict[SubscriptionName, Subscription] = {}
         self.gone: BrokerError | None = None
-        """Why the topic gets no more subscriptions: it leaves this broker or is closed.
-        """
+        """Why subscriptions cannot be created: the topic leaves or is closed."""
         self.refusal: BrokerError | None = None
         """Why the topic refuses batches; None if it accepts them."""
         self.schema: TopicSchema | None = None
@@ -297,7 +296,7 @@ class Topic:
     # State.
 
     def check_stays(self) -> None:
-        """Raise if the topic leaves this broker, or is closed."""
+        """Raise if the topic is leaving this broker, or is closed."""
         if self.gone is not None:
             raise self.gone.with_traceback(None)
 

@@ -51,7 +51,7 @@ _NAME = keys.CONTROLLERS.name_of(keys.CONTROLLER.path)
 _REBALANCE = keys.CONTROLLERS.name_of(keys.REBALANCE.path)
 
 PACE_S = 0.05
-"""How long the controller waits at least between two steps."""
+"""The least time between two steps of the controller."""
 RETRY_S = 1.0
 """How long the controller waits after a change that was refused or failed."""
 CHANGES_MAX = OPERATIONS_MAX // 2 - 1

@@ -73,7 +73,7 @@ How many shards a session takes over from owners that leave, at the same time.
 With more of them each shard would pause longer, because they share the processor.
 """
 EMPTY_HANDOVERS_MAX = 8
-"""The same for shards without topics, in which nobody waits."""
+"""The limit for shards without topics, for which no client waits."""
 _STEPS: dict[type, str] = {
     PrepareMove: "prepare",
     FenceJournal: "fence",
@@ -353,7 +353,7 @@ class Takeovers:
         for each, machine in self.machines.items():
             is_waiting = machine.prepared_epoch and machine.stage is Stage.IDLE
             if is_waiting and each in self._wakes and self._has_turn(each):
-                # It gives the turn back if it finds that it need not move any more.
+                # _drive() ends the turn if the shard is not to move any more.
                 self._handovers.add(each)
                 self._wakes[each].set()
 
@@ -455,7 +455,7 @@ class Takeovers:
         return following
 
     async def _prepare(self, shard: int, source: str) -> None:
-        """Prepare the move of a shard; one without topics needs no preparation."""
+        """Prepare the move of a shard, if it has topics."""
         if await self._store.scan(keys.SHARD_TOPICS.within(shard)):
             self._empty.discard(shard)
             await self._host.prepare(source)

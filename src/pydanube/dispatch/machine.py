@@ -128,9 +128,9 @@ class SubscriptionMachine(ABC):
         # Every tracked message is in _ready, in_flight or deferred.
         self._init_state()
         self.ready_count = 0
+        """The number of messages that wait for a consumer with credit."""
         self.returned_count = 0
         """How often messages in flight have failed or were released."""
-        """The number of messages that wait for a consumer with credit."""
         self.deferred = DeferredMessages(cursor, failure_policy)
         """The messages that wait, block or are parked, to be read only."""
         self._expiries = Expiries(cursor)

@@ -13,8 +13,8 @@ Rules of the session, in GroupCommits:
 3. After a put with an unknown outcome, and if an object exists already, it reads the
    object.  If the object has the id of another session, this session is *fenced*: it
    acknowledges nothing more.  If there is no object, it puts it again.
-4. It writes in every group before which number all groups were committed when it began
-   the group.
+4. It writes into every group the number below which all groups were committed when it
+   began the group.
 
 Rules of the session that takes over, in Fencing:
 

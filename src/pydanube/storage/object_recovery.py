@@ -100,7 +100,7 @@ class GroupConsumer(ABC):
 
     def committed_end(self, session: JournalSession, number: int, data: Buffer) -> int:
         """
-        Return before which number all groups existed when an object was begun.
+        Return the number below which all groups existed when an object was begun.
 
         Raises: As add().
         """
@@ -402,10 +402,11 @@ class GroupReader:
         self, session: JournalSession, number: int, ahead: dict[int, Buffer | None]
     ) -> int:
         """
-        Return before which number the last object behind *number* says all existed.
+        Return the number below which all groups existed, by the last object.
 
-        Returns 0 if there is none.  If the store cannot list, only objects that were
-        read *ahead* are considered.
+        The last object is the one with the highest number above *number*; the result
+        is 0 if there is none.  If the store cannot list its objects, only those in
+        *ahead*, which were read already, are considered.
         """
         last, data = number, None
         if self._objects.supports_listing:

@@ -50,7 +50,7 @@ _OPTIONS = [
 ]
 
 HEALTH = "/grpc.health.v1.Health/Check"
-"""A method that each member answers without the others, also without a token."""
+"""A method that a member answers without other members, and without a token."""
 CHECK_S = 0.3
 """How long the answer may take."""
 _NOT_THERE = {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE}
@@ -207,9 +207,9 @@ class EtcdClient:
         """
         Return the member for the next call.
 
-        After a failure it is one that answers, at least that it is there: a call that
-        needs the leader of etcd also fails at a member that answers, and the next one
-        may be a leader that hangs.
+        After a failure, a member must first answer a health check, which needs no
+        leader.  Otherwise calls could go on to a leader that hangs, because all other
+        members refuse them until they have elected a new one.
         """
         for _ in self._channels:
             member = self._members.present
@@ -218,7 +218,7 @@ class EtcdClient:
         return self._members.present
 
     async def _check(self, member: int) -> bool:
-        """Return whether a member answers; give calls to another one if not."""
+        """Return whether a member answers; if not, give the next calls to another."""
         check: Any = self._channels[member].unary_unary(HEALTH)
         try:
             await check(b"", timeout=CHECK_S)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 AVOID_S = 5.0
-"""How long a member that was silent gets no calls, if there is another one."""
+"""How long a silent member gets no calls, if there is another member."""
 
 
 class Members:
@@ -18,12 +18,12 @@ class Members:
         self.present = 0
         """The member that gets the next calls."""
         self.is_known = True
-        """Whether it has answered since it gets the calls, or none has failed."""
+        """Whether it has answered since calls go to it, or no member has failed."""
         self._count = count
         self._avoided_until: dict[int, float] = {}
 
     def leave(self, member: int, now: float, *, is_silent: bool) -> bool:
-        """Take that a member did not answer; return whether another one is present."""
+        """Note that a member did not answer; return whether calls now go to another."""
         if is_silent:
             self._avoided_until[member] = now + AVOID_S
         if member != self.present:
@@ -36,7 +36,7 @@ class Members:
         return True
 
     def on_answer(self, member: int) -> None:
-        """Take that a member has answered."""
+        """Note that a member has answered."""
         self._avoided_until.pop(member, None)
         self.is_known |= member == self.present
 

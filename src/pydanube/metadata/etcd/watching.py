@@ -27,10 +27,10 @@ SILENCE_S = 0.5
 """How long a member may be silent until it is asked."""
 
 ANSWER_S = 0.7
-"""How long it may take to answer that."""
+"""How long the member may then take to answer."""
 
 RETRY_S = 0.2
-"""How much time at least is between two attempts to watch."""
+"""The least time between the beginnings of two attempts to watch."""
 
 Load = Callable[[], Awaitable[RawChanges]]
 
