@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any
 
 from pydanube.client.client import Client
-from pydanube.console.markup import Column, Html, badge, element, panel, table
+from pydanube.console.markup import Column, Html, badge, element, join, panel, table
 from pydanube.model.errors import PermissionDenied, TopicNotFound
 
 TOPIC = "/system/audit"
@@ -69,9 +69,8 @@ def render_changes(log: AuditLog, topic: str) -> Html:
         (
             each.get("time", ""),
             each.get("principal", ""),
-            each.get("operation", ""),
+            _operation(each),
             outcome_badge(each),
-            each.get("details", ""),
         )
         for each in found[:CHANGES_SHOWN]
     ]
@@ -80,10 +79,15 @@ def render_changes(log: AuditLog, topic: str) -> Html:
         Column("Who"),
         Column("Operation"),
         Column("Outcome", is_wide_only=True),
-        Column("Request", is_wide_only=True),
     ]
     empty = f"There are none among the last {SEARCHED} records of the audit log."
     return panel(title, table(columns, rows, caption=title, empty=empty))
+
+
+def _operation(record: dict[str, Any]) -> Html:
+    """Return the operation, and below it the fields of the request."""
+    details = element("div", str(record.get("details", "")), class_="muted")
+    return join([element("div", str(record.get("operation", ""))), details])
 
 
 def is_of(topic: str, resources: str) -> bool:
