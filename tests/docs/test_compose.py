@@ -72,7 +72,10 @@ def cluster(tmp_path: Path) -> Iterator[str]:
 
 
 def test_the_brokers_serve_topics_together(cluster: str) -> None:
-    with pydanube.sync.connect(cluster, wait_s=60) as client:
+    for address in cluster.removeprefix("danube://").split(","):
+        with pydanube.sync.connect(f"danube://{address}", wait_s=60) as client:
+            client.describe_cluster()
+    with pydanube.sync.connect(cluster) as client:
         client.create_topic("/default/orders", partitions=6)
         with client.producer("/default/orders") as producer:
             producer.send_batch([b"order %d" % number for number in range(600)])
