@@ -66,14 +66,18 @@ _OPENING = {Stage.FENCING, Stage.READING, Stage.ADOPTING, Stage.ADOPTED}
 _LEAVING = {Stage.LEAVING, Stage.LEFT}
 
 
-HANDOVERS_MAX = 2
+HANDOVERS_MAX = 1
 """
 How many shards a session takes over from owners that leave, at the same time.
 
 With more of them each shard would pause longer, because they share the processor.
 """
 EMPTY_HANDOVERS_MAX = 8
-"""The limit for shards without topics, for which no client waits."""
+"""
+The limit for shards without topics, for which no client waits.
+
+They move only while none with topics does or could, because they would slow it down.
+"""
 _STEPS: dict[type, str] = {
     PrepareMove: "prepare",
     FenceJournal: "fence",
@@ -346,13 +350,10 @@ class Takeovers:
             self._end_handover(shard)
 
     def _end_handover(self, shard: int) -> None:
-        """Let another shard leave its owner, if this one has done so."""
-        if shard not in self._handovers:
-            return
+        """Let others leave their owners, if none has to wait for this shard now."""
         self._handovers.discard(shard)
-        for each, machine in self.machines.items():
-            is_waiting = machine.prepared_epoch and machine.stage is Stage.IDLE
-            if is_waiting and each in self._wakes and self._has_turn(each):
+        for each in self._prepared():
+            if each in self._wakes and self._has_turn(each):
                 # _drive() ends the turn if the shard is not to move any more.
                 self._handovers.add(each)
                 self._wakes[each].set()
@@ -480,9 +481,21 @@ class Takeovers:
 
     def _has_turn(self, shard: int) -> bool:
         """Return whether an owner may be asked now to leave *shard*."""
-        if shard in self._empty:
-            return len(self._handovers & self._empty) < EMPTY_HANDOVERS_MAX
-        return len(self._handovers - self._empty) < HANDOVERS_MAX
+        if shard not in self._empty:
+            return len(self._handovers) < HANDOVERS_MAX
+        return (
+            len(self._handovers) < EMPTY_HANDOVERS_MAX
+            and self._handovers <= self._empty
+            and self._empty.issuperset(self._prepared())
+        )
+
+    def _prepared(self) -> list[int]:
+        """Return the shards whose moves are prepared, and which have not left yet."""
+        return [
+            shard
+            for shard, machine in self.machines.items()
+            if machine.prepared_epoch and machine.stage is Stage.IDLE
+        ]
 
     async def _change(self, shard: int, change: ChangeShard) -> None:
         """

@@ -27,22 +27,28 @@ from support.memory_store import MemoryStore
 from support.storages import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable
 
 RECORD = SessionRecord(broker_id="b", addresses={}, started_at=0)
 LOST = ShardRecord(
     state=ShardState.OPEN, epoch=4, owner="lost", source="lost", source_epoch=4
 )
+RELEASED = replace(
+    LOST, state=ShardState.RELEASED, owner=None, has_left=True, target="own"
+)
+OTHER = SessionRecord(broker_id="other", addresses={}, started_at=0)
 SHARD = keys.SHARDS.key(0)
 
 
 class FailingHost(QuickHost):
-    """Fails while it has errors to raise."""
+    """Fails while it has errors to raise, and reads while it may."""
 
     def __init__(self) -> None:
         super().__init__("own", Ledger(), Random(0))
         self.errors: list[Exception] = []
         self.calls: list[str] = []
+        self.may_read = asyncio.Event()
+        self.may_read.set()
 
     @property
     def serving(self) -> dict[int, str]:
@@ -58,6 +64,7 @@ class FailingHost(QuickHost):
 
     async def read(self, shard: int, source: str | None, epoch: int) -> None:
         self.calls.append(f"read {shard} {source} {epoch}")
+        await self.may_read.wait()
 
     async def append_left(self, shard: int, epoch: int) -> None:
         self.calls.append(f"left {shard} {epoch}")
@@ -192,8 +199,7 @@ async def test_an_owner_leaves_and_releases(
 async def test_only_so_many_owners_are_asked_to_leave_at_the_same_time(
     store: MemoryStore, host: FailingHost, has_topics: bool, limit: int
 ) -> None:
-    other = SessionRecord(broker_id="other", addresses={}, started_at=0)
-    await store.put(keys.SESSIONS.key("lost"), other)
+    await store.put(keys.SESSIONS.key("lost"), OTHER)
     shards = range(limit + 2)
     for shard in shards:
         if has_topics:
@@ -217,10 +223,7 @@ async def test_only_so_many_owners_are_asked_to_leave_at_the_same_time(
         assert before.count(ShardState.CLOSING) == limit
         assert before.count(ShardState.OPEN) == 2
         leaving = before.index(ShardState.CLOSING)
-        released = replace(
-            LOST, state=ShardState.RELEASED, owner=None, has_left=True, target="own"
-        )
-        await store.put(keys.SHARDS.key(leaving), released)
+        await store.put(keys.SHARDS.key(leaving), RELEASED)
         await until(lambda: takeovers.counts.served == 1)
         while (await states()).count(  # noqa: ASYNC110
             ShardState.CLOSING
@@ -228,6 +231,87 @@ async def test_only_so_many_owners_are_asked_to_leave_at_the_same_time(
             await asyncio.sleep(0)
         assert f"read {leaving} lost 4" in host.calls
         assert takeovers.owns(leaving)
+
+
+async def put_moves(
+    store: MemoryStore, shards: Iterable[int], *, have_topics: bool
+) -> None:
+    """Let the session get the shards of another, which runs."""
+    for shard in shards:
+        if have_topics:
+            await store.put(keys.SHARD_TOPICS.key(shard, shard), f"t{shard}")
+        await store.put(keys.SHARDS.key(shard), replace(LOST, target="own"))
+
+
+async def closing(store: MemoryStore) -> list[int]:
+    """Return the shards whose owners were asked to leave, after all that follows."""
+    for _ in range(100):
+        await asyncio.sleep(0)
+    return [
+        int(keys.SHARDS.name_of(path))
+        for path, stored in await store.scan(keys.SHARDS)
+        if stored.value.state is ShardState.CLOSING
+    ]
+
+
+async def test_shards_without_topics_move_after_those_with_topics(
+    store: MemoryStore, host: FailingHost
+) -> None:
+    await store.put(keys.SESSIONS.key("lost"), OTHER)
+    with_topics, empty = range(HANDOVERS_MAX + 1), range(10, 14)
+    async with taking_over(store, host):
+        await put_moves(store, with_topics, have_topics=True)
+        assert len(await closing(store)) == HANDOVERS_MAX
+        await put_moves(store, empty, have_topics=False)
+        for moved in range(len(with_topics)):
+            leaving = await closing(store)
+            assert len(leaving) == min(HANDOVERS_MAX, len(with_topics) - moved)
+            assert {*leaving} <= {*with_topics}
+            if moved == with_topics[-1]:
+                host.may_read.clear()
+            await store.put(keys.SHARDS.key(leaving[0]), RELEASED)
+        await put_moves(store, late := range(20, 22), have_topics=False)
+        assert await closing(store) == []
+        host.may_read.set()
+        assert await closing(store) == [*empty, *late]
+
+
+async def test_shards_with_topics_wait_only_for_the_moves_that_have_begun(
+    store: MemoryStore, host: FailingHost
+) -> None:
+    await store.put(keys.SESSIONS.key("lost"), OTHER)
+    with_topics, empty = 0, range(10, 10 + EMPTY_HANDOVERS_MAX + 2)
+    async with taking_over(store, host):
+        await put_moves(store, empty, have_topics=False)
+        leaving = await closing(store)
+        assert len(leaving) == EMPTY_HANDOVERS_MAX
+        await put_moves(store, [with_topics], have_topics=True)
+        while len(leaving) >= HANDOVERS_MAX:
+            assert await closing(store) == leaving
+            await store.put(keys.SHARDS.key(leaving.pop()), RELEASED)
+        assert await closing(store) == [with_topics, *leaving]
+
+
+async def test_shards_without_topics_move_after_a_move_with_topics_is_cancelled(
+    store: MemoryStore, host: FailingHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.put(keys.SESSIONS.key("lost"), OTHER)
+    get, gets, may_look = store.get, [], asyncio.Event()
+
+    async def slow_get(path: str) -> object:
+        gets.append(path)
+        if path == SHARD and gets.count(SHARD) == 2:
+            await may_look.wait()
+        return await get(path)
+
+    monkeypatch.setattr(store, "get", slow_get)
+    async with taking_over(store, host):
+        await put_moves(store, [0], have_topics=True)
+        await put_moves(store, [1], have_topics=False)
+        assert await closing(store) == []
+        await store.put(SHARD, replace(LOST, target=None))
+        may_look.set()
+        assert await closing(store) == [1]
 
 
 async def test_a_failed_journal_ends_the_session_and_all_serving(
