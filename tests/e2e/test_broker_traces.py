@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
@@ -9,6 +10,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 import pydanube
 from pydanube.otel import OpenTelemetry
@@ -32,6 +34,17 @@ def spans_of(collector):
     return found
 
 
+def exemplars_of(broker):
+    accepted = {"Accept": "application/openmetrics-text; version=1.0.0"}
+    answer = httpx.get(f"{broker.http_url}/metrics", headers=accepted)
+    return {
+        family.name: sample.exemplar.labels["span_id"]
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+        if sample.exemplar is not None
+    }
+
+
 def test_spans_of_the_broker_belong_to_those_of_clients(tmp_path):
     own = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
@@ -52,9 +65,14 @@ def test_spans_of_the_broker_belong_to_those_of_clients(tmp_path):
         config.write_text(f"traces: {{sample_ratio: 1, endpoint: '{collector.url}'}}")
         with BrokerProcess(tmp_path / "data", "--config", str(config)) as broker:
             pydanube.run(work(broker.url))
+            exemplars = exemplars_of(broker)
             broker.stop()
         found = spans_of(collector)
     [send] = own.get_finished_spans()
+    assert exemplars == {
+        "danube_publish_seconds": found[f"publish {TOPIC}"].span_id.hex(),
+        "danube_delivery_age_seconds": found[f"deliver {TOPIC}"].span_id.hex(),
+    }
     for name in (f"publish {TOPIC}", f"deliver {TOPIC}"):
         assert found[name].trace_id.hex() == f"{send.context.trace_id:032x}"
         assert found[name].parent_span_id.hex() == f"{send.context.span_id:016x}"

@@ -235,6 +235,9 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
             ),
             _serving_shards(config, session, metadata.store, broker, identity),
         ):
+            if tracing is not None:
+                server.publish_seconds.exemplars = tracing.published
+                broker.counts.delivery_age.exemplars = tracing.delivered
             state.on_serving(
                 broker,
                 server,

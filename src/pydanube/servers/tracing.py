@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pydanube.aio.span_export import open_span_export
 from pydanube.broker.producer_session import OnPublished
 from pydanube.model.errors import BrokerError
+from pydanube.model.histograms import Exemplar, bucket_of
 from pydanube.model.names import TopicName
 from pydanube.model.version import __version__
 from pydanube.servers.config import TracesConfig
@@ -33,6 +34,7 @@ NOTHING: Mapping[str, Any] = {}
 
 _HASH = 2_654_435_761
 _RANGE = 2**32
+_NS_PER_S = 1_000_000_000
 
 
 class BrokerTraces:
@@ -45,6 +47,10 @@ class BrokerTraces:
     def __init__(self, sample_ratio: float, provider: TracerProvider) -> None:
         self._limit = sample_ratio * _RANGE
         self._tracer = provider.get_tracer("pydanube.broker", __version__)
+        self.published: dict[int, Exemplar] = {}
+        """The last batch whose storing was traced, for each bucket of a histogram."""
+        self.delivered: dict[int, Exemplar] = {}
+        """The last batch whose first delivery was traced, for each bucket."""
 
     def samples(self, base: int) -> bool:
         """Return whether the batch at the offset *base* is traced."""
@@ -59,7 +65,11 @@ class BrokerTraces:
         def finish(offsets: int | Sequence[int], error: BrokerError | None) -> None:
             base = offsets if isinstance(offsets, int) else offsets[0]
             if error is None and self.samples(base):
-                self._add("publish", topic, frame, began_ns=began_ns, base=base)
+                self._add(
+                    *("publish", topic, frame, self.published),
+                    began_ns=began_ns,
+                    base=base,
+                )
             done(offsets, error)
 
         return finish
@@ -70,7 +80,7 @@ class BrokerTraces:
         """See Tracing."""
         if self.samples(frame.base):
             self._add(
-                *("deliver", topic, frame),
+                *("deliver", topic, frame, self.delivered if attempt == 1 else {}),
                 began_ns=frame.header.first_publish_time * 1000,
                 base=frame.base,
                 more={
@@ -84,12 +94,13 @@ class BrokerTraces:
         operation: str,
         topic: TopicName,
         frame: BatchFrame,
+        exemplars: dict[int, Exemplar],
         *,
         began_ns: int,
         base: int,
         more: Mapping[str, Any] = NOTHING,
     ) -> None:
-        """Add a span that ends now."""
+        """Add a span that ends now, and its exemplar."""
         from opentelemetry.trace import Link, SpanKind  # noqa: PLC0415
 
         attributes: dict[str, Any] = {
@@ -102,16 +113,26 @@ class BrokerTraces:
             **more,
         }
         context, spans = _contexts_of(frame)
+        now_ns = time.time_ns()
+        # A clock may have been set back.
+        began_ns = min(began_ns, now_ns)
         span = self._tracer.start_span(
             f"{operation} {topic}",
             context,
             kind=SpanKind.SERVER,
             attributes=attributes,
             links=[Link(each) for each in spans[1:]],
-            # A clock may have been set back.
-            start_time=min(began_ns, time.time_ns()),
+            start_time=began_ns,
         )
-        span.end()
+        span.end(now_ns)
+        context = span.get_span_context()
+        if context.trace_flags.sampled:
+            duration_s = (now_ns - began_ns) / _NS_PER_S
+            exemplars[bucket_of(duration_s)] = Exemplar(
+                *(f"{context.trace_id:032x}", f"{context.span_id:016x}"),
+                duration_s,
+                now_ns / _NS_PER_S,
+            )
 
 
 def _contexts_of(frame: BatchFrame) -> tuple[Any, list[Any]]:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from prometheus_client.samples import Timestamp
 
 from pydanube.model import metrics
 from pydanube.model.errors import (
@@ -19,7 +21,7 @@ from pydanube.model.errors import (
     JournalFailed,
     Unavailable,
 )
-from pydanube.model.histograms import Histogram
+from pydanube.model.histograms import Exemplar, Histogram, bucket_of
 from pydanube.model.metrics import SERIES_MAX, MetricKind
 from pydanube.model.names import TopicName
 from pydanube.servers.http.app import Ports, make_app
@@ -162,6 +164,25 @@ def test_buckets_of_a_histogram_are_cumulative() -> None:
     assert 'danube_publish_seconds_bucket{le="+Inf"} 3.0\n' in text
     assert "danube_publish_seconds_sum 0.3004\n" in text
     assert "danube_publish_seconds_count 3.0\n" in text
+
+
+def test_buckets_of_openmetrics_have_exemplars() -> None:
+    seconds = Histogram()
+    seconds.observe(0.2)
+    seconds.exemplars = {bucket_of(0.2): Exemplar("ab" * 16, "cd" * 8, 0.2, 17.5)}
+    # Histograms with the same labels are added.
+    counted = [(metrics.PUBLISH_SECONDS, (), each) for each in (seconds, Histogram())]
+    text = get("/metrics", State(counted=[*counted]), accept=OPENMETRICS).text
+    found = {
+        sample.labels["le"]: sample.exemplar
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.exemplar is not None
+    }
+    labels = {"trace_id": "ab" * 16, "span_id": "cd" * 8}
+    assert found == {"0.25": (labels, 0.2, Timestamp(17, 500_000_000))}
+    # The older format has none.
+    assert "span_id" not in get("/metrics", State(counted=counted)).text
 
 
 def test_topics_are_selected_by_a_pattern() -> None:

@@ -8,6 +8,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from pydanube.model.errors import Draining
+from pydanube.model.histograms import bucket_of
 from pydanube.model.names import TopicName
 from pydanube.servers import tracing
 from pydanube.servers.tracing import BrokerTraces
@@ -62,6 +63,29 @@ def test_a_batch_is_traced_on_its_way(spans):
         assert each.start_time <= each.end_time
     assert out.attributes["messaging.consumer.group.name"] == "display"
     assert out.attributes["danube.attempt"] == 2
+
+
+def test_spans_are_exemplars_of_the_buckets_of_their_durations(spans):
+    traces, found = spans.traces(1), frame(PARENT)
+    publish(traces, found)
+    traces.deliver(TOPIC, "display", found, 1)
+    traces.deliver(TOPIC, "display", found, 2)
+    into, out, _ = spans.get_finished_spans()
+    for span, exemplars in ((into, traces.published), (out, traces.delivered)):
+        [(bucket, exemplar)] = exemplars.items()
+        assert exemplar.trace_id == PARENT.split("-")[1]
+        assert exemplar.span_id == f"{span.context.span_id:016x}"
+        assert exemplar.time_s == pytest.approx(span.end_time / 1e9)
+        duration_ns = span.end_time - span.start_time
+        assert exemplar.duration_s == pytest.approx(duration_ns / 1e9)
+        assert bucket == bucket_of(exemplar.duration_s)
+
+
+def test_spans_that_are_not_exported_are_no_exemplars(spans):
+    traces = spans.traces(1)
+    publish(traces, frame(PARENT.removesuffix("1") + "0"))
+    assert not spans.get_finished_spans()
+    assert not traces.published
 
 
 def test_batches_without_a_context_begin_a_trace(spans):

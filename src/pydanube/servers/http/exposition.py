@@ -14,6 +14,7 @@ from prometheus_client.core import (
 from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 from pydanube.model.histograms import Histogram
 from pydanube.model.metrics import (
@@ -33,6 +34,8 @@ _FAMILIES: dict[
     MetricKind.GAUGE: GaugeMetricFamily,
     MetricKind.HISTOGRAM: HistogramMetricFamily,
 }
+
+_Bucket = tuple[str, float] | tuple[str, float, Exemplar]
 
 # CPU, memory and open files, under the names that every Prometheus client uses.
 _PROCESS = ProcessCollector(registry=None)
@@ -85,12 +88,22 @@ def _family_of(metric: Metric, series: dict[tuple[str, ...], Value]) -> Family:
     for labels, value in series.items():
         if isinstance(family, HistogramMetricFamily):
             assert isinstance(value, Histogram)
-            buckets = [
-                ("+Inf" if bound == inf else f"{bound:g}", count)
-                for bound, count in value.cumulative()
-            ]
-            family.add_metric(labels, buckets, sum_value=value.total_s)
+            family.add_metric(labels, _buckets_of(value), sum_value=value.total_s)
         else:
             assert not isinstance(value, Histogram)
             family.add_metric(labels, value)
     return family
+
+
+def _buckets_of(histogram: Histogram) -> list[_Bucket]:
+    buckets: list[_Bucket] = []
+    for position, (bound, count) in enumerate(histogram.cumulative()):
+        name = "+Inf" if bound == inf else f"{bound:g}"
+        example = histogram.exemplars.get(position)
+        if example is None:
+            buckets.append((name, count))
+        else:
+            labels = {"trace_id": example.trace_id, "span_id": example.span_id}
+            exemplar = Exemplar(labels, example.duration_s, example.time_s)
+            buckets.append((name, count, exemplar))
+    return buckets
