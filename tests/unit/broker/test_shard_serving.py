@@ -8,6 +8,7 @@ import pytest
 from pydanube.aio.tasks import task_scope
 from pydanube.broker.shards import Shards
 from pydanube.cluster.overview import STREAM
+from pydanube.cluster.shard_moves import move_shard
 from pydanube.cluster.shard_topics import shard_of
 from pydanube.metadata import keys
 from pydanube.metadata.cluster_records import SessionRecord
@@ -220,15 +221,15 @@ async def test_acks_are_not_confirmed_behind_the_mark_that_ends_a_shard(cluster,
     owner = owner_of(cluster)
     member = cluster.members[owner]
     subscription = await subscribe(member.broker)
+    (other,) = {"a", "b"} - {owner}
     answers = []
     with cluster.remote.holding_journals():
-        await cluster.set_mode(owner, BrokerMode.DRAINING)
+        await move_shard(cluster.store, SHARD, other)
         await until(lambda: SHARD not in cluster.served(owner))
         # The mark is on its way to the journal.
         subscription.ack([(0, 1)], 0)
         subscription.save_cursor_now(answers.append)
-    (other,) = {"a", "b"} - {owner}
-    await cluster.settled(other)
+    await until(lambda: SHARD in cluster.served(other))
     assert [type(each) for each in answers] == [NotOwner]
     taken = await cluster.ask(lambda broker: broker.topics.get(A_TOPIC))
     assert [each.cursor_offset for each in taken.subscriptions.values()] == [0]
