@@ -301,4 +301,6 @@ async def test_a_session_that_the_service_ends_is_lost(
         await store.transaction([], [Put(ONE, 1, session)])
         await asyncio.to_thread(service.end_sessions, member, config.cluster_name)
         await session.lost.wait()
-        assert await value_of(store) is None
+        # With ZooKeeper, a store deletes the keys, perhaps after the holder knows.
+        while await value_of(store) is not None:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
