@@ -105,12 +105,6 @@ class ClusterWorld:
         self.hosts[broker] = Host(broker_id)
         self.tasks[broker_id] = scope.run(self.run_broker(broker), broker_id)
 
-    def start_missing(self, scope) -> None:
-        """Start the brokers that do not run."""
-        for broker_id in BROKERS:
-            if broker_id not in self.brokers:
-                self.start(broker_id, scope)
-
     async def run_broker(self, broker: MessageBroker) -> None:
         HOST.set(self.hosts[broker])
         try:
@@ -276,10 +270,11 @@ class ClusterWorld:
                 await asyncio.sleep(self.rng.expovariate(self.fault_rate))
                 await self.disturb(scope)
             await asyncio.sleep(LOOK_S)
-            while self.is_any_stopped():  # noqa: ASYNC110 (a poll is enough here)
+            while self.is_any_ending():  # noqa: ASYNC110 (a poll is enough here)
                 await asyncio.sleep(LOOK_S)
-            self.start_missing(scope)
             for broker_id in BROKERS:
+                if broker_id not in self.brokers:
+                    self.start(broker_id, scope)
                 await self.set_mode(broker_id, BrokerMode.ACTIVE)
                 broker = self.brokers[broker_id]
                 broker.objects.error_rate = broker.metadata.error_rate = 0.0
@@ -288,17 +283,18 @@ class ClusterWorld:
             counts = self.counts()
             while missing := await self.missing_after(counts):
                 assert loop.time() < calm_at + CALM_S, missing
-                # Some may notice only now that their sessions ended in a pause.
-                self.start_missing(scope)
                 await asyncio.sleep(LOOK_S)
                 counts = self.counts()
                 await asyncio.sleep(LOOK_S)
 
-    def is_any_stopped(self) -> bool:
-        """Return whether a pause or a partition has not ended yet."""
+    def is_any_ending(self) -> bool:
+        """Return whether a pause, a partition, or a run without session goes on."""
         return any(
             host.is_paused or broker.metadata.is_mute or broker.metadata.is_deaf
             for broker, host in self.hosts.items()
+        ) or any(
+            broker in self.stale or (broker.session and broker.session.is_over)
+            for broker in self.brokers.values()
         )
 
     async def missing_after(self, counts: dict[int, int]) -> str | None:
