@@ -125,11 +125,11 @@ class BrokerTraces:
             start_time=began_ns,
         )
         span.end(now_ns)
-        context = span.get_span_context()
-        if context.trace_flags.sampled:
+        own = span.get_span_context()
+        if own.trace_flags.sampled:
             duration_s = (now_ns - began_ns) / _NS_PER_S
             exemplars[bucket_of(duration_s)] = Exemplar(
-                *(f"{context.trace_id:032x}", f"{context.span_id:016x}"),
+                *(f"{own.trace_id:032x}", f"{own.span_id:016x}"),
                 duration_s,
                 now_ns / _NS_PER_S,
             )
