@@ -20,6 +20,7 @@ def test_a_killed_broker_loses_nothing(tmp_path):
     assert process.returncode == 0, printed
     assert "All 6 checks hold" in printed
     assert "✗" not in printed
+    assert "\nbrokers, topics " in printed
     assert "Traceback" not in printed
     chart = output / "danube-cluster-demo.png"
     assert str(chart) in printed

@@ -97,7 +97,11 @@ def run_cluster_demo(
             broker.start()
         run = _Run(brokers, topic_count)
         with Live(refresh_per_second=4) as live:
-            return pydanube.run(run.carry_out(kills, output, live))
+            report = pydanube.run(run.carry_out(kills, output, live))
+        if not live.console.is_terminal:
+            # In a file, the view does not end its last line.
+            live.console.line()
+        return report
 
 
 class _Run:
