@@ -30,6 +30,7 @@ class Rules:
     reads_decisions_after_the_claim: bool = True
     checks_the_owner_after_saving: bool = True
     marks_after_saving: bool = True
+    learns_deletions_from_the_store: bool = True
 
 
 class Broken(AssertionError):
@@ -43,6 +44,8 @@ class Owner(NamedTuple):
     message: str = READY
     has_left: bool = False
     """Whether it has appended the mark that ends the shard."""
+    is_closed: bool = False
+    """Whether it has left, and has the topic not open any more."""
     saved: str = ""
     """The cursor with the acknowledgement: "before" the mark, "behind" it, or none."""
 
@@ -112,13 +115,19 @@ class Model:
             yield to(message=READY)
         is_fenced = owner.epoch < world.epoch and not owner.has_left
         if world.decisions and not world.is_marked and not is_fenced:
-            if not owner.saved:
+            if not owner.saved and not owner.is_closed:
                 where = "behind" if owner.has_left else "before"
                 yield to(message=DONE, saved=where)
-            if self.may_mark(owner):
+            if self.may_mark(owner) or self.takes_as_deleted(owner):
                 yield self.mark(world)
         if owner.epoch == world.epoch and not owner.has_left:
             yield to(has_left=True)
+        if owner.has_left and not owner.is_closed:
+            yield to(is_closed=True)
+
+    def takes_as_deleted(self, owner):
+        """Whether the owner drops the acknowledgement; nobody deletes the topic."""
+        return owner.is_closed and not self.rules.learns_deletions_from_the_store
 
     def may_mark(self, owner):
         if owner.saved == "behind":

@@ -288,8 +288,7 @@ class SharedCommits:
             targets,
             [partial(self._objects.reader, name) for name in names],
         )
-        acked = await self.acknowledger.resume(acks)
-        await self.acknowledger.acknowledge(acked)
+        acked = await self.acknowledger.acknowledge(acks)
         await self._storage.journal.sync()
         for held_acks in acked:
             # Otherwise the cursor may stand behind the mark that ends the shard.

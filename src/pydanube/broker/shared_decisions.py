@@ -103,6 +103,16 @@ def mark_done(
     )
 
 
+def waiting_text(decision: StagingDecision) -> str:
+    """Say which topics of a decided commit are not done yet."""
+    waiting = [each.name for each in decision.topics if not each.is_done]
+    kind = "topics with its messages"
+    if not waiting:
+        waiting = [each.name for each in decision.acks if not each.is_done]
+        kind = "topics with messages that it acknowledges"
+    return f"{len(waiting)} {kind}, such as {waiting[0]}"
+
+
 def may_drop(record: QueryRecord, version: int) -> bool:
     """
     Return whether parts of *version* may be removed.

@@ -32,6 +32,7 @@ from pydanube.broker.shared_decisions import (
     dropping,
     is_complete,
     may_drop,
+    waiting_text,
 )
 from pydanube.broker.staged_commits import old_queries
 from pydanube.broker.staged_parts import StagedParts
@@ -116,6 +117,7 @@ class SharedStaging(PartStaging):
         self._config = config
         self._wall_clock_us = wall_clock_us
         self._locks: NamedLocks[str] = NamedLocks()
+        self.completion_s = COMPLETION_S
         commits.on_change = self._drop_refused
 
     # Parts.
@@ -402,18 +404,18 @@ class SharedStaging(PartStaging):
 
     async def _wait_until_done(self, query: str, decision: StagingDecision) -> None:
         try:
-            async with asyncio.timeout(COMPLETION_S):
+            async with asyncio.timeout(self.completion_s):
                 await self.commits.wait_until_done(query, decision.commit_id)
         except TimeoutError:
-            record = (await self.commits.read(query)).value
-            if record.decision is None:
+            current = (await self.commits.read(query)).value.decision
+            if current is None or current.commit_id != decision.commit_id:
                 return
-            waiting = [each.name for each in record.decision.topics if not each.is_done]
             raise Unavailable(
-                f"version {decision.version} of {query} is committed, and its messages "
-                f"are not in {len(waiting)} topics yet, such as {waiting[0]}: the "
-                "brokers that serve them do not answer, or cannot write; repeat the "
-                "commit, and see 'danube cluster status' and the logs of the brokers"
+                f"the commit is decided: version {decision.version} of {query} will be "
+                f"published, whatever happens now; it waits for {waiting_text(current)}"
+                ", whose brokers do not answer, or cannot write; repeat the commit to "
+                "wait longer, and see 'danube cluster status' and the logs of the "
+                "brokers"
             ) from None
 
     async def _topics_of(

@@ -344,7 +344,7 @@ class Committer:
         )
         # The cursors follow the batches in the journal: if that outlives the parts on
         # the disk, no message is acknowledged whose results are missing.
-        await self._acknowledger.acknowledge(commit.acks)
+        await self._acknowledger.acknowledge(decision.acks)
         await self._storage.journal.sync()
         await self._queries.mark_done(query, decision)
         for record in decision.topics:

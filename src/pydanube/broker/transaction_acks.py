@@ -8,6 +8,10 @@ If it turns out that the commit was not decided, the messages are delivered agai
 
 After a crash, decided acknowledgements are applied again before consumers can receive
 the messages.  To apply them twice changes nothing.
+
+Decided acknowledgements are dropped only if the metadata store says that the topic or
+the subscription was deleted.  That a broker does not have them open says nothing: their
+shard may be leaving, and the next owner still needs the acknowledgements.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pydanube.aio.futures import completion
+from pydanube.aio.tasks import run_all
 from pydanube.broker.reliable_subscription import ReliableSubscription
 from pydanube.broker.subscription import Consumer
 from pydanube.broker.topic import ReliableTopic
@@ -29,6 +34,7 @@ from pydanube.model.errors import (
     MessageNotHeld,
     SubscriptionNotFound,
     TopicNotFound,
+    Unavailable,
 )
 from pydanube.model.names import SubscriptionName, TopicName, parse_subscription
 from pydanube.model.ranges import RangeSet
@@ -49,12 +55,6 @@ class CommitAcks:
     record: CommittedAcksRecord
     topic: ReliableTopic
     subscription: ReliableSubscription
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the subscription was not deleted meanwhile."""
-        name = SubscriptionName(self.record.subscription)
-        return self.topic.subscriptions.get(name) is self.subscription
 
     def give_back(self) -> None:
         """Deliver the messages again: the commit was not decided."""
@@ -85,7 +85,7 @@ class TransactionAcknowledger:
         for each in acks:
             topic = await self._topics.get_reliable(TopicName.parse(each.topic))
             name = parse_subscription(each.subscription)
-            created_at = await self._created_at(topic, name)
+            created_at = await self._created_at(topic.topic_id, name)
             if created_at is None:
                 raise SubscriptionNotFound(
                     f"the subscription {name} of {each.topic} was deleted; process the "
@@ -128,7 +128,13 @@ class TransactionAcknowledger:
         return [acks for acks, _ in found]
 
     async def resume(self, records: Iterable[CommittedAcksRecord]) -> list[CommitAcks]:
-        """Apply acknowledgements of a commit that was decided before."""
+        """
+        Mark messages of a decided commit in memory; leave out what was deleted.
+
+        Raises:
+            NotOwner: Another broker serves a topic.
+            Unavailable: A topic or subscription is not open at the moment.
+        """
         found = []
         for record in records:
             acks = await self._find_again(record)
@@ -144,24 +150,39 @@ class TransactionAcknowledger:
             found.append(acks)
         return found
 
-    async def acknowledge(self, acks: Iterable[CommitAcks]) -> None:
+    async def acknowledge(
+        self, records: Iterable[CommittedAcksRecord]
+    ) -> list[CommitAcks]:
         """
-        Mark the messages as acknowledged; call this after all batches are appended.
+        Acknowledge the messages of a decided commit, after all batches are appended.
 
-        Durability: On return the cursors are on disk.
+        Leave out what was deleted, and return the rest.
+
+        Durability: On return the cursors are in the journal.  If the shard of a topic
+            leaves this broker, the next owner may not have read the cursor: the caller
+            must check that this broker still serves it.
 
         Raises:
-            DiskFull, JournalFailed: They may not be; repeat the call.
+            NotOwner: Another broker serves a topic.
+            Unavailable: A topic or subscription is not open at the moment.
+            DiskFull, JournalFailed: The cursors may not be on disk.
         """
-        current = [each for each in acks if each.is_current]
-        for each in current:
-            each.subscription.commit(each.record.ranges)
-        for each in current:
-            if each.is_current:
-                try:
-                    await completion(each.subscription.save_cursor_now)
-                except (SubscriptionNotFound, TopicNotFound) as error:
-                    log.warning("dropping acknowledgements: %s", error)
+        found = await self.resume(records)
+        await run_all(self._save(each) for each in found)
+        return found
+
+    async def _save(self, acks: CommitAcks) -> None:
+        try:
+            await completion(acks.subscription.save_cursor_now)
+        except (SubscriptionNotFound, TopicNotFound):
+            if await self._find_again(acks.record) is not None:
+                raise
+            log.warning(
+                "the subscription %s of %s was deleted while a commit acknowledged "
+                "its messages",
+                acks.record.subscription,
+                acks.record.name,
+            )
 
     def _find(self, record: CommittedAcksRecord) -> CommitAcks:
         topic = self._topics.opened.get(TopicName.parse(record.name))
@@ -171,29 +192,40 @@ class TransactionAcknowledger:
             if isinstance(subscription, ReliableSubscription):
                 return CommitAcks(record, topic, subscription)
         raise MessageNotHeld(
-            f"the subscription {record.subscription} of {record.name} was deleted "
-            "while the transaction acknowledged its messages"
+            f"the subscription {record.subscription} of {record.name} was deleted, or "
+            "its topic has left this broker, while the transaction acknowledged its "
+            "messages; process them in another transaction if they are delivered again"
         )
 
     async def _find_again(self, record: CommittedAcksRecord) -> CommitAcks | None:
-        try:
-            topic = await self._topics.get_reliable(TopicName.parse(record.name))
-        except TopicNotFound:
-            return None
-        name = SubscriptionName(record.subscription)
-        if topic.topic_id != record.topic_id:
-            return None
-        if await self._created_at(topic, name) != record.created_at:
-            return None
-        subscription = topic.subscriptions.get(name)
-        if not isinstance(subscription, ReliableSubscription):
-            return None
-        return CommitAcks(record, topic, subscription)
+        """
+        Return the subscription of *record*, or None if it was deleted.
 
-    async def _created_at(
-        self, topic: ReliableTopic, name: SubscriptionName
-    ) -> int | None:
-        stored = await self._store.get(keys.SUBSCRIPTIONS.key(topic.topic_id, name))
+        Raises:
+            NotOwner, Unavailable: This broker does not have it open.
+        """
+        name = TopicName.parse(record.name)
+        subscription_name = SubscriptionName(record.subscription)
+        # Only the metadata store knows what was deleted.
+        stored = await self._store.get(keys.topic(name))
+        if stored is None or stored.value.topic_id != record.topic_id:
+            return None
+        created_at = await self._created_at(record.topic_id, subscription_name)
+        if created_at != record.created_at:
+            return None
+        topic = await self._topics.get_reliable(name)
+        subscription = topic.subscriptions.get(subscription_name)
+        if topic.topic_id == record.topic_id and isinstance(
+            subscription, ReliableSubscription
+        ):
+            return CommitAcks(record, topic, subscription)
+        topic.check_stays()
+        raise Unavailable(
+            f"the subscription {record.subscription} of {record.name} is not open yet"
+        )
+
+    async def _created_at(self, topic_id: int, name: SubscriptionName) -> int | None:
+        stored = await self._store.get(keys.SUBSCRIPTIONS.key(topic_id, name))
         return None if stored is None else stored.value.created_at
 
 
