@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak smoke check lint style format bench sim sim-long attack lowest docs site release proto clean set-up
+.PHONY: help demo test soak smoke check lint style format bench sim sim-long attack lowest docs site release proto clean set-up servers
 
 PYTHON := .venv/bin/python
 DANUBE := $(PYTHON) -m pydanube
@@ -21,14 +21,17 @@ help:  ## Show this list.
 set-up:  ## Create .venv with everything in it (other targets do so by themselves).
 	@tools/set-up dev
 
+servers: set-up  ## Install the servers that tests start (test, soak and smoke do so).
+	@tools/servers
+
 demo:  ## Run the whole system on real data, from messages to a chart.
 	@tools/set-up demo
 	@$(DANUBE) demo $(ARGS)
 
-test: set-up  ## Run every test but the long ones: with real processes and Spark.
+test: servers  ## Run every test but the long ones: with real processes and Spark.
 	@$(PYTHON) -m pytest -n 4 --dist loadfile -m 'not soak' $(ARGS)
 
-soak: set-up  ## Run the long tests: kill suites, clusters, many seeds of the simulation.
+soak: servers  ## Run the long tests: kill suites, clusters, many seeds of the simulation.
 	@tools/object-stores
 	@tools/zookeeper
 	@tools/opensearch
@@ -37,7 +40,7 @@ soak: set-up  ## Run the long tests: kill suites, clusters, many seeds of the si
 	@$(if $(ARGS),,$(PYTHON) -m pytest -m 'not soak' --hypothesis-profile soak \
 		tests/properties)
 
-smoke: set-up  ## Run one or two of each kind of long test, as continuous integration does.
+smoke: servers  ## Run one or two of each kind of long test, as continuous integration does.
 	@$(PYTHON) -m pytest -n 3 --dist loadfile -m 'soak and smoke' $(ARGS)
 
 lint: style  ## Check format, lint, import contracts and types.

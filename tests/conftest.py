@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 
 from pydanube.testing import memory_broker
 from support.etcd import etcd_member
+from support.programs import extend_search_path, summary_of_skips
 from support.zookeeper import zookeeper_member
 
 # How long an example takes says how busy the machine is, not whether it is right.
@@ -36,6 +37,7 @@ settings.load_profile("untimed")
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.pop("PYTHONPATH", None)
 
+extend_search_path()
 # Commands must not find the contexts of the user who runs the tests.
 os.environ["XDG_CONFIG_HOME"] = "/nonexistent"
 # Runs of pipelines must not be recorded among those of this user.
@@ -103,6 +105,12 @@ def pytest_runtest_teardown(item):
         plugin = item.config.pluginmanager.get_plugin("logging-plugin")
         for handler in (plugin.caplog_handler, plugin.report_handler):
             handler.setFormatter(plugin.formatter)
+
+
+def pytest_terminal_summary(terminalreporter):
+    skips = terminalreporter.stats.get("skipped", [])
+    if (line := summary_of_skips([str(each.longrepr) for each in skips])) is not None:
+        terminalreporter.write_line(line)
 
 
 def pytest_itemcollected(item):

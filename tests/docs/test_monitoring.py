@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from support.commands import danube
 from support.examples import run_commands
 from support.ports import free_port
 from support.processes import BrokerProcess
+from support.programs import required_program
 from support.project import ROOT
 
 DEPLOY = ROOT / "deploy"
@@ -100,8 +100,7 @@ def test_the_commands_of_the_runbooks_run(tmp_path) -> None:
 
 @pytest.mark.soak
 def test_prometheus_accepts_the_alerts_and_the_queries(tmp_path) -> None:
-    program = shutil.which("prometheus")
-    assert program, "this test needs Prometheus: apt-get install prometheus"
+    program = required_program("prometheus", "prometheus")
     with BrokerProcess(tmp_path / "data") as broker, ExitStack() as stack:
         done = danube("topics", "create", "/default/orders", url=broker.url)
         assert done.returncode == 0, done.stderr

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from support.programs import required_program
+
 ARGUMENTS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update"),
@@ -21,9 +23,7 @@ TIMEOUT_MS = 60_000
 async def running_browser() -> AsyncIterator[Any]:
     """Run a browser during the body; fail with an instruction if there is none."""
     playwright = pytest.importorskip("playwright.async_api")
-    program = shutil.which("chromium") or shutil.which("google-chrome")
-    if program is None:
-        pytest.fail("this test needs Chromium: apt-get install chromium")
+    program = shutil.which("google-chrome") or required_program("chromium", "chromium")
     async with playwright.async_playwright() as driver:
         browser = await driver.chromium.launch(
             executable_path=program, args=list(ARGUMENTS), timeout=TIMEOUT_MS

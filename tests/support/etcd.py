@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import shutil
 import signal
 import subprocess
 import urllib.request
@@ -14,18 +13,10 @@ from uuid import uuid4
 
 from pydanube.metadata.etcd.config import EtcdConfig
 from support.ports import free_port
-from support.project import ROOT
+from support.programs import required_program
 
 HEARTBEAT_MS = 50
 ELECTION_MS = 500
-
-
-def _program() -> str:
-    found = shutil.which("etcd") or shutil.which(
-        "etcd", path=ROOT / ".venv" / "etcd" / "usr" / "bin"
-    )
-    assert found, "this test needs etcd: run tools/etcd, or apt-get install etcd-server"
-    return found
 
 
 class EtcdMember:
@@ -68,7 +59,7 @@ class EtcdMember:
         }
         self._process = subprocess.Popen(
             [
-                _program(),
+                required_program("etcd", "etcd-server"),
                 *(f"{name}={value}" for name, value in options.items()),
             ],
             stdout=subprocess.DEVNULL,

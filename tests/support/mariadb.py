@@ -11,6 +11,7 @@ from pathlib import Path
 import pymysql
 
 from support.ports import free_port
+from support.programs import required_program
 
 ROW_LOG = {
     "log-bin": "log",
@@ -22,9 +23,7 @@ ROW_LOG = {
 
 def program(name: str) -> str:
     """Return the path of a program of the server."""
-    path = shutil.which(name, path="/usr/sbin:/usr/bin:/usr/local/bin")
-    assert path, f"{name} is missing: apt install mariadb-server"
-    return path
+    return required_program(name, "mariadb-server")
 
 
 class MariadbProcess:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 
 from support.ports import free_port
+from support.programs import required_program
 
 CONFIG = """
 listener {port} 127.0.0.1
@@ -34,11 +34,7 @@ class MosquittoProcess:
 
     def start(self) -> None:
         """Start it, and return when it accepts connections."""
-        # Debian installs it where only root looks.
-        program = shutil.which("mosquitto") or shutil.which(
-            "mosquitto", path="/usr/sbin"
-        )
-        assert program, "this test needs Mosquitto: apt-get install mosquitto"
+        program = required_program("mosquitto", "mosquitto")
         self._process = subprocess.Popen(
             [program, "-c", str(self._file)], stderr=subprocess.PIPE, text=True
         )

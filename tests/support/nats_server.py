@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 
 from support.ports import free_port
+from support.programs import required_program
 
 
 class NatsProcess:
@@ -36,8 +36,7 @@ class NatsProcess:
 
     def start(self) -> None:
         """Start it, and return when it accepts connections."""
-        program = shutil.which("nats-server", path="/usr/sbin:/usr/bin:/usr/local/bin")
-        assert program, "this test needs a NATS server: apt-get install nats-server"
+        program = required_program("nats-server", "nats-server")
         self._process = subprocess.Popen(
             [program, "-c", str(self._file)], stderr=subprocess.PIPE, text=True
         )

@@ -12,7 +12,6 @@ import hashlib
 import hmac
 import logging
 import os
-import shutil
 import subprocess
 import threading
 from contextlib import ExitStack, contextmanager
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from uuid import uuid4
 
 from support.ports import free_port
+from support.programs import required_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -201,8 +201,7 @@ class RedisServer:
         self.port = free_port()
 
     def __enter__(self) -> RedisServer:
-        program = shutil.which("redis-server")
-        assert program, "this test needs a Redis server: apt-get install redis-server"
+        program = required_program("redis-server", "redis-server")
         settings = {
             "port": self.port,
             "bind": "127.0.0.1",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from uuid import uuid4
 
 from support.object_stores import REDIS_PASSWORD
 from support.ports import free_port
+from support.programs import required_program
 
 DURABLE = {"appendonly": "yes", "appendfsync": "always"}
 
@@ -43,8 +43,7 @@ class DurableRedis:
 
     def start(self) -> None:
         """Start it, and return when it accepts connections."""
-        program = shutil.which("redis-server")
-        assert program, "this test needs a Redis server: apt-get install redis-server"
+        program = required_program("redis-server", "redis-server")
         given = []
         for name, value in self._settings.items():
             given += [f"--{name}", *str(value).split()] if value else [f"--{name}", ""]

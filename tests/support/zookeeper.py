@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -13,6 +12,7 @@ from uuid import uuid4
 
 from pydanube.metadata.zookeeper.config import ZookeeperConfig
 from support.ports import free_port
+from support.programs import required_program, skip_without
 from support.project import ROOT
 
 TICK_MS = 500
@@ -40,9 +40,8 @@ def _classpath() -> str:
     directory = next(
         (each for each in (SYSTEM, FETCHED) if (each / "zookeeper.jar").exists()), None
     )
-    assert directory is not None, (
-        "this test needs ZooKeeper: run tools/zookeeper, or apt-get install zookeeper"
-    )
+    if directory is None:
+        skip_without("ZooKeeper", "tools/zookeeper, or apt-get install zookeeper")
     return ":".join(str(directory / f"{name}.jar") for name in JARS)
 
 
@@ -87,8 +86,7 @@ class ZookeeperMember:
         ]
         (self._directory / "zoo.cfg").write_text("".join(lines))
         (self._directory / "myid").write_text(str(self.number))
-        java = shutil.which("java")
-        assert java, "this test needs Java: apt-get install default-jre-headless"
+        java = required_program("java", "default-jre-headless")
         self._process = subprocess.Popen(
             [
                 *(java, "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
