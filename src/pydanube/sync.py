@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from pydanube.client import client as aio
 from pydanube.client.blocking import (
+    F,
     Facade,
     LoopThread,
     blocking,
@@ -86,8 +87,11 @@ def _threaded(
 
         @contextmanager
         def connected() -> Iterator[Client]:
-            with loop_thread() as loop, loop.entered(scope) as client:
-                yield Client(loop, client)
+            with (
+                loop_thread() as loop,
+                loop.entered(scope, partial(Client, loop)) as client,
+            ):
+                yield client
 
         return blocking_scope(scope, connected())
 
@@ -121,14 +125,13 @@ class Producer(Facade):
 
     _wrapped: AsyncProducer | AsyncPartitionedProducer | AsyncTypedProducer[Any]
 
-    def __init__(
-        self, loop: LoopThread, producer: Any, *, is_traced: bool = False
-    ) -> None:
+    def __init__(self, loop: LoopThread, client: aio.Client, producer: Any) -> None:
         super().__init__(loop, producer)
+        self._client = client
         self.topic = producer.topic
         self.name = producer.name
         # Whether the loop needs the context in which a message was sent.
-        self._is_traced = is_traced
+        self._is_traced = client.telemetry is not None
         # Messages that the loop has not taken over yet, and how to send them there.
         self._queue: deque[tuple[Pending, Callable[[], AsyncPending]]] = deque()
         self._is_scheduled = False
@@ -163,10 +166,10 @@ class Producer(Facade):
         if self._queue:
             self._loop.wait(self._send_all())
 
-    def hand_over_to_close(self, client: aio.Client) -> None:
+    def before_leaving(self) -> None:
         """Send everything queued within the client's ``close_timeout_s``."""
         if self._queue:
-            self._loop.wait(self._send_all_in_time(client))
+            self._loop.wait(self._send_all_in_time())
 
     def _enqueue(self, payload: Any, **options: Any) -> Pending:
         pending = Pending(self)
@@ -177,17 +180,17 @@ class Producer(Facade):
         if len(self._queue) >= QUEUED_MESSAGES_MAX:
             self.hand_over()
         elif not self._is_scheduled:
-            self._is_scheduled = True
             self._loop.call_soon(self._send_queued)
+            self._is_scheduled = True
         return pending
 
-    async def _send_all_in_time(self, client: aio.Client) -> None:
+    async def _send_all_in_time(self) -> None:
         try:
-            async with client.closing():
+            async with self._client.closing():
                 await self._send_all()
         except TimeoutError:
             count = len(self._queue) + self._wrapped.pending_count
-            raise close_timeout_error(count, self.topic, client) from None
+            raise close_timeout_error(count, self.topic, self._client) from None
 
     def _send_queued(self) -> None:
         """Send what is queued, on the loop, as far as the producer has capacity."""
@@ -221,13 +224,9 @@ class TypedProducer(Producer, Generic[T]):
     """A producer of values; see ``pydanube.TypedProducer``."""
 
     def __init__(
-        self,
-        loop: LoopThread,
-        producer: AsyncTypedProducer[T],
-        *,
-        is_traced: bool = False,
+        self, loop: LoopThread, client: aio.Client, producer: AsyncTypedProducer[T]
     ) -> None:
-        super().__init__(loop, producer, is_traced=is_traced)
+        super().__init__(loop, client, producer)
         self.schema = producer.schema
         """The version of the subject that values are written with."""
 
@@ -315,8 +314,8 @@ class Consumer(Facade, Generic[T_co]):
         self._wrapped._acknowledgeable_ranges(messages)
         self._acks.append(messages)
         if not self._is_scheduled:
-            self._is_scheduled = True
             self._loop.call_soon(self._ack_queued)
+            self._is_scheduled = True
 
     def _ack_nowait(self, messages: AckTarget) -> None:
         """Acknowledge *messages*, as ``ack`` does; for ``Message.ack``."""
@@ -433,20 +432,6 @@ class Transaction(Facade):
     ack = blocking(AsyncTransaction.ack)
 
 
-def _open_consumer(
-    loop: LoopThread,
-    scope: AbstractAsyncContextManager[AsyncConsumer],
-) -> AbstractContextManager[Consumer]:
-    @contextmanager
-    def opened() -> Iterator[Consumer]:
-        with loop.entered(scope) as consumer:
-            facade = Consumer(loop, consumer)
-            yield facade
-            facade.hand_over()
-
-    return blocking_scope(scope, opened())
-
-
 class Client(Facade):
     """A client of one broker; see ``pydanube.Client``."""
 
@@ -481,19 +466,12 @@ class Client(Facade):
         """Open a producer for *topic*; see ``pydanube.Client.producer``."""
         scope = self._wrapped.producer(topic, **options)
 
-        @contextmanager
-        def opened() -> Iterator[Any]:
-            with self._loop.entered(scope) as producer:
-                is_typed = isinstance(producer, AsyncTypedProducer)
-                facade = (TypedProducer if is_typed else Producer)(
-                    self._loop,
-                    producer,
-                    is_traced=self._wrapped.telemetry is not None,
-                )
-                yield facade
-                facade.hand_over_to_close(self._wrapped)
+        def facade(producer: Any) -> Producer:
+            is_typed = isinstance(producer, AsyncTypedProducer)
+            kind = TypedProducer if is_typed else Producer
+            return kind(self._loop, self._wrapped, producer)
 
-        return blocking_scope(scope, opened())
+        return blocking_scope(scope, self._loop.entered(scope, facade))
 
     @overload
     def consumer(
@@ -515,7 +493,7 @@ class Client(Facade):
         self, topic: str | Iterable[str], **options: Any
     ) -> AbstractContextManager[Consumer[Any]]:
         """Open a consumer of *topic*; see ``pydanube.Client.consumer``."""
-        return _open_consumer(self._loop, self._wrapped.consumer(topic, **options))
+        return self._open(self._wrapped.consumer(topic, **options), Consumer)
 
     @overload
     def read(
@@ -539,14 +517,7 @@ class Client(Facade):
 
     def transaction(self, name: str) -> AbstractContextManager[Transaction]:
         """Open a transaction; see ``pydanube.Client.transaction``."""
-        scope = self._wrapped.transaction(name)
-
-        @contextmanager
-        def opened() -> Iterator[Transaction]:
-            with self._loop.entered(scope) as transaction:
-                yield Transaction(self._loop, transaction)
-
-        return blocking_scope(scope, opened())
+        return self._open(self._wrapped.transaction(name), Transaction)
 
     request = blocking(aio.Client.request)
     dead_letters = wrapping(aio.Client.dead_letters, DeadLetters)
@@ -637,3 +608,9 @@ class Client(Facade):
     seek_subscription = blocking(aio.Client.seek_subscription)
     skip = blocking(aio.Client.skip)
     mark_done = blocking(aio.Client.mark_done)
+
+    def _open(
+        self, scope: AbstractAsyncContextManager[Any], kind: type[F]
+    ) -> AbstractContextManager[F]:
+        entered = self._loop.entered(scope, partial(kind, self._loop))
+        return blocking_scope(scope, entered)

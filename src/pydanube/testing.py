@@ -22,6 +22,7 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from pydanube import sync
 from pydanube.broker.access_control import IsSuperuser
 from pydanube.broker.broker import Broker, open_broker
 from pydanube.broker.manifest import MetadataManifest
-from pydanube.client.blocking import LoopThread, blocking_scope, loop_thread
+from pydanube.client.blocking import Facade, LoopThread, blocking_scope, loop_thread
 from pydanube.client.client import Client
 from pydanube.client.connection import BrokerConnection
 from pydanube.client.redirects import Redirect, redirecting
@@ -215,12 +216,13 @@ async def memory_broker(
         raise failure
 
 
-class SyncMemoryBroker:
+class SyncMemoryBroker(Facade):
     """A broker in a thread of this process; made by ``sync_memory_broker``."""
 
+    _wrapped: MemoryBroker
+
     def __init__(self, loop: LoopThread, broker: MemoryBroker) -> None:
-        self._loop = loop
-        self._wrapped = broker
+        super().__init__(loop, broker)
         self.url = broker.url
         """``pydanube.connect`` of this URL connects to the broker, in any thread."""
 
@@ -230,12 +232,8 @@ class SyncMemoryBroker:
         """Connect a client to the broker, as ``pydanube.sync.connect`` does."""
         scope = self._wrapped.connect(close_timeout_s=close_timeout_s)
 
-        @contextmanager
-        def connected() -> Iterator[sync.Client]:
-            with self._loop.entered(scope) as client:
-                yield sync.Client(self._loop, client)
-
-        return blocking_scope(scope, connected())
+        entered = self._loop.entered(scope, partial(sync.Client, self._loop))
+        return blocking_scope(scope, entered)
 
     def redirect(self, url: str | None = None) -> AbstractContextManager[None]:
         """Let ``connect`` reach this broker; see ``MemoryBroker.redirect``."""
@@ -257,8 +255,13 @@ def sync_memory_broker(**options: Any) -> Iterator[SyncMemoryBroker]:
 
     *options* are those of ``memory_broker``.
     """
-    with loop_thread() as loop, loop.entered(memory_broker(**options)) as broker:
-        yield SyncMemoryBroker(loop, broker)
+    with (
+        loop_thread() as loop,
+        loop.entered(
+            memory_broker(**options), partial(SyncMemoryBroker, loop)
+        ) as broker,
+    ):
+        yield broker
 
 
 async def _call(function: Callable[..., None], *arguments: Any) -> None:

@@ -7,13 +7,14 @@ import threading
 import typing
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 
 import pyarrow as pa
 import pytest
 
 import pydanube
 from pydanube import sync
-from pydanube.client.blocking import loop_thread
+from pydanube.client.blocking import Facade, loop_thread
 from pydanube.servers.native.connection import listen
 from pydanube.testing import memory_broker
 from support.scripted_broker import ScriptedBroker
@@ -318,14 +319,13 @@ def test_batches_are_staged_without_await(client):
 def test_closing_times_out_if_the_broker_does_not_answer():
     with (
         loop_thread() as loop,
-        loop.entered(ScriptedBroker().connect(close_timeout_s=0.01)) as aio,
+        loop.entered(
+            ScriptedBroker().connect(close_timeout_s=0.01), partial(sync.Client, loop)
+        ) as client,
+        pytest.raises(pydanube.TimedOut, match="did not acknowledge 3 messages"),
+        client.producer(TOPIC) as producer,
     ):
-        client = sync.Client(loop, aio)
-        with (
-            pytest.raises(pydanube.TimedOut, match="did not acknowledge 3 messages"),
-            client.producer(TOPIC) as producer,
-        ):
-            _ = [producer.send_nowait(b"m") for _ in range(3)]
+        _ = [producer.send_nowait(b"m") for _ in range(3)]
 
 
 def test_requests_and_replies_work_without_await(client):
@@ -424,7 +424,7 @@ def test_interrupt_while_a_scope_is_entered_cancels_it():
     with (
         pytest.raises(KeyboardInterrupt),
         loop_thread() as loop,
-        loop.entered(endless()),
+        loop.entered(endless(), partial(Facade, loop)),
     ):
         pass
     assert was_cancelled.is_set()

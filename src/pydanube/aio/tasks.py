@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterable
-from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
+from pydanube.aio.async_scopes import async_scope
 from pydanube.model.errors import BrokerError
 
 T = TypeVar("T")
@@ -75,7 +75,7 @@ def _end(task: asyncio.Task[None], outcome: asyncio.Future[Any]) -> None:
         outcome.exception()
 
 
-@asynccontextmanager
+@async_scope
 async def task_scope() -> AsyncIterator[TaskScope]:
     """Open a task scope; exceptions of the body are raised unwrapped."""
     failure: BaseException | None = None

@@ -8,6 +8,8 @@ Blocking calls of the asynchronous client: its event loop runs in a thread.
 from __future__ import annotations
 
 import asyncio
+import atexit
+import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
@@ -15,6 +17,7 @@ from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
     contextmanager,
+    suppress,
 )
 from functools import wraps
 from typing import (
@@ -27,91 +30,260 @@ from typing import (
 )
 
 from pydanube.aio.loops import new_loop
+from pydanube.client.forks import call_in_child, never_finalize
 from pydanube.client.scopes import AsyncScope, SyncScope
+from pydanube.model.errors import Closed, InvalidRequest
+
+log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 S = TypeVar("S")
+F = TypeVar("F", bound="Facade")
 
 
 class LoopThread:
-    """An event loop in a thread of its own; made by ``loop_thread``."""
+    """
+    An event loop in a thread of its own; made by ``loop_thread``.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    It ends when its owner stops it or the process exits.  A forked process does not
+    have it.  After that, ``wait`` raises ``Closed``.
+    """
+
+    def __init__(self) -> None:
+        self._loop = new_loop()
+        # Reentrant: a garbage collection may stop this thread at any line.
+        self._lock = threading.RLock()
+        # Empty while the loop runs.
+        self._end_reason = ""
+        # In the order in which they were entered.
+        self._scopes: list[_HeldScope] = []
+        # A daemon, because the interpreter waits for other threads before it calls
+        # what would stop them.
+        self._thread = threading.Thread(
+            target=self._run, name="pydanube client", daemon=True
+        )
+        _loop_threads.add(self)
+        self._thread.start()
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run *work* on the loop, and return what it returns."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        """
+        Run *work* on the loop, and return what it returns.
+
+        Raises:
+            Closed: The loop ended before *work*.
+            InvalidRequest: This is the loop's own thread, which would wait for itself.
+        """
+        if self.is_current:
+            work.close()
+            raise InvalidRequest(
+                "a callback of a client of pydanube.sync cannot wait for this client: "
+                "call the client in another thread"
+            )
+        future = self.start(work)
         try:
             return future.result()
+        except CancelledError:
+            self._check_running()
+            raise
         except BaseException:
             # Ctrl-C in the waiting thread also cancels the work on the loop.
             future.cancel()
             raise
 
-    def call_soon(self, callback: Callable[[], None]) -> None:
-        self._loop.call_soon_threadsafe(callback)
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """
+        Run *work* on the loop.
+
+        Raises:
+            Closed: The loop has ended.
+        """
+        with self._lock:
+            if self.has_ended:
+                work.close()
+                self._check_running()
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def call_soon(self, callback: Callable[..., object]) -> None:
+        """
+        Call *callback* on the loop.
+
+        Raises:
+            Closed: The loop has ended.
+        """
+        with self._lock:
+            self._check_running()
+            self._loop.call_soon_threadsafe(callback)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this thread is the loop's; garbage may be collected there."""
+        return threading.current_thread() is self._thread
+
+    @property
+    def has_ended(self) -> bool:
+        return bool(self._end_reason)
 
     @contextmanager
-    def entered(self, scope: AbstractAsyncContextManager[T]) -> Iterator[T]:
-        """Enter *scope* on the loop, and leave it with the body."""
-        entered: Future[T] = Future()
-        left: Future[Exception | None] = Future()
-        task: asyncio.Task[None] | None = None
-
-        async def hold() -> None:
-            nonlocal task
-            task = asyncio.current_task()
-            # One task enters and leaves the scope, as task groups need.
-            async with scope as value:
-                entered.set_result(value)
-                failure = await asyncio.wrap_future(left)
-                if failure is not None:
-                    raise failure
-
-        holding = asyncio.run_coroutine_threadsafe(hold(), self._loop)
-        raised: Exception | None = None
+    def entered(
+        self, scope: AbstractAsyncContextManager[Any], facade: Callable[[Any], F]
+    ) -> Iterator[F]:
+        """Enter *scope* on the loop, leave it with the body, and yield its *facade*."""
+        held = _HeldScope(self, scope)
         try:
-            both: tuple[Future[Any], ...] = (entered, holding)
-            wait(both, return_when=FIRST_COMPLETED)
-            if holding.done():
-                holding.result()
-            yield entered.result()
+            found = held.facade = facade(held.enter())
+            self._scopes.append(held)
+            yield found
+            if not self.has_ended:
+                found.before_leaving()
         except BaseException as failure:
-            # On the loop, anything but an Exception would stop the loop itself.
-            raised = failure if isinstance(failure, Exception) else _Interrupted()
-            if task is not None and not entered.done():
-                self._loop.call_soon_threadsafe(task.cancel)
+            held.leave(failure)
             raise
+        else:
+            held.leave(None)
         finally:
-            left.set_result(raised)
-            try:
-                holding.result()
-            except CancelledError:
-                if entered.done():
-                    raise
-            except BaseException as error:
-                if error is not raised:
-                    raise
+            with suppress(ValueError):
+                self._scopes.remove(held)
+
+    def stop(self, reason: str = "the client is closed") -> None:
+        """End the loop, and cancel what still runs on it."""
+        with self._lock:
+            if not self.has_ended:
+                self._end_reason = reason
+                self._loop.call_soon_threadsafe(self._loop.stop)
+        _loop_threads.discard(self)
+        if not self.is_current:
+            self._thread.join()
+
+    def stop_at_exit(self) -> None:
+        """Leave all scopes, the last one first, and stop."""
+        try:
+            for held in reversed(self._scopes):
+                held.leave_at_exit()
+        finally:
+            self.stop("the process has closed its clients, because it exits")
+
+    def abandon(self) -> None:
+        """Note that this process was forked, so the thread does not exist here."""
+        never_finalize(asyncio.all_tasks(self._loop))
+        self._lock = threading.RLock()
+        self._end_reason = (
+            "the client was opened in another process, and this one was forked from "
+            "it: open a client in each process"
+        )
+
+    def _check_running(self) -> None:
+        if self.has_ended:
+            raise Closed(self._end_reason)
+
+    def _run(self) -> None:
+        loop = self._loop
+        try:
+            loop.run_forever()
+            tasks = asyncio.all_tasks(loop)
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                loop.run_until_complete(asyncio.wait(tasks))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            loop.close()
+
+
+class _HeldScope:
+    """A scope that one task of the loop enters and leaves, as task groups need."""
+
+    def __init__(
+        self, loop: LoopThread, scope: AbstractAsyncContextManager[Any]
+    ) -> None:
+        self.facade: Facade | None = None
+        self._loop = loop
+        self._entered: Future[Any] = Future()
+        self._left: Future[Exception | None] = Future()
+        self._task: asyncio.Task[None] | None = None
+        self._holding = loop.start(self._hold(scope))
+
+    def enter(self) -> Any:
+        """Wait until the scope is entered, and return what it yields."""
+        both: tuple[Future[Any], ...] = (self._entered, self._holding)
+        wait(both, return_when=FIRST_COMPLETED)
+        if self._holding.done():
+            self._holding.result()
+        return self._entered.result()
+
+    def leave(self, failure: BaseException | None) -> None:
+        """Leave the scope because of *failure*, and wait until it is left."""
+        if self._loop.has_ended:
+            return
+        raised: Exception | None = None
+        if isinstance(failure, Exception):
+            raised = failure
+        elif failure is not None:
+            # On the loop, anything but an Exception would stop the loop itself.
+            raised = _Interrupted()
+        if self._task is not None and not self._entered.done():
+            self._loop.call_soon(self._task.cancel)
+        if not self._left.done():
+            self._left.set_result(raised)
+        if self._loop.is_current:
+            # Garbage is collected in the loop's thread, which must go on.
+            return
+        try:
+            self._holding.result()
+        except CancelledError:
+            if self._entered.done() and not self._loop.has_ended:
+                raise
+        except BaseException as error:
+            if error is not raised:
+                raise
+
+    def leave_at_exit(self) -> None:
+        """Leave the scope as without a failure, and log errors."""
+        try:
+            if self.facade is not None:
+                self.facade.before_leaving()
+            self.leave(None)
+        except Exception as error:  # noqa: BLE001  # The other scopes are left, too.
+            log.warning("closing at the exit of the process: %s", error)
+
+    async def _hold(self, scope: AbstractAsyncContextManager[Any]) -> None:
+        self._task = asyncio.current_task()
+        async with scope as value:
+            self._entered.set_result(value)
+            failure = await asyncio.wrap_future(self._left)
+            if failure is not None:
+                raise failure
+
+
+_loop_threads: set[LoopThread] = set()
+"""Those of this process that have not ended."""
+
+
+def _stop_at_exit() -> None:
+    # The interpreter has not stopped daemon threads yet, and waits for no other ones.
+    for each in list(_loop_threads):
+        each.stop_at_exit()
+
+
+def _abandon_in_child() -> None:
+    for each in _loop_threads:
+        each.abandon()
+    _loop_threads.clear()
+
+
+atexit.register(_stop_at_exit)
+call_in_child(_abandon_in_child)
 
 
 @contextmanager
 def loop_thread() -> Iterator[LoopThread]:
     """Run a loop in a thread while the body runs."""
-    loop = new_loop()
-    thread = threading.Thread(
-        target=loop.run_forever, name="pydanube client", daemon=True
-    )
-    thread.start()
+    thread = LoopThread()
     try:
-        yield LoopThread(loop)
+        yield thread
     finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
+        thread.stop()
 
 
 class Facade:
@@ -123,6 +295,10 @@ class Facade:
 
     def hand_over(self) -> None:
         """Pass calls that are queued in this thread to the loop, in their order."""
+
+    def before_leaving(self) -> None:
+        """Do what must be done before the scope is left without an error."""
+        self.hand_over()
 
 
 class FacadeMethod(Protocol[P, T_co]):
@@ -167,7 +343,9 @@ def iterated(loop: LoopThread, values: Any) -> Iterator[Any]:
         while (value := loop.wait(_next_or_none(values))) is not None:
             yield value
     finally:
-        loop.wait(values.aclose())
+        # Perhaps as garbage, of which the loop's thread does not wait for itself.
+        with suppress(Closed):
+            (loop.start if loop.is_current else loop.wait)(values.aclose())
 
 
 def wrapping(

@@ -6,11 +6,11 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from google.protobuf.message import Message as ControlMessage
 
+from pydanube.aio.async_scopes import async_scope
 from pydanube.aio.tasks import gather
 from pydanube.client.connection import BrokerConnection
 from pydanube.client.requester import Backoff, Requester, retry
@@ -57,7 +57,7 @@ class Openable(ABC):
     def _abandon(self) -> None:
         """Close without waiting, if it is not closed yet."""
 
-    @asynccontextmanager
+    @async_scope
     async def _opened(self) -> AsyncIterator[Self]:
         """Open, and keep it open while the body runs."""
         # Its first batch need not wait for this.

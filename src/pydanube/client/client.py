@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from functools import cached_property
 from pathlib import Path
 from time import time_ns
 from typing import Any, TypeVar, Unpack, overload
 
+from pydanube.aio.async_scopes import async_scope
 from pydanube.client.api_keys import ApiKeyRequests
 from pydanube.client.backups import BackupRequests
 from pydanube.client.clusters import ClusterRequests
@@ -170,7 +171,7 @@ def connect(
     for each in (first, *others):
         credentials.check_recipient(each)
 
-    @asynccontextmanager
+    @async_scope
     async def connected() -> AsyncIterator[Client]:
         client = Client(
             dial,

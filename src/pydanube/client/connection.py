@@ -10,9 +10,11 @@ from typing import Any, NamedTuple, Protocol
 from google.protobuf.message import Message
 
 from pydanube.aio.write_buffer import WriteBuffer
+from pydanube.client.forks import disconnect_in_child
 from pydanube.client.tls import explain
 from pydanube.model.errors import (
     BrokerError,
+    Closed,
     ConnectionLost,
     CorruptBatch,
     InvalidRequest,
@@ -116,6 +118,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._write_buffer = WriteBuffer(transport, self._loop)  # type: ignore[arg-type]
+        disconnect_in_child(self, transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._protocol.reader.get_buffer()
@@ -331,7 +334,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         """Close the connection, after what was written is sent."""
         if self._lost is None:
             self._write_buffer.write(self._protocol.send(Kind.GOODBYE, pb.Goodbye()))
-            self._fail(ConnectionLost("the client was closed"))
+            self._fail(Closed("the client was closed"))
 
     def abort(self, reason: BrokerError) -> None:
         """Close the connection at once; unsent data is lost."""

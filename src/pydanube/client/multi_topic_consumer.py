@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 
+from pydanube.aio.async_scopes import async_scope
 from pydanube.aio.tasks import gather, run_all
 from pydanube.client.consumer import TopicConsumer
 from pydanube.client.messages import T_co
@@ -111,7 +111,7 @@ async def _find(client: TopicRequests, selection: TopicSelection) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-@asynccontextmanager
+@async_scope
 async def open_multi_topic_consumer(
     client: TopicRequests, selection: TopicSelection, options: ConsumerOptions
 ) -> AsyncIterator[MultiTopicConsumer]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import replace
 
+from pydanube.aio.async_scopes import async_scope
 from pydanube.aio.tasks import gather, run_all
 from pydanube.client.channel import PartitionChannels
 from pydanube.client.consumer import (
@@ -244,7 +244,7 @@ class PartitionedConsumer(PartitionChannels[TopicConsumer], Consumer[T_co]):
         await self._arrived.wait()
 
 
-@asynccontextmanager
+@async_scope
 async def open_consumer(
     client: TopicRequests, topic: str, options: ConsumerOptions
 ) -> AsyncIterator[Consumer]:

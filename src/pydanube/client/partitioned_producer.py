@@ -9,9 +9,9 @@ partition than before.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from typing import Unpack
 
+from pydanube.aio.async_scopes import async_scope
 from pydanube.aio.tasks import run_all
 from pydanube.client.batching import (
     DeliveryOptions,
@@ -199,7 +199,7 @@ class PartitionedProducer(PartitionChannels[Producer]):
         return self._producers[self._router.partition_for(key)]
 
 
-@asynccontextmanager
+@async_scope
 async def open_producer(
     client: TopicRequests,
     topic: str,

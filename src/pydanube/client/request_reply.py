@@ -13,8 +13,9 @@ import logging
 import secrets
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, suppress
 
+from pydanube.aio.async_scopes import async_scope
 from pydanube.aio.tasks import run_all
 from pydanube.client.connection import retrieve
 from pydanube.client.consumer import TopicConsumer
@@ -218,7 +219,7 @@ class ProducerCache:
         # The least recently used one is the first.
         self._kept: OrderedDict[str, _KeptProducer] = OrderedDict()
 
-    @asynccontextmanager
+    @async_scope
     async def producer(
         self, topic: str
     ) -> AsyncIterator[Producer | PartitionedProducer]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import warnings
 from collections.abc import (
+    AsyncGenerator,
     AsyncIterator,
     Awaitable,
     Callable,
@@ -13,7 +15,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from time import time_ns
@@ -22,6 +24,7 @@ from urllib.parse import urlsplit
 
 from google.protobuf.message import Message as ControlMessage
 
+from pydanube.aio.async_scopes import async_scope
 from pydanube.aio.tasks import TaskScope, task_scope
 from pydanube.client.broker_pool import BrokerPool
 from pydanube.client.connection import BrokerConnection, Dial
@@ -32,6 +35,7 @@ from pydanube.client.telemetry import Telemetry
 from pydanube.client.tls import ClientTls
 from pydanube.model.errors import (
     BrokerError,
+    Closed,
     ConnectionLost,
     InvalidRequest,
     NotOwner,
@@ -58,6 +62,11 @@ _POLICY = RetryPolicy(first_s=0.05, max_s=2.0)
 _CLUSTER_POLICY = RetryPolicy(first_s=0.05, max_s=0.5)
 """The brokers of a cluster let clients wait for the next owner of a topic, so a client
 should soon ask again after it has found the present one dead."""
+
+_OTHER_LOOP = (
+    "a client belongs to the event loop in which it was opened: open another one in "
+    "this loop, or use pydanube.sync, which is for threads"
+)
 
 T = TypeVar("T")
 
@@ -122,7 +131,7 @@ class Requester:
         # Closing something has timed out since the last connection was opened.
         self._has_close_timed_out = False
 
-    @asynccontextmanager
+    @async_scope
     async def _opened(self, wait_s: float = 0.0) -> AsyncIterator[Self]:
         """
         Connect, and stay connected while the body runs.
@@ -130,6 +139,9 @@ class Requester:
         While no broker answers, the client tries again, for *wait_s*.
         """
         self._pool.on_connected, self._pool.on_lost = self._on_open, self._on_lost
+        self._loop = asyncio.get_running_loop()
+        self._end_of_loop = _call_at_end_of_loop(self._on_end_of_loop)
+        await anext(self._end_of_loop)
         async with task_scope() as self.tasks, AsyncExitStack() as stack:
             if self.telemetry is not None:
                 stack.enter_context(self.telemetry.watching(self))
@@ -169,6 +181,9 @@ class Requester:
         an owner goes to another broker if one is silent for ``connect_timeout_s``.
         FETCHED batches go to *on_batch*.
         """
+        is_other = asyncio.get_running_loop() is not self._loop
+        if is_other and not self._pool.is_closed:
+            raise InvalidRequest(_OTHER_LOOP)
         topic = owned_topic_of(message)
 
         async def attempt() -> Any:
@@ -288,7 +303,7 @@ class Requester:
         self.owners.on_location(topic, url)
         return url
 
-    @asynccontextmanager
+    @async_scope
     async def closing(
         self, connections: Sequence[BrokerConnection] | None = None
     ) -> AsyncIterator[asyncio.Timeout]:
@@ -317,10 +332,26 @@ class Requester:
     async def aclose(self) -> None:
         """Close the connections, after what was written is sent if possible."""
         connections = self._pool.close()
+        await self._end_of_loop.aclose()
         with suppress(TimeoutError):
             async with self.closing():
                 for each in connections:
                     await each.wait_closed()
+        self._pool.clear()
+
+    def _on_end_of_loop(self) -> None:
+        """Note that the event loop ends while the client is open."""
+        if self._pool.is_closed:
+            return
+        warnings.warn(
+            f"the client of {self.shown(self.url)} was open when its event loop "
+            "ended; messages that were not acknowledged by then may be lost: write "
+            "`async with pydanube.connect(…) as client:`",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        for each in self._pool.close():
+            each.abort(Closed("the event loop of the client has ended"))
         self._pool.clear()
 
     def _on_silent(self, connection: BrokerConnection) -> None:
@@ -386,6 +417,14 @@ class Requester:
                 callback(*arguments)
             except Exception:
                 log.exception("a callback of the client has failed")
+
+
+async def _call_at_end_of_loop(callback: Callable[[], None]) -> AsyncGenerator[None]:
+    """Call *callback* when this is closed, which the loop does after its tasks."""
+    try:
+        yield
+    finally:
+        callback()
 
 
 def _masked(credentials: Credentials, passwords: list[str], text: object) -> str:

@@ -10,9 +10,10 @@ commit whose answer was lost can be repeated.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Unpack
 
+from pydanube.aio.async_scopes import async_scope
 from pydanube.client.batching import (
     DeliveryOptions,
     DeliveryWindow,
@@ -98,7 +99,7 @@ class TransactionRequests(TopicRequests):
         opening = self._open_transaction(query)
         return AsyncScope(opening, call_of("transaction", name), "transaction")
 
-    @asynccontextmanager
+    @async_scope
     async def _open_transaction(self, query: str) -> AsyncIterator[Transaction]:
         connection = await self.connection()
         connection.check_revision(TRANSACTION_REVISION, "begin transactions")

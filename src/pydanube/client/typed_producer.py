@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Generic, TypeVar, Unpack
 
+from pydanube.aio.async_scopes import async_scope
 from pydanube.client.batching import (
     DeliveryOptions,
     SendOptions,
@@ -177,7 +177,7 @@ class TypedProducer(Generic[T]):
         return payload
 
 
-@asynccontextmanager
+@async_scope
 async def open_typed_producer(
     client: TopicRequests,
     topic: str,

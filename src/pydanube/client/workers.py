@@ -16,7 +16,6 @@ from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
     AsyncExitStack,
-    asynccontextmanager,
     contextmanager,
     nullcontext,
     suppress,
@@ -25,6 +24,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
 
+from pydanube.aio.async_scopes import async_scope
 from pydanube.aio.tasks import TaskScope, run_all, task_scope
 from pydanube.client.consumer import Consumer, TopicConsumer
 from pydanube.client.handlers import CallThreads, Handler
@@ -527,7 +527,7 @@ def _and_more(count: int) -> str:
     return f" and {count} more" if count else ""
 
 
-@asynccontextmanager
+@async_scope
 async def running_workers(
     client: WorkerClient,
     workers: Workers,
