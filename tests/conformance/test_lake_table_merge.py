@@ -2,6 +2,7 @@
 
 import datetime as dt
 import random
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -249,3 +250,74 @@ def test_too_many_bytes_of_changes_are_refused(table):
         read_latest_rows(sink.location, files, COLUMNS, bytes_max=1000)
     assert len(read_latest_rows(sink.location, files, COLUMNS)) == 1
     assert read_latest_rows(sink.location, [], COLUMNS).schema == ROWS
+
+
+CHANGES = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("name", pa.string()),
+        ("doc", pa.string()),
+        ("list", pa.list_(pa.int32())),
+        ("at", pa.int64()),
+        ("gone", pa.bool_()),
+        ("lacks", pa.list_(pa.string())),
+    ]
+)
+CHANGED = UpsertColumns(keys=("id",), order=("at",), delete="gone", unavailable="lacks")
+
+
+def change(key, at, *, doc=None, numbers=None, lacks=(), gone=False):
+    name = f"{key} at {at}"
+    row = {"id": key, "name": name, "doc": doc, "list": numbers, "at": at}
+    return {**row, "gone": gone, "lacks": list(lacks)}
+
+
+def changed_sink(table, columns=CHANGED):
+    stored = pa.schema([e for e in CHANGES if e.name not in columns.not_written])
+    location = table.prepare(stored, WriteOptions(upsert=columns))
+    staging = StagingLocation(location, rows_schema(CHANGES))
+    return LakeSink(table, staging, file_bytes_max=1 << 20, upsert=columns)
+
+
+def documents(table):
+    rows = read_with_polars(table).to_pylist()
+    return {row["id"]: (row["at"], row["doc"], row["list"]) for row in rows}
+
+
+def test_values_that_a_change_lacks_are_kept(table):
+    sink = changed_sink(table)
+    first = [change(1, 1, doc="a", numbers=[1]), change(2, 1, doc="b", numbers=[2])]
+    upsert(sink, 0, [*first, change(3, 1, doc="c")], schema=CHANGES)
+    upsert(
+        sink,
+        1,
+        [
+            change(1, 2, doc="new", lacks=["list"]),
+            change(2, 3, numbers=[3], lacks=["doc"]),
+            change(3, 2, lacks=["doc"], gone=True),
+        ],
+        # Of another task, and before the one above.
+        [change(2, 2, lacks=["doc", "list"]), change(4, 1, doc="d", numbers=[])],
+        [change(1, 3, lacks=["doc", "list"]), change(4, 2, lacks=["doc", "list"])],
+        [change(1, 0, doc="late", lacks=["list"])],
+        schema=CHANGES,
+    )
+    assert documents(table) == {
+        1: (3, "new", [1]),
+        2: (3, "b", [3]),
+        4: (2, "d", []),
+    }
+    # A late change does not replace the row, and needs none of its values.
+    upsert(sink, 2, [change(1, 1, lacks=["doc"])], schema=CHANGES)
+    assert documents(table)[1] == (3, "new", [1])
+
+
+def test_new_row_without_a_value_is_refused_or_null(table):
+    sink = changed_sink(table)
+    rows = [change(1, 1, lacks=["doc"], numbers=[1])]
+    with pytest.raises(InvalidPayload, match=r"\{'id': 1\} has no value .* doc"):
+        upsert(sink, 0, rows, schema=CHANGES)
+    assert documents(table) == {}
+    allowed = replace(CHANGED, is_null_allowed=True)
+    upsert(changed_sink(table, allowed), 0, rows, schema=CHANGES)
+    assert documents(table) == {1: (1, None, [1])}

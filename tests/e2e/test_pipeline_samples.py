@@ -118,3 +118,131 @@ def test_unknown_column_of_an_expected_row_is_reported(spark, tmp_path):
     tests = DECODED_TESTS.replace("{id: 7, _op", "{idd: 7, _op")
     [found] = outcomes(spark, tmp_path, DECODED, tests).values()
     assert found.error.startswith("changes has no column idd; did you mean 'id'?")
+
+
+FEED = """\
+name: feed
+sources:
+  rows:
+    topic: /default/changes
+    cdc: debezium
+    schema: id BIGINT, name STRING, doc STRING, raw BINARY, tags ARRAY<STRING>, n INT
+    optional_columns: [n, old]
+    dead_letters: {topic: /default/dead}
+sinks:
+  kept:
+    input: rows
+    format: danube-delta
+    path: t
+    table: {key: id, order: [_ts, _offset], delete: "_op = 'd'"}
+  added: {input: rows, format: danube-delta, path: a}
+"""
+
+FEED_TESTS = """\
+tests:
+  large values:
+    given:
+      rows:
+        - payload: {op: u, ts_ms: 1, after: {id: 1, name: a, n: 1, old: 2, doc:
+            __debezium_unavailable_value, raw: X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==,
+            tags: [__debezium_unavailable_value]}}
+        - payload: {op: d, ts_ms: 1, before: {id: 2}}
+        - payload: {op: u, ts_ms: 1, after: {id: 3, doc: null, raw: QQ==, tags: [b],
+            name: 'the text "__debezium_unavailable_value'}}
+    expect:
+      kept:
+        - {id: 1, name: a, doc: null, raw: null, tags: null, n: 1, _op: u,
+           _unavailable: [doc, raw, tags], _deleted: false}
+        - {id: 2, name: null, _op: d, _unavailable: [], _deleted: true}
+        - {id: 3, name: 'the text "__debezium_unavailable_value', raw: A, tags: [b],
+           n: null, _op: u, _unavailable: [], _deleted: false}
+  no events:
+    given:
+      rows:
+        - {payload: "{"}
+        - {payload: "[]"}
+        - payload: {op: x, after: {id: 1}}
+        - payload: {op: u, before: {id: 1}, after: null}
+        - payload: {op: c, after: {id: 1, title: a, doc: b, raw: "", tags: []}}
+        - payload: {op: c, after: {id: 1, doc: b, raw: "", tags: []}}
+        - payload: {op: r, after: {id: 1, name: a, doc: b, raw: "", tags: [], x: 1}}
+        - payload: {op: r, after: {id: a, name: a, doc: b, raw: "", tags: []}}
+        - payload: {op: c, after: {id: 1, name: a, raw: "", tags: [],
+            doc: __debezium_unavailable_value}}
+        - {payload: ""}
+        - payload: {op: m}
+        - payload: {op: r, ts_ms: 2, after: {id: 5, name: a, doc: b, raw: "",
+            tags: []}}
+    expect:
+      rows: [{id: 5, name: a, doc: b, raw: "", tags: [], n: null, _op: r}]
+      rows.dead_letters:
+"""
+NO_EVENTS = [
+    "it is no change of a row by Debezium",
+    "it is no change of a row by Debezium",
+    "it is no change of a row by Debezium: its operation is x",
+    "it is no change of a row by Debezium: it has no row",
+    (
+        "the row has the column title, and not name of the schema; if it was renamed, "
+        "correct the schema, and name the other one in optional_columns"
+    ),
+    (
+        "the row has no column name; remove it from the schema, or name it in "
+        "optional_columns, which makes it null"
+    ),
+    (
+        "the row has the column x; add it to the schema, or name it in "
+        "optional_columns, which drops it"
+    ),
+    "the column id is a, which is no bigint",
+    (
+        "the value of the large column doc is not in the event of the new row: set "
+        "REPLICA IDENTITY FULL for the table"
+    ),
+]
+
+
+def test_change_feed_keeps_what_events_lack_and_says_what_is_none(spark, tmp_path):
+    letters = "".join(
+        "        - attributes: {x-original-topic: /default/changes, "
+        f'x-original-topic-offset: "{at}", x-failure-reason: "{reason}"}}\n'
+        for at, reason in enumerate(NO_EVENTS)
+    )
+    found = outcomes(spark, tmp_path, FEED, FEED_TESTS + letters)
+    assert [each.has_passed for each in found.values()] == [True, True], found
+
+
+@pytest.mark.parametrize(
+    ("payload", "words"),
+    [
+        (
+            "{op: c, after: {id: 1, old: b}}",
+            "offset 0 of /default/changes: the row has",
+        ),
+        ('"{"', "offset 0 of /default/changes: it is no change"),
+        ("{op: t}", "offset 0 of /default/changes truncates"),
+        (
+            "{op: u, after: {id: 1, name: __debezium_unavailable_value}}",
+            "has no value for the column name",
+        ),
+    ],
+)
+def test_events_that_are_no_rows_fail_the_query(spark, tmp_path, payload, words):
+    pipeline = """\
+name: feed
+sources:
+  rows: {topic: /default/changes, cdc: debezium, schema: "id BIGINT, name STRING"}
+steps: {all: {sql: SELECT * FROM rows}}
+sinks: {added: {input: all, format: danube-delta, path: a}}
+"""
+    tests = f"""\
+tests:
+  fails: {{given: {{rows: [{{payload: {payload}}}]}}, error: "{words}"}}
+"""
+    [found] = outcomes(spark, tmp_path, pipeline, tests).values()
+    assert found.has_passed, found
+    if "value" in words:
+        null = pipeline.replace("cdc:", "unavailable_as_null: true, cdc:")
+        tests = tests.replace("error:", "expect: {added: [{id: 1, name: null}]}} #")
+        [found] = outcomes(spark, tmp_path, null, tests).values()
+        assert found.has_passed, found

@@ -10,6 +10,7 @@ from deltalake import DeltaTable  # noqa: E402
 
 from pydanube import Schema  # noqa: E402
 from pydanube.declarations.problems import InvalidDeclaration  # noqa: E402
+from pydanube.pipelines.change_feeds import PLACEHOLDER  # noqa: E402
 from pydanube.pipelines.progress import RunState  # noqa: E402
 from pydanube.pipelines.validation import validate  # noqa: E402
 from support.lake_tables import catalog_of, read, table_in  # noqa: E402
@@ -74,11 +75,13 @@ def test_json_change_feed_to_delta_is_exactly_once(
     table = tmp_path / "tables/customers"
     assert delta_rows(table) == [(1, "ada", "r"), (2, "Bob", "u")]
 
-    send(client, topic, event("u", 5, after=customer(1, "Ada")))
+    send(client, topic, event("u", 5, after=customer(1, "Ada", PLACEHOLDER)))
     send(client, topic, event("u", 4, after=customer(1, "late")))
     assert pipeline.run(session) is RunState.DONE
     expected = [(1, "Ada", "u"), (2, "Bob", "u")]
     assert delta_rows(table) == expected
+    cities = DeltaTable(str(table)).to_pyarrow_table().column("city").to_pylist()
+    assert cities == ["Paris", "Paris"]
     version = DeltaTable(str(table)).version()
     # As if the driver had been killed between the write and the checkpoint.
     pipeline.forget_commit("table")
@@ -87,7 +90,7 @@ def test_json_change_feed_to_delta_is_exactly_once(
 
     send(client, topic, {"id": 1})
     assert pipeline.run(session) is RunState.FAILED
-    assert f"of {topic} is no change of a row" in pipeline.output.getvalue()
+    assert f"of {topic}: it is no change of a row" in pipeline.output.getvalue()
 
 
 ROW = {

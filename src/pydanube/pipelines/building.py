@@ -22,7 +22,12 @@ from pydanube.declarations.problems import Path as SpecPath
 from pydanube.declarations.problems import Problems, option_path
 from pydanube.model.dead_letters import ORIGINAL_OFFSET, ORIGINAL_TOPIC, REASON
 from pydanube.model.errors import BrokerError
-from pydanube.pipelines.change_feeds import IS_TOMBSTONE, rows_of_debezium
+from pydanube.pipelines.change_feeds import (
+    IS_COMPLETE,
+    read_events,
+    rows_of_events,
+    undecodable_events,
+)
 from pydanube.pipelines.expectations import (
     METRICS,
     check_or_fail,
@@ -31,16 +36,18 @@ from pydanube.pipelines.expectations import (
     quarantine_expressions,
     quarantined_rows,
 )
+from pydanube.pipelines.formats import has_option
 from pydanube.pipelines.functions import load_function
 from pydanube.pipelines.graph import (
     DEAD_LETTERS,
     QUARANTINE,
     NodeKind,
 )
-from pydanube.pipelines.json_messages import message_expressions
+from pydanube.pipelines.json_messages import message_expressions, quote
 from pydanube.pipelines.loading import Pipeline
 from pydanube.pipelines.options import (
     DELETED,
+    UNAVAILABLE,
     resolve,
     sink_options,
     source_options,
@@ -120,6 +127,8 @@ class Builder:
         self._tables: dict[str, DataFrame] = {}
         self._unfiltered: dict[str, DataFrame] = {}
         """The rows of steps with expectations before any are removed."""
+        self._feeds: dict[str, DataFrame] = {}
+        """The rows of change feeds, with the names of values that they lack."""
         self._observations: dict[str, Observation] = {}
         self._queries: list[Query] = []
         self._graph = pipeline.graph()
@@ -211,21 +220,30 @@ class Builder:
         return found.where(kept) if kept else found
 
     def _source(self, source: Source, path: SpecPath) -> DataFrame:
-        is_feed = source.cdc is not None
-        # The schema of a change feed is that of its rows.
-        schema = None if is_feed else source.schema
-        frame = self._load(source, path, schema)
+        if source.cdc is not None:
+            return self._change_feed(source, path)
+        frame = self._load(source, path, source.schema)
         if source.dead_letters is not None:
             # Dead letters have all columns, whatever the schema selects.
-            whole = frame if schema is None else self._load(source, path, None)
-            if is_feed:
-                whole = whole.where(f"NOT {IS_TOMBSTONE}")
+            whole = frame if source.schema is None else self._load(source, path, None)
             self._add_dead_letters(whole, source.dead_letters, path)
             frame = _decoded(frame)
-        if not is_feed:
-            return frame
+        return frame
+
+    def _change_feed(self, source: Source, path: SpecPath) -> DataFrame:
+        # The schema of a change feed is that of its rows.
+        frame = self._load(source, path, None)
+        skips_errors = source.dead_letters is not None
         with _failing_at((*path, "cdc" if source.schema is None else "schema")):
-            return _analysed(rows_of_debezium(frame, source.schema))
+            events = read_events(frame, source.schema, source.optional_columns)
+            rows = _analysed(rows_of_events(events, skips_errors=skips_errors))
+        if source.dead_letters is not None:
+            whole = undecodable_events(events)
+            self._add_dead_letters(whole, source.dead_letters, path)
+        self._feeds[str(path[-1])] = rows
+        if not source.unavailable_as_null:
+            rows = rows.where(IS_COMPLETE)
+        return rows.drop(UNAVAILABLE)
 
     def _add_dead_letters(self, whole: DataFrame, sink: Sink, path: SpecPath) -> None:
         name = str(path[-1])
@@ -299,6 +317,10 @@ class Builder:
         raise BuildFailed(path, f"must return a DataFrame, and returned a {found}")
 
     def _add_sink(self, name: str, path: SpecPath, sink: Sink) -> None:
+        feed = self._feeds.get(sink.input)
+        if feed is not None:
+            self._add_sink_of_feed(name, path, sink, feed)
+            return
         frame = self._unfiltered.get(sink.input)
         if frame is None:
             self._add(name, path, self._tables[sink.input], sink)
@@ -306,6 +328,29 @@ class Builder:
         # The rows that the quarantine takes are in the same query if it is shared.
         kept = kept_rows(self._pipeline.spec.steps[sink.input].expect)
         self._add(name, path, frame, sink, condition=kept)
+
+    def _add_sink_of_feed(
+        self, name: str, path: SpecPath, sink: Sink, feed: DataFrame
+    ) -> None:
+        """Add a sink whose input is a change feed; only some take incomplete rows."""
+        as_null = self._pipeline.spec.sources[sink.input].unavailable_as_null
+        if sink.table is not None and has_option(sink.format_name, "unavailableColumn"):
+            more = {
+                "unavailableColumn": UNAVAILABLE,
+                "unavailableAsNull": str(as_null).lower(),
+            }
+            self._add(name, path, feed, sink, options=more)
+            return
+        columns = [each for each in feed.columns if each != UNAVAILABLE]
+        self._add(
+            name,
+            path,
+            feed,
+            sink,
+            condition="" if as_null else IS_COMPLETE,
+            # The rows have one more column than those that are written.
+            expressions=_expressions(sink, columns) or [*map(quote, columns)],
+        )
 
     def _add(
         self,
@@ -316,6 +361,7 @@ class Builder:
         *,
         condition: str = "",
         expressions: Sequence[str] | None = None,
+        options: Mapping[str, str] | None = None,
     ) -> None:
         function = None
         if sink.python is not None:
@@ -328,7 +374,10 @@ class Builder:
             base=frame,
             frame=frame,
             sink=sink,
-            options=sink_options(sink, self._pipeline.broker, self._pipeline.directory),
+            options={
+                **sink_options(sink, self._pipeline.broker, self._pipeline.directory),
+                **(options or {}),
+            },
             trigger=self._pipeline.trigger_of(sink),
             function=function,
             expressions=tuple(

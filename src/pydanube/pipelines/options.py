@@ -27,6 +27,9 @@ TABLE_OPTIONS = {
 DELETED = "_deleted"
 """The column with the result of a sink's condition ``table.delete``."""
 
+UNAVAILABLE = "_unavailable"
+"""The column with the names of columns whose value a change event does not have."""
+
 STARTING = frozenset(
     {"startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp"}
 )
@@ -77,8 +80,8 @@ def _decode(source: Source) -> Scalar | None:
 def _keeps_undecodable(source: Source) -> bool:
     """Return whether messages that cannot be decoded are rows, with an error."""
     # Tombstones of a change feed cannot be decoded, either.
-    has_tombstones = source.cdc is not None and bool(source.decode)
-    return source.dead_letters is not None or has_tombstones
+    is_kept = source.dead_letters is not None or source.cdc is not None
+    return is_kept and bool(source.decode)
 
 
 def _listed(names: str | list[str]) -> str:

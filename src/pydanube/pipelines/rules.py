@@ -44,7 +44,8 @@ from pydanube.spark.sink_options import SPARK_OPTIONS
 _VIEW = r"[A-Za-z_][A-Za-z0-9_]*", "an SQL view: use letters, digits and _"
 _EXPECTATION = r"[A-Za-z_][A-Za-z0-9_]*", "an expectation: use letters, digits and _"
 _DIRECTORY = r"[A-Za-z0-9_][A-Za-z0-9_-]*", "a directory: use letters, digits, _ and -"
-_ONLY_TOPICS = ("broker", "start", "decode", "cdc", "dead_letters")
+_ONLY_FEEDS = ("optional_columns", "unavailable_as_null")
+_ONLY_TOPICS = ("broker", "start", "decode", "cdc", *_ONLY_FEEDS, "dead_letters")
 
 
 class Rules:
@@ -131,8 +132,9 @@ class Rules:
             self._check_dead_letters(source, (*path, DEAD_LETTERS))
         if source.cdc is not None:
             self._check_change_feed(source, path)
-        if self._problems.under(path):
-            return
+        else:
+            reason = "only valid with 'cdc'"
+            self._refuse_fields(source, _ONLY_FEEDS, reason, path)
         try:
             topic_options(source, self._broker)
         except BrokerError as error:
@@ -157,12 +159,15 @@ class Rules:
                 "set either schema to the columns of a row, such as 'id BIGINT, name "
                 "STRING', or decode: true if the topic has a schema",
             )
+        if source.decode:
+            reason = "only valid with 'schema': a topic's schema has all columns"
+            self._refuse_fields(source, ("optional_columns",), reason, path)
 
     def _check_dead_letters(self, source: Source, path: SpecPath) -> None:
         sink = source.dead_letters
         assert sink is not None
-        if not source.decode:
-            self._problems.add(path, "dead letters need 'decode: true'")
+        if not source.decode and source.cdc is None:
+            self._problems.add(path, "dead letters need 'decode: true' or 'cdc'")
         if not source.is_stream:
             self._problems.add(path, "dead letters need a stream")
         self._check_inner_sink(sink, path, "source")

@@ -134,6 +134,13 @@ class Source(Section, frozen=True):
     """Add the column value: as the topic's schema says, or as JSON text."""
     cdc: ChangeFeed | None = None
     """Read change events as rows, whose columns *schema* has unless they decode."""
+    optional_columns: list[str] = []
+    """
+    Columns of change events that rows may lack, which are null then, or that *schema*
+    may lack, which are dropped then.
+    """
+    unavailable_as_null: bool = False
+    """Whether values that a change event lacks, and no table keeps, are null."""
     dead_letters: Sink | None = None
     files: str | None = None
     """Files or directories; relative to the directory of the file."""

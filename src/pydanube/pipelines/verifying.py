@@ -8,7 +8,7 @@ are found, however often a row occurs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -24,7 +24,12 @@ from pydanube.pipelines.building import Builder, Query
 from pydanube.pipelines.committed_offsets import committed_offsets
 from pydanube.pipelines.fan_out import SUFFIX
 from pydanube.pipelines.loading import Pipeline
-from pydanube.pipelines.options import DELETED, sink_options, topic_options
+from pydanube.pipelines.options import (
+    DELETED,
+    UNAVAILABLE,
+    sink_options,
+    topic_options,
+)
 from pydanube.pipelines.sink_groups import sink_groups
 from pydanube.pipelines.sink_reading import read_rows, stored_rows
 from pydanube.pipelines.spark_errors import SPARK_ERRORS, error_message
@@ -42,6 +47,7 @@ _EXPECTED = "_danube_expected"
 _ACTUAL = "_danube_actual"
 _RANK = "_danube_rank"
 _ROW = "_danube_row"
+_VALUE = "_danube_value"
 _JSON = {"ignoreNullFields": "false"}
 
 
@@ -160,7 +166,7 @@ class _Verifier:
         checkpoint = self._pipeline.state.checkpoints / self._query_name()
         found.offsets = committed_offsets(checkpoint)
         query = self._bounded_query()
-        expected = _without(self._current_rows(query), DELETED)
+        expected = self._current_rows(query).drop(DELETED, UNAVAILABLE)
         actual = self._stored_rows(query, expected)
         actual = self._readable(_like(actual, expected))
         _compare(self._found, expected, actual)
@@ -227,6 +233,8 @@ class _Verifier:
                     "of them the table keeps"
                 )
         if order:
+            if UNAVAILABLE in rows.columns:
+                rows = _with_last_known(rows, keys, order)
             window = Window.partitionBy(*keys).orderBy(*map(F.desc, order))
             rows = rows.withColumn(_RANK, F.row_number().over(window))
             rows = rows.where(f"{_RANK} = 1").drop(_RANK)
@@ -330,5 +338,21 @@ def _samples(rows: DataFrame) -> list[str]:
     return [str(row[0]) for row in rows.select(_ROW).limit(SAMPLES_MAX).collect()]
 
 
-def _without(rows: DataFrame, column: str) -> DataFrame:
-    return rows.drop(column) if column in rows.columns else rows
+def _with_last_known(
+    rows: DataFrame, keys: Sequence[str], order: Sequence[str]
+) -> DataFrame:
+    """Return *rows* with the values that they lack from earlier rows of their keys."""
+    window = (
+        Window.partitionBy(*keys)
+        .orderBy(*map(F.asc, order))
+        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    )
+    for name in rows.columns:
+        if name in {*keys, *order, DELETED, UNAVAILABLE}:
+            continue
+        # In a struct, a value that is null differs from one that is not there.
+        is_there = ~F.array_contains(UNAVAILABLE, name)
+        known = F.when(is_there, F.struct(F.col(f"`{name}`").alias(_VALUE)))
+        last = F.last(known, ignorenulls=True).over(window)
+        rows = rows.withColumn(name, last[_VALUE])
+    return rows

@@ -29,6 +29,21 @@ BATCH_ID = Option(
     "Streams number their batches themselves. `txnVersion` is another name for it.",
     alias="txnversion",
 )
+UNAVAILABLE = (
+    Option(
+        "unavailableColumn",
+        "",
+        "A column with the names of the columns whose value a row does not have, as "
+        "an array of strings; it is not written. The row of the table keeps its "
+        "values in these columns. Only with `keyColumns`.",
+    ),
+    Option(
+        "unavailableAsNull",
+        "false",
+        "Write null if a row lacks a value and the table has no row with its key. "
+        "Without this option that is an error.",
+    ),
+)
 
 
 def parse_sink_options(

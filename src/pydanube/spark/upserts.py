@@ -30,23 +30,38 @@ class UpsertColumns:
     order: tuple[str, ...] = ()
     delete: str | None = None
     """A boolean column that is not written; if it is true, the row is deleted."""
+    unavailable: str | None = None
+    """A column, not written, with the names of the columns that keep their values."""
+    is_null_allowed: bool = False
+    """Whether such a column of a new row is null; otherwise it is an error."""
+
+    @property
+    def not_written(self) -> frozenset[str]:
+        """Return the columns of rows that the table does not have."""
+        return frozenset(filter(None, (self.delete, self.unavailable)))
 
     @classmethod
     def parse(cls, given: ParsedOptions) -> UpsertColumns:
         """
-        Parse ``keyColumns``, ``orderColumns`` and ``deleteColumn``.
+        Parse ``keyColumns`` and the options that need it.
 
         Raises:
             InvalidConfig: The options contradict each other.
         """
         keys = given.names("keyColumns")
-        for name in ("orderColumns", "deleteColumn"):
+        for name in ("orderColumns", "deleteColumn", "unavailableColumn"):
             if given.text(name) and not keys:
                 raise InvalidConfig(f"{name}: only with keyColumns")
         delete = given.text("deleteColumn") or None
         if delete in keys:
             raise InvalidConfig("deleteColumn: cannot be a key column")
-        return cls(keys=keys, order=given.names("orderColumns"), delete=delete)
+        return cls(
+            keys=keys,
+            order=given.names("orderColumns"),
+            delete=delete,
+            unavailable=given.text("unavailableColumn") or None,
+            is_null_allowed=given.boolean("unavailableAsNull"),
+        )
 
     def problems(self, schema: pa.Schema) -> list[str]:
         """Return what is wrong with these columns for rows of *schema*."""
@@ -54,9 +69,19 @@ class UpsertColumns:
             *missing_columns("keyColumns", self.keys, schema),
             *missing_columns("orderColumns", self.order, schema),
             *missing_columns("deleteColumn", filter(None, [self.delete]), schema),
+            *missing_columns(
+                "unavailableColumn", filter(None, [self.unavailable]), schema
+            ),
         ]
         if self.delete in schema.names and schema.field(self.delete).type != pa.bool_():
             found.append(f"deleteColumn: {self.delete!r} must be boolean")
+        if self.unavailable in schema.names:
+            kind = schema.field(self.unavailable).type
+            if not pa.types.is_list(kind) or kind.value_type != pa.string():
+                found.append(
+                    f"unavailableColumn: {self.unavailable!r} must be an array of "
+                    f"strings, not {kind}"
+                )
         return found
 
 
@@ -89,11 +114,9 @@ def latest_rows(
     """
     rows = pa.concat_tables(outputs)
     rows = rows.append_column(_POSITION, pa.array(np.arange(rows.num_rows)))
-    # The position breaks ties.
-    sort_keys = [(name, "ascending", "at_start") for name in (*order, _POSITION)]
     last = (
         rows.select([*keys, _POSITION])
-        .take(pc.sort_indices(rows, sort_keys=sort_keys))
+        .take(in_order(rows, order))
         .group_by(list(keys), use_threads=False)
         .aggregate([(_POSITION, "last")])
     )
@@ -101,3 +124,11 @@ def latest_rows(
     mask[last.column(f"{_POSITION}_last").to_numpy()] = True
     ends = np.cumsum([piece.num_rows for piece in outputs])
     return list(np.split(mask, ends[:-1]))
+
+
+def in_order(rows: pa.Table, order: Sequence[str]) -> Any:
+    """Return the positions of *rows* by *order*, null first; equals stay in order."""
+    position = pa.array(np.arange(rows.num_rows))
+    table = rows.select(list(order)).append_column(_POSITION, position)
+    keys = [(name, "ascending", "at_start") for name in table.column_names]
+    return pc.sort_indices(table, sort_keys=keys)

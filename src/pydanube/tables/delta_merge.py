@@ -46,6 +46,11 @@ def assignments(names: Iterable[str]) -> dict[str, str]:
     return {_column(TARGET, name): _column(SOURCE, name) for name in names}
 
 
-def _column(table: str, name: str) -> str:
+def quote(name: str) -> str:
+    """Return *name* as an identifier."""
     quoted = name.replace('"', '""')
-    return f'{table}."{quoted}"'
+    return f'"{quoted}"'
+
+
+def _column(table: str, name: str) -> str:
+    return f"{table}.{quote(name)}"

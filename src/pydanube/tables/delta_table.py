@@ -19,6 +19,7 @@ import pyarrow as pa
 from deltalake import (
     CommitProperties,
     DeltaTable,
+    QueryBuilder,
     Schema,
     Transaction,
     WriterProperties,
@@ -55,6 +56,7 @@ from pydanube.tables.schema_evolution import (
 )
 from pydanube.tables.table import AppTransaction, CompactionResult, LakeTable
 from pydanube.tables.table_options import PartitionField, WriteOptions
+from pydanube.tables.unavailable_values import StoredValues
 
 HOUR_S = 3600
 
@@ -200,6 +202,7 @@ class DeltaLakeTable(LakeTable):
     ) -> None:
         del file_bytes_max  # The property delta.targetFileSize of the table applies.
         before = table.version()
+        changes = _with_stored_values(table, changes, columns)
         names = [name for name in changes.column_names if name != columns.delete]
         is_current = delta_merge.is_current(columns.order)
         is_deletion = delta_merge.is_deletion(columns)
@@ -348,6 +351,24 @@ class DeltaLakeTable(LakeTable):
             _added_columns(self._schema_of(table), schema, options)
             if options.upsert.keys:
                 _check_updates_allowed(table)
+
+
+def _with_stored_values(
+    table: DeltaTable, changes: pa.Table, columns: UpsertColumns
+) -> pa.Table:
+    """Return *changes* with the values of the table's rows that they lack."""
+    if columns.unavailable is None:
+        return changes
+    values = StoredValues(changes, columns)
+    if values.names:
+        names = dict.fromkeys([*columns.keys, *values.names])
+        query = f"SELECT {', '.join(map(delta_merge.quote, names))} FROM t"  # noqa: S608
+        for each in QueryBuilder().register("t", table).execute(query):
+            rows = pa.record_batch(each)
+            plain = plain_schema(rows.schema)
+            for batch in pa.Table.from_batches([rows]).cast(plain).to_batches():
+                values.add(batch)
+    return values.filled()
 
 
 def _delta_schema(schema: pa.Schema) -> Schema:

@@ -27,6 +27,7 @@ from pydanube.spark.upserts import UpsertColumns
 from pydanube.tables.data_files import DataFile, conform, write_files
 from pydanube.tables.iceberg_files import IcebergLocation, is_copyable, read_rows
 from pydanube.tables.merging import Merge
+from pydanube.tables.unavailable_values import StoredValues
 
 VALUES_MAX = 200
 """How many values of a key column are compared with a file's statistics."""
@@ -51,8 +52,10 @@ def rewrite(
     Raises:
         InvalidRequest: A file has deleted rows, or columns that were changed since.
     """
+    values = None if columns.unavailable is None else StoredValues(changes, columns)
+    lacking = [] if values is None else values.names
     merge = Merge(changes, columns)
-    names = list(dict.fromkeys([*columns.keys, *columns.order]))
+    names = list(dict.fromkeys([*columns.keys, *columns.order, *lacking]))
     kept: list[tuple[FileScanTask, pa.Array]] = []
     for task in table.scan(row_filter=may_have(changes, columns)).plan_files():
         if not is_copyable(table, task):
@@ -61,8 +64,12 @@ def rewrite(
                 "changed columns, so its rows cannot be replaced here; rewrite it, for "
                 "example with the procedure rewrite_data_files of Spark"
             )
-        batches = _rows(table, task, location, names)
-        mask = np.concatenate([_NONE, *map(merge.rows_to_keep, batches)])
+        masks = [_NONE]
+        for batch in _rows(table, task, location, names):
+            masks.append(merge.rows_to_keep(batch))
+            if values is not None:
+                values.add(batch)
+        mask = np.concatenate(masks)
         if not mask.all():
             kept.append((task, pa.array(mask)))
 
@@ -72,7 +79,8 @@ def rewrite(
             for batch in _rows(table, task, location):
                 yield batch.filter(mask.slice(start, batch.num_rows))
                 start += batch.num_rows
-        yield from merge.rows_to_insert().to_batches()
+        complete = None if values is None else values.filled()
+        yield from merge.rows_to_insert(complete).to_batches()
 
     files = write_files(location, rows(), "merged", file_bytes_max=file_bytes_max)
     return [task for task, _ in kept], files

@@ -74,9 +74,14 @@ class Merge:
         keep[matched[~is_later]] = False
         return keep
 
-    def rows_to_insert(self) -> pa.Table:
-        """Return the rows that the table lacks, after all its rows were compared."""
-        rows = self._changes.filter(pa.array(~self._is_outdated))
+    def rows_to_insert(self, complete: pa.Table | None = None) -> pa.Table:
+        """
+        Return the rows that the table lacks, after all its rows were compared.
+
+        *complete* are the changes with all their values, if they lack any.
+        """
+        changes = self._changes if complete is None else complete
+        rows = changes.filter(pa.array(~self._is_outdated))
         delete = self._columns.delete
         if delete is None:
             return rows

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -18,6 +19,7 @@ from pydanube.model.errors import InvalidRequest
 from pydanube.spark.upserts import UpsertColumns, check_keys, latest_rows
 from pydanube.tables.data_files import DataFile, TableLocation
 from pydanube.tables.partitioning import PartitionValues
+from pydanube.tables.unavailable_values import with_earlier_values
 
 GIB = 1024**3
 CHANGES_BYTES_MAX = 4 * GIB
@@ -88,7 +90,7 @@ def read_latest_rows(
     """
     if not files:
         return location.schema.empty_table()
-    names = [*columns.keys, *columns.order]
+    names = [*columns.keys, *columns.order, *columns.not_written]
     keys = [_read(location, file, list(dict.fromkeys(names))) for file in files]
     found: list[pa.Table] = []
     byte_count = 0
@@ -103,7 +105,17 @@ def read_latest_rows(
                 "source"
             )
         found.append(rows)
-    return pa.concat_tables(found)
+    latest = pa.concat_tables(found)
+    if columns.unavailable is None:
+        return latest
+
+    def read(name: str) -> pa.ChunkedArray:
+        pieces = [_read(location, file, [name]).column(name) for file in files]
+        return pa.chunked_array([each for piece in pieces for each in piece.chunks])
+
+    is_latest = np.concatenate(masks)
+    rows = pa.concat_tables(keys)
+    return with_earlier_values(latest, is_latest, rows, columns, read)
 
 
 def _read(

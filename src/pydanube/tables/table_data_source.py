@@ -78,4 +78,6 @@ def _stored(columns: pa.Schema, options: WriteOptions) -> pa.Schema:
     """Return those of *columns* that the table has."""
     if options.upsert.keys:
         check_upsert(columns, options.upsert)
-    return pa.schema([each for each in columns if each.name != options.upsert.delete])
+    return pa.schema(
+        [each for each in columns if each.name not in options.upsert.not_written]
+    )

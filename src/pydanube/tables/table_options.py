@@ -12,7 +12,12 @@ from enum import Enum
 from pydanube.model.errors import InvalidConfig
 from pydanube.reader.option_parsing import Option, ParsedOptions
 from pydanube.spark.sink import BatchIdentity
-from pydanube.spark.sink_options import APP_ID, BATCH_ID, parse_sink_options
+from pydanube.spark.sink_options import (
+    APP_ID,
+    BATCH_ID,
+    UNAVAILABLE,
+    parse_sink_options,
+)
 from pydanube.spark.upserts import INSERT_ONLY, UpsertColumns
 
 MIB = 1024 * 1024
@@ -41,6 +46,7 @@ _COMMON = (
         "deleted. Only with `keyColumns`.",
         instead_of=("deletewhen",),
     ),
+    *UNAVAILABLE,
     Option(
         "mergeSchema",
         "false",

@@ -107,6 +107,13 @@ SOURCES = [
         "set either schema",
     ),
     (
+        {**SOURCE, "cdc": "debezium", "decode": True, "optional_columns": ["a"]},
+        ".optional_columns",
+        "only valid with 'schema'",
+    ),
+    ({**SOURCE, "optional_columns": ["a"]}, ".optional_columns", "with 'cdc'"),
+    ({**SOURCE, "unavailable_as_null": True}, ".unavailable_as_null", "with 'cdc'"),
+    (
         {"files": "x", "format": "csv", "read": "table", "cdc": "debezium"},
         ".cdc",
         "only valid for topics",
