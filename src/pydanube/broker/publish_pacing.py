@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pydanube.dispatch.quota_meter import QuotaMeter
-from pydanube.dispatch.token_bucket import TokenBucket
+from pydanube.model.token_bucket import TokenBucket
 
 
 class PublishPacing:

@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from pydanube.aio.exposition import expose
 from pydanube.aio.http_server import config_of, listener_at, serving
 from pydanube.connectors.run_metrics import samples_of
 from pydanube.connectors.running import ConnectorRuns
@@ -27,7 +28,6 @@ from pydanube.connectors.status import ConnectorStatus, State
 from pydanube.model.errors import Conflict, NotFound
 from pydanube.model.metrics import SERIES_MAX
 from pydanube.security.addresses import host_in_url, parse_listen
-from pydanube.servers.http.exposition import expose
 
 CONNECTIONS_MAX = 100
 STOP_S = 2

@@ -57,9 +57,9 @@ from pydanube.dispatch.message_spans import (
     MessageSpans,
 )
 from pydanube.dispatch.ready import OFFSET_MAX, ReadySpans
-from pydanube.dispatch.token_bucket import TokenBucket
 from pydanube.model.policy import DispatchLimits, FailurePolicy
 from pydanube.model.ranges import Range
+from pydanube.model.token_bucket import TokenBucket
 
 DONE_RANGES_MAX = 100_000
 DEFERRED_SPANS_MAX = 20_000

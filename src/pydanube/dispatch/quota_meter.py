@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from pydanube.dispatch.token_bucket import TokenBucket
 from pydanube.model.errors import QuotaExceeded
+from pydanube.model.token_bucket import TokenBucket
 from pydanube.security.quotas import NO_QUOTA, Quota, QuotaScope, QuotaTarget
 
 CREDIT_BYTES_MIN = 64 * 1024

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 from prometheus_client import start_http_server
 
+from pydanube.aio.exposition import registry_of
 from pydanube.model.errors import Conflict
 from pydanube.model.metrics import Sample
 from pydanube.pipelines.run_metrics import samples_of
 from pydanube.pipelines.state import StateDirectory
 from pydanube.security.addresses import host_in_url, parse_listen
-from pydanube.servers.http.exposition import registry_of
 
 
 @contextmanager

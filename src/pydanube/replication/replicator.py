@@ -26,7 +26,6 @@ from pydanube.connectors.publishing import (
     StagedPublisher,
     ensure_topic,
 )
-from pydanube.dispatch.token_bucket import TokenBucket
 from pydanube.model.descriptions import TopicOffsets
 from pydanube.model.errors import (
     BackupRunning,
@@ -36,6 +35,7 @@ from pydanube.model.errors import (
     TopicNotFound,
 )
 from pydanube.model.names import parse_client_name
+from pydanube.model.token_bucket import TokenBucket
 from pydanube.replication.checkpoints import Checkpoints, read_subscriptions
 from pydanube.replication.naming import INTERNAL_PREFIX, TopicNaming
 from pydanube.replication.positions import (

@@ -53,7 +53,6 @@ from pydanube.client.producer import Producer
 from pydanube.client.requester import CLOSE_TIMEOUT_S
 from pydanube.client.schema import schema_of
 from pydanube.client.typed_producer import TypedProducer
-from pydanube.dispatch.token_bucket import TokenBucket
 from pydanube.model.batch import batch_of
 from pydanube.model.errors import (
     BrokerError,
@@ -63,6 +62,7 @@ from pydanube.model.errors import (
 from pydanube.model.field_paths import parse_path
 from pydanube.model.quantity_formats import format_bytes, format_count, format_messages
 from pydanube.model.schemas import SchemaType
+from pydanube.model.token_bucket import TokenBucket
 from pydanube.schemas.language import Encoder
 from pydanube.schemas.value_codecs import value_encoder
 

@@ -31,9 +31,9 @@ from pydanube.connectors.option_problems import (
 from pydanube.connectors.records import Batch, Record
 from pydanube.connectors.sources.signatures import Signature, is_signed
 from pydanube.declarations.sections import Section, parse_duration
-from pydanube.dispatch.token_bucket import TokenBucket
 from pydanube.model.errors import InvalidConfig
 from pydanube.model.quantities import BYTE_UNITS, parse_quantity
+from pydanube.model.token_bucket import TokenBucket
 from pydanube.security.addresses import parse_listen
 
 if TYPE_CHECKING:

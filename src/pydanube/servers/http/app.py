@@ -189,7 +189,7 @@ def make_app(
         if (refusal := _refusal_of_metrics(state, request)) is not None:
             return error_response(refusal)
         # Imported at the first scrape, so that brokers start faster.
-        from pydanube.servers.http.exposition import expose  # noqa: PLC0415
+        from pydanube.aio.exposition import expose  # noqa: PLC0415
 
         topic = request.query_params.get("topic")
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pydanube.dispatch.token_bucket import TokenBucket
+from pydanube.model.token_bucket import TokenBucket
 
 
 def test_bucket_is_full_at_first_and_holds_one_second():

@@ -1,4 +1,4 @@
-"""The broker's metrics in the formats of Prometheus."""
+"""Metrics in the formats of Prometheus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rate limit of a subscription, and that of a topic's producers."""
+"""A token bucket: limits the rate of messages, with bursts of one second."""
 
 from __future__ import annotations
 
