@@ -29,6 +29,7 @@ from pydanube.servers.config import (
 )
 from pydanube.servers.errors import exit_code_of, http_status_of
 from pydanube.servers.mqtt_config import MqttRule
+from pydanube.storage.config import NamedStoreConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -298,6 +299,7 @@ def _type_in_words(kind: Any) -> str:
         type(None): "nothing",
         dict[str, str]: "texts by name",
         tuple[MqttRule, ...]: "list of rules",
+        dict[str, NamedStoreConfig]: "stores by name",
     }
     return words[kind]
 

@@ -10,7 +10,7 @@ import pytest
 
 import pydanube
 from pydanube.servers.config import load_config
-from support.examples import BLOCK, run_commands, run_page
+from support.examples import BLOCK, run_commands, run_page, stores_in
 from support.processes import BrokerProcess
 from support.project import ROOT
 from support.tiered_brokers import publish, settings, uploaded
@@ -41,7 +41,7 @@ PAGES = [
 
 
 @pytest.mark.parametrize(
-    "page", ["operate", "object-storage", "storage-plugins", "authorization"]
+    "page", ["operate", "object-storage", "storage-plugins", "authorization", "backup"]
 )
 def test_settings_in_guides_are_settings(page, tmp_path):
     text = (ROOT / f"docs/guide/{page}.md").read_text()
@@ -76,7 +76,8 @@ def test_tests_in_the_guide_to_testing_pass(tmp_path):
 
 
 def test_the_commands_of_the_guide_to_object_storage_run(tmp_path):
-    path = settings(tmp_path, (f"fs://{tmp_path}/store", {}))
+    stores = {name: (each["url"], {}) for name, each in stores_in(tmp_path).items()}
+    path = settings(tmp_path, (f"fs://{tmp_path}/store", {}), stores)
 
     async def fill(url):
         async with pydanube.connect(url) as client:

@@ -13,19 +13,26 @@ from pydanube.model.errors import (
     BackupRunning,
     CorruptBackup,
     InvalidConfig,
+    InvalidRequest,
     NotFound,
 )
 from pydanube.objects.directory import DirectoryObjects
 from pydanube.servers.restore import choose_backup, restore_backup
 from support.directories import publish, serving
+from support.processes import BrokerProcess
 from support.redis_servers import DurableRedis
 
 TOPIC = "/default/orders"
 SEALING = {"storage__seal_age_s": 0.0, "storage__seal_interval_s": 0.001}
 
 
-async def backed_up(client, url):
-    await client.create_backup(url)
+def named(store):
+    """The settings of a broker that knows *store* by a name."""
+    return {"stores": {"backups": {"url": f"fs://{store}"}}}
+
+
+async def backed_up(client, name="backups"):
+    await client.create_backup(name)
     async with asyncio.timeout(60):
         while (progress := await client.describe_backup()).is_running:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -102,17 +109,17 @@ async def restore(store, path, backup_id=None):
 async def test_backup_has_what_was_acknowledged_before_it(
     data, store, restored, journal
 ):
-    async with serving(data, **SEALING, **journal) as client:
+    async with serving(data, **named(store), **SEALING, **journal) as client:
         await publish(client, TOPIC, b"0", b"1", b"2")
         await until_sealed(client, TOPIC, 3)
-    async with serving(data, **journal) as client:
+    async with serving(data, **named(store), **journal) as client:
         await publish(client, TOPIC, b"3")
         async with client.consumer(
             TOPIC, subscription="billing", start="earliest"
         ) as consumer:
             for _ in range(2):
                 await consumer.ack(await consumer.receive())
-        progress = await backed_up(client, store.as_uri().replace("file", "fs"))
+        progress = await backed_up(client)
         assert progress.error == ""
         assert progress.segments_done == progress.segment_count > 0
         assert progress.bytes_done == progress.byte_count
@@ -143,7 +150,7 @@ async def test_backups_during_traffic_hold_all_that_was_acknowledged(
                 acknowledged += 1
 
     async with (
-        serving(data, **SEALING, **journal) as client,
+        serving(data, **named(store), **SEALING, **journal) as client,
         asyncio.TaskGroup() as tasks,
     ):
         await client.create_topic(TOPIC)
@@ -153,7 +160,7 @@ async def test_backups_during_traffic_hold_all_that_was_acknowledged(
             while acknowledged <= before:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
             before = acknowledged
-            progress = await backed_up(client, f"fs://{store}")
+            progress = await backed_up(client)
             assert progress.error == ""
             at_least.append((progress.id, before))
         producing.cancel()
@@ -168,62 +175,63 @@ async def test_backups_during_traffic_hold_all_that_was_acknowledged(
 
 
 async def test_second_backup_shares_the_segments_of_the_first(data, store):
-    async with serving(data, **SEALING) as client:
+    async with serving(data, **named(store), **SEALING) as client:
         await publish(client, TOPIC, b"0")
         await until_sealed(client, TOPIC, 1)
-        first = await backed_up(client, f"fs://{store}")
+        first = await backed_up(client)
         await publish(client, TOPIC, b"1")
         await until_sealed(client, TOPIC, 2)
-        second = await backed_up(client, f"fs://{store}")
+        second = await backed_up(client)
     assert first.segments_shared == 0
     assert (second.segments_shared, second.segment_count) == (1, 2)
 
 
 async def test_no_segment_is_removed_during_a_backup(data, store):
     settings = SEALING | {"storage__retention_interval_s": 0.001}
-    async with serving(data, **settings) as client:
+    stores = {str(number): {"url": f"fs://{store}/{number}"} for number in range(5)}
+    async with serving(data, stores=stores, **settings) as client:
         await client.create_topic(TOPIC, retention_bytes_max=1)
         for number in range(5):
             await publish(client, TOPIC, b"%d" % number)
-            progress = await backed_up(client, f"fs://{store}/{number}")
+            progress = await backed_up(client, f"{number}")
             assert (progress.error, progress.damaged) == ("", ())
 
 
 async def test_topic_is_not_deleted_during_a_backup(data, store):
-    async with serving(data, **SEALING) as client:
+    async with serving(data, **named(store), **SEALING) as client:
         await publish(client, TOPIC, b"0")
         await until_sealed(client, TOPIC, 1)
-        await client.create_backup(f"fs://{store}")
+        await client.create_backup("backups")
         with pytest.raises(BackupRunning):
-            await client.create_backup(f"fs://{store}")
+            await client.create_backup("backups")
         with pytest.raises(BackupRunning):
             await client.delete_topic(TOPIC)
 
 
 async def test_damaged_segment_is_named_and_left_out(data, store, restored):
-    async with serving(data, **SEALING) as client:
+    async with serving(data, **named(store), **SEALING) as client:
         await publish(client, TOPIC, b"0")
         await until_sealed(client, TOPIC, 1)
         (segment,) = (data / "objects/default/orders").glob("*.parquet")
         segment.write_bytes(b"x" * segment.stat().st_size)
-        progress = await backed_up(client, f"fs://{store}")
+        progress = await backed_up(client)
     assert progress.error == ""
     assert progress.damaged == (f"default/orders/{segment.name}",)
     await restore(store, restored)
 
 
 async def test_store_of_another_cluster_is_refused(data, store, tmp_path):
-    async with serving(data) as client:
-        await backed_up(client, f"fs://{store}")
-    async with serving(tmp_path / "other") as client:
-        progress = await backed_up(client, f"fs://{store}")
+    async with serving(data, **named(store)) as client:
+        await backed_up(client)
+    async with serving(tmp_path / "other", **named(store)) as client:
+        progress = await backed_up(client)
     assert "backups of another cluster" in progress.error
 
 
 async def test_damaged_backup_is_not_restored(data, store, restored):
-    async with serving(data) as client:
+    async with serving(data, **named(store)) as client:
         await publish(client, TOPIC, b"0")
-        await backed_up(client, f"fs://{store}")
+        await backed_up(client)
     (journal,) = store.glob("backups/*/files/journal/*")
     content = bytearray(journal.read_bytes())
     content[-1] ^= 1
@@ -234,22 +242,27 @@ async def test_damaged_backup_is_not_restored(data, store, restored):
 
 
 async def test_unfinished_backup_is_not_found(data, store, restored):
-    async with serving(data) as client:
-        progress = await backed_up(client, f"fs://{store}")
+    async with serving(data, **named(store)) as client:
+        progress = await backed_up(client)
     (store / "backups" / progress.id / "backup.json").unlink()
     with pytest.raises(NotFound):
         await restore(store, restored)
 
 
-def test_commands_make_list_and_restore_a_backup(broker_url, store, restored):
+def test_commands_make_list_and_restore_a_backup(tmp_path, store, restored):
+    config = tmp_path / "broker.yaml"
+    config.write_text(json.dumps(named(store)))
+
     def run(*words):
         done = CliRunner().invoke(app, ["backup", *words, "--format", "json"])
         assert done.exit_code == 0, done.stderr
         return json.loads(done.stdout)
 
-    made = run("create", str(store), "--url", broker_url)
-    assert run("status", "--url", broker_url)["id"] == made["id"]
+    with BrokerProcess(tmp_path / "data", "--config", str(config)) as broker:
+        made = run("create", "backups", "--url", broker.url)
+        assert run("status", "--url", broker.url)["id"] == made["id"]
     (listed,) = run("list", str(store))
+    assert run("list", "backups", "--config", str(config)) == [listed]
     assert listed["id"] == made["id"]
     assert datetime.fromisoformat(listed["created_at"]).tzinfo is UTC
     restore = ("restore", f"fs://{store}", "--data-dir", str(restored))
@@ -259,24 +272,29 @@ def test_commands_make_list_and_restore_a_backup(broker_url, store, restored):
     assert "is not empty" in refused.stderr
 
 
-async def test_store_that_the_broker_cannot_open_is_refused(data, tmp_path):
+async def test_store_that_the_broker_cannot_open_or_does_not_know_is_refused(
+    data, tmp_path
+):
     (tmp_path / "file").touch()
-    async with serving(data) as client:
-        for url in (f"fs://{tmp_path}/file", "s3://key:secret@bucket/x", "nonsense"):
-            with pytest.raises(InvalidConfig):
-                await client.create_backup(url)
+    unknown = f"fs://{tmp_path}/elsewhere"
+    async with serving(data, **named(tmp_path / "file")) as client:
+        with pytest.raises(InvalidConfig):
+            await client.create_backup("backups")
+        with pytest.raises(InvalidRequest, match="they name backups"):
+            await client.create_backup(unknown)
         assert (await client.describe_backup()).id == ""
+    assert not (tmp_path / "elsewhere").exists()
 
 
 async def test_backup_of_any_journal_can_be_restored_to_a_local_one(
     data, store, restored, journal
 ):
-    async with serving(data, **SEALING, **journal) as client:
+    async with serving(data, **named(store), **SEALING, **journal) as client:
         await publish(client, TOPIC, b"0")
         await until_sealed(client, TOPIC, 1)
-    async with serving(data, **journal) as client:
+    async with serving(data, **named(store), **journal) as client:
         await publish(client, TOPIC, b"1")
-        assert (await backed_up(client, f"fs://{store}")).error == ""
+        assert (await backed_up(client)).error == ""
     await restore(store, restored)
     async with serving(restored) as client:
         assert await read(client, TOPIC) == {0: b"0", 1: b"1"}

@@ -31,7 +31,8 @@ def store(tmp_path):
 
 @pytest.fixture
 def broker(tmp_path, store):
-    path = settings(tmp_path, (f"fs://{store}", {}))
+    other = (f"fs://{tmp_path}/other", {})
+    path = settings(tmp_path, (f"fs://{store}", {}), {"other": other})
     with BrokerProcess(tmp_path / "data", "--config", str(path)) as running:
         yield running
 
@@ -107,8 +108,7 @@ def test_damaged_copies_are_found_and_repaired(tmp_path, broker, store):
     other = tmp_path / "other" / old
     other.parent.mkdir(parents=True)
     other.write_bytes(kept[old])
-    source = ("--from", str(tmp_path / "other"))
-    code, result, _ = verify(broker, "--repair", *source)
+    code, result, _ = verify(broker, "--repair", "--from", "other")
     assert (code, result["damaged"][0]["remote"]) == (0, "repaired")
     assert verify(broker)[:2] == (0, result | {"damaged": []} | _sizes(broker))
     assert (store / old).read_bytes() == kept[old]

@@ -55,12 +55,6 @@ def read(broker):
     return asyncio.run(run())
 
 
-def options_of(store):
-    url, options = store
-    given = [f"--option={name}={value}" for name, value in options.items()]
-    return [url, *given]
-
-
 def said(broker, *arguments):
     done = danube("storage", *arguments, "--format", "json", url=broker.url)
     return done.returncode, json.loads(done.stdout or "null"), done.stderr
@@ -70,7 +64,7 @@ def said(broker, *arguments):
 def test_history_moves_to_another_store_while_messages_arrive(tmp_path, s3):
     old, new = s3.new_store(), s3.new_store()
     expected = payloads_of(200)
-    path = settings(tmp_path, old)
+    path = settings(tmp_path, old, {"new": new})
     broker = BrokerProcess(tmp_path / "data", "--config", str(path))
     with broker:
         add(broker, expected[:100], 100)
@@ -78,12 +72,12 @@ def test_history_moves_to_another_store_while_messages_arrive(tmp_path, s3):
 
         async def interrupt():
             async with pydanube.connect(broker.url) as client:
-                page = await client.copy_segments(*new, bytes_per_s=1000, count=True)
+                page = await client.copy_segments("new", bytes_per_s=1000, count=True)
                 assert 0 < page.copied_count < page.segments_left
                 async with asyncio.TaskGroup() as group:
                     # The next page is being copied when the broker is killed.
                     copying = group.create_task(
-                        client.copy_segments(*new, after=page.after)
+                        client.copy_segments("new", after=page.after)
                     )
                     await asyncio.to_thread(broker.kill)
                     copying.cancel()
@@ -91,25 +85,23 @@ def test_history_moves_to_another_store_while_messages_arrive(tmp_path, s3):
         asyncio.run(interrupt())
         broker.start()
         add(broker, expected[100:150], 150)
-        code, result, error = said(broker, "copy", *options_of(new))
+        code, result, error = said(broker, "copy", "new")
         assert code == 0, error
         assert result["damaged"] == []
         assert 0 < result["copied"] < result["segments"]
-        code, result, error = said(broker, "copy", *options_of(new))
+        code, result, error = said(broker, "copy", "new")
         assert (code, result["copied"]) == (0, 0), error
         # After the copy, and before the restart.
         add(broker, expected[150:], 200)
         evict(broker)
         assert broker.stop() == 0
-    settings(tmp_path, new)
+    settings(tmp_path, new, {"old": old})
     with broker:
         code, result, _ = said(broker, "verify")
         assert code == 11
         assert all(each["remote"] == "missing" for each in result["damaged"])
         missing = len(result["damaged"])
-        code, result, error = said(
-            *(broker, "verify", "--repair", "--from"), *options_of(old)
-        )
+        code, result, error = said(broker, "verify", "--repair", "--from", "old")
         assert code == 0, error
         assert len(result["damaged"]) == missing > 0
         asyncio.run(_empty(old))
@@ -129,20 +121,21 @@ async def _empty(store):
 
 def test_store_whose_copy_is_not_finished_is_not_used(tmp_path):
     new = tmp_path / "new"
-    path = settings(tmp_path, (f"fs://{tmp_path}/old", {}))
+    target = (f"fs://{new}", {})
+    path = settings(tmp_path, (f"fs://{tmp_path}/old", {}), {"new": target})
     broker = BrokerProcess(tmp_path / "data", "--config", str(path))
     with broker:
         add(broker, payloads_of(50), 50)
 
         async def copy_without_finishing():
             async with pydanube.connect(broker.url) as client:
-                page = await client.copy_segments(f"fs://{new}")
+                page = await client.copy_segments("new")
                 assert page.copied_count > 0
                 assert page.after == ""
 
         asyncio.run(copy_without_finishing())
         assert broker.stop() == 0
-    settings(tmp_path, (f"fs://{new}", {}))
+    settings(tmp_path, target)
     with broker:
 
         async def is_refused():
@@ -157,11 +150,17 @@ def test_store_whose_copy_is_not_finished_is_not_used(tmp_path):
         assert broker.stop() == 0
 
 
-def test_copying_needs_a_remote_store_and_a_valid_target(tmp_path):
+def test_copying_needs_a_remote_store_and_a_named_target(tmp_path):
     with BrokerProcess(tmp_path / "data") as broker:
-        code, _, error = said(broker, "copy", str(tmp_path / "new"))
+        code, _, error = said(broker, "copy", "new")
         assert code == 2
         assert "storage.remote.url" in error
-        assert said(broker, "copy", "nowhere://x")[0] == 2
-        assert said(broker, "copy", "s3://b", "--option", "x")[0] == 2
         assert broker.stop() == 0
+    path = settings(tmp_path, (f"fs://{tmp_path}/old", {}))
+    with BrokerProcess(tmp_path / "other", "--config", str(path)) as broker:
+        add(broker, payloads_of(1), 1)
+        code, _, error = said(broker, "copy", f"fs://{tmp_path}/new")
+        assert code == 2
+        assert "is not the name of a store" in error
+        assert broker.stop() == 0
+    assert not (tmp_path / "new").exists()

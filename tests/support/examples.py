@@ -1,5 +1,6 @@
 """The examples of a page of documentation, run as they stand."""
 
+import json
 import os
 import re
 import shlex
@@ -27,10 +28,22 @@ def run_page(page, directory):
     """Run every example of *page*, top to bottom, with a broker in *directory*."""
     blocks = BLOCK.findall((ROOT / page).read_text())
     assert blocks
-    with BrokerProcess(directory / "data") as broker:
+    config = directory / "broker.yaml"
+    config.write_text(json.dumps({"stores": stores_in(directory)}))
+    with BrokerProcess(directory / "data", "--config", str(config)) as broker:
         for language, code in blocks:
             run = run_python if language == "python" else run_bash
             run(at(broker, code), broker.url, directory)
+
+
+def stores_in(directory):
+    """The stores that the guides name, as directories below *directory*."""
+    paths = {
+        "backups": "backups",
+        "backup-segments": "backups/segments",
+        "new-history": "new-history",
+    }
+    return {name: {"url": f"fs://{directory}/{path}"} for name, path in paths.items()}
 
 
 def run_commands(page, broker, directory):
@@ -50,6 +63,7 @@ def at(broker, text):
     addresses = {
         "http://127.0.0.1:6650": broker.grpc_url,
         "http://127.0.0.1:8080": broker.http_url,
+        "/var/backups/danube": str(broker.data_dir.parent / "backups"),
     }
     for usual, own in addresses.items():
         text = text.replace(usual, own)

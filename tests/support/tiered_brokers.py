@@ -9,15 +9,23 @@ TOPIC = "/default/orders"
 DEADLINE_S = 60
 
 
-def settings(tmp_path, store, **remote):
-    """Write the settings of a broker that seals at once; return their path."""
+def settings(tmp_path, store, stores=(), **remote):
+    """
+    Write the settings of a broker that seals at once; return their path.
+
+    *stores* are the URLs and options by name that requests may use.
+    """
     url, options = store
     config = {
         "storage": {
             "seal_age_s": 0,
             "seal_interval_s": 0.05,
             "remote": {"url": url, "options": options, **remote},
-        }
+        },
+        "stores": {
+            name: {"url": url, "options": options}
+            for name, (url, options) in dict(stores).items()
+        },
     }
     path = tmp_path / "broker.yaml"
     path.write_text(json.dumps(config))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -22,7 +22,7 @@ import msgspec
 from crc32c import crc32c
 
 from pydanube.aio.tasks import gather
-from pydanube.broker.named_stores import open_named_store
+from pydanube.broker.named_stores import NamedStores
 from pydanube.metadata import keys
 from pydanube.metadata.records import JournalRecord
 from pydanube.metadata.sqlite import open_sqlite
@@ -82,6 +82,7 @@ class Backups:
         store: Snapshots,
         storage: Storage,
         staging_files: Files,
+        stores: NamedStores,
         tasks: asyncio.TaskGroup,
         *,
         wall_clock_us: Callable[[], int],
@@ -90,29 +91,31 @@ class Backups:
         self._store = store
         self._storage = storage
         self._staging_files = staging_files
+        self._stores = stores
         self._tasks = tasks
         self._wall_clock_us = wall_clock_us
         self._running: asyncio.Task[None] | None = None
 
-    async def begin(self, url: str, options: Mapping[str, str]) -> BackupProgress:
+    async def begin(self, store: str) -> BackupProgress:
         """
-        Begin a backup to the object store at *url*; ``progress`` tells its outcome.
+        Begin a backup to the named *store*; ``progress`` tells its outcome.
 
         Durability: A backup is complete, or later backups and restoring ignore it.
 
         Raises:
             BackupRunning: A backup is being made.
-            InvalidRequest: There are too many options.
-            InvalidConfig: *url* or an option is invalid, the extra ``objects`` is not
-                installed, or a directory cannot be created.
+            InvalidRequest: The settings have no such store.
+            InvalidConfig: The broker cannot open the store.
         """
-        objects = await open_named_store(url, options)
+        objects = await self._stores.open(store)
         if self._running is not None:
             raise BackupRunning(
                 f"the backup {self.progress.id} is being made; only one runs at a time"
             )
         backup_id = id_of_time(self._wall_clock_us())
-        self.progress = BackupProgress(id=backup_id, url=url, is_running=True)
+        self.progress = BackupProgress(
+            id=backup_id, url=self._stores.url_of(store), is_running=True
+        )
         work = self._run(objects, backup_id)
         self._running = self._tasks.create_task(work, name=f"backup {backup_id}")
         return self.progress
@@ -302,5 +305,5 @@ async def _claim(objects: Objects, cluster_id: str) -> None:
     if bytes(owner) != marker:
         raise InvalidRequest(
             "the object store has backups of another cluster, "
-            f"{bytes(owner[:64]).decode(errors='replace')}; choose another URL"
+            f"{bytes(owner[:64]).decode(errors='replace')}; choose another store"
         )

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from pydanube.aio.locks import SharedLock
 from pydanube.broker.access_control import (
@@ -29,6 +30,7 @@ from pydanube.broker.dead_letters import DeadLetters
 from pydanube.broker.iceberg_tables import IcebergTables
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.broker.message_batcher import BATCH_BYTES_MAX, MessageBatcher
+from pydanube.broker.named_stores import NamedStores
 from pydanube.broker.namespaces import FIRST_NAMESPACES, Namespaces
 from pydanube.broker.producers import Producers
 from pydanube.broker.quotas import Quotas, following_quotas
@@ -79,7 +81,7 @@ from pydanube.model.names import TopicName
 from pydanube.model.policy import TopicPolicy
 from pydanube.schemas.registry import SchemaRegistry
 from pydanube.security.quotas import NO_QUOTA, Quota
-from pydanube.storage.config import StagingConfig
+from pydanube.storage.config import NamedStoreConfig, StagingConfig
 from pydanube.storage.files import Files, MemoryFiles
 from pydanube.storage.storage import Storage
 from pydanube.storage.uploading import Uploader
@@ -117,6 +119,7 @@ class Broker:
         default_quota: Quota,
         is_superuser: IsSuperuser | None,
         tracing: Tracing | None,
+        stores: NamedStores,
     ) -> None:
         loop = asyncio.get_running_loop()
         delivery_clock = clock or loop.time
@@ -126,6 +129,8 @@ class Broker:
         self.storage = storage
         self.counts = BrokerCounts(wall_clock_us)
         self.backups: Backups | None = None
+        self.stores = stores
+        """The object stores that requests may name."""
         self.batcher = MessageBatcher(loop, batch_bytes_max=batch_bytes_max)
         """Publishes single messages to any topic."""
         self.consumer_registry = ConsumerRegistry(store)
@@ -364,6 +369,7 @@ async def open_broker(
     tracing: Tracing | None = None,
     audit_file: Path | None = None,
     default_quota: Quota = NO_QUOTA,
+    stores: Mapping[str, NamedStoreConfig] = MappingProxyType({}),
 ) -> AsyncIterator[Broker]:
     """
     Open a broker on *store* and *storage*.
@@ -379,6 +385,7 @@ async def open_broker(
     *default_quota*, except superusers.
 
     *snapshots* is *store* if it can copy itself; without it there are no backups.
+    *stores* are the object stores that requests may name.
 
     Topics with messages that are not sealed are opened at once, the others on first
     use.  With *shards*, the broker is one of a cluster: it opens topics when it serves
@@ -405,6 +412,7 @@ async def open_broker(
             default_quota=default_quota,
             is_superuser=is_superuser,
             tracing=tracing,
+            stores=NamedStores(stores),
         )
         if shards is None:
             await _open_recovered(broker, store, storage)
@@ -414,7 +422,8 @@ async def open_broker(
         files = MemoryFiles() if staging_files is None else staging_files
         if snapshots is not None:
             broker.backups = Backups(
-                snapshots, storage, files, tasks, wall_clock_us=wall_clock_us
+                *(snapshots, storage, files, broker.stores, tasks),
+                wall_clock_us=wall_clock_us,
             )
         try:
             async with (

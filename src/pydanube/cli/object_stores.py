@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from pydanube.model.errors import InvalidRequest
+from pydanube.objects.opening import open_objects
+from pydanube.objects.store import Objects
+from pydanube.servers.config import load_config
+
+NamedStore = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="The name of a store in the setting stores of the broker, which has its "
+        "URL and its options.",
+        show_default=False,
+    ),
+]
 
 Store = Annotated[
     str,
     typer.Argument(
         metavar="STORE",
-        help="A directory on the machine of the broker, or the URL of an object store: "
-        "s3://BUCKET/PREFIX, gcs://…, azblob://… or another one that OpenDAL knows.",
+        help="A directory of this machine, the URL of an object store: "
+        "s3://BUCKET/PREFIX, gcs://…, azblob://… or another one that OpenDAL knows, or "
+        "with --config the name of a store in the setting stores.",
         show_default=False,
     ),
 ]
@@ -30,9 +45,34 @@ StoreOptions = Annotated[
     ),
 ]
 
+StoreSettings = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="The settings of the broker, which name stores.",
+        show_default=False,
+    ),
+]
 
-def url_of_store(store: str) -> str:
-    """Return the URL of a store that is a URL, or a local directory."""
+
+def open_store(store: str, config: Path | None, options: list[str] | None) -> Objects:
+    """
+    Open the store that is a URL, a local directory, or named by the settings.
+
+    Raises:
+        InvalidRequest: An option is malformed.
+        InvalidConfig: The settings or the store are invalid.
+    """
+    given = options_of(options)
+    if config is not None:
+        named = load_config(config, os.environ, {}).stores.get(store)
+        if named is not None:
+            return open_objects(named.url, named.options | given)
+    return open_objects(_url_of(store), given)
+
+
+def _url_of(store: str) -> str:
     if "://" in store:
         return store
     return Path(store).absolute().as_uri().replace("file:", "fs:", 1)

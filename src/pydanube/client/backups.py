@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from pydanube.client.requester import Requester
 from pydanube.model.arguments import checks_arguments
 from pydanube.model.descriptions import BackupProgress
@@ -15,11 +13,9 @@ from pydanube.wire.pb import stream_pb2 as pb
 class BackupRequests(Requester):
     """The operations of ``Client`` on backups of the broker."""
 
-    async def create_backup(
-        self, url: str, options: Mapping[str, str] | None = None
-    ) -> BackupProgress:
+    async def create_backup(self, store: str) -> BackupProgress:
         """
-        Begin a backup of the broker to the object store at *url*.
+        Begin a backup of the broker to an object store that its settings name.
 
         The broker makes it while it goes on serving; ``describe_backup`` tells how far
         it is.  The backup has the state of a moment after this call: everything that
@@ -27,15 +23,14 @@ class BackupRequests(Requester):
         removes no segments and deletes no topics.
 
         Args:
-            url: For example ``s3://bucket/prefix`` or ``fs:///directory``; the broker
-                opens it, with its own credentials.
-            options: Options of the store, without credentials.
+            store: The name of the store in the setting ``stores`` of the broker.
 
         Raises:
             BackupRunning: A backup is being made.
+            InvalidRequest: The settings have no such store.
             InvalidConfig: The broker cannot open the store.
         """
-        request = pb.CreateBackup(url=url, options=options or {})
+        request = pb.CreateBackup(store=store)
         return from_wire(BackupProgress, await self.send_request(request))
 
     async def describe_backup(self) -> BackupProgress:

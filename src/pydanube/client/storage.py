@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -104,7 +103,6 @@ class StorageRequests(TopicRequests, ClusterRequests):
         bytes_per_s: int = 0,
         repair: bool = False,
         source: str = "",
-        source_options: Mapping[str, str] | None = None,
         count: bool = False,
     ) -> SegmentsVerified:
         """
@@ -121,14 +119,14 @@ class StorageRequests(TopicRequests, ClusterRequests):
             bytes_per_s: How fast copies are read; 0 means as fast as possible.
             repair: Whether damaged and missing copies are replaced by the other copy of
                 their segment, if that is intact.
-            source: The URL of a further store with intact copies under the same names,
-                such as ``BACKUPS/segments``; the broker opens it.
-            source_options: Options of that store, without credentials.
+            source: The name of a further store with intact copies under the same names;
+                the settings of the broker have its URL, such as ``BACKUPS/segments``.
             count: Whether to count the segments that are left.
 
         Raises:
             TopicNotFound: There is no such topic.
-            InvalidRequest: The topic is not reliable, or *after* is not a position.
+            InvalidRequest: The topic is not reliable, *after* is not a position, or the
+                settings have no such store.
             ObjectsUnavailable: The remote object store does not answer.
             InconsistentDirectory: The remote object store is that of another cluster.
         """
@@ -137,8 +135,7 @@ class StorageRequests(TopicRequests, ClusterRequests):
             after=after,
             bytes_per_s=bytes_per_s,
             is_repairing=repair,
-            source_url=source,
-            source_options=source_options or {},
+            source=source,
             is_counting=count,
         )
         brokers = await self.running_brokers()
@@ -161,8 +158,7 @@ class StorageRequests(TopicRequests, ClusterRequests):
 
     async def copy_segments(
         self,
-        url: str,
-        options: Mapping[str, str] | None = None,
+        store: str,
         *,
         after: str = "",
         bytes_per_s: int = 0,
@@ -170,14 +166,13 @@ class StorageRequests(TopicRequests, ClusterRequests):
         finish: bool = False,
     ) -> SegmentsVerified:
         """
-        Copy one page of the segments in the remote store to the store at *url*.
+        Copy one page of the segments in the remote store to the named *store*.
 
         The broker opens that store, copies what it does not have, and verifies all of
         it.  Go on with the answer's ``after`` as for ``verify_segments``.
 
         Args:
-            url: For example ``s3://bucket/prefix``.
-            options: Options of the store, without credentials.
+            store: The name of the store in the setting ``stores`` of the broker.
             after: Where to continue; the first page has none.
             bytes_per_s: How fast objects are read; 0 means as fast as possible.
             count: Whether to count the segments that are left.
@@ -186,14 +181,14 @@ class StorageRequests(TopicRequests, ClusterRequests):
 
         Raises:
             InvalidRequest: The broker has no remote object store, *after* is not a
-                position, or the store at *url* is that of another cluster.
-            InvalidConfig: The broker cannot open the store at *url*.
+                position, the settings have no such store, or it is that of another
+                cluster.
+            InvalidConfig: The broker cannot open the store.
             ObjectsUnavailable: A store does not answer.
         """
         answer = await self.send_request(
             pb.CopySegments(
-                url=url,
-                options=options or {},
+                store=store,
                 after=after,
                 bytes_per_s=bytes_per_s,
                 is_counting=count,

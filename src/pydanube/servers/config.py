@@ -25,11 +25,12 @@ from pydanube.cluster.placement import IMBALANCE_PERCENT_MAX, MOVES_MAX
 from pydanube.metadata.etcd.config import EtcdConfig
 from pydanube.metadata.remote_config import RemoteStoreConfig
 from pydanube.metadata.zookeeper.config import ZookeeperConfig
-from pydanube.model.errors import InvalidConfig
+from pydanube.model.errors import InvalidConfig, InvalidName
 from pydanube.model.metrics import SERIES_MAX
+from pydanube.model.names import parse_client_name
 from pydanube.servers.mqtt_config import MqttConfig
 from pydanube.servers.security_config import SecurityConfig
-from pydanube.storage.config import StagingConfig, StorageConfig
+from pydanube.storage.config import NamedStoreConfig, StagingConfig, StorageConfig
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -369,12 +370,23 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     subscriptions: SubscriptionsConfig = SubscriptionsConfig()
     storage: StorageConfig = StorageConfig()
     staging: StagingConfig = StagingConfig()
+    stores: dict[str, NamedStoreConfig] = {}
+    """Object stores by the names that commands and other requests use, such as
+    ``{backups: {url: s3://bucket/danube}}``, for backups, for copies of the history and
+    for repairs. Each has a ``url`` and, if necessary, ``options``, as
+    ``storage.remote`` has. Requests cannot use other stores. In the environment, a JSON
+    object."""
     cluster: ClusterConfig = ClusterConfig()
     log: LogConfig = LogConfig()
     metrics: MetricsConfig = MetricsConfig()
     traces: TracesConfig = TracesConfig()
 
     def __post_init__(self) -> None:
+        for name in self.stores:
+            try:
+                parse_client_name("store", name)
+            except InvalidName as error:
+                raise InvalidConfig(f"stores: {error}") from error
         if not self.cluster.enabled:
             return
         if self.mqtt.port is not None:
@@ -556,6 +568,15 @@ def _build(values: object, group: type[G], path: str) -> G:
 
 
 def _convert(value: object, kind: Any, path: str, *, strict: bool = True) -> Any:
+    if get_origin(kind) is dict and isinstance(value, dict):
+        inner = get_args(kind)[1]
+        if _is_group(inner):
+            return {
+                str(name): each
+                if isinstance(each, inner)
+                else _build(each, inner, f"{path}.{name}")
+                for name, each in value.items()
+            }
     try:
         return msgspec.convert(value, kind, strict=strict, dec_hook=_decode_path)
     except msgspec.ValidationError as error:

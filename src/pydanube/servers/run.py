@@ -204,6 +204,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 if config.security.audit_file
                 else None,
                 default_quota=config.security.quota.quota,
+                stores=config.stores,
                 tracing=tracing,
             ) as broker,
             verifying_api_keys(

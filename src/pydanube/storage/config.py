@@ -173,6 +173,31 @@ class RemoteConfig(
         _check_store(self.url, self.options)
 
 
+class NamedStoreConfig(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
+):
+    """An object store that requests may name."""
+
+    url: str = ""
+    """The URL of the store, as in ``s3://bucket/prefix`` or ``fs:///directory``."""
+    options: dict[str, str] = {}
+    """Options of the store, as for ``storage.remote``."""
+
+    def __post_init__(self) -> None:
+        """
+        Check the URL.
+
+        Raises:
+            InvalidConfig: It is not the URL of a store, or contains credentials.
+        """
+        if not self.url:
+            raise InvalidConfig(
+                "url: expected the URL of a store, such as s3://bucket/prefix, got "
+                "nothing"
+            )
+        _check_store(self.url, self.options)
+
+
 class StorageConfig(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 ):

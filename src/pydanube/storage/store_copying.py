@@ -139,7 +139,7 @@ class StoreCopying:
         if found is not None and bytes(found) != bytes(marker):
             raise InvalidRequest(
                 f"the object store {target.url('')} belongs to another cluster; choose "
-                "another URL"
+                "another store"
             )
         return target, bytes(marker)
 

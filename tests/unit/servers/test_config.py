@@ -106,6 +106,22 @@ def test_options_of_a_store_can_be_set_in_the_environment() -> None:
             load(environ=environ)
 
 
+def test_stores_have_names_urls_and_options(tmp_path: Path) -> None:
+    text = '{"backups": {"url": "s3://b/x", "options": {"region": "r"}}}'
+    [(name, store)] = load(environ={"DANUBE_STORES": text}).stores.items()
+    assert (name, store.url, store.options) == ("backups", "s3://b/x", {"region": "r"})
+    for wrong in (
+        "stores: {backups: s3://b/x}",
+        "stores: {backups: {}}",
+        "stores: {backups: {url: ''}}",
+        "stores: {backups: {url: 's3://key:secret@b'}}",
+        "stores: {backups: {url: 's3://b', option: {}}}",
+        "stores: {a/b: {url: 's3://b'}}",
+    ):
+        with pytest.raises(InvalidConfig, match="stores"):
+            load(wrong, tmp_path=tmp_path)
+
+
 def test_variables_of_clients_are_accepted() -> None:
     environ = dict.fromkeys(OTHER_VARIABLES, "") | {"HOME": "/", "DANUBIUS": "river"}
     assert load(environ=environ) == BrokerConfig()

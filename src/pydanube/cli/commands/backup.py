@@ -9,7 +9,13 @@ import time
 from pathlib import Path
 
 from pydanube.cli.declaration import Connect, command
-from pydanube.cli.object_stores import Store, StoreOptions, options_of, url_of_store
+from pydanube.cli.object_stores import (
+    NamedStore,
+    Store,
+    StoreOptions,
+    StoreSettings,
+    open_store,
+)
 from pydanube.cli.output import Columns, Fields, Result, Table, print_note
 from pydanube.cli.parameters import command_group
 from pydanube.cli.progress_line import progress_line
@@ -17,7 +23,6 @@ from pydanube.model.descriptions import BackupProgress
 from pydanube.model.errors import Unavailable
 from pydanube.model.positions import to_datetime
 from pydanube.model.quantity_formats import format_bytes, format_time
-from pydanube.objects.opening import open_objects
 from pydanube.servers.config import load_config
 from pydanube.servers.restore import choose_backup, restore_backup
 from pydanube.storage.backup_format import BackupRecord, backup_ids, read_record
@@ -29,11 +34,10 @@ app = command_group(
     Back up a running broker to a directory or an object store, and restore it.
 
     A backup has the broker's state of one moment: messages, subscriptions, schemas and
-    settings. Segments never change, so a further backup to the same STORE copies only
+    settings. Segments never change, so a further backup to the same store copies only
     new ones.
     """,
-    "danube backup create /mnt/backups",
-    "danube backup create s3://bucket/danube --option region=eu-central-1",
+    "danube backup create backups",
     "danube backup list /mnt/backups",
     "danube backup restore /mnt/backups --data-dir restored",
 )
@@ -41,28 +45,28 @@ app = command_group(
 
 @command(
     app,
-    "danube backup create /mnt/backups",
-    "danube backup create s3://bucket/danube --no-wait",
+    "danube backup create backups",
+    "danube backup create backups --no-wait",
 )
 def create(
     connect: Connect,
-    store: Store,
+    name: NamedStore,
     *,
-    option: StoreOptions = None,
     wait: bool = True,
 ) -> Result:
     """
     Back up the broker while it goes on serving.
 
-    The broker itself writes to STORE, with the credentials of its environment. Until
-    the backup is finished, it removes no segments and deletes no topics. If this
-    command is interrupted, the broker continues; see danube backup status.
+    The broker itself writes to the store, whose URL and options are in its settings:
+    stores.NAME.url and stores.NAME.options. Until the backup is finished, the broker
+    removes no segments and deletes no topics. If this command is interrupted, the
+    broker continues; see danube backup status.
 
     Args:
         wait (--wait/--no-wait): Whether to wait until the backup is complete.
     """
     with connect() as client:
-        progress = client.create_backup(url_of_store(store), options_of(option))
+        progress = client.create_backup(name)
         if not wait:
             return Result(progress, f"the backup {progress.id} has begun")
         with progress_line("backing up", is_shown=sys.stderr.isatty()) as show:
@@ -91,12 +95,19 @@ def status(connect: Connect) -> Result:
     return Result(progress, Fields.of(progress, PROGRESS))
 
 
-@command(app, "danube backup list s3://bucket/danube", name="list")
-def list_backups(store: Store, *, option: StoreOptions = None) -> Result:
+@command(
+    app,
+    "danube backup list s3://bucket/danube",
+    "danube backup list backups --config broker.yaml",
+    name="list",
+)
+def list_backups(
+    store: Store, *, option: StoreOptions = None, config: StoreSettings = None
+) -> Result:
     """List the complete backups in STORE, the oldest first."""
 
     async def read() -> list[BackupRecord]:
-        objects = open_objects(url_of_store(store), options_of(option))
+        objects = open_store(store, config, option)
         return [await read_record(objects, each) for each in await backup_ids(objects)]
 
     found = asyncio.run(read())
@@ -124,6 +135,7 @@ def restore(
     store: Store,
     *,
     option: StoreOptions = None,
+    config: StoreSettings = None,
     backup: str | None = None,
     data_dir: Path | None = None,
 ) -> Result:
@@ -137,12 +149,12 @@ def restore(
     Args:
         backup (ID): The backup; by default the newest one.
         data_dir (DIR): The directory, which must not exist or be empty. By default
-            danube-data in the current directory.
+            that of the settings, or danube-data in the current directory.
     """
-    path = load_config(None, os.environ, {"data_dir": data_dir}).data_dir
+    path = load_config(config, os.environ, {"data_dir": data_dir}).data_dir
 
     async def run() -> BackupRecord:
-        objects = open_objects(url_of_store(store), options_of(option))
+        objects = open_store(store, config, option)
         record = await choose_backup(objects, backup)
         total = format_bytes(record.byte_count)
         with progress_line("restoring", is_shown=sys.stderr.isatty()) as show:

@@ -13,7 +13,7 @@ from pydanube.cli.commands.subscriptions import partitions_of
 from pydanube.cli.commands.topics import copies_of
 from pydanube.cli.declaration import Connect, command, confirm
 from pydanube.cli.interruption import Interrupted
-from pydanube.cli.object_stores import Store, StoreOptions, options_of, url_of_store
+from pydanube.cli.object_stores import NamedStore
 from pydanube.cli.output import Columns, Fields, Result, Table, print_note
 from pydanube.cli.parameters import command_group
 from pydanube.cli.progress_line import progress_line
@@ -51,9 +51,9 @@ OptionalTopic = Annotated[
 
 SOURCE = typer.Option(
     "--from",
-    metavar="STORE",
-    help="With --repair: a further store with intact copies, such as BACKUPS/segments "
-    "for the STORE of backups; a directory on the machine of the broker, or a URL.",
+    metavar="NAME",
+    help="With --repair: the name of a further store with intact copies, in the "
+    "setting stores of the broker; for backups, its URL ends in /segments.",
     show_default=False,
 )
 
@@ -157,7 +157,6 @@ def verify(
     rate: str = "64MiB",
     repair: bool = False,
     source: Annotated[str | None, SOURCE] = None,
-    option: StoreOptions = None,
 ) -> Result:
     """
     Compare all copies of segments with their checksums, while the broker goes on.
@@ -171,7 +170,7 @@ def verify(
         repair: Replace a damaged or missing copy by the other copy of the segment, if
             that is intact, or by the one in the store of --from.
     """
-    bytes_per_s, options = parse_bytes(rate), options_of(option)
+    bytes_per_s = parse_bytes(rate)
     with connect() as client:
         total = _all_pages(
             lambda after, is_first: client.verify_segments(
@@ -179,8 +178,7 @@ def verify(
                 after=after,
                 bytes_per_s=bytes_per_s,
                 repair=repair,
-                source=url_of_store(source) if source else "",
-                source_options=options,
+                source=source or "",
                 count=is_first,
             ),
             after,
@@ -201,43 +199,42 @@ def verify(
 
 @command(
     app,
-    "danube storage copy s3://other-bucket/danube --option region=eu-central-1",
-    "danube storage copy /mnt/history",
+    "danube storage copy history",
+    "danube storage copy history --rate 200MiB",
 )
 def copy(
     connect: Connect,
-    store: Store,
+    name: NamedStore,
     *,
-    option: StoreOptions = None,
     after: str = "",
     rate: str = "64MiB",
 ) -> Result:
     """
     Copy the history to another object store, to read it from there later.
 
-    The broker copies all uploaded segments to STORE, with the credentials of its
-    environment, reads them back and compares them. It goes on serving meanwhile. What
-    is in STORE already is only compared. If the command is interrupted or fails, it
-    prints the option --after with which it continues where it was.
+    The broker copies all uploaded segments to the store, whose URL and options are in
+    its settings (stores.NAME.url and stores.NAME.options), reads them back and compares
+    them. It goes on serving meanwhile. What is in the store already is only compared.
+    If the command is interrupted or fails, it prints the option --after with which it
+    continues where it was.
 
     Args:
         after (POSITION): Continue after this position.
         rate (SIZE): How much the broker reads per second; 0 means as much as possible.
     """
-    bytes_per_s, options = parse_bytes(rate), options_of(option)
-    url = url_of_store(store)
+    bytes_per_s = parse_bytes(rate)
     with connect() as client:
         total = _all_pages(
             lambda after, is_first: client.copy_segments(
-                url, options, after=after, bytes_per_s=bytes_per_s, count=is_first
+                name, after=after, bytes_per_s=bytes_per_s, count=is_first
             ),
             after,
             "copying",
         )
         if not total.damaged:
-            total = sum_of(total, client.copy_segments(url, options, finish=True))
+            total = sum_of(total, client.copy_segments(name, finish=True))
     value = {
-        "url": url,
+        "store": name,
         "segments": total.segment_count,
         "copied": total.copied_count,
         "damaged": total.damaged,
@@ -253,9 +250,10 @@ def copy(
     return Result(
         value,
         f"{total.copied_count:,} segments are copied, the others were there.",
-        "To read them from there: set storage.remote.url to the new store, start the "
-        "broker again, and run 'danube storage verify --repair --from OLD_STORE', "
-        "which copies what was uploaded in the meantime.",
+        "To read them from there: set storage.remote.url to the new store, name the "
+        "old store in the setting stores, start the broker again, and run 'danube "
+        "storage verify --repair --from OLD_STORE', which copies what was uploaded in "
+        "the meantime.",
     )
 
 
@@ -325,8 +323,8 @@ def advice_on(damaged: Sequence[DamagedSegment]) -> list[str]:
     elif not all(segment.has_intact_copy for segment in left):
         advice.append(
             "Segments without an intact copy: 'danube storage verify --repair --from "
-            "STORE/segments' copies them from the backups in STORE. Until then, their "
-            "messages cannot be read."
+            "NAME' copies them from backups, if the setting stores.NAME.url is the URL "
+            "of the backups with /segments. Until then, their messages cannot be read."
         )
     return advice
 

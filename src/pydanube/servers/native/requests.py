@@ -15,7 +15,6 @@ from google.protobuf.message import Message
 
 from pydanube.broker.backups import Backups
 from pydanube.broker.broker import Broker
-from pydanube.broker.named_stores import open_named_store
 from pydanube.cluster.overview import STREAM
 from pydanube.model.clusters import BrokerMode, ShardMoves
 from pydanube.model.descriptions import TopicSettings
@@ -492,9 +491,7 @@ async def _verify_segments(broker: Broker, m: pb.VerifySegments) -> pb.SegmentsV
         m.after,
         bytes_per_s=m.bytes_per_s,
         is_repairing=m.is_repairing,
-        open_source=partial(open_named_store, m.source_url, dict(m.source_options))
-        if m.source_url
-        else None,
+        open_source=partial(broker.stores.open, m.source) if m.source else None,
         is_counting=m.is_counting,
     )
     return to_wire(pb.SegmentsVerified, verified)
@@ -503,7 +500,7 @@ async def _verify_segments(broker: Broker, m: pb.VerifySegments) -> pb.SegmentsV
 @REQUESTS.handler(pb.CopySegments)
 async def _copy_segments(broker: Broker, m: pb.CopySegments) -> pb.SegmentsVerified:
     copying = broker.storage.require_store_copying()
-    open_target = partial(open_named_store, m.url, dict(m.options))
+    open_target = partial(broker.stores.open, m.store)
     if m.is_finishing:
         copied = await copying.finish(open_target)
     else:
@@ -651,7 +648,7 @@ def _backups_of(broker: Broker) -> Backups:
 
 @REQUESTS.handler(pb.CreateBackup)
 async def _create_backup(broker: Broker, m: pb.CreateBackup) -> pb.BackupProgress:
-    begun = await _backups_of(broker).begin(m.url, dict(m.options))
+    begun = await _backups_of(broker).begin(m.store)
     return to_wire(pb.BackupProgress, begun)
 
 

@@ -1550,52 +1550,34 @@ class SegmentsEvicted(_message.Message):
     def __init__(self, count: _Optional[int] = ..., byte_count: _Optional[int] = ...) -> None: ...
 
 class VerifySegments(_message.Message):
-    __slots__ = ("topic", "after", "bytes_per_s", "is_repairing", "is_counting", "source_url", "source_options")
-    class SourceOptionsEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: str
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    __slots__ = ("topic", "after", "bytes_per_s", "is_repairing", "is_counting", "source")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
     IS_REPAIRING_FIELD_NUMBER: _ClassVar[int]
     IS_COUNTING_FIELD_NUMBER: _ClassVar[int]
-    SOURCE_URL_FIELD_NUMBER: _ClassVar[int]
-    SOURCE_OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     after: str
     bytes_per_s: int
     is_repairing: bool
     is_counting: bool
-    source_url: str
-    source_options: _containers.ScalarMap[str, str]
-    def __init__(self, topic: _Optional[str] = ..., after: _Optional[str] = ..., bytes_per_s: _Optional[int] = ..., is_repairing: bool = ..., is_counting: bool = ..., source_url: _Optional[str] = ..., source_options: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    source: str
+    def __init__(self, topic: _Optional[str] = ..., after: _Optional[str] = ..., bytes_per_s: _Optional[int] = ..., is_repairing: bool = ..., is_counting: bool = ..., source: _Optional[str] = ...) -> None: ...
 
 class CopySegments(_message.Message):
-    __slots__ = ("url", "options", "after", "bytes_per_s", "is_counting", "is_finishing")
-    class OptionsEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: str
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
-    URL_FIELD_NUMBER: _ClassVar[int]
-    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("store", "after", "bytes_per_s", "is_counting", "is_finishing")
+    STORE_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
     IS_COUNTING_FIELD_NUMBER: _ClassVar[int]
     IS_FINISHING_FIELD_NUMBER: _ClassVar[int]
-    url: str
-    options: _containers.ScalarMap[str, str]
+    store: str
     after: str
     bytes_per_s: int
     is_counting: bool
     is_finishing: bool
-    def __init__(self, url: _Optional[str] = ..., options: _Optional[_Mapping[str, str]] = ..., after: _Optional[str] = ..., bytes_per_s: _Optional[int] = ..., is_counting: bool = ..., is_finishing: bool = ...) -> None: ...
+    def __init__(self, store: _Optional[str] = ..., after: _Optional[str] = ..., bytes_per_s: _Optional[int] = ..., is_counting: bool = ..., is_finishing: bool = ...) -> None: ...
 
 class SegmentsVerified(_message.Message):
     __slots__ = ("segment_count", "byte_count", "without_checksum", "damaged", "after", "segments_left", "bytes_left", "copied_count")
@@ -1636,19 +1618,10 @@ class DamagedSegment(_message.Message):
     def __init__(self, object_name: _Optional[str] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., byte_count: _Optional[int] = ..., local: _Optional[_Union[CopyState, str]] = ..., remote: _Optional[_Union[CopyState, str]] = ..., problem: _Optional[str] = ...) -> None: ...
 
 class CreateBackup(_message.Message):
-    __slots__ = ("url", "options")
-    class OptionsEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: str
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
-    URL_FIELD_NUMBER: _ClassVar[int]
-    OPTIONS_FIELD_NUMBER: _ClassVar[int]
-    url: str
-    options: _containers.ScalarMap[str, str]
-    def __init__(self, url: _Optional[str] = ..., options: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    __slots__ = ("store",)
+    STORE_FIELD_NUMBER: _ClassVar[int]
+    store: str
+    def __init__(self, store: _Optional[str] = ...) -> None: ...
 
 class DescribeBackup(_message.Message):
     __slots__ = ()

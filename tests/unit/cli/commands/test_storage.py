@@ -116,8 +116,8 @@ class Pages:
             raise page
         return page
 
-    def copy_segments(self, url, options, **more):
-        return self.verify_segments((url, options), **more)
+    def copy_segments(self, store, **more):
+        return self.verify_segments(store, **more)
 
 
 PAGE = SegmentsVerified(segment_count=2, byte_count=10, after="1/00000000000000000007")
@@ -155,9 +155,9 @@ def test_verification_that_fails_at_its_first_page_has_nothing_to_continue(capsy
 
 def test_copying_ends_with_the_cluster_id():
     client = Pages(PAGE, LAST, SegmentsVerified(copied_count=1))
-    result = cli.copy(lambda: nullcontext(client), "s3://b", option=["region=r"])
+    result = cli.copy(lambda: nullcontext(client), "history")
     (store, first), (_, second), (_, last) = client.requests
-    assert store == ("s3://b", {"region": "r"})
+    assert store == "history"
     assert (first["after"], second["after"]) == ("", PAGE.after)
     assert last == {"finish": True}
     assert (result.value["segments"], result.value["copied"]) == (3, 1)
@@ -167,7 +167,7 @@ def test_copying_ends_with_the_cluster_id():
 def test_copy_that_lacks_segments_is_not_finished():
     page = replace(LAST, damaged=(damaged(NONE, CopyState.MISSING),))
     client = Pages(page)
-    result = cli.copy(lambda: nullcontext(client), "s3://b")
+    result = cli.copy(lambda: nullcontext(client), "history")
     assert (len(client.requests), result.exit_code) == (1, 11)
 
 

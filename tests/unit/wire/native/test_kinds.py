@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from pydanube.security.permissions import Permission
@@ -36,6 +38,24 @@ def test_operation_declares_its_permission_and_resource(kind):
         assert named[kind.on] in kind.body.DESCRIPTOR.fields_by_name
     if kind.on is On.STAGING:
         assert "query" in kind.body.DESCRIPTOR.fields_by_name
+
+
+def fields_of(descriptor, seen=()):
+    """All fields of a message and of the messages in it."""
+    for field in descriptor.fields:
+        yield field
+        inner = field.message_type
+        if inner is not None and inner not in seen:
+            yield from fields_of(inner, (*seen, inner))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind in OPERATIONS])
+def test_operation_names_no_place_outside_of_the_broker(kind):
+    # The broker would open it with its own files and credentials.
+    for field in fields_of(kind.body.DESCRIPTOR):
+        assert not re.search(r"url|file|path|endpoint|option", field.name), field.name
+        is_map = field.message_type and field.message_type.GetOptions().map_entry
+        assert not is_map, field.name
 
 
 @pytest.mark.parametrize("kind", [kind for kind in Kind if kind not in OPERATIONS])
