@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydanube.client.client import Client
 from pydanube.client.schema import Schema, schema_of
-from pydanube.client.typed_producer import default_subject, encoder_of
+from pydanube.client.typed_producer import default_subject
 from pydanube.connectors.mapping import Draft
 from pydanube.connectors.spec import ValueSchema
 from pydanube.model.arrow import pa
@@ -116,7 +116,7 @@ async def open_encoder(
         version = await client.schemas.latest(subject)
     else:
         version = await client.schemas.register(subject, schema)
-    encode = await asyncio.to_thread(encoder_of, schema_of(version))
+    encode = await asyncio.to_thread(_encoder_of, schema_of(version))
     reference = SchemaReference(subject=version.subject, version=version.version)
     return TopicEncoder(encode, reference)
 
@@ -139,7 +139,7 @@ async def open_trial_encoder(
         violations = await client.schemas.check(subject, schema)
         if violations:
             raise IncompatibleSchema(f"{subject}: {violations[0]}")
-    return TopicEncoder(await asyncio.to_thread(encoder_of, schema), None)
+    return TopicEncoder(await asyncio.to_thread(_encoder_of, schema), None)
 
 
 async def _schema_in(declared: ValueSchema, directory: Path) -> Schema[object] | None:
@@ -148,3 +148,10 @@ async def _schema_in(declared: ValueSchema, directory: Path) -> Schema[object] |
         return None
     text = await asyncio.to_thread((directory / declared.file).read_text, "utf-8")
     return Schema(SchemaType.parse(declared.type), text, declared.message)
+
+
+def _encoder_of(schema: Schema[object]) -> Encoder:
+    """Return the encoder of values, which are those of JSON; it may take a while."""
+    from pydanube.schemas.value_codecs import json_value_encoder  # noqa: PLC0415  # As needed.
+
+    return json_value_encoder(schema.parse())

@@ -72,7 +72,7 @@ def _outline(schema: ParsedSchema) -> Any:
         case SchemaType.JSON_SCHEMA:
             return _json_schema(msgspec.json.decode(schema.text))
         case SchemaType.AVRO:
-            from pydanube.schemas.avro.types import document_of  # noqa: PLC0415
+            from pydanube.schemas.avro.parser import document_of  # noqa: PLC0415
 
             return _avro(document_of(schema.text))
         case SchemaType.PROTOBUF:

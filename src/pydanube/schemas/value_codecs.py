@@ -10,9 +10,10 @@ class.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import msgspec
@@ -26,11 +27,13 @@ from pydanube.schemas.language import (
     Encoder,
     convert_each,
     does_not_fit,
-    nested_values,
 )
 from pydanube.schemas.parsed_schema import ParsedSchema
 
-_AVRO_TYPES = (bytes, bytearray, datetime, date, time, UUID)
+if TYPE_CHECKING:
+    from pydanube.schemas.avro import AvroSchema
+
+_AVRO_TYPES = (bytes, bytearray, memoryview, datetime, date, time, UUID, Decimal)
 """Types that the Avro encoder takes unchanged."""
 
 _REFUSALS = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
@@ -77,6 +80,8 @@ def value_encoder(schema: ParsedSchema, cls: Any = None) -> Encoder:
 
     Values that do not match the schema are refused.
     """
+    if schema.type is SchemaType.AVRO:
+        return _avro_encoder(schema, cls)
     encode_plain = schema.encoder()
     if is_pydantic(cls) and schema.type is SchemaType.JSON_SCHEMA:
         return _prepared(
@@ -85,17 +90,45 @@ def value_encoder(schema: ParsedSchema, cls: Any = None) -> Encoder:
         )
     if is_pydantic(cls):
         return _prepared(encode_plain, lambda value: value.model_dump(by_alias=True))
-    if schema.type is SchemaType.AVRO:
-        is_timed = '"timestamp-' in schema.text
-
-        def prepare(value: Any) -> Any:
-            plain = msgspec.to_builtins(value, builtin_types=_AVRO_TYPES)
-            if is_timed:
-                _refuse_naive_times(plain)
-            return plain
-
-        return _prepared(encode_plain, prepare)
     return encode_plain
+
+
+def json_value_encoder(schema: ParsedSchema) -> Encoder:
+    """
+    Return an encoder of values that were JSON, for *schema*.
+
+    In Avro, texts and numbers are also values of types that JSON does not have: times,
+    decimals and bytes.
+    """
+    if schema.type is SchemaType.AVRO:
+        return _prepared(_avro_of(schema).value_encoder(takes_json=True), _to_builtins)
+    return schema.encoder()
+
+
+def _avro_encoder(schema: ParsedSchema, cls: Any) -> Encoder:
+    avro = _avro_of(schema)
+    if is_pydantic(cls):
+        return _prepared(
+            avro.value_encoder(writes_texts=True),
+            lambda value: value.model_dump(by_alias=True),
+        )
+    if cls is None:
+        return _prepared(avro.value_encoder(), _to_builtins)
+    return _prepared(
+        avro.value_encoder(writes_texts=True),
+        # A class has text for durations and decimals, and reads it again.
+        partial(msgspec.to_builtins, builtin_types=_AVRO_TYPES),
+    )
+
+
+_to_builtins = partial(msgspec.to_builtins, builtin_types=(*_AVRO_TYPES, timedelta))
+
+
+def _avro_of(schema: ParsedSchema) -> AvroSchema:
+    from pydanube.schemas.avro import AvroSchema  # noqa: PLC0415  # As needed.
+
+    assert isinstance(schema, AvroSchema)
+    return schema
 
 
 def protobuf_decoder(written_as: SchemaType, cls: Any) -> Decoder:
@@ -125,10 +158,3 @@ def _prepared(encode_plain: Encoder, prepare: Convert) -> Encoder:
         return encode_plain(convert_each(values, prepare, refusals, does_not_fit))
 
     return encode
-
-
-def _refuse_naive_times(value: Any) -> None:
-    """Refuse times without a time zone, which depend on the machine."""
-    for found in nested_values(value):
-        if isinstance(found, datetime) and found.tzinfo is None:
-            raise ValueError(f"the time {found} has no time zone")

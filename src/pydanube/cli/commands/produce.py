@@ -64,7 +64,7 @@ from pydanube.model.quantity_formats import format_bytes, format_count, format_m
 from pydanube.model.schemas import SchemaType
 from pydanube.model.token_bucket import TokenBucket
 from pydanube.schemas.language import Encoder
-from pydanube.schemas.value_codecs import value_encoder
+from pydanube.schemas.value_codecs import json_value_encoder
 
 GROUP_MESSAGES = 8192
 GROUP_BYTES = 1024 * 1024
@@ -454,7 +454,7 @@ async def _encoding(
         return source
     schema = schema_of(producer.schema)
     # Building an encoder may take a while.
-    encode = await asyncio.to_thread(lambda: value_encoder(schema.parse()))
+    encode = await asyncio.to_thread(lambda: json_value_encoder(schema.parse()))
     return _encoded(source, schema.type, encode)
 
 

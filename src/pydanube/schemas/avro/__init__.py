@@ -1,5 +1,5 @@
 """
-Avro: this package parses and compares schemas, fastavro decodes and encodes values.
+Avro: this package parses and compares schemas and encodes values; fastavro decodes.
 
 A payload is one datum in binary encoding.  An object container file with one datum is
 accepted too, because the original's validator requires that.  ``bounds.py`` limits the
@@ -23,8 +23,11 @@ from pydanube.model.schemas import SchemaType
 from pydanube.schemas.avro.bounds import VALUE_DEPTH_MAX, bounds_of, check_datum
 from pydanube.schemas.avro.columns import column_of
 from pydanube.schemas.avro.container import CONTAINER_MAGIC, open_container
+from pydanube.schemas.avro.encoding import AvroEncoder
+from pydanube.schemas.avro.parser import parse_avro
+from pydanube.schemas.avro.reading import INT, form_for_reading
 from pydanube.schemas.avro.resolution import find_incompatibilities
-from pydanube.schemas.avro.types import canonical_form, parse_avro
+from pydanube.schemas.avro.types import Record, canonical_form
 from pydanube.schemas.language import (
     ColumnDecoder,
     Decoder,
@@ -39,9 +42,12 @@ from pydanube.schemas.language import (
 )
 from pydanube.schemas.parsed_schema import ParsedSchema
 
-_WIDER = {"int": "long", "float": "double"}
+_WIDER = {"float": "double"}
 _NAMED = "__named_schemas"
 """The key under which fastavro keeps named types."""
+
+Defaults = dict[tuple[str, str], Any]
+"""The values of defaults, None without one, by the names of record and field."""
 
 
 class AvroSchema(ParsedSchema):
@@ -59,8 +65,8 @@ class AvroSchema(ParsedSchema):
                 expensive to decode.
         """
         super().__init__(definition)
-        self.root, records = parse_avro(self.text)
-        self.bounds = bounds_of(self.root, records)
+        self.root, self._records = parse_avro(self.text)
+        self.bounds = bounds_of(self.root, self._records)
         self.steps_per_byte = self.bounds.steps_per_byte
 
     @cached_property
@@ -80,17 +86,21 @@ class AvroSchema(ParsedSchema):
         return self._batch_reader()
 
     def encoder(self) -> Encoder:
-        parsed = self._parsed
-        write = fastavro.schemaless_writer
+        return self.value_encoder()
+
+    def value_encoder(
+        self, *, takes_json: bool = False, writes_texts: bool = False
+    ) -> Encoder:
+        """Return an encoder with the options of ``AvroEncoder``."""
+        encode = AvroEncoder(
+            self.root, takes_json=takes_json, writes_texts=writes_texts
+        ).encode
         is_recursive = self.bounds.is_recursive
 
         def encode_one(value: Any) -> bytes:
-            sink = BytesIO()
-            # The encoder also recurses in C without a limit.
             if is_recursive:
                 _check_depth(value)
-            write(sink, parsed, value, strict_allow_default=True)
-            return sink.getvalue()
+            return encode(value)
 
         return partial(
             convert_each, convert=encode_one, refusals=Exception, reason=does_not_fit
@@ -109,7 +119,7 @@ class AvroSchema(ParsedSchema):
         """
         assert isinstance(writer, AvroSchema)
         is_same = writer is self or writer.text == self.text
-        reader = None if is_same else _lenient(self._parsed)
+        reader = None if is_same else _lenient(self._parsed, _defaults(self._records))
         arrow_type, convert = column_of(self.root)
         read_all = writer._batch_reader(reader)  # noqa: SLF001
 
@@ -205,49 +215,50 @@ class AvroSchema(ParsedSchema):
         try:
             # fastavro would read logical types that are not valid, too.
             form = canonical_form(self.root)
-            return fastavro.parse_schema(_with_empty_namespaces(form))
+            return fastavro.parse_schema(form_for_reading(form))
         except Exception as error:
             raise InvalidSchema(
                 f"fastavro cannot use the Avro schema: {error}"
             ) from error
 
 
-def _with_empty_namespaces(form: Any) -> Any:
-    """Return *form* with the namespace of names that have none, for fastavro."""
-    # Without it, a name would belong to the namespace of the type around it.
-    if isinstance(form, list):
-        return [_with_empty_namespaces(each) for each in form]
-    if not isinstance(form, dict):
-        return form
-    parts = {
-        key: _with_empty_namespaces(part)
-        if key in ("type", "items", "values", "fields")
-        else part
-        for key, part in form.items()
+def _defaults(records: Sequence[Record]) -> Defaults:
+    return {
+        (record.name, part.name): part.default_value
+        for record in records
+        for part in record.fields
     }
-    is_named = not form.keys().isdisjoint(("fields", "symbols", "size"))
-    return parts | ({"namespace": ""} if is_named and "." not in form["name"] else {})
 
 
-def _lenient(part: Any) -> Any:
-    """Return a parsed schema that also reads wider types; Arrow checks the result."""
+def _lenient(part: Any, defaults: Defaults) -> Any:
+    """
+    Return a parsed schema that also reads wider types; Arrow checks the result.
+
+    The *defaults* are values, which fastavro takes as they are.
+    """
     if isinstance(part, list):
-        return [_lenient(each) for each in part]
+        return [_lenient(each, defaults) for each in part]
     if not isinstance(part, dict):
         return _WIDER.get(part, part)
     if "logicalType" in part:
-        return part
+        return "long" if part["logicalType"] == INT else part
     wide = {
-        key: _lenient(inner) if key in ("type", "items", "values") else inner
+        key: _lenient(inner, defaults) if key in ("type", "items", "values") else inner
         for key, inner in part.items()
     }
     if "fields" in part:
         wide["fields"] = [
-            {"default": None, **each, "type": _lenient(each["type"])}
+            {
+                **each,
+                "type": _lenient(each["type"], defaults),
+                "default": defaults[part["name"], each["name"]],
+            }
             for each in part["fields"]
         ]
     if _NAMED in part:
-        wide[_NAMED] = {name: _lenient(each) for name, each in part[_NAMED].items()}
+        wide[_NAMED] = {
+            name: _lenient(each, defaults) for name, each in part[_NAMED].items()
+        }
     return wide
 
 

@@ -19,7 +19,7 @@ import msgspec
 
 from pydanube.model.errors import InvalidPayload
 from pydanube.schemas.avro.bounds import check_datum
-from pydanube.schemas.avro.types import parse_avro
+from pydanube.schemas.avro.parser import parse_avro
 from pydanube.schemas.language import DEFINITION_BYTES_MAX
 
 CONTAINER_MAGIC = b"Obj\x01"
