@@ -53,6 +53,8 @@ class RecordChanges:
         self._serving = serving
         self._deleted: set[TopicId] = set()
         """Deleted topics, whose contents this broker may have to remove."""
+        self._unknown: dict[TopicId, TopicName] = {}
+        """Topics that were closed because they have no records any more."""
         self._changed: dict[TopicName, bytes | None] = {}
         """The open topics to which changes may have to be applied, with their new
         records as they are stored if nothing else has changed."""
@@ -110,8 +112,12 @@ class RecordChanges:
             self._wake.clear()
             try:
                 while self._changed:
-                    await self._apply(next(iter(self._changed)))
+                    await self._try_to_apply(next(iter(self._changed)))
                     failures = 0
+                while self._unknown:
+                    topic_id, name = next(iter(self._unknown.items()))
+                    await self._serving.remove_unknown(topic_id, name)
+                    del self._unknown[topic_id]
                 while self._deleted:
                     topic_id = next(iter(self._deleted))
                     await self._serving.remove_deleted(topic_id)
@@ -121,6 +127,16 @@ class RecordChanges:
                 log.warning("changed records cannot be applied yet: %s", error)
                 await asyncio.sleep(_RETRIES.delay_s(failures))
                 self._wake.set()
+
+    async def _try_to_apply(self, name: TopicName) -> None:
+        try:
+            await self._apply(name)
+        except MetadataUnavailable:
+            raise
+        except Exception as error:  # noqa: BLE001  # The others go on.
+            self._topics.failures.report(name, "applying its record", error)
+            self._changed.pop(name, None)
+            await self._serving.close_failed(name)
 
     async def _apply(self, name: TopicName) -> None:
         # This broker applies its own changes under the lock, so the records are read
@@ -132,7 +148,8 @@ class RecordChanges:
             if topic is not None and (reported is None or reported != topic.record):
                 stored = await self._store.get(keys.topic(name))
                 if stored is None or stored.value.topic_id != topic.topic_id:
-                    self._topics.close_deleted(topic)
+                    if self._topics.close_deleted(topic):
+                        self._unknown[topic.topic_id] = name
                 else:
                     await self._apply_record(topic, stored.value)
             if self._changed[name] is reported:

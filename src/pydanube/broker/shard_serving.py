@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from pydanube.broker.shards import Shards
 from pydanube.broker.subscription_store import SubscriptionStore
-from pydanube.broker.topics import Topics, topics_of_shard
+from pydanube.broker.topic import Topic
+from pydanube.broker.topics import Topics
 from pydanube.metadata import keys
 from pydanube.metadata.store import MetadataStore
 from pydanube.model.errors import BrokerError, Closed, Unavailable
@@ -62,10 +64,11 @@ class ShardServing:
             for topic_id, name in topics.items()
             if self._storage.has_recovered(topic_id)
         ]
-        for name, error in await self._topics.open_recovered(unsealed):
+        for topic, error in await self._topics.open_recovered(unsealed):
             if isinstance(error, Unavailable | Closed):
                 raise error
-            log.warning("%s cannot be opened: %s", name, error)
+            self._topics.failures.report(topic, "opening it", error)
+        await self._remove_unknown(shard, topics)
         self.on_served()
 
     async def served_ids(self) -> set[TopicId]:
@@ -101,10 +104,58 @@ class ShardServing:
                     self._topics.close_deleted(topic)
             log.info("removing the contents of the deleted topic %s", record.name)
             leftover = Leftover(record.name, epoch, stored.value.shard)
+            await self._remove_content(topic_id, record.name, leftover)
+
+    async def _remove_unknown(self, shard: int, topics: Mapping[TopicId, str]) -> None:
+        """Remove what was adopted of topics that were deleted during the takeover."""
+        prefix = keys.SHARD_TOPICS.within(shard)
+        stored = await self._store.scan(prefix)
+        known = {TopicId(int(prefix.name_of(path))) for path, _ in stored}
+        for topic_id in topics.keys() - known:
+            await self.remove_unknown(topic_id, TopicName.parse(topics[topic_id]))
+
+    async def remove_unknown(self, topic_id: TopicId, name: TopicName) -> None:
+        """
+        Remove what this broker has of a topic that the metadata store does not know.
+
+        Another broker may have removed the contents, and the record of the deletion,
+        between two steps of the takeover of the shard.
+        """
+        async with self._topics.lock:
+            known = self._storage.logs.get(topic_id)
+            content = known or self._storage.find_state(topic_id)
+            if content is None or content.shard is None:
+                return
+            if self._shards.served.get(content.shard) != content.epoch:
+                return
+            stored = await self._store.get(keys.topic(name))
+            if stored is None or stored.value.topic_id != topic_id:
+                log.info("removing what is left of the deleted topic %s", name)
+                await self._remove_content(topic_id, str(name))
+
+    async def _remove_content(
+        self, topic_id: TopicId, name: str, leftover: Leftover | None = None
+    ) -> None:
+        try:
+            await self._topics.remove_content(topic_id, leftover)
+        except Exception as error:  # noqa: BLE001  # The next owner will try again.
+            self._topics.failures.report(name, "removing its contents", error)
+
+    async def close_failed(self, name: TopicName) -> None:
+        """Close a topic after an unexpected error; the next request opens it again."""
+        async with self._topics.lock.shared(), self._topics.locks.of(name):
+            topic = self._topics.opened.pop(name, None)
+            if topic is None:
+                return
+            reason = Unavailable(f"{name} was closed after an error: open it again")
+            self._subscriptions.cursors.leave(topic.topic_id, reason)
             try:
-                await self._topics.remove_content(topic_id, leftover)
-            except BrokerError as error:
-                log.warning("the next owner will try again: %s", error)
+                self._release(topic, reason)
+            except Exception as error:  # noqa: BLE001  # It is not used any more.
+                self._topics.failures.report(name, "closing it", error)
+            with suppress(BrokerError):
+                # It is opened with the cursors in the journal.
+                await self._storage.journal.sync()
 
     def refuse_messages(self, shard: int) -> None:
         """
@@ -122,4 +173,26 @@ class ShardServing:
     def stop(self, shard: int) -> None:
         """Deliver nothing more, and disconnect producers and consumers."""
         self._shards.served.pop(shard, None)
-        self._topics.release_shard(shard)
+        for topic_log in list(self._storage.logs.values()):
+            if topic_log.shard == shard:
+                name = TopicName.parse(topic_log.name)
+                reason = self._shards.not_owner(name, shard)
+                self._storage.release_log(topic_log.topic_id, reason)
+        for topic in topics_of_shard(self._topics.opened, shard):
+            # Another broker may serve it now.
+            del self._topics.opened[topic.name]
+            try:
+                self._release(topic, self._shards.not_owner(topic.name, shard))
+            except Exception as error:  # noqa: BLE001  # The others are closed.
+                self._topics.failures.report(topic.name, "closing it", error)
+
+    def _release(self, topic: Topic, reason: BrokerError) -> None:
+        names = list(topic.subscriptions)
+        topic.close(reason)
+        self._subscriptions.cursors.forget(topic.topic_id, names, reason)
+        self._subscriptions.cursors.forget_left(topic.topic_id)
+
+
+def topics_of_shard(opened: Mapping[TopicName, Topic], shard: int) -> list[Topic]:
+    """Return the open topics of a shard."""
+    return [each for each in opened.values() if each.shard == shard]

@@ -35,6 +35,7 @@ from pydanube.broker.retention_holds import RetentionHolds
 from pydanube.broker.shards import Shards
 from pydanube.broker.subscription_store import SubscriptionStore
 from pydanube.broker.topic import DirectTopic, ReliableTopic, Topic
+from pydanube.broker.topic_failures import TopicFailures
 from pydanube.broker.topic_records import apply_records
 from pydanube.broker.topic_schemas import TopicSchemas
 from pydanube.broker.tracing import Tracing
@@ -44,7 +45,6 @@ from pydanube.metadata.store import ABSENT, MetadataStore, retry_on_conflict
 from pydanube.model.descriptions import RetentionDrops
 from pydanube.model.errors import (
     AlreadyExists,
-    BrokerError,
     Draining,
     InvalidName,
     InvalidRequest,
@@ -100,6 +100,7 @@ class Topics:
         self.lock = lock
         """Shared while topics are created and opened."""
         self.is_draining = False
+        self.failures = TopicFailures()
         self.locks: NamedLocks[TopicName] = NamedLocks()
         """Held while a topic is created or opened, and its subscriptions change."""
         self._slots = asyncio.Semaphore(CONCURRENT_MAX)
@@ -393,13 +394,13 @@ class Topics:
             records, topics = await retry_on_conflict(
                 partial(self._remove_names, name, force=force)
             )
-            for topic in topics:
-                self.close_deleted(topic)
+            # The next owner removes the contents of topics that have left meanwhile.
+            closed = {each.topic_id for each in topics if self.close_deleted(each)}
             log.info("deleted %s%s", name, " by force" if force else "")
             reliable = {
                 TopicId(each.topic_id) for each in records if each.policy.is_reliable
             }
-            own = reliable & {topic.topic_id for topic in topics}
+            own = reliable & closed
             await run_all(map(self.remove_content, own))
         if reliable > own:
             # A new topic of this name must not meet an owner that has the old one.
@@ -419,7 +420,8 @@ class Topics:
         names = [name] if partitioned is None else names_of(name, partitioned.value)
         stored = [(each, await self._catalog.get_topic(each)) for each in names]
         # Without force, all must be here, because only owners know who uses them.
-        topics = await self.open_all(
+        opening = self._open_served if force else self.open_all
+        topics = await opening(
             each for each, record in stored if self._serves(record.value) or not force
         )
         for topic in topics:
@@ -438,11 +440,19 @@ class Topics:
             )
         return [record.value for _, record in stored], topics
 
-    def close_deleted(self, topic: Topic) -> None:
-        """Close an open topic whose name is removed already."""
+    def close_deleted(self, topic: Topic) -> bool:
+        """
+        Close an open topic whose name is removed already.
+
+        Return False if it was closed before, because its shard has left.
+        """
+        if self.opened.get(topic.name) is not topic:
+            return False
         del self.opened[topic.name]
+        names = list(topic.subscriptions)
         topic.close(TopicNotFound(f"{topic.name} has been deleted"))
-        self._subscriptions.cursors.forget(topic.topic_id, topic.subscriptions)
+        self._subscriptions.cursors.forget(topic.topic_id, names)
+        return True
 
     async def remove_content(
         self, topic_id: TopicId, leftover: Leftover | None = None
@@ -460,14 +470,23 @@ class Topics:
 
     async def open_all(self, names: Iterable[TopicName]) -> list[Topic]:
         """Return the topics *names*; the caller holds ``lock``, or nobody else runs."""
-
         return await gather(map(self._open, names))
+
+    async def _open_served(self, names: Iterable[TopicName]) -> list[Topic]:
+        """Do the same, except for topics whose shards leave meanwhile."""
+
+        async def open_next(name: TopicName) -> Topic | None:
+            with suppress(NotOwner):
+                return await self._open(name)
+            return None
+
+        return list(filter(None, await gather(map(open_next, names))))
 
     async def open_recovered(
         self, names: Iterable[TopicName]
-    ) -> list[tuple[TopicName, BrokerError]]:
+    ) -> list[tuple[TopicName, Exception]]:
         """Open the topics *names*; return those that cannot be opened."""
-        failed: list[tuple[TopicName, BrokerError]] = []
+        failed: list[tuple[TopicName, Exception]] = []
 
         async def open_next(name: TopicName) -> None:
             try:
@@ -476,7 +495,7 @@ class Topics:
             except TopicNotFound:
                 # It was deleted meanwhile.
                 return
-            except BrokerError as error:
+            except Exception as error:  # noqa: BLE001  # The caller reports it.
                 failed.append((name, error))
 
         async with self.lock.shared():
@@ -498,8 +517,8 @@ class Topics:
             if record.topic_id in topic_ids and self._serves(record):
                 try:
                     await self.get(name)
-                except BrokerError as error:
-                    log.warning("%s cannot be opened to %s: %s", name, purpose, error)
+                except Exception as error:  # noqa: BLE001  # The others are opened.
+                    self.failures.report(name, f"opening it to {purpose}", error)
 
     async def find_idle_drops(self) -> set[TopicId]:
         """
@@ -615,22 +634,6 @@ class Topics:
 
     # Shards.
 
-    def release_shard(self, shard: int) -> None:
-        """Close all topics of a shard, which another broker may serve now."""
-        assert self._shards is not None
-        for topic_log in list(self._storage.logs.values()):
-            if topic_log.shard == shard:
-                name = TopicName.parse(topic_log.name)
-                reason = self._shards.not_owner(name, shard)
-                self._storage.release_log(topic_log.topic_id, reason)
-        for topic in topics_of_shard(self.opened, shard):
-            reason = self._shards.not_owner(topic.name, shard)
-            del self.opened[topic.name]
-            names = list(topic.subscriptions)
-            topic.close(reason)
-            self._subscriptions.cursors.forget(topic.topic_id, names, reason)
-            self._subscriptions.cursors.forget_left(topic.topic_id)
-
     def _serves(self, record: TopicRecord) -> bool:
         return self._shards is None or self._shards.serves(record.shard)
 
@@ -684,8 +687,3 @@ def _refusing_batches(topics: Sequence[Topic]) -> Iterator[None]:
         for topic, refusal in zip(topics, before, strict=True):
             topic.refusal = refusal
         raise
-
-
-def topics_of_shard(opened: Mapping[TopicName, Topic], shard: int) -> list[Topic]:
-    """Return the open topics of a shard."""
-    return [each for each in opened.values() if each.shard == shard]

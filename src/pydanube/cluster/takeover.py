@@ -98,9 +98,8 @@ class ShardHost(Protocol):
     The part of a takeover that concerns messages, journals and object stores.
 
     Calls about one shard come one after the other, those about several shards at the
-    same time.  A call that raises Unavailable or Corrupt is repeated.  JournalFailed
-    and Closed say that the session's own journal accepts nothing more, and end the
-    session.
+    same time.  A call that raises an error is repeated.  JournalFailed and Closed say
+    that the session's own journal accepts nothing more, and end the session.
     """
 
     async def prepare(self, source: str) -> None:
@@ -389,12 +388,18 @@ class Takeovers:
                 self._note_step(shard, effect, began_at)
             except (JournalFailed, Closed, SessionLost):
                 raise
-            except BrokerError as error:
+            except Exception as error:
+                # A failure of one shard must not end the broker.
                 failures += 1
                 self.counts.failures += 1
-                problem = str(error)
+                is_expected = isinstance(error, BrokerError)
+                problem = str(error) if is_expected else f"unexpected error: {error!r}"
                 if problem not in self.problems.values():
-                    log.warning("shard %d waits: %s", shard, problem)
+                    log.warning(
+                        "shard %d waits: %s",
+                        *(shard, problem),
+                        exc_info=None if is_expected else error,
+                    )
                 self.problems[shard] = problem
                 # The others of the takeover do not wait for it.
                 self._opening.end(shard, is_changed=False)

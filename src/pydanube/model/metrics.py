@@ -201,6 +201,12 @@ LISTENER_CONNECTIONS_BROKEN = _counter(
 PRODUCERS = _gauge("danube_producers", "producers", "Open producers.")
 CONSUMERS = _gauge("danube_consumers", "consumers", "Open consumers.")
 TOPICS = _gauge("danube_topics", "topics", "Topics that this broker serves.")
+TOPIC_FAILURES = _counter(
+    "danube_topic_failures_total",
+    "failures",
+    "Unexpected errors while a topic was opened or closed, or while a change of its "
+    "record was applied.  The log has them.",
+)
 SUBSCRIPTIONS = _gauge(
     "danube_subscriptions", "subscriptions", "Subscriptions of these topics."
 )

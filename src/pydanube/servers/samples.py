@@ -78,6 +78,7 @@ def samples_of(
         yield metrics.LISTENER_CONNECTIONS_TIMED_OUT, listener, counts.silent_total
         yield metrics.LISTENER_CONNECTIONS_BROKEN, listener, counts.abusive_total
     yield metrics.TOPICS, (), len(broker.topics.opened)
+    yield metrics.TOPIC_FAILURES, (), broker.topics.failures.count
     yield from _totals(broker, server)
     yield from _of_topics(broker, series)
     yield from _of_storage(broker)

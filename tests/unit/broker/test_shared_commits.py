@@ -1,7 +1,6 @@
 """Decided commits of a cluster are carried out, whichever broker serves the topics."""
 
 import asyncio
-from contextlib import contextmanager
 
 import pytest
 
@@ -15,45 +14,12 @@ from pydanube.model.ranges import RangeSet
 from pydanube.model.staging import TransactionAcks
 from support.broker_clusters import SHARDS, BrokerCluster
 from support.brokers import RELIABLE
-from support.memory_store import MemoryStore
+from support.held_store import HeldStore
 from support.readers import S, a_while, attach, publish, subscribe
 from support.staging import stage_part, stored
 from support.storages import until
 
 QUERY = "transaction:copy"
-
-
-class HeldStore(MemoryStore):
-    """A metadata store that answers some reads late."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._held: dict[str, tuple[asyncio.Event, asyncio.Event]] = {}
-
-    @contextmanager
-    def holding(self, path):
-        """Hold the next read of this key or prefix; yield an event that it sets."""
-        waiting, released = asyncio.Event(), asyncio.Event()
-        self._held[path] = waiting, released
-        try:
-            yield waiting
-        finally:
-            self._held.pop(path, None)
-            released.set()
-
-    async def _get(self, path):
-        await self._wait(path)
-        return await super()._get(path)
-
-    async def _scan(self, prefix, after, limit):
-        await self._wait(prefix)
-        return await super()._scan(prefix, after, limit)
-
-    async def _wait(self, path):
-        if path in self._held:
-            waiting, released = self._held.pop(path)
-            waiting.set()
-            await released.wait()
 
 
 class World:

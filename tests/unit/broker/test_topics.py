@@ -467,4 +467,4 @@ async def test_topic_that_cannot_be_opened_does_not_keep_others_from_it(world, c
         world.store.failing.add(f"/holds/{first.topic_id}/")
         await broker.topics.open_ids({first.topic_id, second.topic_id}, "be tested")
         assert list(broker.topics.opened) == [second.name]
-    assert "/default/first cannot be opened to be tested: " in caplog.text
+    assert "/default/first: opening it to be tested failed: " in caplog.text

@@ -162,6 +162,19 @@ async def test_a_step_that_fails_is_repeated_and_named(
         assert takeovers.counts.failures == 3
 
 
+async def test_an_unexpected_error_of_a_shard_does_not_end_the_session(
+    store: MemoryStore, host: FailingHost
+) -> None:
+    host.errors = [KeyError("topic")]
+    await put_lost(store)
+    async with taking_over(store, host) as (session, takeovers, _):
+        await until(lambda: takeovers.problems)
+        assert takeovers.problems == {0: "unexpected error: KeyError('topic')"}
+        await until(lambda: host.serving)
+        assert takeovers.problems == {}
+        assert not session.is_over
+
+
 async def test_without_a_record_of_its_journal_a_source_is_a_problem(
     store: MemoryStore, host: FailingHost
 ) -> None:

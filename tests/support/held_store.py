@@ -1,0 +1,45 @@
+"""A metadata store whose answers tests can delay."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from support.memory_store import MemoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class HeldStore(MemoryStore):
+    """A metadata store that answers some reads late."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: dict[str, tuple[asyncio.Event, asyncio.Event]] = {}
+
+    @contextmanager
+    def holding(self, path: str) -> Iterator[asyncio.Event]:
+        """Hold the next read of this key or prefix; yield an event that it sets."""
+        waiting, released = asyncio.Event(), asyncio.Event()
+        self._held[path] = waiting, released
+        try:
+            yield waiting
+        finally:
+            self._held.pop(path, None)
+            released.set()
+
+    async def _get(self, path):
+        await self._wait(path)
+        return await super()._get(path)
+
+    async def _scan(self, prefix, after, limit):
+        await self._wait(prefix)
+        return await super()._scan(prefix, after, limit)
+
+    async def _wait(self, path):
+        if path in self._held:
+            waiting, released = self._held.pop(path)
+            waiting.set()
+            await released.wait()

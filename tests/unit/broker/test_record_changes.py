@@ -1,0 +1,191 @@
+"""Changes of records are applied, and one that fails concerns only its topic."""
+
+from contextlib import AsyncExitStack
+
+import pytest
+from msgspec.structs import replace
+
+from pydanube.cluster.shard_moves import move_shard
+from pydanube.cluster.shard_topics import shard_of
+from pydanube.metadata import keys
+from pydanube.model.errors import TopicNotFound
+from pydanube.model.names import TopicName
+from pydanube.model.policy import NamespacePolicy
+from support.broker_clusters import SHARDS, BrokerCluster
+from support.brokers import A_TOPIC, RELIABLE
+from support.held_store import HeldStore
+from support.readers import attach, publish, stored, subscribe
+from support.storages import until
+
+SHARD = shard_of(A_TOPIC, SHARDS)
+LIMITS = NamespacePolicy(max_publish_rate=3)
+
+
+def topic_beside(name):
+    """The name of another topic in the same shard."""
+    names = (TopicName.parse(f"{name}{number}") for number in range(1000))
+    return next(each for each in names if shard_of(each, SHARDS) == SHARD)
+
+
+BESIDE = topic_beside(A_TOPIC)
+
+
+@pytest.fixture
+async def stack():
+    async with AsyncExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+async def cluster(stack):
+    """Two brokers; the shard is served by the first."""
+    cluster = BrokerCluster()
+    cluster.store = HeldStore()
+    for name in "ab":
+        await stack.enter_async_context(cluster.broker(name))
+    await cluster.settled("a", "b")
+    await moved(cluster, "a")
+    return cluster
+
+
+async def moved(cluster, name):
+    await move_shard(cluster.store, SHARD, name)
+    await until(lambda: SHARD in cluster.served(name))
+    await cluster.settled("a", "b")
+
+
+def broker(cluster, name):
+    return cluster.members[name].broker
+
+
+async def opened(cluster, name="a"):
+    """Both topics of the shard, with a message that a subscription acknowledges."""
+    topics = broker(cluster, name).topics
+    found = [await topics.create(each, RELIABLE) for each in (A_TOPIC, BESIDE)]
+    for topic in found:
+        await publish(topic, b"x")
+        subscription = await subscribe(broker(cluster, name), topic=topic.name)
+        reader, _ = attach(subscription)
+        await reader.first(1)
+        subscription.ack([(0, 1)], 0)
+    return found
+
+
+async def payloads(topic):
+    return [each[0] for each in await stored(topic)]
+
+
+async def test_topic_that_is_deleted_while_it_leaves_does_not_end_the_broker(cluster):
+    a, b = broker(cluster, "a"), broker(cluster, "b")
+    await opened(cluster)
+    key = keys.topic(A_TOPIC)
+    record = (await cluster.store.get(key)).value
+    with cluster.store.holding(key.path) as is_applying:
+        await cluster.store.put(key, replace(record, limits=LIMITS))
+        # The first broker reads what has changed.
+        await is_applying.wait()
+        await moved(cluster, "b")
+        await b.topics.delete(A_TOPIC, force=True)
+    await moved(cluster, "a")
+    with pytest.raises(TopicNotFound):
+        await a.topics.get(A_TOPIC)
+    assert await payloads(await a.topics.get(BESIDE)) == [b"x"]
+    assert a.topics.failures.count == 0
+
+
+async def test_topic_that_leaves_while_it_is_deleted_is_removed_by_the_next_owner(
+    cluster,
+):
+    a, b = broker(cluster, "a"), broker(cluster, "b")
+    topic, _ = await opened(cluster)
+    remove = a.catalog.remove
+
+    async def move_and_remove(*arguments):
+        await moved(cluster, "b")
+        await remove(*arguments)
+
+    a.catalog.remove = move_and_remove
+    await a.topics.delete(A_TOPIC, force=True)
+    assert await cluster.store.scan(keys.DELETED_TOPICS) == []
+    for each in (a, b):
+        assert topic.topic_id not in each.storage.logs
+    assert b.storage.find_state(topic.topic_id) is None
+    assert await payloads(await b.topics.get(BESIDE)) == [b"x"]
+
+
+async def test_topic_that_is_deleted_during_a_takeover_leaves_nothing(cluster):
+    a, b = broker(cluster, "a"), broker(cluster, "b")
+    topic, _ = await opened(cluster)
+    open_recovered = b.topics.open_recovered
+
+    async def delete_and_open(names):
+        if A_TOPIC in names:
+            assert b.storage.has_recovered(topic.topic_id)
+            # The first owner has removed the record just before its shard left.
+            stored = await a.catalog.get_topic(A_TOPIC)
+            await a.catalog.remove([(A_TOPIC, stored)], None)
+            await cluster.store.delete(keys.DELETED_TOPICS.key(topic.topic_id))
+        return await open_recovered(names)
+
+    b.topics.open_recovered = delete_and_open
+    await moved(cluster, "b")
+    await until(lambda: not b.storage.has_recovered(topic.topic_id))
+    assert b.storage.find_state(topic.topic_id) is None
+    assert await payloads(await b.topics.get(BESIDE)) == [b"x"]
+
+
+async def test_change_that_fails_closes_only_its_topic(cluster, caplog):
+    a, b = broker(cluster, "a"), broker(cluster, "b")
+    topic, beside = await opened(cluster)
+
+    def fail(*_, **__):
+        raise KeyError("on purpose")
+
+    topic.set_limits = fail
+    for each in (A_TOPIC, BESIDE):
+        await b.topics.configure(each, limits=LIMITS)
+    await until(lambda: beside.limits.max_publish_rate == 3)
+    assert A_TOPIC not in a.topics.opened
+    assert a.topics.failures.count == 1
+    assert f"{A_TOPIC}: applying its record failed unexpectedly" in caplog.text
+    again = await a.topics.get_reliable(A_TOPIC)
+    assert again is not topic
+    assert again.limits.max_publish_rate == 3
+    assert await payloads(again) == [b"x"]
+    assert (await subscribe(a)).cursor_offset == 1
+    assert await publish(again, b"y") == 1
+
+
+async def test_topic_that_cannot_be_opened_keeps_no_other_from_being_served(cluster):
+    await opened(cluster)
+    b = broker(cluster, "b")
+    load = b.holds.load
+
+    async def fail_once(topic_log):
+        if topic_log.name == str(A_TOPIC):
+            b.holds.load = load
+            raise KeyError("on purpose")
+        await load(topic_log)
+
+    b.holds.load = fail_once
+    await moved(cluster, "b")
+    await until(lambda: b.topics.failures.count == 1)
+    assert BESIDE in b.topics.opened
+    assert await payloads(await b.topics.get(A_TOPIC)) == [b"x"]
+
+
+async def test_topic_that_cannot_be_closed_keeps_no_other_from_leaving(cluster):
+    a, b = broker(cluster, "a"), broker(cluster, "b")
+    topic, beside = await opened(cluster)
+    close = topic.close
+
+    def fail(reason):
+        close(reason)
+        raise KeyError("on purpose")
+
+    topic.close = fail
+    await moved(cluster, "b")
+    assert not a.topics.opened
+    assert beside.gone is not None
+    assert a.topics.failures.count == 1
+    assert await payloads(await b.topics.get(A_TOPIC)) == [b"x"]
