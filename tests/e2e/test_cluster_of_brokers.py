@@ -113,6 +113,38 @@ async def test_a_killed_broker_is_replaced_and_loses_nothing(
         assert first.stop() == 0
 
 
+async def test_dead_letters_of_all_brokers_reach_their_topic(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    with (
+        cluster_broker(tmp_path, settings, "a") as first,
+        cluster_broker(tmp_path, settings, "b"),
+    ):
+        async with pydanube.connect(first.url) as client:
+            await client.create_topic("/default/dead")
+            for topic in TOPICS:
+                await client.create_topic(topic)
+                await client.set_failure_policy(
+                    *(topic, "s"),
+                    redeliveries_max=0,
+                    poison="dead_letter",
+                    dead_letter_topic="/default/dead",
+                )
+                async with (
+                    client.consumer(
+                        topic, subscription="s", start="earliest"
+                    ) as consumer,
+                    client.producer(topic) as producer,
+                ):
+                    await producer.send(topic.encode())
+                    await consumer.nack(await consumer.receive())
+            async with client.consumer(
+                "/default/dead", subscription="all", start="earliest"
+            ) as consumer:
+                found = await received(consumer, len(TOPICS))
+            assert sorted(found) == [topic.encode() for topic in TOPICS]
+
+
 def test_a_broker_is_drained_and_activated_from_the_command_line(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:

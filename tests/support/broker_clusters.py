@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydanube.broker.broker import Broker, open_broker
+from pydanube.broker.internal_batches import InternalBatch
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.broker.shards import Shards
 from pydanube.cluster.controller import create_shards
@@ -24,6 +25,8 @@ from pydanube.metadata.cluster_records import (
 )
 from pydanube.model.clusters import BrokerMode
 from pydanube.model.errors import (
+    BrokerError,
+    ConnectionLost,
     JournalFailed,
     MetadataUnavailable,
     ObjectsUnavailable,
@@ -37,6 +40,7 @@ from pydanube.storage.object_journal import ROOT, open_object_journal
 from pydanube.storage.staged_objects import ROOT as STAGED
 from pydanube.storage.storage_opening import open_storage
 from pydanube.storage.tiered_objects import TieredObjects
+from pydanube.wire.batches import decode
 from support.brokers import A_NOW_US
 from support.memory_store import MemoryStore
 from support.object_journals import JOURNAL_ID
@@ -122,6 +126,48 @@ class Member:
     takeovers: Takeovers
     local: MemoryObjects
     """The segments on its disk."""
+    tasks: asyncio.TaskGroup
+    """Its requests from other brokers."""
+
+
+class MemberPeers:
+    """
+    The way from one broker to the others, without sockets.
+
+    Requests are copied, as sockets do it, and the other broker handles them in a task
+    of its own: it goes on if the sender is gone.
+    """
+
+    def __init__(self, cluster: BrokerCluster, broker_id: str) -> None:
+        self._cluster = cluster
+        self._broker_id = broker_id
+
+    async def append(self, peer, topic, source, batches) -> None:
+        member = self._cluster.members.get(peer.broker_id)
+        if member is None or self._cluster.is_cut(self._broker_id, peer.broker_id):
+            raise ConnectionLost(f"{peer.broker_id} cannot be reached")
+        copies = [
+            InternalBatch(list(each.positions), decode(bytearray(each.frame.buffer)))
+            for each in batches
+        ]
+        task = member.tasks.create_task(
+            _outcome(member.broker.internal.append(topic, source, copies))
+        )
+        error = await asyncio.shield(task)
+        if self._cluster.answers_left is not None:
+            if not self._cluster.answers_left:
+                raise ConnectionLost(f"the answer of {peer.broker_id} was lost")
+            self._cluster.answers_left -= 1
+        if error is not None:
+            raise error
+
+
+async def _outcome(request: Awaitable[None]) -> BrokerError | None:
+    try:
+        await request
+    except BrokerError as error:
+        return error
+    return None
 
 
 class BrokerCluster:
@@ -132,7 +178,21 @@ class BrokerCluster:
         self.remote = SharedObjects()
         self.members: dict[str, Member] = {}
         """The running brokers."""
+        self.answers_left: int | None = None
+        """How many answers between brokers still arrive; None: all."""
+        self._cuts: set[tuple[str, str]] = set()
         self._started_at = A_NOW_US
+
+    @contextmanager
+    def cutting(self, sender: str, receiver: str) -> Iterator[None]:
+        """Let no request of *sender* reach *receiver* while the body runs."""
+        self._cuts.add((sender, receiver))
+        yield
+        self._cuts.discard((sender, receiver))
+
+    def is_cut(self, sender: str, receiver: str) -> bool:
+        """Return whether requests of *sender* do not reach *receiver*."""
+        return (sender, receiver) in self._cuts
 
     @asynccontextmanager
     async def broker(self, broker_id: str, **storage: Any) -> AsyncIterator[Member]:
@@ -169,6 +229,7 @@ class BrokerCluster:
                 new_broker_id=lambda: broker_id,
                 wall_clock_us=lambda: A_NOW_US,
                 shards=Shards(SHARDS, session.check),
+                peers=MemberPeers(self, broker_id),
             ) as broker,
             serving_shards(
                 session,
@@ -178,8 +239,9 @@ class BrokerCluster:
                 journal_objects=self.remote,
                 wall_clock_us=lambda: A_NOW_US,
             ) as takeovers,
+            asyncio.TaskGroup() as tasks,
         ):
-            member = Member(broker, session, takeovers, local)
+            member = Member(broker, session, takeovers, local, tasks)
             self.members[broker_id] = member
             yield member
 

@@ -17,30 +17,37 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from enum import Enum
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
-from pydanube.aio.futures import complete_future
 from pydanube.aio.tasks import task_scope
-from pydanube.broker.message_batcher import SingleMessage
-from pydanube.model.errors import BrokerError, TopicNotFound
+from pydanube.broker.internal_batches import (
+    InternalBatch,
+    PublishInternally,
+    Source,
+)
+from pydanube.broker.message_batcher import SingleMessage, frame_of
+from pydanube.model.errors import (
+    BrokerError,
+    ConnectionLost,
+    NotOwner,
+    TimedOut,
+)
 from pydanube.model.names import SYSTEM_NAMESPACE, TopicName
-from pydanube.model.policy import TopicPolicy
 from pydanube.security.failed_attempts import network_of
 from pydanube.security.principals import ANONYMOUS, Principal
 from pydanube.security.refusal_limit import RefusalLimit
-
-if TYPE_CHECKING:
-    from pydanube.broker.message_batcher import MessageBatcher
-    from pydanube.broker.topics import Topics
+from pydanube.wire.files.journal_format import INTERNAL_PREFIX
 
 log = logging.getLogger(__name__)
 
 AUDIT_TOPIC: Final = TopicName(SYSTEM_NAMESPACE, "audit")
 PRODUCER: Final = "audit"
+PRODUCERS: Final = f"{INTERNAL_PREFIX}audit/"
+"""The beginning of the names of brokers as producers of records."""
+RETRY_S = 0.5
 QUEUED_MAX = 10_000
 """The most records that wait; more are dropped."""
 BATCH_MAX = 500
@@ -260,45 +267,46 @@ async def open_audit(
 
 
 class AuditTopic:
-    """Publishes records to ``AUDIT_TOPIC``, and creates it."""
+    """Publishes records to ``AUDIT_TOPIC``, whichever broker serves it."""
 
     def __init__(
         self,
-        topics: Topics,
-        batcher: MessageBatcher,
+        publish: PublishInternally,
+        broker_id: str,
         wall_clock_us: Callable[[], int],
     ) -> None:
-        self._topics = topics
-        self._batcher = batcher
+        self._publish = publish
+        self._producer = f"{PRODUCERS}{broker_id}"
+        self._generation = wall_clock_us()
         self._wall_clock_us = wall_clock_us
+        self._next = 0
 
     async def publish(self, records: Sequence[bytes]) -> None:
         """
-        Publish *records* as messages.
+        Publish *records* as messages; while the topic moves, this waits.
 
         Raises:
             BrokerError: At least one was not published.
         """
-        try:
-            topic = await self._topics.get(AUDIT_TOPIC)
-        except TopicNotFound:
-            topic = await self._topics.create(AUDIT_TOPIC, TopicPolicy(), exist_ok=True)
-        if not self._topics.has_room:
-            await self._topics.wait_for_room()
-        loop = asyncio.get_running_loop()
-        futures: list[asyncio.Future[None]] = []
-        for record in records:
-            done: asyncio.Future[None] = loop.create_future()
-            futures.append(done)
-            message = SingleMessage(PRODUCER, record, self._wall_clock_us())
-            self._batcher.publish(topic, message, partial(_complete, done))
-        await asyncio.wait(futures)
-        for each in futures:
-            each.result()
-
-
-def _complete(done: asyncio.Future[None], _: object, error: BrokerError | None) -> None:
-    complete_future(done, error)
+        source = Source(
+            producer=self._producer,
+            generation=self._generation,
+            epoch=1,
+            settled=self._next,
+        )
+        now = self._wall_clock_us()
+        messages = [SingleMessage(PRODUCER, record, now) for record in records]
+        frame = frame_of(messages, sender=self._producer)
+        positions = range(self._next, self._next + len(records))
+        # They may be stored even if this fails or is cancelled.
+        self._next += len(records)
+        while True:
+            try:
+                return await self._publish(
+                    AUDIT_TOPIC, source, [InternalBatch(positions, frame)]
+                )
+            except (NotOwner, ConnectionLost, TimedOut):
+                await asyncio.sleep(RETRY_S)
 
 
 def _append(path: Path, lines: Sequence[bytes]) -> None:

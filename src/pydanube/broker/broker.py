@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,8 @@ from pydanube.broker.consumer_registry import ConsumerRegistry
 from pydanube.broker.counts import BrokerCounts
 from pydanube.broker.dead_letters import DeadLetters
 from pydanube.broker.iceberg_tables import IcebergTables
+from pydanube.broker.internal_batches import InternalBatch, Source
+from pydanube.broker.internal_publishing import InternalPublisher, Peers
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.broker.message_batcher import BATCH_BYTES_MAX, MessageBatcher
 from pydanube.broker.named_stores import NamedStores
@@ -41,7 +43,7 @@ from pydanube.broker.shared_staging import SharedStaging, open_shared_staging
 from pydanube.broker.staging import Staging, open_staging
 from pydanube.broker.subscription_store import SubscriptionStore
 from pydanube.broker.subscriptions import Subscriptions
-from pydanube.broker.topic import ReliableTopic, Topic
+from pydanube.broker.topic import Topic
 from pydanube.broker.topic_schemas import TopicSchemas
 from pydanube.broker.topics import Topics
 from pydanube.broker.tracing import Tracing
@@ -74,11 +76,9 @@ from pydanube.model.errors import (
     Draining,
     InconsistentDirectory,
     InvalidRequest,
-    TopicNotFound,
 )
 from pydanube.model.ids import TopicId
 from pydanube.model.names import TopicName
-from pydanube.model.policy import TopicPolicy
 from pydanube.schemas.registry import SchemaRegistry
 from pydanube.security.quotas import NO_QUOTA, Quota
 from pydanube.storage.config import NamedStoreConfig, StagingConfig
@@ -120,6 +120,7 @@ class Broker:
         is_superuser: IsSuperuser | None,
         tracing: Tracing | None,
         stores: NamedStores,
+        peers: Peers | None,
     ) -> None:
         loop = asyncio.get_running_loop()
         delivery_clock = clock or loop.time
@@ -178,12 +179,7 @@ class Broker:
             tasks=tasks,
             clock=loop.time,
         )
-        self.dead_letters = DeadLetters(
-            self._open_dead_letter_topic,
-            lambda: storage.has_room,
-            tasks,
-            delivery_clock,
-        )
+        self.dead_letters = DeadLetters(self._publish_internally, tasks, delivery_clock)
         self.dead_letters.broker_address = broker_id
         self._subscription_store = SubscriptionStore(
             store,
@@ -222,6 +218,8 @@ class Broker:
                 store=store,
                 storage=storage,
             )
+        self.internal = InternalPublisher(self.topics, storage, peers)
+        """Publishes the messages of the broker itself."""
         self.producers = Producers(
             self.topics,
             catalog,
@@ -253,13 +251,10 @@ class Broker:
             for subscription in topic.subscriptions.values():
                 subscription.wake_up()
 
-    async def _open_dead_letter_topic(self, name: TopicName) -> ReliableTopic:
-        try:
-            return await self.topics.get_reliable(name)
-        except TopicNotFound:
-            topic = await self.topics.create(name, TopicPolicy(), exist_ok=True)
-            assert isinstance(topic, ReliableTopic)
-            return topic
+    async def _publish_internally(
+        self, topic: TopicName, source: Source, batches: Sequence[InternalBatch]
+    ) -> None:
+        await self.internal.publish(topic, source, batches)
 
     # Clusters.
 
@@ -370,6 +365,7 @@ async def open_broker(
     audit_file: Path | None = None,
     default_quota: Quota = NO_QUOTA,
     stores: Mapping[str, NamedStoreConfig] = MappingProxyType({}),
+    peers: Peers | None = None,
 ) -> AsyncIterator[Broker]:
     """
     Open a broker on *store* and *storage*.
@@ -389,8 +385,8 @@ async def open_broker(
 
     Topics with messages that are not sealed are opened at once, the others on first
     use.  With *shards*, the broker is one of a cluster: it opens topics when it serves
-    their shards (``Broker.shard_serving``), and its id is that of *new_broker_id*.  On
-    exit the broker is drained.
+    their shards (``Broker.shard_serving``), and its id is that of *new_broker_id*.  It
+    publishes its own messages, as dead letters, at *peers*.  On exit it is drained.
     """
     broker_id = await retry_on_conflict(
         partial(_found_cluster, store, new_broker_id, wall_clock_us)
@@ -413,6 +409,7 @@ async def open_broker(
             is_superuser=is_superuser,
             tracing=tracing,
             stores=NamedStores(stores),
+            peers=peers,
         )
         if shards is None:
             await _open_recovered(broker, store, storage)
@@ -437,7 +434,7 @@ async def open_broker(
                     publish=None
                     if is_superuser is None
                     else AuditTopic(
-                        broker.topics, broker.batcher, wall_clock_us
+                        broker.internal.publish, broker_id, wall_clock_us
                     ).publish,
                 ) as broker.audit,
                 _open_staging(

@@ -120,6 +120,16 @@ class CursorSaver:
         """Forget that a topic has left: it is closed, and may be opened again later."""
         self._left.pop(topic, None)
 
+    def saved_offset(
+        self, topic: TopicId, subscription: SubscriptionName, cursor: Cursor
+    ) -> int:
+        """Return an offset below which messages stay acknowledged after a crash."""
+        state = self._storage.find_state(topic)
+        saved = None if state is None else state.cursors.get(subscription)
+        if saved is None or saved.generation != cursor.generation:
+            return 0
+        return min(saved.offset, cursor.offset)
+
     def flush(self) -> None:
         """Append all moved cursors to the journal, also those that pause."""
         for key in list(self._moved):
@@ -167,4 +177,4 @@ def _notify(waiting: list[Done], error: BrokerError | None) -> None:
 
 def state_of(cursor: Cursor) -> CursorState:
     """Return the state of a cursor as the journal stores it."""
-    return CursorState(cursor.offset, cursor.done.copy())
+    return CursorState(cursor.offset, cursor.done.copy(), cursor.generation)

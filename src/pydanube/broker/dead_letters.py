@@ -3,8 +3,9 @@ Dead letters: copies of messages that a subscription has given up on.
 
 A dead letter is the message as it was (payload, key, attributes, schema, producer
 and publish time) with attributes that say where it comes from and why.  It is on
-disk in the dead-letter topic before the subscription acknowledges the message.  A
-crash in between makes a second copy; no message is ever lost.
+disk in the dead-letter topic, whichever broker serves that, before the subscription
+acknowledges the message.  After a crash in between it is copied again, and the
+dead-letter topic recognises it by its offset: it has one copy.
 
 A message that cannot be copied stays parked.  Copying is tried again, after longer
 and longer pauses, as long as the failure policy says so.
@@ -16,18 +17,21 @@ import asyncio
 import json
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import groupby, repeat
 from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
 
+from pydanube.broker.internal_batches import (
+    InternalBatch,
+    PublishInternally,
+    Source,
+)
 from pydanube.broker.message_batcher import SingleMessage, frame_of
 from pydanube.broker.reliable_subscription import ReliableSubscription
-from pydanube.broker.topic import ReliableTopic
 from pydanube.dispatch.effects import Park
 from pydanube.model.batch import Column, attributes_of
 from pydanube.model.dead_letters import (
@@ -46,7 +50,6 @@ from pydanube.model.envelope import FIELDS
 from pydanube.model.errors import (
     BrokerError,
     InvalidRequest,
-    Overloaded,
     Unavailable,
 )
 from pydanube.model.ids import producer_id_of
@@ -170,19 +173,13 @@ class DeadLetters:
 
     def __init__(
         self,
-        open_target: Callable[[TopicName], Awaitable[ReliableTopic]],
-        has_room: Callable[[], bool],
+        publish: PublishInternally,
         tasks: asyncio.TaskGroup,
         clock: Callable[[], float],
     ) -> None:
-        """
-        *open_target* opens a dead-letter topic, or creates it; *has_room* returns
-        whether more messages may be stored.
-        """
         self.broker_address = ""
         """The name of this broker in dead letters."""
-        self._open_target = open_target
-        self._has_room = has_room
+        self._publish = publish
         self._tasks = tasks
         self._clock = clock
         self._queues: dict[ReliableSubscription, _Queue] = {}
@@ -230,11 +227,15 @@ class DeadLetters:
             while queue.parks and not _is_batch_full(messages):
                 taken.append(queue.parks.popleft())
                 messages += await self._read(subscription, taken[-1])
-            target = await self._open_target_of(subscription)
-            messages = self._reject_cycles(subscription, messages, str(target.name))
+            target = _target_of(subscription)
+            messages = self._reject_cycles(subscription, messages, str(target))
             for message in messages:
                 message.add_origin(subscription, self.broker_address)
-            await self._publish(subscription, queue, messages, target)
+            source = subscription.source
+            await self._publish(
+                target, source, [_batch_of(each, source) for each in _batches(messages)]
+            )
+            self._settle(subscription, queue, messages)
         except BrokerError as error:
             self._fail(subscription, queue, _ranges_of(messages), error)
         except Exception as error:
@@ -267,16 +268,6 @@ class DeadLetters:
             self._retry(subscription, [(base, park.end)], error)
             return []
         return [message for frame in frames for message in _read_messages(frame, park)]
-
-    async def _open_target_of(
-        self, subscription: ReliableSubscription
-    ) -> ReliableTopic:
-        if not self._has_room():
-            raise Overloaded("the broker has no room for dead letters at the moment")
-        policy = subscription.settings.failure_policy
-        if policy is None or policy.dead_letter_topic is None:
-            raise InvalidRequest("the failure policy has no dead-letter topic any more")
-        return await self._open_target(TopicName.parse(policy.dead_letter_topic))
 
     def _reject_cycles(
         self,
@@ -312,32 +303,17 @@ class DeadLetters:
         for base, end in ranges:
             subscription.on_park_failed(base, end, error, self._clock() + pause_s)
 
-    async def _publish(
+    def _settle(
         self,
         subscription: ReliableSubscription,
         queue: _Queue,
         messages: list[DeadLetter],
-        target: ReliableTopic,
     ) -> None:
-        """Store *messages*, with one group commit if possible."""
-        loop = asyncio.get_running_loop()
-        batches: list[tuple[list[DeadLetter], asyncio.Future[BrokerError | None]]] = []
-        for batch in _batches(messages):
-            stored: asyncio.Future[BrokerError | None] = loop.create_future()
-            batches.append((batch, stored))
-            try:
-                target.publish_unchecked(frame_of(batch), partial(_set_result, stored))
-            except BrokerError as error:
-                stored.set_result(error)
-        for batch, stored in batches:
-            failure = await stored
-            if failure is not None:
-                self._fail(subscription, queue, _ranges_of(batch), failure)
-                continue
-            queue.failures = 0
-            for park, messages_of_park in groupby(batch, attrgetter("park")):
-                for base, end in _ranges_of(messages_of_park):
-                    subscription.on_parked(base, end, is_expired=park.is_expired)
+        """Report that *messages* are on disk in the dead-letter topic."""
+        queue.failures = 0
+        for park, messages_of_park in groupby(messages, attrgetter("park")):
+            for base, end in _ranges_of(messages_of_park):
+                subscription.on_parked(base, end, is_expired=park.is_expired)
 
     def _fail(
         self,
@@ -352,6 +328,18 @@ class DeadLetters:
         queue.parks.clear()
         pause_s = RETRIES.delay_s(queue.failures)
         self._retry(subscription, [*ranges, *waiting], error, pause_s)
+
+
+def _target_of(subscription: ReliableSubscription) -> TopicName:
+    policy = subscription.settings.failure_policy
+    if policy is None or policy.dead_letter_topic is None:
+        raise InvalidRequest("the failure policy has no dead-letter topic any more")
+    return TopicName.parse(policy.dead_letter_topic)
+
+
+def _batch_of(messages: list[DeadLetter], source: Source) -> InternalBatch:
+    frame = frame_of(messages, sender=source.producer)
+    return InternalBatch([each.offset for each in messages], frame)
 
 
 def _is_batch_full(messages: list[DeadLetter]) -> bool:
@@ -415,10 +403,3 @@ def _batches(messages: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
 
 def _ranges_of(messages: Iterable[DeadLetter]) -> list[Range]:
     return list(RangeSet((each.offset, each.offset + 1) for each in messages))
-
-
-def _set_result(
-    stored: asyncio.Future[BrokerError | None], _: object, error: BrokerError | None
-) -> None:
-    if not stored.done():
-        stored.set_result(error)

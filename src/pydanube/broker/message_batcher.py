@@ -230,17 +230,25 @@ def _notify(
             log.exception("a callback of a published message failed")
 
 
-def frame_of(messages: Sequence[SingleMessage]) -> BatchFrame:
-    """Return a batch of *messages*, which have the same schema."""
+def frame_of(
+    messages: Sequence[SingleMessage], *, sender: str | None = None
+) -> BatchFrame:
+    """
+    Return a batch of *messages*, which have the same schema.
+
+    The header names the *sender*, by default the producer of all messages.
+    """
     first, last = messages[0], messages[-1]
     producers = [message.producer for message in messages]
     has_one_producer = producers.count(first.producer) == len(producers)
+    if sender is not None:
+        has_one_producer = has_one_producer and first.producer == sender
     header = BatchHeader(
         first_publish_time=first.publish_time_us,
         last_publish_time=last.publish_time_us,
         schema_id=first.schema_id,
         schema_version=first.schema_version,
-        producer=first.producer if has_one_producer else "",
+        producer=first.producer if has_one_producer else sender or "",
     )
     keys = _unless_null([message.key for message in messages])
     attributes = _unless_null([message.attributes or None for message in messages])

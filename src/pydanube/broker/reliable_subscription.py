@@ -28,6 +28,7 @@ from pydanube.broker.dispatch_columns import (
     delivery_windows,
     ordering_keys,
 )
+from pydanube.broker.internal_batches import DEAD_LETTER_PRODUCERS, Source
 from pydanube.broker.subscription import (
     Consumer,
     ConsumerPort,
@@ -197,6 +198,17 @@ class ReliableSubscription(Subscription):
         return self._log.end_offset
 
     @property
+    def source(self) -> Source:
+        """The subscription as the source of dead letters; positions are offsets."""
+        topic_id, cursor = self._log.topic_id, self._machine.cursor
+        return Source(
+            producer=f"{DEAD_LETTER_PRODUCERS}{topic_id}/{self.name}",
+            generation=cursor.generation,
+            epoch=self._log.epoch,
+            settled=self._cursors.saved_offset(topic_id, self.name, cursor),
+        )
+
+    @property
     def base_offset(self) -> int:
         """The first offset of the topic that can be read."""
         return self._log.base_offset
@@ -257,6 +269,8 @@ class ReliableSubscription(Subscription):
         self._dead_letters.forget(self)
         self.dead_letter_error = None
         self._corruption.reset()
+        cursor = self._machine.cursor
+        cursor.generation = max(cursor.generation + 1, self._wall_clock_us())
         self._carry_out(self._machine.on_seek(offset, self._clock()))
         for effect in unsent:
             # It was not sent, so the consumer will not return this credit.

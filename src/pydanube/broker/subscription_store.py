@@ -94,7 +94,9 @@ class SubscriptionStore:
             cursor = (
                 Cursor(topic.log.base_offset)
                 if known is None
-                else Cursor(known.offset, known.done.copy())
+                else Cursor(
+                    known.offset, known.done.copy(), generation=known.generation
+                )
             )
             topic.subscriptions[name] = self._reliable(
                 topic,
@@ -157,7 +159,8 @@ class SubscriptionStore:
         type_: SubscriptionType,
         start: Position,
     ) -> ReliableSubscription:
-        cursor = Cursor(await topic.locate(start))
+        offset = await topic.locate(start)
+        cursor = Cursor(offset, generation=self._wall_clock_us())
         topic.check_stays()
         # Retention must not drop acknowledged segments from here on.
         topic.starting[name] = cursor.offset

@@ -173,16 +173,16 @@ class Topic:
 
     def publish_unchecked(self, frame: BatchFrame, done: OnPublished) -> None:
         """
-        Publish a batch that the broker has made, without sequence numbers.
+        Publish a batch that the broker has made.
 
-        Neither its content nor its schema is checked.  Otherwise as ``publish``.
+        Neither its content nor its schema is checked, and its sequence numbers neither.
+        Otherwise as ``publish``.
 
         Raises:
             Draining, TopicNotFound, TopicFenced, JournalFailed: The topic refuses
                 batches.
         """
         self.check()
-        assert not frame.header.producer_id
         self.append(frame, done)
 
     def publish_batched(

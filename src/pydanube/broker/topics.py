@@ -40,6 +40,7 @@ from pydanube.broker.topic_records import apply_records
 from pydanube.broker.topic_schemas import TopicSchemas
 from pydanube.broker.tracing import Tracing
 from pydanube.metadata import keys
+from pydanube.metadata.cluster_records import SessionRecord
 from pydanube.metadata.records import TopicRecord
 from pydanube.metadata.store import ABSENT, MetadataStore, retry_on_conflict
 from pydanube.model.descriptions import RetentionDrops
@@ -250,16 +251,21 @@ class Topics:
             TopicNotFound: It does not exist.
             NotOwner: No broker serves it at the moment.
         """
+        owner = await self.find_owner(name)
+        return {} if owner is None else owner.addresses
+
+    async def find_owner(self, name: TopicName) -> SessionRecord | None:
+        """Return the broker of ``find_addresses``; None if this one serves a topic."""
         if self._shards is None:
             await self.get(name)
-            return {}
+            return None
         shard = (await self._catalog.get_topic(name)).value.shard
         await self._shards.settle(shard)
-        addresses = self._shards.addresses_of(shard)
-        if not addresses or self._shards.serves(shard):
+        owner = None if shard is None else self._shards.find_owner(shard)
+        if owner is None or self._shards.serves(shard):
             self._shards.epoch_of(name, shard)
-            return {}
-        return addresses
+            return None
+        return owner
 
     async def get_reliable(self, name: TopicName) -> ReliableTopic:
         """
@@ -617,9 +623,10 @@ class Topics:
         if state is None or not state.producers:
             return
         for known in state.producers.values():
-            topic.registrations.remember(known.name)
-            topic.last_producer_id = max(topic.last_producer_id, known.producer_id)
-        topic.recovered_producers = len(state.producers)
+            if not known.is_internal:
+                topic.registrations.remember(known.name)
+                topic.last_producer_id = max(topic.last_producer_id, known.producer_id)
+                topic.recovered_producers += 1
         topic.reconnect_until = self._clock() + RECONNECT_S
 
     async def _claim(self, topic_id: TopicId) -> Epoch:

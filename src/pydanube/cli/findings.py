@@ -11,7 +11,7 @@ from statistics import median
 from pydanube.model.clusters import ClusterDescription
 from pydanube.model.descriptions import StorageDescription
 from pydanube.model.quantity_formats import format_age, format_bytes, format_duration
-from pydanube.model.subscription_lag import SubscriptionLag
+from pydanube.model.subscription_lag import DEAD_LETTERS, SubscriptionLag
 from pydanube.model.version import __version__
 
 SYNC_S_WARNING = 0.01
@@ -244,6 +244,8 @@ def cluster(described: ClusterDescription) -> Finding:
 def subscriptions(lags: Sequence[SubscriptionLag]) -> Finding:
     """Judge the subscriptions: those that wait, and those that are late."""
     stuck = [each for each in lags if set(each.blocked_by) - {"paused"}]
+    uncopied = [each for each in stuck if _delivers(each)]
+    stuck = [each for each in stuck if each not in uncopied]
     late = [each for each in lags if (each.age_s or 0.0) > LAG_S_WARNING]
     if stuck:
         return Finding(
@@ -251,6 +253,15 @@ def subscriptions(lags: Sequence[SubscriptionLag]) -> Finding:
             verdict=Verdict.PROBLEM,
             found=f"{len(stuck)} deliver nothing: " + _names(stuck),
             advice="run danube subscriptions describe for each of them",
+        )
+    if uncopied:
+        return Finding(
+            check="subscriptions",
+            verdict=Verdict.PROBLEM,
+            found=f"{len(uncopied)} cannot copy failed messages to their dead-letter "
+            f"topics: {_names(uncopied)}",
+            advice="danube subscriptions describe has the error of each of them; the "
+            "messages are kept, and others are delivered",
         )
     if late:
         return Finding(
@@ -265,6 +276,11 @@ def subscriptions(lags: Sequence[SubscriptionLag]) -> Finding:
         verdict=Verdict.OK,
         found=f"{len(lags)}, none of which is blocked or late",
     )
+
+
+def _delivers(lag: SubscriptionLag) -> bool:
+    """Return whether nothing but its dead letters waits."""
+    return all(each.startswith(DEAD_LETTERS) for each in lag.blocked_by)
 
 
 def _names(lags: Iterable[SubscriptionLag]) -> str:

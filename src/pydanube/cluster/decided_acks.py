@@ -15,7 +15,6 @@ from pydanube.metadata import keys
 from pydanube.metadata.store import MetadataStore
 from pydanube.model.ids import TopicId
 from pydanube.storage.state import TopicState
-from pydanube.wire.files.journal_format import CursorState
 
 
 async def with_decided_acks(
@@ -40,6 +39,7 @@ async def with_decided_acks(
             for base, end in each.ranges:
                 done.add(base, end)
             offset = done.take_through(cursor.offset)
-            cursors = topic.cursors | {each.subscription: CursorState(offset, done)}
+            after = replace(cursor, offset=offset, done=done)
+            cursors = topic.cursors | {each.subscription: after}
             found[TopicId(each.topic_id)] = replace(topic, cursors=cursors)
     return found

@@ -47,6 +47,8 @@ class ClusterSession:
         self.revision = revision
         """The revision at which the session's key was written."""
         self.broker_id = ""
+        self.peer_key = ""
+        """As in the session's record."""
         self._store = store
         self._watchers: dict[object, Callable[[], None]] = {}
 
@@ -135,7 +137,7 @@ async def open_cluster_session(
                 continue
             break
         session = ClusterSession(session_id, lease, revision, store)
-        session.broker_id = record.broker_id
+        session.broker_id, session.peer_key = record.broker_id, record.peer_key
         log.info("session %s of broker %s begins", session_id, record.broker_id)
         async with task_scope() as tasks:
             tasks.run(session.follow(), "follow the sessions of the cluster")

@@ -13,10 +13,18 @@ class Cursor:
     messages are acknowledged in order.
     """
 
-    __slots__ = ("done", "offset")
+    __slots__ = ("done", "generation", "offset")
 
-    def __init__(self, offset: int, done: RangeSet | None = None) -> None:
+    def __init__(
+        self, offset: int, done: RangeSet | None = None, *, generation: int = 1
+    ) -> None:
         """Begin at *offset*; the cursor owns *done*, which may reach below it."""
+        self.generation = generation
+        """
+        A number that rises when the cursor is moved to another offset by request.
+
+        From then on the same messages may fail again, so they have other dead letters.
+        """
         self.offset = offset
         self.done = RangeSet() if done is None else done
         self.done.remove(0, offset)

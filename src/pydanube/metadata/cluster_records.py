@@ -31,6 +31,12 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     zone: str = ""
     versions: dict[str, int] = {}
     """The highest version of each format that the broker reads and writes."""
+    peer_key: str = ""
+    """
+    The key that other brokers show when they ask this one to store their messages.
+
+    It proves that they can read the metadata of the cluster.
+    """
 
 
 class SessionJournalRecord(msgspec.Struct, frozen=True, kw_only=True):

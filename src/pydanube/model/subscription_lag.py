@@ -9,6 +9,9 @@ from operator import attrgetter
 from pydanube.model.descriptions import SubscriptionDescription, TopicDescription
 from pydanube.model.names import TopicName
 
+DEAD_LETTERS = "dead letters"
+"""The reason of messages that cannot be copied; other messages are delivered."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionLag:
@@ -25,7 +28,8 @@ class SubscriptionLag:
     in_flight: int
     consumers: int
     blocked_by: tuple[str, ...]
-    """The reasons that prevent deliveries: a pause, a message, a corrupt segment."""
+    """The reasons why messages wait: a pause, a message, a corrupt segment, or that
+    messages cannot be copied to the dead-letter topic."""
 
     def exceeds(self, lag_max: int | None, age_max_s: float | None) -> bool:
         """Return whether the lag or the age exceeds its limit; None: there is none."""
@@ -101,4 +105,4 @@ def _reasons(each: SubscriptionDescription, where: str) -> Iterator[str]:
     if each.blocked:
         yield f"message {each.blocked[0][0]}{where}"
     if each.dead_letter_error is not None:
-        yield f"dead letters{where}"
+        yield f"{DEAD_LETTERS}{where}"

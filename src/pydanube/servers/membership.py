@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -37,6 +38,8 @@ from pydanube.objects.store import Objects, wall_clock_us
 from pydanube.servers.addresses import url_of
 from pydanube.servers.config import BrokerConfig
 from pydanube.storage.object_journal import ObjectJournal
+
+PEER_KEY_BYTES = 32
 
 
 @asynccontextmanager
@@ -114,6 +117,7 @@ def session_record_of(config: BrokerConfig, *, started_at: int) -> SessionRecord
         started_at=started_at,
         zone=cluster.zone,
         versions={PREPARED_MOVES: 1},
+        peer_key=secrets.token_hex(PEER_KEY_BYTES),
     )
 
 

@@ -31,6 +31,7 @@ from pydanube.broker.broker import Broker, open_broker
 from pydanube.broker.manifest import MetadataManifest
 from pydanube.broker.shards import Shards
 from pydanube.cluster.leaving import leave
+from pydanube.cluster.overview import PEER_ADMIN, PEER_GRPC
 from pydanube.cluster.placement import PlacementLimits
 from pydanube.cluster.session import ClusterSession
 from pydanube.metadata.sessions import Session
@@ -55,12 +56,14 @@ from pydanube.servers.directory import (
 )
 from pydanube.servers.grpc.admin import admin_services
 from pydanube.servers.grpc.danube_server import open_danube_server, schema_registry
-from pydanube.servers.grpc.forwarding import (
-    Forwarding,
-    Owners,
+from pydanube.servers.grpc.forwarding import Forwarding, Owners
+from pydanube.servers.grpc.grpc_server import MESSAGE_BYTES_MAX
+from pydanube.servers.grpc.peer_channels import (
+    PeerChannels,
     PeerFiles,
-    open_forwarding,
+    open_peer_channels,
 )
+from pydanube.servers.grpc.peers import PeerCalls, peer_service
 from pydanube.servers.grpc.server import open_listener
 from pydanube.servers.grpc.services import Service
 from pydanube.servers.http.app import BrokerState, Ports
@@ -102,6 +105,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+MIB = 1024 * 1024
 _RESERVE_BYTES = 4 * 1024 * 1024
 """The disk space that the journal allocates ahead of its end."""
 
@@ -185,6 +189,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 config.storage, directory, metadata.store, reserve, session
             ) as (storage, identity),
             open_traces(config.traces, broker_id_of(config)) as tracing,
+            _peer_channels(config) as channels,
             open_broker(
                 metadata.store,
                 storage,
@@ -206,6 +211,7 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 default_quota=config.security.quota.quota,
                 stores=config.stores,
                 tracing=tracing,
+                peers=None if channels is None else PeerCalls(channels),
             ) as broker,
             verifying_api_keys(
                 *(authenticator, metadata.store),
@@ -226,6 +232,8 @@ async def serve(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
                 broker,
                 config,
                 http_port,
+                session=session,
+                channels=channels,
                 counts=counts,
                 tls=tls,
                 authenticator=authenticator,
@@ -423,15 +431,23 @@ async def _open_grpc(
     config: BrokerConfig,
     http_port: int,
     *,
+    session: ClusterSession | None,
+    channels: PeerChannels | None,
     counts: Mapping[str, ConnectionCounts],
     tls: ServerTls | None,
     authenticator: Authenticator,
 ) -> AsyncIterator[tuple[int, int, Sequence[Service]]]:
     """Open both gRPC servers; yields their ports and services."""
     listens = config.listen
+    forwarding = _forwarding(broker, channels, PEER_GRPC)
+    admin_forwarding = _forwarding(broker, channels, PEER_ADMIN)
+    message_bytes_max, peer_services = MESSAGE_BYTES_MAX, []
+    if session is not None:
+        # The longest dead letter, as other brokers send it.
+        frame_bytes_max = listens.frame_bytes_max + MIB
+        message_bytes_max = max(message_bytes_max, frame_bytes_max)
+        peer_services.append(peer_service(broker, session.peer_key))
     async with (
-        _forwarding(broker, config, is_admin=False) as forwarding,
-        _forwarding(broker, config, is_admin=True) as admin_forwarding,
         open_danube_server(
             broker,
             listens.host,
@@ -446,6 +462,8 @@ async def _open_grpc(
             receive_bytes_max=listens.receive_bytes_max,
             authenticator=authenticator,
             forwarding=forwarding,
+            message_bytes_max=message_bytes_max,
+            peer_services=peer_services,
         ) as danube,
         open_listener(
             *(listens.host, listens.admin_port),
@@ -470,19 +488,28 @@ async def _open_grpc(
             yield danube.port, admin.port, [*danube.services, *services]
 
 
-def _forwarding(
-    broker: Broker, config: BrokerConfig, *, is_admin: bool
-) -> AbstractAsyncContextManager[Forwarding | None]:
-    """Return the forwarding of calls in a cluster; a broker alone forwards none."""
-    if broker.shards is None:
+def _peer_channels(
+    config: BrokerConfig,
+) -> AbstractAsyncContextManager[PeerChannels | None]:
+    """Return the connections to other brokers; a broker alone has none."""
+    if not config.cluster.enabled:
         return nullcontext()
-    owners = Owners(broker.topics.find_addresses, broker.shards.addresses_of_owners)
     files = PeerFiles(
         ca=config.cluster.ca_file,
         certificate=config.tls.certificate_file,
         key=config.tls.key_file,
     )
-    return open_forwarding(owners, is_admin=is_admin, files=files)
+    return open_peer_channels(files)
+
+
+def _forwarding(
+    broker: Broker, channels: PeerChannels | None, listener: str
+) -> Forwarding | None:
+    """Return the forwarding of calls in a cluster; a broker alone forwards none."""
+    if broker.shards is None or channels is None:
+        return None
+    owners = Owners(broker.topics.find_addresses, broker.shards.addresses_of_owners)
+    return Forwarding(owners, listener=listener, channels=channels)
 
 
 def run(config: BrokerConfig, *, ignored_variables: Sequence[str] = ()) -> None:

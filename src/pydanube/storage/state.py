@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pydanube.model.errors import CorruptJournal
 from pydanube.model.ids import Epoch, Offset, ProducerId, Sequence, TopicId
 from pydanube.wire.files.journal_format import (
+    INTERNAL_PREFIX,
     RUNS_MAX,
     Batch,
     CursorSaved,
@@ -54,6 +55,10 @@ TopicEntry = (
     | ProducerDeleted
 )
 """Entries that change one topic."""
+ProgressEntry = (
+    CursorSaved | SubscriptionDeleted | ProducerOpened | ProducerSaved | ProducerDeleted
+)
+"""Entries that change the cursors or producers of a topic."""
 
 
 @dataclass(slots=True)
@@ -65,8 +70,17 @@ class ProducerState:
     epoch: Epoch
     next_sequence: Sequence = _FIRST
     """The first sequence number of its next batch."""
-    runs: deque[Run] = field(default_factory=lambda: deque(maxlen=RUNS_MAX))
+    runs: deque[Run] = field(default_factory=deque)
     """The offsets of its last messages; adjacent runs are merged."""
+
+    def __post_init__(self) -> None:
+        if not self.is_internal:
+            self.runs = deque(self.runs, RUNS_MAX)
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether the broker itself is the producer."""
+        return self.name.startswith(INTERNAL_PREFIX)
 
     def record(self, base_sequence: int, base_offset: int, count: int) -> None:
         """Record the offset of a stored batch."""
@@ -286,7 +300,7 @@ def _change_topic(topic: TopicState, entry: TopicEntry) -> None:
                 entry.producer_id,
                 entry.epoch,
                 entry.next_sequence,
-                deque(entry.runs, maxlen=RUNS_MAX),
+                deque(entry.runs),
             )
         case ProducerDeleted():
             topic.producers.pop(entry.name, None)

@@ -42,7 +42,7 @@ from pydanube.storage.sealing import Sealer
 from pydanube.storage.segment_cache import SegmentCache
 from pydanube.storage.segment_pages import SegmentPages
 from pydanube.storage.segments import topic_id_of
-from pydanube.storage.state import TopicState
+from pydanube.storage.state import ProgressEntry, TopicState
 from pydanube.storage.store_copying import StoreCopying
 from pydanube.storage.tiered_objects import TieredObjects
 from pydanube.storage.topic_log import TailMemory, TopicLog
@@ -52,12 +52,8 @@ from pydanube.storage.uploading import Uploader
 from pydanube.storage.verification import Verification
 from pydanube.wire.buffer import Buffer
 from pydanube.wire.files.journal_format import (
-    CursorSaved,
     Entry,
     MetadataRevision,
-    ProducerDeleted,
-    ProducerOpened,
-    SubscriptionDeleted,
     TopicDeleted,
 )
 from pydanube.wire.files.segment_format import object_prefix, parse_object_name
@@ -463,7 +459,7 @@ class Storage:
 
     def save(
         self,
-        entry: CursorSaved | SubscriptionDeleted | ProducerOpened | ProducerDeleted,
+        entry: ProgressEntry,
         done: Done | None = None,
     ) -> None:
         """

@@ -79,6 +79,17 @@ def test_verdict(finding: findings.Finding, verdict: Verdict) -> None:
     assert finding.advice or verdict is Verdict.OK
 
 
+def test_messages_that_cannot_be_dead_lettered_are_not_said_to_stop_deliveries() -> (
+    None
+):
+    waits = ("dead letters of /default/a-part-0",)
+    finding = findings.subscriptions([replace(LAG, blocked_by=waits)])
+    assert finding.verdict is Verdict.PROBLEM
+    assert "cannot copy failed messages" in finding.found
+    both = replace(LAG, blocked_by=(*waits, "message 5"))
+    assert "deliver nothing" in findings.subscriptions([both]).found
+
+
 def test_clock_says_which_one_is_ahead() -> None:
     assert "ahead of this machine" in findings.clock(60.0).found
     assert "behind this machine" in findings.clock(-60.0).found

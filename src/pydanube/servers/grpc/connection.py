@@ -313,6 +313,10 @@ class GrpcProtocol(asyncio.Protocol):
             Unavailable: The credentials cannot be verified at the moment.
         """
         authenticator = self._server.authenticator
+        if method.service.check_caller is not None:
+            method.service.check_caller(credential_of(started.credentials))
+            self._become_known()
+            return NOBODY
         if not authenticator.is_enabled or method.service.is_public:
             return NOBODY
         credential = credential_of(started.credentials)
@@ -323,10 +327,14 @@ class GrpcProtocol(asyncio.Protocol):
             *(credential, self._address, certificate),
             listener=self._server.counts.listener,
         )
+        self._become_known()
+        return identity
+
+    def _become_known(self) -> None:
+        """Note that a call of this connection has had valid credentials."""
         if self._is_stranger:
             self._is_stranger = False
             self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        return identity
 
     def _meter_of(self, method: Method, identity: Identity) -> QuotaMeter | None:
         """

@@ -50,10 +50,13 @@ async def open_danube_server(
     connect_url: str = "",
     scheme: str = "http",
     refusal_pause_s: float = REFUSAL_PAUSE_S,
+    peer_services: Sequence[Service] = (),
     **limits: Any,
 ) -> AsyncIterator[DanubeServer]:
     """
     Serve clients of Danube during the body; see ``GrpcServer`` for *limits*.
+
+    Other brokers of the cluster call *peer_services*.
 
     At the end, their streams end with UNAVAILABLE, so that they connect again.
 
@@ -94,6 +97,7 @@ async def open_danube_server(
                 for name, descriptor in pb.DESCRIPTOR.services_by_name.items()
             ),
             schema_registry(broker),
+            *peer_services,
         ]
         async with listener.serving(services, broker):
             with (

@@ -20,55 +20,31 @@ caller: the owner ignores them when it decides who calls.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-from urllib.parse import urlsplit
+from typing import Any, Protocol
 
-from pydanube.aio.file_reloading import FromFiles
-from pydanube.cluster.overview import GRPC, PEER_ADMIN, PEER_GRPC
-from pydanube.model.errors import InvalidConfig, NotOwner, TopicNotFound
+from pydanube.cluster.overview import GRPC
+from pydanube.model.errors import NotOwner, TopicNotFound
 from pydanube.model.names import TopicName
+from pydanube.servers.grpc.peer_channels import PeerChannels, Unreachable
 from pydanube.servers.grpc.services import Method, StatusError
 from pydanube.wire.grpc.connection import FORWARDED, CallStarted
 from pydanube.wire.grpc.status import StatusCode
 from pydanube.wire.pb import danube_api_pb2 as pb
-
-if TYPE_CHECKING:
-    import grpc.aio
 
 OWNER_WAIT_S = 20.0
 """How long a client that opens a producer or subscribes waits for an owner that can be
 reached.  The published clients give up after about 3 seconds of refusals."""
 OWNER_INTERVAL_S = 0.2
 """The interval at which the owner is looked up while a client waits for it."""
-CHANNELS_MAX = 256
-"""The most connections to other brokers that are kept."""
 _WAITING = {"CreateProducer", "Subscribe"}
 """Methods that wait for an owner.  They may be repeated without an effect."""
 SUBSCRIBED_MAX = 10_000
 """The most consumers of which the broker remembers where they have subscribed."""
 _LOOKED_UP = {"danube.ProducerService", "danube.ConsumerService"}
 """Services whose clients look up the owner when they get ``NotOwner``."""
-
-_OPTIONS = [
-    # The broker limits what it sends, and ours limits what it accepts from clients.
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 3_000),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1_000),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-    ("grpc.enable_retries", 0),
-    ("grpc.enable_http_proxy", 0),
-]
-
-
-class Unreachable(StatusError):
-    """The owner of a topic cannot be reached."""
 
 
 class AnswerWriter(Protocol):
@@ -91,49 +67,16 @@ class Owners:
     """Returns the addresses of all other brokers that serve topics."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeerFiles:
-    """The files for TLS with other brokers; an empty name: there is none."""
-
-    ca: str = ""
-    """The authorities of their certificates; without it, those of the system."""
-    certificate: str = ""
-    """The certificate of this broker.  With it, calls are made over TLS only."""
-    key: str = ""
-
-
-class PeerTls(NamedTuple):
-    """The contents of ``PeerFiles``, in PEM format."""
-
-    roots: bytes | None = None
-    certificate: bytes | None = None
-    key: bytes | None = None
-
-
 class Forwarding:
     """The forwarded calls of one gRPC server."""
 
     def __init__(
-        self, owners: Owners, *, listener: str, files: PeerFiles | None = None
+        self, owners: Owners, *, listener: str, channels: PeerChannels
     ) -> None:
-        """
-        *listener* is the name of the owner's listener among its addresses.
-
-        *files* are read again when they change; without them there is no TLS of this
-        broker's own.
-
-        Raises:
-            InvalidConfig: A file cannot be read.
-        """
+        """*listener* is the name of the owner's listener among its addresses."""
         self._owners = owners
         self._listener = listener
-        files = files or PeerFiles()
-        self._tls = FromFiles(
-            lambda: _read(files),
-            (files.ca, files.certificate, files.key),
-            "certificates for other brokers",
-        )
-        self._channels: dict[tuple[str, PeerTls], grpc.aio.Channel] = {}
+        self._channels = channels
         # The addresses of other brokers by the URL that clients know.
         self._by_url: dict[str, str] = {}
         # Where consumers have subscribed, by their id; empty for this broker.
@@ -261,7 +204,7 @@ class Forwarding:
     ) -> bytes | None:
         import grpc.aio  # noqa: PLC0415  # Only brokers of a cluster need it.
 
-        channel = await self.channel_to(target)
+        channel = await self._channels.to(target)
         metadata = [
             *(
                 (name.decode(), value.decode("latin-1"))
@@ -296,44 +239,6 @@ class Forwarding:
             raise StatusError(status, error.details() or "") from error
         return None
 
-    async def channel_to(self, target: str) -> grpc.aio.Channel:
-        """
-        Return the connection to a broker, which is kept.
-
-        Raises:
-            Unreachable: This broker has TLS, and the other one does not.
-        """
-        import grpc.aio  # noqa: PLC0415  # As above.
-
-        tls = self._tls.get()
-        if (target, tls) not in self._channels:
-            parts = urlsplit(target)
-            if parts.scheme == "https":
-                credentials = grpc.ssl_channel_credentials(
-                    tls.roots, tls.key, tls.certificate
-                )
-                channel = grpc.aio.secure_channel(
-                    *(parts.netloc, credentials), options=_OPTIONS
-                )
-            elif tls.certificate is not None:
-                raise Unreachable(
-                    StatusCode.UNAVAILABLE,
-                    f"the broker at {target}, which serves the topic, has no TLS, and "
-                    "this one forwards calls over TLS only: set 'tls' on all brokers",
-                )
-            else:
-                channel = grpc.aio.insecure_channel(parts.netloc, options=_OPTIONS)
-            self._channels[target, tls] = channel
-            if len(self._channels) > CHANNELS_MAX:
-                oldest = self._channels.pop(next(iter(self._channels)))
-                await oldest.close()
-        return self._channels[target, tls]
-
-    async def close(self) -> None:
-        """Close the connections to other brokers."""
-        for channel in self._channels.values():
-            await channel.close()
-
 
 def _consumer_of(request: Any) -> int:
     """Return the id of the consumer that *request* is of; 0 for other requests."""
@@ -346,38 +251,3 @@ def _consumer_of(request: Any) -> int:
 
 def _names_topic(method: Method) -> bool:
     return method.rule is not None and "topic" in method.rule.fields
-
-
-def _read(files: PeerFiles) -> PeerTls:
-    return PeerTls(
-        _content(files.ca, "cluster.ca_file"),
-        _content(files.certificate, "tls.certificate_file"),
-        _content(files.key, "tls.key_file"),
-    )
-
-
-def _content(name: str, setting: str) -> bytes | None:
-    try:
-        return Path(name).read_bytes() if name else None
-    except OSError as error:
-        raise InvalidConfig(
-            f"{setting}: {name} cannot be read: {error.strerror}"
-        ) from error
-
-
-@asynccontextmanager
-async def open_forwarding(
-    owners: Owners, *, is_admin: bool, files: PeerFiles | None = None
-) -> AsyncIterator[Forwarding]:
-    """
-    Forward calls of clients, or of administrators, during the body.
-
-    Raises:
-        InvalidConfig: One of *files* cannot be read.
-    """
-    listener = PEER_ADMIN if is_admin else PEER_GRPC
-    forwarding = Forwarding(owners, listener=listener, files=files)
-    try:
-        yield forwarding
-    finally:
-        await forwarding.close()

@@ -125,11 +125,14 @@ class Service:
         *,
         unimplemented: str | None = None,
         is_public: bool = False,
+        check_caller: Callable[[str], None] | None = None,
     ) -> None:
         """
         Create a service for *descriptor*, which *implementation* implements.
 
-        Callers of a service that *is_public* need no credentials.  Methods that it
+        Callers of a service that *is_public* need no credentials.  *check_caller*
+        raises Unauthenticated unless a credential is that of another broker; without
+        it, clients call the service.  Methods that it
         lacks answer UNIMPLEMENTED with the reason *unimplemented*; without a reason it
         must have all methods.
         """
@@ -137,6 +140,7 @@ class Service:
         self.errors: Counter[str] = Counter()
         """The number of failed requests by error code."""
         self.is_public = is_public
+        self.check_caller = check_caller
         self._unimplemented = unimplemented
         self.methods: dict[str, Method] = {
             f"/{self.name}/{method.name}": self._method(method, implementation)

@@ -23,7 +23,6 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -47,7 +46,14 @@ ENTRY_HEADER_BYTES = 32
 BODY_BYTES_MAX = batches.BODY_BYTES_MAX + 1024 * 1024
 """The longest body: a batch with its header and the longest name fits."""
 RUNS_MAX = 512
-"""How many runs of each producer are kept."""
+"""How many runs of each producer are kept, unless the broker itself is the producer."""
+INTERNAL_PREFIX = "broker/"
+"""
+The beginning of the names of producers that are brokers; clients cannot use it.
+
+Their sequence numbers are positions in what the messages come from, in any order, so
+all of their runs are kept.  See ``broker/internal_publishing.py``.
+"""
 
 _FILE_MAGIC = b"DANUBEJ\x00"
 _FILE_HEADER = struct.Struct("<8sIIQ16s8s")
@@ -67,7 +73,6 @@ class EntryKind(IntEnum):
 
     TOPIC_OPENED = 1
     BATCH = 2
-    CURSOR = 3
     PRODUCER = 4
     PRODUCER_OPENED = 5
     SEALED = 6
@@ -75,11 +80,11 @@ class EntryKind(IntEnum):
     SUBSCRIPTION_DELETED = 8
     PRODUCER_DELETED = 9
     SNAPSHOT_END = 10
-    CURSOR_MAPS = 11
     METADATA_REVISION = 12
     TOPIC_ADOPTED = 13
     SHARD_LEFT = 14
     SHARD_FORGOTTEN = 15
+    CURSOR = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,8 @@ class CursorState:
     offset: int
     done: RangeSet = field(default_factory=RangeSet)
     """Must not be changed."""
+    generation: int = 1
+    """As in ``dispatch.cursor.Cursor``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -403,8 +410,7 @@ def is_reserved(buffer: memoryview, position: int) -> bool:
 # The bodies of entries.
 
 _U64 = struct.Struct("<Q")
-_CURSOR = struct.Struct("<QQI")
-_CURSOR_MAPS = struct.Struct("<QQII")
+_CURSOR = struct.Struct("<QQQII")
 _PAIR = struct.Struct("<QQ")
 _BIT_MAP = struct.Struct("<QI")
 _PRODUCER = struct.Struct("<QQIQI")
@@ -418,29 +424,30 @@ def _decode_batch(body: memoryview) -> Batch:
     return Batch(TopicId(_U64.unpack_from(body)[0]), frame)
 
 
-def _encode_cursor(entry: CursorSaved) -> tuple[EntryKind, bytes]:
-    ranges, bit_maps = entry.cursor.done.parts()
-    ids = entry.topic_id, entry.cursor.offset
+def _encode_cursor(entry: CursorSaved) -> bytes:
+    cursor = entry.cursor
+    ranges, bit_maps = cursor.done.parts()
+    numbers = _CURSOR.pack(
+        *(entry.topic_id, cursor.offset, cursor.generation),
+        *(len(ranges), len(bit_maps)),
+    )
     pairs = b"".join(_PAIR.pack(*each) for each in ranges)
-    name = entry.subscription.encode()
-    if not bit_maps:
-        return EntryKind.CURSOR, _CURSOR.pack(*ids, len(ranges)) + pairs + name
-    numbers = _CURSOR_MAPS.pack(*ids, len(ranges), len(bit_maps))
     maps = b"".join(
         _BIT_MAP.pack(origin, len(bits)) + bits for origin, bits in bit_maps
     )
-    return EntryKind.CURSOR_MAPS, numbers + pairs + maps + name
+    return numbers + pairs + maps + entry.subscription.encode()
 
 
-def _decode_cursor(numbers: struct.Struct, body: memoryview) -> CursorSaved:
-    topic_id, offset, count, *map_counts = numbers.unpack_from(body)
-    ranges, at = _ranges_at(body, numbers.size, count)
+def _decode_cursor(body: memoryview) -> CursorSaved:
+    topic_id, offset, generation, count, map_count = _CURSOR.unpack_from(body)
+    ranges, at = _ranges_at(body, _CURSOR.size, count)
     done = RangeSet(ranges)
-    for _ in range(sum(map_counts)):
+    for _ in range(map_count):
         origin, length = _BIT_MAP.unpack_from(body, at)
         begin, at = at + _BIT_MAP.size, at + _BIT_MAP.size + length
         done.add_bits(origin, int.from_bytes(_part(body, begin, at), "little"))
-    return CursorSaved(TopicId(topic_id), _text(body[at:]), CursorState(offset, done))
+    state = CursorState(offset, done, generation)
+    return CursorSaved(TopicId(topic_id), _text(body[at:]), state)
 
 
 def _ranges_at(body: memoryview, at: int, count: int) -> tuple[Iterator[Range], int]:
@@ -486,8 +493,7 @@ def _part(body: memoryview, base: int, end: int) -> memoryview:
 
 _DECODE: dict[int, Callable[[memoryview], Entry]] = {
     EntryKind.BATCH: _decode_batch,
-    EntryKind.CURSOR: partial(_decode_cursor, _CURSOR),
-    EntryKind.CURSOR_MAPS: partial(_decode_cursor, _CURSOR_MAPS),
+    EntryKind.CURSOR: _decode_cursor,
     EntryKind.PRODUCER: _decode_producer,
 }
 
@@ -542,7 +548,7 @@ _LAID_OUT = {layout.kind: (type_, layout) for type_, layout in _LAYOUTS.items()}
 
 def _encode_body(entry: Any) -> tuple[EntryKind, bytes]:
     if isinstance(entry, CursorSaved):
-        return _encode_cursor(entry)
+        return EntryKind.CURSOR, _encode_cursor(entry)
     if isinstance(entry, ProducerSaved):
         return EntryKind.PRODUCER, _encode_producer(entry)
     kind, numbers, names, text = _LAYOUTS[type(entry)]

@@ -18,12 +18,12 @@ from pydanube.model.names import TopicName
 from pydanube.model.policy import TopicPolicy
 from pydanube.servers.grpc.admin import TopicAdmin
 from pydanube.servers.grpc.danube_server import open_danube_server
-from pydanube.servers.grpc.forwarding import (
-    Forwarding,
-    Owners,
+from pydanube.servers.grpc.forwarding import Forwarding, Owners
+from pydanube.servers.grpc.peer_channels import (
+    PeerChannels,
     PeerFiles,
     Unreachable,
-    open_forwarding,
+    open_peer_channels,
 )
 from pydanube.servers.grpc.server import open_listener
 from pydanube.servers.grpc.services import Service
@@ -104,11 +104,10 @@ async def running_world() -> AsyncIterator[World]:
 async def _serve(
     world: World, name: str, member: Member, stack: AsyncExitStack
 ) -> None:
+    channels = await stack.enter_async_context(open_peer_channels())
     clients, admins = [
-        await stack.enter_async_context(
-            open_forwarding(world.owners(name), is_admin=is_admin)
-        )
-        for is_admin in (False, True)
+        Forwarding(world.owners(name), listener=listener, channels=channels)
+        for listener in (PEER_GRPC, PEER_ADMIN)
     ]
     server = await stack.enter_async_context(
         open_danube_server(
@@ -308,25 +307,18 @@ async def test_a_client_that_looks_up_is_redirected() -> None:
 
 
 async def test_connections_to_former_brokers_are_closed() -> None:
-    owners = Owners(find=no_owner, addresses=list)
-    forwarding = Forwarding(owners, listener=PEER_GRPC)
-    first = await forwarding.channel_to("http://127.0.0.1:1")
-    assert await forwarding.channel_to("http://127.0.0.1:1") is first
+    channels = PeerChannels()
+    first = await channels.to("http://127.0.0.1:1")
+    assert await channels.to("http://127.0.0.1:1") is first
     for port in range(2, 300):
-        await forwarding.channel_to(f"http://127.0.0.1:{port}")
-    assert await forwarding.channel_to("http://127.0.0.1:1") is not first
-    await forwarding.close()
-
-
-async def no_owner(_: TopicName) -> Mapping[str, str]:
-    return {}
+        await channels.to(f"http://127.0.0.1:{port}")
+    assert await channels.to("http://127.0.0.1:1") is not first
+    await channels.close()
 
 
 async def test_missing_authorities_are_an_error_at_the_start() -> None:
     with pytest.raises(InvalidConfig, match=r"cluster\.ca_file: /missing"):
-        async with open_forwarding(
-            Owners(no_owner, list), is_admin=True, files=PeerFiles(ca="/missing")
-        ):
+        async with open_peer_channels(PeerFiles(ca="/missing")):
             pass
 
 
@@ -376,7 +368,8 @@ async def forwarded(url: str, files: PeerFiles | None = None) -> bool:
     )
     request = danube_admin_pb2.TopicRequest(name="/default/t")
     owners = Owners(find, list)
-    async with open_forwarding(owners, is_admin=True, files=files) as forwarding:
+    async with open_peer_channels(files) as channels:
+        forwarding = Forwarding(owners, listener=PEER_ADMIN, channels=channels)
         answer = await forwarding.answer(method, started, request, NoStream(), here)
     return bool(answer == request.SerializeToString())
 
@@ -429,9 +422,9 @@ async def test_a_broker_with_tls_forwards_to_none_without(tmp_path: Path) -> Non
 async def test_a_changed_certificate_makes_another_connection(tmp_path: Path) -> None:
     certificate, key = write_certificates(tmp_path)["server"]
     own = PeerFiles(certificate=str(certificate), key=str(key))
-    forwarding = Forwarding(Owners(no_owner, list), listener=PEER_GRPC, files=own)
-    first = await forwarding.channel_to("https://127.0.0.1:1")
-    assert await forwarding.channel_to("https://127.0.0.1:1") is first
+    channels = PeerChannels(own)
+    first = await channels.to("https://127.0.0.1:1")
+    assert await channels.to("https://127.0.0.1:1") is first
     write_certificates(tmp_path)
-    assert await forwarding.channel_to("https://127.0.0.1:1") is not first
-    await forwarding.close()
+    assert await channels.to("https://127.0.0.1:1") is not first
+    await channels.close()

@@ -44,7 +44,7 @@ SMALL = [
     ),
     CursorSaved(1, "billing", CursorState(5, RangeSet([(7, 9), (11, 2**50)]))),
     CursorSaved(1, "billing", CursorState(5, SCATTERED)),
-    CursorSaved(2**63, "", CursorState(0)),
+    CursorSaved(2**63, "", CursorState(0, generation=2**63)),
     ProducerSaved(
         topic_id=1,
         name="web-1",
@@ -90,19 +90,20 @@ def test_scattered_acknowledgements_take_one_bit_each():
     [data] = encode_entry(
         CursorSaved(1, "s", CursorState(5, SCATTERED)), position=48, synced=0, seed=SEED
     )[0]
-    assert data[12] == EntryKind.CURSOR_MAPS
+    assert data[12] == EntryKind.CURSOR
     assert len(data) < 60_000 / 8 + 2000
 
 
 def test_bit_map_has_one_bit_for_each_offset():
-    body = struct.pack("<QQII", 1, 5, 1, 1) + struct.pack("<QQ", 7, 9)
+    body = struct.pack("<QQQII", 1, 5, 17, 1, 1) + struct.pack("<QQ", 7, 9)
     body += struct.pack("<QI", 100, 2) + bytes([0b1000_0011, 0b1]) + b"s"
     length = len(body)
-    head = struct.pack("<4sIIB3xQQ", b"DjE1", 0, length, 11, 48, 0)
+    head = struct.pack("<4sIIB3xQQ", b"DjE1", 0, length, 16, 48, 0)
     crc = crc32c(body, crc32c(head[8:], SEED))
     data = head[:4] + struct.pack("<I", crc) + head[8:] + body + bytes(-length % 8)
     cursor = unpacked(data).entry.cursor
     assert (cursor.offset, list(cursor.done)) == (5, [(7, 9), (100, 102), (107, 109)])
+    assert cursor.generation == 17
 
 
 def test_a_batch_comes_back_with_its_frame():
