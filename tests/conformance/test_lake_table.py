@@ -222,6 +222,39 @@ def test_rows_are_written_to_their_partitions(table):
         stage(table, rows(5))
 
 
+FIRST = dt.datetime(1, 1, 1, tzinfo=dt.UTC)
+LAST = dt.datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=dt.UTC)
+ENDS = pa.array([FIRST, LAST, None], pa.timestamp("us", "UTC"))
+PARTITIONS = {
+    "bool": pa.array([True, False, None]),
+    "byte": pa.array([-128, 127, None], pa.int32()),
+    "whole": pa.array([-(2**63), 2**63 - 1, None], pa.int64()),
+    "text": pa.array(["a=b/c %41", "ä'\"", None]),
+    "date": pa.array([dt.date(1, 1, 1), dt.date(9999, 12, 31), None]),
+    "time": ENDS,
+    "local": ENDS.cast(pa.timestamp("us")),
+    "bytes": pa.array([b"ada", b"\x00\xff", None]),
+    "money": pa.array([Decimal("-2.78"), Decimal("0.05"), None], pa.decimal128(10, 2)),
+    "tiny": pa.array([Decimal("-1E-38"), Decimal(0), None], pa.decimal128(38, 38)),
+    "real": pa.array([1.5, -0.0, None]),
+}
+REFUSED = {"delta": {"bytes", "money", "tiny", "real"}, "iceberg": {"real"}}
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_partition_values_of_each_type_are_kept_or_refused(table, kind, name):
+    values = rows(1, 2, 3, part=PARTITIONS[name])
+    if name in REFUSED[kind]:
+        with pytest.raises(InvalidRequest, match="partitionBy: the column part is"):
+            add(table, values, partition_by="part")
+        assert table.schema() is None
+        return
+    add(table, values, partition_by="part")
+    wanted = values.sort_by("n").column("part").to_pylist()
+    for found in (read(table), read_with_polars(table)):
+        assert found.sort_by("n").column("part").to_pylist() == wanted
+
+
 def test_unreferenced_excludes_committed_files(table):
     _, part = stage(table, rows(1))
     _, left = stage(table, rows(2))

@@ -25,6 +25,7 @@ from pydanube.model.errors import (
     Unavailable,
 )
 from pydanube.model.retry import RetryPolicy
+from pydanube.schemas.value_limits import checked_batches
 from pydanube.sinks import clickhouse_sql
 from pydanube.sinks.chunks import arrow_stream, split_rows
 from pydanube.sinks.clickhouse_sql import (
@@ -169,6 +170,7 @@ class ClickHouseSink:
         Raises:
             Unavailable: The server cannot be reached, or is out of resources.
             InvalidRequest: The server refuses the rows.
+            InvalidPayload: A time is outside of the years that ClickHouse has.
         """
         plan, count = self.plan, 0
         prefix = staging_prefix(key.batch, plan.table)
@@ -177,7 +179,9 @@ class ClickHouseSink:
             server.execute(plan.create_staging(staging))
             try:
                 for chunk in split_rows(
-                    batches, rows_max=self.rows_max, bytes_max=self.bytes_max
+                    checked_batches(batches, clickhouse_sql.LIMITS),
+                    rows_max=self.rows_max,
+                    bytes_max=self.bytes_max,
                 ):
                     # The number of its first row identifies a chunk that is resent.
                     body = arrow_stream(_numbered(chunk, count))

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from pydanube.schemas.value_limits import ValueLimits
 from pydanube.sinks.staging import (
     COMMITS,
     RESERVED,
@@ -35,6 +36,10 @@ DEDUPLICATION_WINDOW = 10_000
 _WINDOW = f" SETTINGS non_replicated_deduplication_window = {DEDUPLICATION_WINDOW}"
 
 MOVING, DONE = 0, 1
+
+_YEARS = ("1900-01-01", "2300-01-01")
+LIMITS = ValueLimits(name="ClickHouse", dates=_YEARS, times=_YEARS)
+"""It would store other times, which it then shows as the first or last one."""
 
 _SIMPLE = {
     pa.bool_(): "Bool",

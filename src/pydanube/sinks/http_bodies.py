@@ -15,11 +15,15 @@ import pyarrow.compute as pc
 
 from pydanube.model.errors import InvalidConfig
 from pydanube.schemas import json_text
+from pydanube.schemas.value_limits import checked_batches, years_limits
 from pydanube.sinks.chunks import arrow_stream, split_rows
 from pydanube.sinks.staging import unsupported_columns
 from pydanube.spark.sink import TaskKey
 
 _TEXT = "text"
+
+_LIMITS = years_limits("JSON")
+"""NaN and the infinities become null, so they are none of these limits."""
 
 
 class JsonFormat:
@@ -40,7 +44,7 @@ class JsonFormat:
         """Divide rows into requests."""
         texts = (
             pa.record_batch([json_text.row_texts(batch).cast(pa.binary())], [_TEXT])
-            for batch in batches
+            for batch in checked_batches(batches, _LIMITS)
         )
         # The size of a row includes its separator.
         return split_rows(

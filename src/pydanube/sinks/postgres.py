@@ -26,6 +26,7 @@ from pydanube.model.errors import (
 )
 from pydanube.model.retry import RetryPolicy
 from pydanube.schemas import json_text
+from pydanube.schemas.value_limits import check_values, counted
 from pydanube.sinks import postgres_sql
 from pydanube.sinks.option_tables import POSTGRES_OPTIONS
 from pydanube.sinks.postgres_database import Database, connect
@@ -130,7 +131,7 @@ class PostgresSink:
 
         Raises:
             Unavailable: The server cannot be reached, or the connection broke.
-            InvalidPayload: A key is null.
+            InvalidPayload: A key is null, or PostgreSQL does not have a value.
             InvalidRequest: The server refuses the rows.
         """
         plan, count = self.plan, 0
@@ -140,7 +141,7 @@ class PostgresSink:
             [(hour,)] = database.query(postgres_sql.HOUR)
             staging = plan.staging_name(key.batch, hour, uuid.uuid4().hex[:8])
             database.execute(plan.create_staging(staging))
-            for batch in batches:
+            for batch in self._checked(batches):
                 database.copy(plan.table.sibling(staging), self._staged(batch))
                 count += batch.num_rows
         return StagedRows(staging, count)
@@ -222,6 +223,12 @@ class PostgresSink:
         # Separately: the user may lack the right to drop tables of other queries.
         for left in filter(None, (stale, expired)):
             database.drop([table.sibling(name) for name in left])
+
+    def _checked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for first, batch in counted(batches):
+            for limits, names in self.plan.columns_by_limits():
+                check_values(batch.select(names), limits, first)
+            yield batch
 
     def _staged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         check_keys(batch, self.plan.keys)

@@ -10,13 +10,14 @@ DataFrame and are cast to those of the target's columns when they move.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from pydanube.model.errors import InvalidConfig
 from pydanube.schemas.json_text import is_writable
+from pydanube.schemas.value_limits import ValueLimits, years_limits
 from pydanube.sinks.staging import (
     COMMITS,
     RESERVED,
@@ -32,6 +33,15 @@ from pydanube.spark.sink import BatchKey
 _ROW = RESERVED + "row"
 _PIECE = RESERVED + "piece"
 _GONE = RESERVED + "gone"
+
+LIMITS = ValueLimits(
+    name="PostgreSQL",
+    # 4714 BC is the year -4713.
+    dates=("-4713-11-24", "5874898-01-01"),
+    times=("-4713-11-24", "294277-01-01"),
+    has_nul=False,
+)
+JSON_LIMITS = replace(years_limits("JSON in PostgreSQL"), has_nul=False)
 
 HOUR = "SELECT floor(extract(epoch FROM now()) / 3600)::bigint"
 """The query for the current hour by the server's clock."""
@@ -152,6 +162,16 @@ class Plan:
                 f"columns; CREATE UNIQUE INDEX ON {self.table} ({_list(self.keys)})"
             )
         return found
+
+    def columns_by_limits(self) -> Iterator[tuple[ValueLimits, list[str]]]:
+        """Yield limits for values, and the columns that have them."""
+        is_json_by_name = {each.name: is_json(each.type) for each in self.schema}
+        for limits, is_wanted in ((LIMITS, False), (JSON_LIMITS, True)):
+            names = [
+                name for name, each in is_json_by_name.items() if each is is_wanted
+            ]
+            if names:
+                yield limits, names
 
     def create_target(self) -> str:
         """Return the statement for the option ``createTable``."""

@@ -16,9 +16,10 @@ import pyarrow as pa
 
 from pydanube.client.schema import Schema, schema_of
 from pydanube.model.errors import BrokerError, InvalidRequest, TopicNotFound
-from pydanube.model.schemas import SchemaReference
+from pydanube.model.schemas import SchemaReference, SchemaType
 from pydanube.reader.bounds import split_name
 from pydanube.reader.decoding import parse_once
+from pydanube.schemas.value_limits import JSON, ValueLimits, check_values
 from pydanube.spark.message_rows import PAYLOAD, VALUE
 from pydanube.spark.write_options import Encode, WriteOptions
 from pydanube.sync import Client
@@ -32,10 +33,14 @@ class TopicEncoding:
     """The writer schema that the messages name."""
     encode: Callable[[Any], Any] | None
     """None if rows have payloads already."""
+    limits: ValueLimits | None = None
+    """The limits of the encoding beyond those of all messages."""
 
-    def messages(self, rows: pa.RecordBatch, topic: str) -> pa.RecordBatch:
+    def messages(
+        self, rows: pa.RecordBatch, topic: str, first: int = 0
+    ) -> pa.RecordBatch:
         """
-        Return *rows* with the values encoded as payloads.
+        Return *rows*, whose first is number *first*, with values encoded as payloads.
 
         Raises:
             InvalidPayload: A value does not fit the schema.
@@ -44,6 +49,8 @@ class TopicEncoding:
             return rows
         at = rows.schema.get_field_index(VALUE)
         try:
+            if self.limits is not None:
+                check_values(rows, self.limits, first)
             payloads = self.encode(rows.column(at))
         except BrokerError as error:
             raise type(error)(f"{topic}: {error}") from error
@@ -82,7 +89,8 @@ class TopicEncodings:
             bound = self._client.schemas.topic_schema(topic)
         has = self._value_type
         if bound is None:
-            return TopicEncoding(None, None if has is None else _encoder(None, has))
+            encode = None if has is None else _encoder(None, has)
+            return TopicEncoding(None, encode, None if has is None else JSON)
         wanted = self._options.version or bound.version
         found = (
             self._client.schemas.latest(bound.subject)
@@ -93,7 +101,8 @@ class TopicEncodings:
         if has is None:
             return TopicEncoding(reference, None)
         try:
-            return TopicEncoding(reference, _encoder(schema_of(found), has))
+            limits = JSON if found.type is SchemaType.JSON_SCHEMA else None
+            return TopicEncoding(reference, _encoder(schema_of(found), has), limits)
         except InvalidRequest as error:
             raise type(error)(
                 f"{base} takes version {found.version} of {found.subject}: {error}"

@@ -24,6 +24,7 @@ from pydanube.model.schemas import SchemaReference
 from pydanube.model.staging import StagedPart
 from pydanube.reader.catalog import process_client
 from pydanube.reader.decoding import value_type_of
+from pydanube.schemas.value_limits import check_values, counted, years_limits
 from pydanube.spark.dataframe_columns import arrow_schema
 from pydanube.spark.message_rows import check_columns, split_by_topic
 from pydanube.spark.sink import BatchIdentity, BatchKey, Sink, TaskKey
@@ -44,6 +45,9 @@ One failure would end a streaming query, and a broker may be restarting.
 SEND_BYTES = 4 * 1024 * 1024
 """How much of a topic is sent at once with delivery at-least-once."""
 
+
+LIMITS = years_limits("a message")
+"""The times that JSON and the schema languages can represent."""
 
 patient_client = partial(process_client, retry_s=BROKER_RETRY_S)
 """Return this process's client for writing, which outlasts a restart of the broker."""
@@ -201,13 +205,16 @@ class TopicSink:
     ) -> Iterator[tuple[str, pa.RecordBatch, TopicEncoding]]:
         """Yield the rows of *batches* as messages, with their topic and encoding."""
         encodings: TopicEncodings | None = None
-        for batch in batches:
+        for first, batch in counted(batches):
+            check_values(batch, LIMITS, first)
             if encodings is None:
                 value_type = value_type_of(batch.schema)
                 encodings = TopicEncodings(client, self._options, value_type)
             for topic, rows in split_by_topic(batch, self._options.topic):
                 encoding = encodings.of(topic)
-                yield topic, encoding.messages(rows, topic), encoding
+                # Rows of one topic stay in place; those of several are counted anew.
+                number = first if rows.num_rows == batch.num_rows else 0
+                yield topic, encoding.messages(rows, topic, number), encoding
 
 
 class _TopicProducer:

@@ -18,6 +18,7 @@ import pyarrow.types as types  # noqa: PLR0402  # pa has no attribute of the nam
 
 from pydanube.model.errors import InvalidRequest
 from pydanube.reader.spark_types import converter
+from pydanube.schemas.value_limits import check_values, years_limits
 from pydanube.tables.partitioning import PartitionValues, split
 
 PREFIX = "danube-"
@@ -29,6 +30,8 @@ ROW_GROUP_BYTES = 16 * 1024 * 1024
 """The approximate size of a row group before compression."""
 WAITING_BYTES_MAX = 64 * 1024 * 1024
 """The size of the buffered row groups of all open files of a task."""
+LIMITS = years_limits("a table")
+"""The times whose statistics and partitions the libraries of tables can represent."""
 OPEN_FILES_MAX = 64
 """The number of partitions that a task writes to at the same time."""
 
@@ -118,6 +121,7 @@ class FileWriter:
         self._open: dict[PartitionValues, _OpenFile] = {}
         self._done: list[DataFile] = []
         self._created: list[str] = []
+        self._row_count = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         """
@@ -125,8 +129,11 @@ class FileWriter:
 
         Raises:
             InvalidRequest: A required column has nulls, or a column cannot be cast.
+            InvalidPayload: A time is outside of the years that tables have.
         """
         batch = conform(batch, self.location.schema)
+        check_values(batch, LIMITS, self._row_count)
+        self._row_count += batch.num_rows
         for values, piece in split(batch, self.location.keys(batch)):
             file = self._open.get(values)
             if file is None:

@@ -40,7 +40,9 @@ def _log_value(value: Any) -> Any:
     """Return *value* as JSON in the log; None if it has no exact form there."""
     match value:
         case datetime.datetime() if value.tzinfo is not None:
-            return value.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+            utc = value.astimezone(datetime.UTC).replace(tzinfo=None)
+            # Not strftime, which writes years before 1000 with fewer digits.
+            return f"{utc.isoformat(timespec='microseconds')}Z"
         case datetime.date() if not isinstance(value, datetime.datetime):
             return value.isoformat()
         case str() if len(value) > TEXT_MAX:

@@ -44,6 +44,7 @@ from pydanube.tables.data_files import (
 )
 from pydanube.tables.partitioning import (
     PartitionValues,
+    check_delta_partition,
     check_partition_by,
     check_transform,
     delta_text,
@@ -343,9 +344,10 @@ class DeltaLakeTable(LakeTable):
         else:
             has = [PartitionField(name) for name in table.metadata().partition_columns]
         check_partition_by(schema, options.partition_by, has)
-        for part in has or ():
+        for part in options.partition_by if has is None else has:
             column = plain_type(schema.field(part.column).type)
             check_transform(column, part.transform, part.column)
+            check_delta_partition(column, part.column)
         if table is not None:
             _check_writer_requirements(table)
             _added_columns(self._schema_of(table), schema, options)
@@ -372,12 +374,16 @@ def _with_stored_values(
 
 
 def _delta_schema(schema: pa.Schema) -> Schema:
-    try:
-        return Schema.from_arrow(schema)
-    except Exception as error:
-        raise InvalidRequest(
-            f"a Delta table cannot have this column: {error}"
-        ) from error
+    for field in schema:
+        try:
+            Schema.from_arrow(pa.schema([field]))
+        except Exception as error:
+            # The other lines are a trace of the library.
+            reason = str(error).partition("\n")[0]
+            raise InvalidRequest(
+                f"a Delta table cannot have the column {field.name}: {reason}"
+            ) from error
+    return Schema.from_arrow(schema)
 
 
 def _check_writer_requirements(table: DeltaTable) -> None:

@@ -25,7 +25,11 @@ from pyiceberg.exceptions import (
     ValidationException,
 )
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.io.pyarrow import (
+    UnsupportedPyArrowTypeException,
+    _pyarrow_to_schema_without_ids,
+    schema_to_pyarrow,
+)
 from pyiceberg.table import FileScanTask, Table, TableProperties, Transaction
 
 from pydanube.model.errors import InvalidConfig, InvalidRequest, NotFound
@@ -226,6 +230,13 @@ class IcebergLakeTable(LakeTable):
     def _check(
         self, table: Table | None, schema: pa.Schema, options: WriteOptions
     ) -> None:
+        try:
+            # The public function needs ids, which only the table gives.
+            _pyarrow_to_schema_without_ids(schema)
+        except UnsupportedPyArrowTypeException as error:
+            raise InvalidRequest(
+                f"an Iceberg table cannot have these columns: {error}"
+            ) from error
         has = None if table is None else _partition_by(table)
         check_partition_by(schema, options.partition_by, has)
         if table is not None:

@@ -4,6 +4,7 @@ Division of batches by the partitions of a table.  Pure.
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -136,7 +137,26 @@ def check_transform(column: Any, transform: str, name: str) -> None:
         )
 
 
-def delta_text(value: Any) -> str | None:
+def check_delta_partition(column: Any, name: str) -> None:
+    """
+    Check that all writers and readers agree on the text of values of *column*.
+
+    Raises:
+        InvalidRequest: They do not.
+    """
+    if types.is_binary(column):
+        remedy = "hex(…) or CAST(… AS STRING)"
+    elif types.is_decimal(column):
+        remedy = "CAST(… AS STRING)"
+    else:
+        return
+    raise InvalidRequest(
+        f"partitionBy: the column {name} is {column}, and programs disagree on the "
+        f"text of such values in the log of a Delta table; partition by {remedy}"
+    )
+
+
+def delta_text(value: str | int | datetime.date | None) -> str | None:
     """Return the partition *value* as text in a Delta table's log."""
     match value:
         case None | "":
@@ -144,9 +164,13 @@ def delta_text(value: Any) -> str | None:
             return None
         case bool():
             return "true" if value else "false"
-        case _ if hasattr(value, "hour"):
-            return str(value.strftime("%Y-%m-%d %H:%M:%S.%f"))
-        case _:
+        case datetime.datetime():
+            # Times with a zone are in UTC.
+            plain = value.replace(tzinfo=None)
+            return plain.isoformat(sep=" ", timespec="microseconds")
+        case datetime.date():
+            return value.isoformat()
+        case str() | int():
             return str(value)
 
 

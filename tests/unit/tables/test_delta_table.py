@@ -38,7 +38,7 @@ def test_required_column_refuses_null(table):
 
 def test_unsupported_type_is_refused(table):
     schema = pa.schema([("n", pa.month_day_nano_interval())])
-    with pytest.raises(InvalidRequest, match="cannot have this column"):
+    with pytest.raises(InvalidRequest, match="cannot have the column n"):
         table.check(schema, options())
 
 

@@ -104,5 +104,10 @@ def test_delta_partition_values_are_text():
     assert delta_text(True) == "true"
     assert delta_text(7) == "7"
     assert delta_text(dt.date(2024, 2, 29)) == "2024-02-29"
+    assert delta_text(dt.date(1, 2, 3)) == "0001-02-03"
+    assert (
+        delta_text(EPOCH.replace(year=1, month=2, day=3, hour=4))
+        == "0001-02-03 04:00:00.000000"
+    )
     moment = EPOCH.replace(hour=1, microsecond=4)
     assert delta_text(moment) == "1970-01-01 01:00:00.000004"
