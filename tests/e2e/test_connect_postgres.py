@@ -386,6 +386,46 @@ async def test_rows_that_the_table_refuses_become_dead_letters(database):
     assert reasons[2] == "the table has no column 'strange'"
 
 
+async def test_a_column_that_is_added_or_dropped_while_a_sink_runs_is_noticed(database):
+    text = f"""
+connectors:
+  copy:
+    kind: postgres-sink
+    topic: {TOPIC}
+    dead_letters: {TOPIC}-dead
+    retries: {{backoff: 10ms}}
+    options: {{url: "{database.url}", table: orders, key: [id]}}
+"""
+    async with memory_broker() as broker, broker.connect() as client:
+        await client.create_topic(TOPIC)
+        async with (
+            client.producer(TOPIC) as producer,
+            running(declared(text, broker.url)) as until,
+        ):
+
+            async def write(payload, count):
+                await producer.send(payload)
+                await until(
+                    lambda all_: (
+                        all_["copy"].messages + all_["copy"].dead_letters == count
+                    )
+                )
+
+            await write(b'{"id": 1, "who": "Ann"}', 1)
+            database.execute("ALTER TABLE orders ADD COLUMN x int")
+            await write(b'{"id": 2, "x": 2}', 2)
+            database.execute("ALTER TABLE orders DROP COLUMN who")
+            await write(b'{"id": 3, "x": 3}', 3)
+            await write(b'{"id": 4, "who": "Bo"}', 4)
+            database.execute("ALTER TABLE orders RENAME COLUMN x TO y")
+            await write(b'{"id": 5, "y": 5}', 5)
+        dead = [each async for batch in client.read(f"{TOPIC}-dead") for each in batch]
+    found = database.query("SELECT id, y FROM orders ORDER BY id")
+    assert found == [(1, None), (2, 2), (3, 3), (5, 5)]
+    assert [each.payload for each in dead] == [b'{"id": 4, "who": "Bo"}']
+    assert "no column 'who'" in dead[0].attributes["x-failure-reason"]
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [

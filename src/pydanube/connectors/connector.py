@@ -110,4 +110,7 @@ class Sink(Connector, ABC):
         Raises:
             Rejected: Some can never be written; the others are.
             Transient, OSError, TimeoutError: Call it again later, with the same ones.
+            ConnectorFailed: None can be written until somebody changes something.
+            Exception: As Rejected, for a message that the sink did not expect: each is
+                written alone then, and those that fail again are rejected.
         """

@@ -12,13 +12,13 @@ from pathlib import Path
 from pydanube.client.client import Client
 from pydanube.client.schema import Schema, schema_of
 from pydanube.client.typed_producer import default_subject
-from pydanube.connectors.mapping import Draft
+from pydanube.connectors.mapping import UNUSABLE, Draft
 from pydanube.connectors.spec import ValueSchema
 from pydanube.model.arrow import pa
 from pydanube.model.batch import batch_of
 from pydanube.model.errors import IncompatibleSchema, InvalidPayload, SchemaNotFound
 from pydanube.model.schemas import SchemaReference, SchemaType
-from pydanube.schemas.language import Encoder, reason_of
+from pydanube.schemas.language import Encoder, error_text, reason_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class TopicEncoder:
             return values, {}
         try:
             return self._encode(values), {}
-        except InvalidPayload:
+        except (InvalidPayload, *UNUSABLE):
             # At least one is invalid: find out which.
             pass
         payloads: list[bytes] = []
@@ -95,6 +95,9 @@ class TopicEncoder:
             except InvalidPayload as error:
                 payloads.append(b"")
                 refused[each.number] = reason_of(error)
+            except UNUSABLE as error:
+                payloads.append(b"")
+                refused[each.number] = error_text(error)
         return payloads, refused
 
 

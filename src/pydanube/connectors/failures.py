@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from pydanube.model.errors import BrokerError, Remedy
 
 
@@ -28,16 +30,39 @@ class Rejected(Exception):
         self.reasons = dict(reasons)
 
 
+class BatchRefused(Exception):
+    """
+    The other system refuses a request, and one of its messages may be the reason.
+
+    Each message is written alone then, and those that are refused again are rejected.
+    """
+
+
+JSON_ERRORS = (msgspec.DecodeError, UnicodeError, RecursionError)
+"""The errors of bytes that are no JSON."""
+
+
 def is_transient(error: BaseException) -> bool:
     """Return whether it makes sense to try again after *error*."""
     if isinstance(error, BrokerError):
         return error.remedy is not Remedy.GIVE_UP
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(is_transient, error.exceptions))
     return isinstance(error, Transient | OSError | EOFError | TimeoutError)
+
+
+def is_unexpected(error: BaseException) -> bool:
+    """Return whether a connector has failed in a way that it did not foresee."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(is_unexpected, error.exceptions))
+    expected = Rejected | ConnectorFailed | BrokerError
+    return not (isinstance(error, expected) or is_transient(error))
 
 
 def error_line(error: BaseException) -> str:
     """Return *error* on one line, for the status of a connector."""
     text = " ".join(str(error).split())
-    if isinstance(error, Transient | ConnectorFailed | BrokerError) and text:
+    known = Transient | ConnectorFailed | BatchRefused | BrokerError
+    if isinstance(error, known) and text:
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

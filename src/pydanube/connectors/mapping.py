@@ -8,13 +8,19 @@ from typing import Any
 import msgspec
 
 from pydanube.connectors import spec
+from pydanube.connectors.failures import JSON_ERRORS
 from pydanube.connectors.records import Record
-from pydanube.model.deduplication import ID_CHARACTERS_MAX
+from pydanube.model.deduplication import check_id
+from pydanube.model.errors import InvalidRequest
 from pydanube.model.field_paths import ABSENT, Path, find_field, parse_path
 
 
 class InvalidRecord(Exception):
     """A record cannot become a message."""
+
+
+UNUSABLE = (TypeError, ValueError, OverflowError, RecursionError)
+"""The errors that a value causes where it is converted, such as half a character."""
 
 
 class Draft(msgspec.Struct, frozen=True, gc=False):
@@ -60,8 +66,19 @@ class RecordMapping:
 
         Raises:
             InvalidRecord: The value is not JSON, although the mapping needs fields of
-                it, or the schema values; or it lacks the field of the payload or id.
+                it, or the schema values; or it lacks the field of the payload or id;
+                or no message can have its id, key or attributes.
         """
+        if record.problem is not None:
+            raise InvalidRecord(record.problem)
+        try:
+            draft = self._draft(record, number)
+            _check(draft)
+        except (*UNUSABLE, InvalidRequest) as error:
+            raise InvalidRecord(str(error)) from error
+        return draft
+
+    def _draft(self, record: Record, number: int) -> Draft:
         value = record.value
         if not self._has_paths:
             return Draft(
@@ -86,7 +103,7 @@ class RecordMapping:
                 key = _text(found).encode()
         id_ = record.id if self._uses_ids else None
         if self._id is not None:
-            id_ = _text(_required(value, self._id, "id"))[:ID_CHARACTERS_MAX]
+            id_ = _text(_required(value, self._id, "id"))
         content = record.value
         if self._has_schema:
             content = value
@@ -96,6 +113,35 @@ class RecordMapping:
             content = to_payload(content)
         topic = record.topic or self._topic
         return Draft(topic, content, key, attributes, id_, number)
+
+
+def _check(draft: Draft) -> None:
+    """
+    Raise if no message can be like *draft*.
+
+    Raises:
+        InvalidRequest: Its id is too long or empty, or an attribute is no text.
+        UnicodeEncodeError: A text has half a character.
+    """
+    if draft.id is not None:
+        check_id(draft.id)
+        _check_text(draft.id)
+    for name, value in draft.attributes.items():
+        for each in (name, value):
+            if not isinstance(each, str):
+                raise InvalidRequest(
+                    f"the attribute {name!r} is {type(each).__name__}, not text"
+                )
+            _check_text(each)
+    if draft.key is not None and not isinstance(draft.key, bytes):
+        raise InvalidRequest(
+            f"the key is {type(draft.key).__name__}, not text or bytes"
+        )
+
+
+def _check_text(text: str) -> None:
+    if not text.isascii():
+        text.encode()
 
 
 def to_payload(value: Any) -> bytes:
@@ -109,7 +155,7 @@ def to_payload(value: Any) -> bytes:
         return value
     try:
         return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+    except UNUSABLE as error:
         raise InvalidRecord(f"the value cannot be JSON: {error}") from error
 
 
@@ -126,7 +172,7 @@ def parse_json(value: bytes | str) -> Any:
     """
     try:
         return msgspec.json.decode(value)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+    except JSON_ERRORS as error:
         raise InvalidRecord(f"the value is not JSON: {error}") from error
 
 

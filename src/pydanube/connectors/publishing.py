@@ -26,9 +26,10 @@ from pydanube.connectors.failures import TakenOver
 from pydanube.model.batch import batch_of
 from pydanube.model.errors import (
     AlreadyExists,
-    InvalidPayload,
-    MessageTooLarge,
-    SchemaMismatch,
+    BrokerError,
+    InvalidRequest,
+    NotFound,
+    Refused,
     StagingClosed,
 )
 from pydanube.model.policy import Deduplication
@@ -41,8 +42,8 @@ POSITION_RETENTION_BYTES = 1024 * 1024
 PRODUCERS_MAX = 256
 """How many topics have an open producer; the least recently used is closed."""
 
-REFUSALS = (InvalidPayload, MessageTooLarge, SchemaMismatch)
-"""The errors of single messages; others of the same batch may be accepted."""
+REFUSALS = (InvalidRequest, Refused, NotFound)
+"""The errors that a message may cause; others of the same batch may be accepted."""
 
 _COMMIT_POLL_S = 0.02
 
@@ -164,11 +165,22 @@ class DirectPublisher:
         """
         del position
         for group in groups:
-            producer = await self._producer(group)
-            if group.schema is None:
-                await producer.send_batch(group.batch, ids=group.ids)
-            else:
-                await producer.send_encoded(group.batch, ids=group.ids)
+            try:
+                producer = await self._producer(group)
+                if group.schema is None:
+                    await producer.send_batch(group.batch, ids=group.ids)
+                else:
+                    await producer.send_encoded(group.batch, ids=group.ids)
+            except BrokerError:
+                # The topic may have been created anew, or have other rules.
+                await self._forget(group)
+                raise
+
+    async def _forget(self, group: MessageGroup) -> None:
+        stack, _ = self._producers.pop((group.topic, group.schema), (None, None))
+        if stack is not None:
+            with suppress(BrokerError):
+                await stack.aclose()
 
     async def _producer(self, group: MessageGroup) -> Any:
         key = (group.topic, group.schema)
@@ -205,13 +217,26 @@ async def open_direct(client: Client) -> AsyncIterator[Publisher]:
         await publisher.close()
 
 
+def is_of_message(error: BrokerError, topic: str, own_topic: str) -> bool:
+    """
+    Return whether a message for *topic* has caused *error*.
+
+    *own_topic* is that of the connector: what may not be done there, or is missing, is
+    not due to a message.  Another topic is one that the message has chosen.
+    """
+    if topic == own_topic:
+        return isinstance(error, InvalidRequest)
+    return isinstance(error, REFUSALS)
+
+
 async def find_refused(
-    client: Client, name: str, groups: Sequence[MessageGroup]
+    client: Client, name: str, groups: Sequence[MessageGroup], own_topic: str
 ) -> dict[int, str]:
     """
     Return which messages of *groups* the broker refuses, and why, by their numbers.
 
-    Each is staged alone, and nothing is published.
+    Each is staged alone, and nothing is published.  *own_topic* is that of the
+    connector; see ``is_of_message``.
     """
     refused = {}
     staging = client.staging(f"{QUERY_PREFIX}{name}:trial", 0)
@@ -223,7 +248,8 @@ async def find_refused(
                 await part.write(group.topic, message, schema=group.schema)
                 await part.finish()
             except REFUSALS as error:
-                refused[number] = str(error)
+                if is_of_message(error, group.topic, own_topic):
+                    refused[number] = str(error)
     await staging.abort()
     return refused
 

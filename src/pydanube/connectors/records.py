@@ -23,6 +23,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """For topics that deduplicate: the same message always has the same id."""
     topic: str | None = None
     """None: the topic of the connector."""
+    problem: str | None = None
+    """Why the source cannot provide the message, so that it becomes a dead letter."""
 
     def replace(self, **fields: Any) -> Record:
         """Return a copy with other values of *fields*."""

@@ -67,10 +67,16 @@ def redis_client(options: RedisConnection) -> Redis:
 @asynccontextmanager
 async def translated(options: RedisConnection) -> AsyncIterator[None]:
     """Raise errors of Redis in the body as those of connectors, without secrets."""
-    from redis.exceptions import AuthenticationError, RedisError  # noqa: PLC0415
+    from redis.exceptions import (  # noqa: PLC0415
+        AuthenticationError,
+        DataError,
+        RedisError,
+    )
 
     try:
         yield
+    except DataError:
+        raise  # The client cannot send a value, now or later.
     except RedisError as error:
         secrets = [options.password] if options.password else []
         text = mask(f"Redis: {error or type(error).__name__}", secrets)

@@ -311,7 +311,10 @@ class _Run:
     def report_changes(self) -> None:
         """Report the status if it has changed since the last time."""
         status = self.status
-        facts = (status.state, status.messages, status.error, status.retries)
+        facts = (
+            *(status.state, status.error, status.retries, status.messages),
+            *(status.dead_letters, status.refused, status.dropped),
+        )
         if facts != self._reported:
             self._reported = facts
             self._report(status)

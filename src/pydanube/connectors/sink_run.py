@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
@@ -12,25 +13,27 @@ from pydanube.client.client import Client
 from pydanube.client.messages import Message, MessageBatch
 from pydanube.client.telemetry import Telemetry
 from pydanube.connectors.connector import Sink
+from pydanube.connectors.dead_letters import DeadLetters
 from pydanube.connectors.failures import (
     ConnectorFailed,
     Rejected,
     error_line,
     is_transient,
+    is_unexpected,
 )
 from pydanube.connectors.loading import DeclaredConnector
 from pydanube.connectors.publishing import ensure_topic
 from pydanube.connectors.status import ConnectorStatus, State
 from pydanube.declarations.sections import parse_duration
-from pydanube.model.batch import batch_of
 from pydanube.model.dead_letters import (
     ORIGINAL_OFFSET,
     ORIGINAL_SUBSCRIPTION,
     ORIGINAL_TOPIC,
-    REASON,
 )
 from pydanube.model.errors import BrokerError
 from pydanube.model.quantities import BYTE_UNITS, parse_quantity
+
+log = logging.getLogger("pydanube.connectors")
 
 ACK_TIMEOUT_S = 3600.0
 """How long a sink may try to write a batch before the broker delivers it again."""
@@ -146,7 +149,42 @@ class SinkRun:
         status.bytes += _size_of(messages)
 
     async def _attempt(self, messages: list[Message], stop: asyncio.Event) -> None:
-        """Write *messages*; try again after transient errors."""
+        """
+        Write *messages*; try again after transient errors.
+
+        Raises:
+            Rejected: Some can never be written; the others are.
+        """
+        try:
+            await self._retry(messages, stop)
+        except Exception as error:
+            if not is_unexpected(error):
+                raise
+            reason = self._declared.redact(error_line(error))
+            if len(messages) > 1:
+                log.warning("%s: its messages are written one by one", reason)
+                rejected = await self._attempt_each(messages, stop)
+            else:
+                log.warning("a message cannot be written", exc_info=error)
+                rejected = {0: reason}
+        else:
+            return
+        if rejected:
+            raise Rejected(rejected)
+
+    async def _attempt_each(
+        self, messages: list[Message], stop: asyncio.Event
+    ) -> dict[int, str]:
+        """Write *messages* one by one; return why some cannot be written."""
+        rejected: dict[int, str] = {}
+        for number, message in enumerate(messages):
+            try:
+                await self._attempt([message], stop)
+            except Rejected as error:
+                rejected[number] = error.reasons[0]
+        return rejected
+
+    async def _retry(self, messages: list[Message], stop: asyncio.Event) -> None:
         policy = self._spec.retries.policy
         failures = 0
         while True:
@@ -183,24 +221,23 @@ class SinkRun:
                 f"{messages[first].topic}: {rejected[first]}; declare 'dead_letters: "
                 "/default/…' to publish such messages there"
             )
-        chosen = [messages[at] for at in sorted(rejected)]
-        batch = batch_of(
-            [each.payload for each in chosen],
-            keys=[each.key_bytes for each in chosen],
-            attributes=[
-                {
-                    **messages[at].attributes,
-                    ORIGINAL_TOPIC: messages[at].topic,
+        found = DeadLetters()
+        for at in sorted(rejected):
+            message = messages[at]
+            found.add(
+                message.payload,
+                rejected[at],
+                key=message.key_bytes,
+                attributes=message.attributes,
+                origin={
+                    ORIGINAL_TOPIC: message.topic,
                     ORIGINAL_SUBSCRIPTION: self._subscription,
-                    ORIGINAL_OFFSET: str(messages[at].id.offset),
-                    REASON: rejected[at],
-                }
-                for at in sorted(rejected)
-            ],
-        )
+                    ORIGINAL_OFFSET: str(message.id.offset),
+                },
+            )
         async with self._client.producer(topic) as producer:
-            await producer.send_batch(batch)
-        self._status.dead_letters += len(chosen)
+            await producer.send_batch(found.batch())
+        self._status.dead_letters += len(found)
 
 
 async def wait_until(stop: asyncio.Event, timeout_s: float) -> None:

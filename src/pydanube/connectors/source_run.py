@@ -17,6 +17,7 @@ from pydanube.client.client import Client
 from pydanube.client.telemetry import Telemetry
 from pydanube.connectors.channel import Channel
 from pydanube.connectors.connector import Source
+from pydanube.connectors.dead_letters import DeadLetters
 from pydanube.connectors.encoding import MessageGroup, TopicEncoder, open_encoder
 from pydanube.connectors.failures import ConnectorFailed, Transient
 from pydanube.connectors.loading import DeclaredConnector
@@ -31,6 +32,7 @@ from pydanube.connectors.publishing import (
     Publisher,
     ensure_topic,
     find_refused,
+    is_of_message,
     open_direct,
     open_staged,
 )
@@ -38,16 +40,11 @@ from pydanube.connectors.records import Batch, Record
 from pydanube.connectors.status import ConnectorStatus, State
 from pydanube.connectors.transforms import Transform
 from pydanube.declarations.sections import parse_duration
-from pydanube.model.batch import batch_of
-from pydanube.model.dead_letters import ORIGINAL_TOPIC, REASON
-from pydanube.model.errors import InvalidName
+from pydanube.model.dead_letters import ORIGINAL_TOPIC
+from pydanube.model.errors import BrokerError, InvalidName
 from pydanube.model.names import TopicName
 from pydanube.model.quantities import BYTE_UNITS, parse_quantity
 
-DEAD_LETTER_BYTES_MAX = 1024 * 1024
-"""Longer payloads are truncated in dead letters, because they may be the reason."""
-ORIGINAL_BYTES = "x-original-bytes"
-"""The attribute of a truncated dead letter with the size of the whole payload."""
 BATCH_MESSAGES_MAX = 10_000
 """How many messages are published together by default."""
 TOPICS_MAX = 10_000
@@ -176,12 +173,7 @@ class SourceRun:
             try:
                 await publisher.publish(groups, position)
             except REFUSALS:
-                name = self._declared.name
-                found = await find_refused(self._client, name, groups)
-                if not found:
-                    raise
-                work.invalid |= found
-                groups, refused = await self._encode(work)
+                groups, refused = await self._without_refused(work)
                 await publisher.publish(groups, position)
         except Exception as error:
             for batch in batches:
@@ -205,6 +197,20 @@ class SourceRun:
             status.refused += len(mine)
             batch.on_stored(mine)
             base = end
+
+    async def _without_refused(
+        self, work: _Work
+    ) -> tuple[list[MessageGroup], dict[int, str]]:
+        """Return as ``_encode``, without the messages that the broker refuses."""
+        # Topics and schemas may have changed since they were looked up.
+        self._encoders.clear()
+        groups, refused = await self._encode(work)
+        name, topic = self._declared.name, self._declared.spec.topic
+        found = await find_refused(self._client, name, groups, topic)
+        if found:
+            work.invalid |= found
+            groups, refused = await self._encode(work)
+        return groups, refused
 
     def _position_of(self, batch: Batch) -> Any:
         if self._source.has_positions and batch.position is None:
@@ -231,6 +237,10 @@ class SourceRun:
             ConnectorFailed: A record is invalid, and there are no dead letters.
         """
         groups, refused = await self._encode_valid(work)
+        if refused and self._declared.spec.schema is not None:
+            # The schema may have a newer version, by which they are valid.
+            self._encoders.clear()
+            groups, refused = await self._encode_valid(work)
         while refused:
             work.invalid |= refused
             if not work.has_several:
@@ -269,7 +279,16 @@ class SourceRun:
                 drafts.setdefault(draft.topic, []).append(draft)
         groups = []
         for topic, each in drafts.items():
-            encoder = await self._encoder(topic)
+            try:
+                encoder = await self._encoder(topic)
+            except (InvalidRecord, BrokerError) as error:
+                own_topic = self._declared.spec.topic
+                if isinstance(error, BrokerError) and not is_of_message(
+                    error, topic, own_topic
+                ):
+                    raise
+                invalid |= {draft.number: f"{topic}: {error}" for draft in each}
+                continue
             encoded, refused = encoder.encode(each)
             groups += encoded
             invalid |= refused
@@ -279,31 +298,25 @@ class SourceRun:
         self, records: Sequence[Record], invalid: dict[int, str]
     ) -> MessageGroup:
         spec = self._declared.spec
-        payloads, attributes = [], []
+        found = DeadLetters()
         for number, reason in sorted(invalid.items()):
             record = records[number]
-            try:
-                payload = to_payload(record.value)
-            except InvalidRecord:
-                payload = repr(record.value).encode()
-            found = {
-                **record.attributes,
-                ORIGINAL_TOPIC: record.topic or spec.topic,
-                REASON: reason,
-            }
-            if len(payload) > DEAD_LETTER_BYTES_MAX:
-                found[ORIGINAL_BYTES] = str(len(payload))
-            payloads.append(payload[:DEAD_LETTER_BYTES_MAX])
-            attributes.append(found)
-        batch = batch_of(payloads, attributes=attributes)
-        return MessageGroup(spec.dead_letters or "", batch, None, None)
+            key = record.key
+            found.add(
+                _shown_payload(record.value),
+                reason,
+                key=key if isinstance(key, bytes) else None,
+                attributes=record.attributes,
+                origin={ORIGINAL_TOPIC: record.topic or spec.topic},
+            )
+        return MessageGroup(spec.dead_letters or "", found.batch(), None, None)
 
     async def _encoder(self, topic: str) -> TopicEncoder:
         """Return the encoder of *topic*, which is created if it does not exist."""
         encoder = self._encoders.get(topic)
         if encoder is None:
             if len(self._encoders) >= TOPICS_MAX:
-                raise ConnectorFailed(
+                raise InvalidRecord(
                     f"the source publishes to more than {TOPICS_MAX} topics; use fewer "
                     "topics, and attributes to tell the messages apart"
                 )
@@ -342,6 +355,9 @@ class _Work:
         outputs: list[Record] = []
         numbers: list[int] = []
         for number, record in enumerate(self.records):
+            if record.problem is not None:
+                self.invalid[number] = record.problem
+                continue
             try:
                 found = transform.apply(record)
             except InvalidRecord as error:
@@ -352,6 +368,17 @@ class _Work:
             outputs += found
             numbers += [number] * len(found)
         self.outputs, self.numbers = outputs, numbers
+
+
+def _shown_payload(value: Any) -> bytes:
+    """Return the payload of *value*, or a text that shows it if it has none."""
+    try:
+        return to_payload(value)
+    except InvalidRecord:
+        try:
+            return repr(value).encode(errors="replace")
+        except Exception as error:  # noqa: BLE001  # A class of the user may raise any.
+            return f"a {type(value).__name__}: {type(error).__name__}".encode()
 
 
 def _in_trace(record: Record, context: Mapping[str, str]) -> Record:

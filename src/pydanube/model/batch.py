@@ -167,6 +167,11 @@ def _cast(array: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
         ) from error
 
 
-def attributes_of(value: list[tuple[str, str]] | None) -> dict[str, str]:
-    """Return the attributes of a message from its value in the Arrow column."""
-    return dict(value) if value else {}
+def attributes_of(value: Sequence[tuple[str, str | None]] | None) -> dict[str, str]:
+    """
+    Return the attributes of a message from its value in the Arrow column.
+
+    An attribute whose value is null is none.
+    """
+    found: dict[str, str | None] = dict(value or ())
+    return {name: each for name, each in found.items() if each is not None}

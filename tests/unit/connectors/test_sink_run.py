@@ -84,3 +84,75 @@ def test_batch_is_not_acknowledged_if_the_retries_end(tmp_path):
     )
     assert len(written) == 1
     assert (status.state, status.messages, backlog) == (State.FAILED, 0, 10)
+
+
+PICKY = '''
+from pydanube.connectors import Sink
+
+WRITTEN = []
+
+
+class Picky(Sink):
+    """Fails in a way that it does not expect with some messages."""
+
+    async def write(self, messages):
+        numbers = [int(each.payload) for each in messages]
+        if any(number % 4 == 3 for number in numbers):
+            raise KeyError("total")
+        WRITTEN.append(numbers)
+'''
+
+
+@pytest.mark.parametrize("batch", [1, 100])
+def test_messages_that_a_sink_fails_with_are_dead_letters_and_others_are_written(
+    tmp_path, batch
+):
+    (tmp_path / "picky.py").write_text(PICKY)
+    text = f"""
+connectors:
+  out:
+    kind: picky.py:Picky
+    topic: {TOPIC}
+    dead_letters: {TOPIC}-dead
+    batch: {{messages: {batch}}}
+"""
+
+    async def write():
+        async with memory_broker() as broker, broker.connect() as client:
+            async with client.producer(TOPIC) as producer:
+                await producer.send_batch([str(number) for number in range(10)])
+            [out] = declared(text, broker.url, tmp_path)
+            async with running([out]) as until:
+                await until(
+                    lambda all_: all_["out"].messages + all_["out"].dead_letters == 10
+                )
+            facts = await client.describe_subscription(TOPIC, "out")
+            read = client.read(f"{TOPIC}-dead")
+            dead = [each async for batch in read for each in batch]
+            module = __import__("sys").modules[out.kind.__module__]
+            return module.WRITTEN, dead, facts.backlog
+
+    written, dead, backlog = asyncio.run(write())
+    numbers = [number for batch in written for number in batch]
+    assert (numbers, backlog) == ([0, 1, 2, 4, 5, 6, 8, 9], 0)
+    assert [each.payload for each in dead] == [b"3", b"7"]
+    assert dead[0].attributes["x-failure-reason"] == "KeyError: 'total'"
+
+
+def test_sink_that_fails_with_a_message_names_it_without_dead_letters(tmp_path):
+    (tmp_path / "picky.py").write_text(PICKY)
+    text = f"connectors:\n  out: {{kind: 'picky.py:Picky', topic: {TOPIC}}}\n"
+
+    async def write():
+        async with memory_broker() as broker, broker.connect() as client:
+            async with client.producer(TOPIC) as producer:
+                await producer.send_batch([str(number) for number in range(10)])
+            [out] = declared(text, broker.url, tmp_path)
+            async with running([out]) as until:
+                found = await until(lambda all_: all_["out"].state.is_over)
+            return found["out"]
+
+    status = asyncio.run(write())
+    assert status.state is State.FAILED
+    assert f"message 3 of {TOPIC}: KeyError: 'total'" in status.error
+    assert "dead_letters" in status.error

@@ -4,8 +4,10 @@ import asyncio
 
 import pytest
 
-from pydanube.connectors.source_run import DEAD_LETTER_BYTES_MAX, ORIGINAL_BYTES
+from pydanube.client.schema import Schema
+from pydanube.connectors.dead_letters import ORIGINAL_BYTES, PAYLOAD_BYTES_MAX
 from pydanube.connectors.status import State
+from pydanube.model.schemas import SchemaType
 from pydanube.testing import memory_broker
 from support.connectors import declared, running
 
@@ -123,7 +125,7 @@ connectors:
     assert (found["d"].state, found["d"].messages) == (State.FINISHED, 2)
     assert [len(each.payload) for each in messages[f"{TOPIC}-2"]] == [1, 2]
     [dead] = messages[f"{TOPIC}-dead"]
-    assert len(dead.payload) == DEAD_LETTER_BYTES_MAX
+    assert len(dead.payload) == PAYLOAD_BYTES_MAX
     assert dead.attributes[ORIGINAL_BYTES] == "9000000"
     assert "x-failure-reason" in dead.attributes
 
@@ -229,3 +231,46 @@ connectors:
     status = found["c"]
     assert (status.messages, status.dropped, status.position) == (0, 5, 5)
     assert messages[TOPIC] == []
+
+
+NEWER = '''
+from pydanube.connectors import Batch, Record, Source
+
+GO = []
+
+
+class Newer(Source):
+    """Has a value of the next version of the schema, when the test says so."""
+
+    async def batches(self, position):
+        import asyncio
+
+        for number in range(position or 0, 2):
+            while number and not GO:
+                await asyncio.sleep(0.001)
+            yield Batch([Record(value={"n": "one" if number else 1})], number + 1)
+'''
+
+
+async def test_newer_version_of_the_schema_is_noticed_by_a_value(tmp_path):
+    (tmp_path / "newer.py").write_text(NEWER)
+    text = f"""
+connectors:
+  c: {{kind: "newer.py:Newer", topic: {TOPIC}, schema: {{}},
+      dead_letters: {TOPIC}-dead}}
+"""
+    number = '{"type": "object", "properties": {"n": {"type": "integer"}}}'
+    any_ = '{"type": "object", "properties": {"n": {"type": ["integer", "string"]}}}'
+    async with memory_broker() as broker, broker.connect() as client:
+        await client.create_topic(TOPIC)
+        schemas = client.schemas
+        await schemas.register("default-orders", Schema(SchemaType.JSON_SCHEMA, number))
+        connectors = declared(text, broker.url, tmp_path)
+        async with running(connectors) as until:
+            await until(lambda all_: all_["c"].messages == 1)
+            await schemas.register(
+                "default-orders", Schema(SchemaType.JSON_SCHEMA, any_)
+            )
+            __import__("sys").modules[connectors[0].kind.__module__].GO.append(1)
+            status = (await until(lambda all_: all_["c"].state.is_over))["c"]
+    assert (status.messages, status.dead_letters) == (2, 0)

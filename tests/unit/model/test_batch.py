@@ -44,6 +44,10 @@ def test_batch_has_only_the_given_columns():
     ]
 
 
+def test_attribute_that_is_null_is_none():
+    assert attributes_of([("a", None), ("b", ""), ("c", "x")]) == {"b": "", "c": "x"}
+
+
 def test_attributes_may_be_empty_or_absent():
     for given in ([None, {}, {"x": "1"}, None, {"y": "2"}], [None], [{}, None]):
         batch = batch_of([b""] * len(given), attributes=given)

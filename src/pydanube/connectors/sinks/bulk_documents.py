@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Raw
 
 from pydanube.client.messages import Message
+from pydanube.connectors.failures import JSON_ERRORS
 from pydanube.connectors.sinks.templates import IdSource, short_topic
 
 ID_BYTES_MAX = 512
@@ -70,8 +71,9 @@ def _key_of(message: Message) -> str:
 def _document_of(message: Message) -> bytes:
     payload = message.payload
     try:
+        payload.decode()  # The decoder does not look into the values.
         msgspec.json.decode(payload, type=dict[str, Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except JSON_ERRORS:
         raise InvalidDocument("the payload is not a JSON object") from None
     return msgspec.json.format(payload, indent=-1) if b"\n" in payload else payload
 

@@ -12,7 +12,12 @@ from msgspec import Meta
 
 from pydanube.client.messages import Message
 from pydanube.connectors.connector import Sink
-from pydanube.connectors.failures import ConnectorFailed, Rejected, Transient
+from pydanube.connectors.failures import (
+    BatchRefused,
+    ConnectorFailed,
+    Rejected,
+    Transient,
+)
 from pydanube.connectors.option_problems import (
     duration_problems,
     file_problems,
@@ -161,7 +166,7 @@ class ElasticsearchSink(Sink):
         if response.status_code in {408, 429} or response.status_code >= 500:
             raise Transient(reason)
         if response.status_code == 413:
-            reason += "; lower 'bytes' of 'batch'"
+            raise BatchRefused(f"{reason}; lower 'bytes' of 'batch'")
         raise ConnectorFailed(reason)
 
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from pydanube.client.messages import Message
-from pydanube.connectors.failures import ConnectorFailed, is_transient
+from pydanube.connectors.failures import JSON_ERRORS, ConnectorFailed, is_transient
 from pydanube.declarations.sections import Section
 from pydanube.model.field_paths import ABSENT, find_field, parse_path
 
@@ -52,7 +52,7 @@ def content_of(message: Message) -> dict[str, Any]:
     """Return the JSON object in *message*; any other text is its field ``text``."""
     try:
         found = msgspec.json.decode(message.payload)
-    except msgspec.DecodeError:
+    except JSON_ERRORS:
         found = None
     if isinstance(found, dict):
         return found
@@ -107,9 +107,13 @@ def as_vector(value: Any) -> Vector:
     found = []
     for each in items:
         is_number = isinstance(each, int | float) and not isinstance(each, bool)
-        if not is_number or not math.isfinite(each):
+        try:
+            number = float(each) if is_number else math.nan
+        except OverflowError:
+            number = math.inf
+        if not math.isfinite(number):
             raise InvalidMessage("the vector is not a list of numbers")
-        found.append(float(each))
+        found.append(number)
     return found
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from pydanube.client.messages import Message
+from pydanube.connectors.failures import JSON_ERRORS
 from pydanube.model.errors import InvalidRequest
 from pydanube.model.field_paths import ABSENT, find_field, parse_path
 from pydanube.model.shown_text import excerpt
@@ -68,7 +69,7 @@ def _text_of(name: str, message: Message) -> str:
 def _field_of(message: Message, path: str) -> Any:
     try:
         value = msgspec.json.decode(message.payload)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except JSON_ERRORS:
         return ABSENT
     return find_field(value, parse_path(path))
 

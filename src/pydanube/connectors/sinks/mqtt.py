@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import unicodedata
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,7 @@ from msgspec import Meta
 
 from pydanube.client.messages import Message
 from pydanube.connectors.connector import Sink
-from pydanube.connectors.failures import Rejected, Transient
+from pydanube.connectors.failures import ConnectorFailed, Rejected, Transient
 from pydanube.connectors.mqtt_connection import (
     MqttConnection,
     Version,
@@ -27,6 +28,14 @@ if TYPE_CHECKING:
 TOPIC_BYTES_MAX = 65_535
 IN_FLIGHT_MAX = 200
 """How many messages the MQTT broker has not acknowledged."""
+CONFIRM_S = 30.0
+"""How long the MQTT broker may take to acknowledge a batch."""
+SHOWN_MAX = 100
+REFUSED_MIN = 0x80
+"""Reason codes from here on say that a message is refused."""
+BUSY = frozenset({0x80, 0x83, 0x91, 0x97})
+"""Those after which the same message may be accepted later."""
+NOT_AUTHORIZED = 0x87
 
 
 class MqttSinkOptions(MqttConnection, frozen=True, kw_only=True):
@@ -56,6 +65,8 @@ class MqttSink(Sink):
     """
     Publishes messages to MQTT topics; with MQTT 5, attributes as user properties.
 
+    Attributes that MQTT cannot have, such as control characters, are left out.
+
     Delivery: at least once with QoS 1 and 2. Messages of an MQTT topic keep their
     order.
     """
@@ -66,7 +77,7 @@ class MqttSink(Sink):
     def __init__(self, options: MqttSinkOptions) -> None:
         super().__init__(options)
         self._connection = AsyncExitStack()
-        self._client: aiomqtt.Client | None = None
+        self._publisher: _Publisher | None = None
 
     @classmethod
     def problems(cls, options: MqttSinkOptions) -> dict[str, str]:
@@ -89,7 +100,7 @@ class MqttSink(Sink):
     async def _disconnect(self) -> None:
         import aiomqtt  # noqa: PLC0415
 
-        self._client = None
+        self._publisher = None
         connection, self._connection = self._connection, AsyncExitStack()
         # It may be broken.
         with suppress(aiomqtt.MqttError):
@@ -101,8 +112,8 @@ class MqttSink(Sink):
 
         options: MqttSinkOptions = self.options
         try:
-            if self._client is None:
-                self._client = await self._connection.enter_async_context(
+            if self._publisher is None:
+                client = await self._connection.enter_async_context(
                     mqtt_client(
                         options,
                         identifier=options.client_id,
@@ -110,47 +121,108 @@ class MqttSink(Sink):
                         max_queued_outgoing_messages=0,
                     )
                 )
-            rejected = await self._publish(self._client, messages)
-        except* aiomqtt.MqttError as group:
+                self._publisher = _Publisher(client)
+            rejected = await self._publish(self._publisher, messages)
+        except (aiomqtt.MqttError, TimeoutError) as error:
             await self._disconnect()
-            error = group.exceptions[0]
-            raise Transient(f"{options.address}: {error}") from error
+            reason = str(error) or "it does not acknowledge the messages"
+            raise Transient(f"{options.address}: {reason}") from error
+        except BaseException:
+            await self._disconnect()
+            raise
         if rejected:
             raise Rejected(rejected)
 
     async def _publish(
-        self, client: aiomqtt.Client, messages: Sequence[Message]
+        self, publisher: _Publisher, messages: Sequence[Message]
     ) -> dict[int, str]:
         """Publish *messages* in their order; return why some cannot be published."""
         options: MqttSinkOptions = self.options
         rejected = {}
-        async with asyncio.TaskGroup() as tasks:
-            for number, message in enumerate(messages):
-                topic = render(options.topic, message)
-                problem = _topic_problem(topic)
+        waiting: dict[int, asyncio.Future[int]] = {}
+        for number, message in enumerate(messages):
+            topic = render(options.topic, message)
+            problem = _topic_problem(topic)
+            if problem:
+                rejected[number] = f"the MQTT topic {topic[:SHOWN_MAX]!r} {problem}"
+                continue
+            waiting[number] = publisher.publish(
+                topic,
+                message.payload,
+                qos=options.qos,
+                retain=options.retain,
+                properties=_properties(message, options.version),
+            )
+        async with asyncio.timeout(CONFIRM_S):
+            for number, answer in waiting.items():
+                problem = self._problem_of(await answer)
                 if problem:
-                    rejected[number] = f"the MQTT topic {topic!r} {problem}"
-                    continue
-                # Tasks begin in their order, and hand over the message at once.
-                tasks.create_task(
-                    client.publish(
-                        topic,
-                        message.payload,
-                        qos=options.qos,
-                        retain=options.retain,
-                        properties=_properties(message, options.version),
-                    )
-                )
+                    rejected[number] = problem
         return rejected
+
+    def _problem_of(self, code: int) -> str | None:
+        """
+        Return why the MQTT broker refuses a message, from the reason *code*; or None.
+
+        Raises:
+            Transient, ConnectorFailed: The message is not the reason.
+        """
+        options: MqttSinkOptions = self.options
+        if code < REFUSED_MIN:
+            return None
+        text = f"{options.address} refuses the message with the reason {code:#x}"
+        if code in BUSY:
+            raise Transient(text)
+        if code == NOT_AUTHORIZED and "{" not in options.topic:
+            raise ConnectorFailed(f"{text}: it does not allow the topic")
+        return text
+
+
+class _Publisher:
+    """
+    Publishes messages, and reports the reason codes of the answers.
+
+    ``aiomqtt`` itself takes a message for published that the MQTT broker has refused.
+    """
+
+    def __init__(self, client: aiomqtt.Client) -> None:
+        self._client = client._client  # noqa: SLF001
+        self._waiting: dict[int, asyncio.Future[int]] = {}
+        self._client.on_publish = self._on_publish
+
+    def publish(
+        self, topic: str, payload: bytes, **options: Any
+    ) -> asyncio.Future[int]:
+        """Send a message; the future has the reason code of the answer."""
+        import aiomqtt  # noqa: PLC0415
+
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        info = self._client.publish(topic, payload, **options)
+        if info.rc:
+            raise aiomqtt.MqttCodeError(info.rc, "the message is not sent")
+        if info.is_published():
+            answer.set_result(0)
+        else:
+            self._waiting[info.mid] = answer
+        return answer
+
+    def _on_publish(self, _: Any, __: Any, mid: int, code: Any, ___: Any) -> None:
+        answer = self._waiting.pop(mid, None)
+        if answer is not None and not answer.done():
+            answer.set_result(code.value)
 
 
 def _topic_problem(topic: str) -> str | None:
     if not topic:
         return "must not be empty"
-    if set(topic) & set("+#\0"):
-        return "must not have '+', '#' or a zero"
     if len(topic.encode()) > TOPIC_BYTES_MAX:
         return f"is longer than {TOPIC_BYTES_MAX:,} bytes"
+    if set(topic) & set("+#"):
+        return "must not have '+' or '#'"
+    if topic.startswith("$"):
+        return "must not begin with '$', which is for the MQTT broker itself"
+    if not is_mqtt_text(topic):
+        return "must not have control characters"
     return None
 
 
@@ -162,5 +234,20 @@ def _properties(message: Message, version: Version) -> Any:
 
     make: Any = Properties
     properties = make(PacketTypes.PUBLISH)
-    properties.UserProperty = list(message.attributes.items())
+    properties.UserProperty = [
+        each for each in message.attributes.items() if all(map(is_mqtt_text, each))
+    ]
     return properties
+
+
+def is_mqtt_text(text: str) -> bool:
+    """
+    Return whether MQTT can have *text*.
+
+    An MQTT broker may close the connection if it gets another one.
+    """
+    # Control characters, halves of characters and code points that are none.
+    return len(text.encode(errors="replace")) <= TOPIC_BYTES_MAX and not any(
+        unicodedata.category(each) in {"Cc", "Cs"} or ord(each) & 0xFFFE == 0xFFFE
+        for each in text
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
     from nats.aio.client import Client as NatsClient  # An extra.
 
 ACK_S = 10.0
+SHOWN_MAX = 100
+SUBJECT_BYTES_MAX = 2048
+"""A server closes the connection if a line of the protocol has more than 4,096."""
+HEADER_BYTES_MAX = 65_535
+"""JetStream does not answer if a message has more."""
+RESERVED_HEADERS = "nats-"
+"""Headers with this prefix are commands to the stream."""
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _NOT_IN_TOKENS = set(" \t\r\n*>\0")
 
 
@@ -109,10 +119,17 @@ class NatsSink(Sink):
             subject = render(self.options.subject, message)
             problem = _subject_problem(subject)
             if problem:
-                rejected[number] = f"the subject {subject!r} {problem}"
+                rejected[number] = f"the subject {subject[:SHOWN_MAX]!r} {problem}"
                 continue
             headers = _headers_of(message)
-            if _byte_count_of(message.payload, headers) > client.max_payload:
+            header_bytes = _byte_count_of(headers)
+            if header_bytes > HEADER_BYTES_MAX:
+                rejected[number] = (
+                    f"its attributes have {header_bytes:,} bytes as headers, and a "
+                    f"stream takes {HEADER_BYTES_MAX:,}"
+                )
+                continue
+            if header_bytes + len(message.payload) > client.max_payload:
                 rejected[number] = (
                     f"with its headers it has more than {client.max_payload:,} bytes, "
                     "the limit of the server (max_payload)"
@@ -140,21 +157,27 @@ def _headers_of(message: Message) -> dict[str, str]:
     headers = {
         name: value
         for name, value in message.attributes.items()
-        if (name + value).isprintable() and ":" not in name
+        if _HEADER_NAME.fullmatch(name)
+        and value.isprintable()
+        and not name.lower().startswith(RESERVED_HEADERS)
     }
     headers["Nats-Msg-Id"] = f"{topic}:{offset}"
     return headers
 
 
-def _byte_count_of(payload: bytes, headers: Mapping[str, str]) -> int:
-    """Return the size of a message as the server counts it."""
+def _byte_count_of(headers: Mapping[str, str]) -> int:
+    """Return the size of the headers as the server counts it."""
     lines = sum(len(f"{name}: {value}\r\n".encode()) for name, value in headers.items())
-    return len("NATS/1.0\r\n") + lines + len("\r\n") + len(payload)
+    return len("NATS/1.0\r\n") + lines + len("\r\n")
 
 
 def _subject_problem(subject: str) -> str | None:
     if not subject or "" in subject.split("."):
         return "must not be empty, nor have empty parts between dots"
-    if set(subject) & _NOT_IN_TOKENS:
-        return "must not have spaces, '*', '>' or a zero"
+    if set(subject) & _NOT_IN_TOKENS or not subject.isprintable():
+        return "must not have spaces, control characters, '*' or '>'"
+    if subject.startswith("$"):
+        return "must not begin with '$', which is for the server itself"
+    if len(subject.encode()) > SUBJECT_BYTES_MAX:
+        return f"is longer than {SUBJECT_BYTES_MAX:,} bytes"
     return None

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from pydanube.client.messages import Message
 from pydanube.connectors.connector import Sink
-from pydanube.connectors.failures import ConnectorFailed, Rejected
+from pydanube.connectors.failures import ConnectorFailed, Rejected, Transient
 from pydanube.connectors.postgres_access import (
     Translation,
     connection_arguments,
@@ -21,11 +21,23 @@ from pydanube.connectors.sinks.postgres_rows import (
     InvalidRow,
     Row,
     TableFormat,
+    UnknownColumn,
 )
 from pydanube.declarations.sections import Section
 
 if TYPE_CHECKING:
-    from psycopg import AsyncConnection  # An extra.
+    from psycopg import AsyncConnection, Error  # An extra.
+
+
+OF_ROW = frozenset({"21", "22", "23", "44", "54", "P0"})
+"""
+The classes of SQLSTATE that depend on the row.
+
+They are its values, the constraints of the table, the limits of PostgreSQL, such as the
+size of a value in an index, and what functions of triggers raise.
+"""
+TABLE_CHANGED = frozenset({"42703", "42P01"})
+"""A column or the table is gone."""
 
 
 class PostgresSinkOptions(Section, frozen=True, kw_only=True):
@@ -127,8 +139,16 @@ class PostgresSink(Sink):
     async def _connect(self) -> None:
         from psycopg import AsyncConnection  # noqa: PLC0415
 
+        self._connection = await AsyncConnection.connect(
+            # The table may change, and with it the plan of a prepared statement.
+            **self._arguments,
+            prepare_threshold=None,
+        )
+        await self._look_at_table()
+
+    async def _look_at_table(self) -> None:
+        assert self._connection is not None
         options: PostgresSinkOptions = self.options
-        self._connection = await AsyncConnection.connect(**self._arguments)
         schema, _, table = options.table.rpartition(".")
         name = f"{quoted(schema)}.{quoted(table)}" if schema else quoted(table)
         rows = await self._connection.execute(
@@ -149,32 +169,49 @@ class PostgresSink(Sink):
         self._table = TableFormat(name, columns, options.key, options.envelope)
 
     async def _write(self, messages: Sequence[Message]) -> None:
-        from psycopg import DataError, IntegrityError  # noqa: PLC0415
-        from psycopg.errors import CardinalityViolation  # noqa: PLC0415
+        from psycopg import Error  # noqa: PLC0415
 
         assert self._connection is not None
-        rejected: dict[int, str] = {}
-        rows: dict[int, Row] = {}
-        for number, message in enumerate(messages):
-            try:
-                row = self._table.row(message)
-            except InvalidRow as error:
-                rejected[number] = str(error)
-            else:
-                if row is not None:
-                    rows[number] = row
+        rows, rejected, has_unknown = self._rows_of(messages)
+        if has_unknown:
+            # The column may have been added since.
+            await self._look_at_table()
+            rows, rejected, _ = self._rows_of(messages)
         try:
             async with self._connection.transaction():
                 await self._execute(list(rows.values()))
-        except (DataError, IntegrityError, CardinalityViolation):
+        except Error as error:
+            if error.sqlstate in TABLE_CHANGED:
+                # The table is looked at again when the connection is opened.
+                raise Transient(f"the table has changed: {error}") from error
+            if not _is_of_row(error):
+                raise
             # Some row is refused, or two keys differ only as texts.
             rejected |= await self._write_each(rows)
         if rejected:
             raise Rejected(rejected)
 
+    def _rows_of(
+        self, messages: Sequence[Message]
+    ) -> tuple[dict[int, Row], dict[int, str], bool]:
+        """Return the rows, why messages have none, and whether a column is unknown."""
+        rows: dict[int, Row] = {}
+        rejected: dict[int, str] = {}
+        has_unknown = False
+        for number, message in enumerate(messages):
+            try:
+                row = self._table.row(message)
+            except InvalidRow as error:
+                rejected[number] = str(error)
+                has_unknown |= isinstance(error, UnknownColumn)
+            else:
+                if row is not None:
+                    rows[number] = row
+        return rows, rejected, has_unknown
+
     async def _write_each(self, rows: dict[int, Row]) -> dict[int, str]:
         """Write *rows* one by one, and return why some are refused."""
-        from psycopg import DataError, IntegrityError  # noqa: PLC0415
+        from psycopg import Error  # noqa: PLC0415
 
         assert self._connection is not None
         refused = {}
@@ -183,7 +220,9 @@ class PostgresSink(Sink):
                 try:
                     async with self._connection.transaction():
                         await self._execute([row])
-                except (DataError, IntegrityError) as error:
+                except Error as error:
+                    if not _is_of_row(error):
+                        raise
                     refused[number] = f"the database: {' '.join(str(error).split())}"
         return refused
 
@@ -192,3 +231,8 @@ class PostgresSink(Sink):
         for run in self._table.runs(rows):
             values = msgspec.json.encode([each.values for each in run]).decode()
             await self._connection.execute(self._table.statement(run[0]), (values,))
+
+
+def _is_of_row(error: Error) -> bool:
+    """Return whether a row has caused *error*: the same would happen again."""
+    return (error.sqlstate or "")[:2] in OF_ROW

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-import msgspec
 from msgspec import Raw
 from msgspec.json import decode, encode
 
 from pydanube.client.messages import Message
+from pydanube.connectors.failures import JSON_ERRORS
 from pydanube.connectors.postgres_access import quoted
 from pydanube.connectors.sources.change_events import UNAVAILABLE
 
@@ -30,6 +30,10 @@ class Envelope(Enum):
 
 class InvalidRow(Exception):
     """A message is no row of the table."""
+
+
+class UnknownColumn(InvalidRow):
+    """A message has a column that the table did not have when it was looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,9 @@ class TableFormat:
         is_deleted = False
         if self.envelope is Envelope.DEBEZIUM:
             # Its JSON converter adds a schema by default.
-            event = _object_in(value["payload"]) if "schema" in value else value
+            event = value
+            if "schema" in value and "payload" in value:
+                event = _object_in(value["payload"])
             found, is_deleted = _row_of_event(event)
             if found is None:
                 return None
@@ -79,9 +85,13 @@ class TableFormat:
     def _tombstone(self, message: Message) -> Row | None:
         if self.envelope is Envelope.DEBEZIUM:
             return None  # It follows the event of the deletion.
-        if len(self.key) != 1 or message.key is None:
+        key = message.key_bytes
+        if len(self.key) != 1 or key is None:
             raise InvalidRow("the payload is empty, and its key is no key of a row")
-        return Row({self.key[0]: Raw(encode(message.key))}, is_deleted=True)
+        try:
+            return Row({self.key[0]: Raw(encode(key.decode()))}, is_deleted=True)
+        except UnicodeDecodeError:
+            raise InvalidRow("the payload is empty, and its key is no text") from None
 
     def _checked(self, value: Values, *, is_deleted: bool) -> Values:
         if is_deleted and not self.key:
@@ -93,7 +103,7 @@ class TableFormat:
             return {each: value[each] for each in self.key}
         unknown = next((each for each in value if each not in self.columns), None)
         if unknown is not None:
-            raise InvalidRow(f"the table has no column {unknown!r}")
+            raise UnknownColumn(f"the table has no column {unknown!r}")
         if not value:
             raise InvalidRow("the object is empty")
         return value
@@ -115,7 +125,7 @@ class TableFormat:
         deleted: dict[tuple[str, ...], Row] = {}
         present: dict[tuple[str, ...], Row] = {}
         for row in rows:
-            key = tuple(str(decode(row.values[each])) for each in self.key)
+            key = tuple(_shown(row.values[each]) for each in self.key)
             if row.is_deleted:
                 deleted[key] = row
                 present.pop(key, None)
@@ -142,10 +152,18 @@ class TableFormat:
         return f"{insert} ON CONFLICT ({keys}) DO {action}"
 
 
+def _shown(value: Raw) -> str:
+    try:
+        return str(decode(value))
+    except JSON_ERRORS:
+        return bytes(value).decode()  # A number that is too large.
+
+
 def _object_in(payload: bytes | Raw) -> dict[str, Raw]:
     try:
+        bytes(payload).decode()  # The decoder does not look into the values.
         return decode(payload, type=dict[str, Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except JSON_ERRORS as error:
         raise InvalidRow(f"the payload is no JSON object: {error}") from error
 
 

@@ -12,7 +12,12 @@ from msgspec import Meta
 
 from pydanube.client.messages import Message
 from pydanube.connectors.connector import Sink
-from pydanube.connectors.failures import ConnectorFailed, Rejected, Transient
+from pydanube.connectors.failures import (
+    BatchRefused,
+    ConnectorFailed,
+    Rejected,
+    Transient,
+)
 from pydanube.connectors.option_problems import http_problems
 from pydanube.connectors.sinks.embeddings import (
     TEXTS_MAX,
@@ -36,6 +41,8 @@ if TYPE_CHECKING:
 NAMESPACE = uuid.UUID("5d1f0f6e-2f6a-5c3e-9d0b-6f2d0c3a7b11")
 """The namespace of the UUIDs that points get."""
 INTEGER_DIGITS_MAX = 19
+OF_MESSAGE = frozenset({400, 413, 422})
+"""The statuses of requests that a message may be the reason for."""
 _SHOWN_CHARACTERS_MAX = 300
 
 
@@ -190,7 +197,12 @@ class QdrantSink(Sink):
             if number is not None
         ]
         deleted = [point_id for point_id, number in chosen.items() if number is None]
-        await self._write(points, deleted)
+        try:
+            await self._write(points, deleted)
+        except BaseException:
+            # The collection may have been created anew.
+            self._size = None
+            raise
         if rejected:
             raise Rejected(rejected)
 
@@ -288,7 +300,10 @@ def _id_of(message: Message, point_id: IdSource) -> int | str:
     """Return the id of the point: a number, or a UUID."""
     if point_id is IdSource.MESSAGE:
         return str(uuid.uuid5(NAMESPACE, f"{message.topic}:{message.offset}"))
-    key = message.key
+    try:
+        key = (message.key_bytes or b"").decode()
+    except UnicodeDecodeError:
+        raise InvalidMessage("the key is not UTF-8") from None
     if not key:
         raise InvalidMessage("the message has no key")
     if key.isascii() and key.isdecimal() and len(key) <= INTEGER_DIGITS_MAX:
@@ -316,4 +331,6 @@ def _translated() -> Iterator[None]:
         status = error.status_code or 0
         if status in {408, 429} or status >= 500:
             raise Transient(text) from error
+        if status in OF_MESSAGE:
+            raise BatchRefused(text) from error
         raise ConnectorFailed(text) from error

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from aio_pika.abc import AbstractExchange  # An extra.
 
 CONFIRM_S = 30.0
-ROUTING_KEY_BYTES_MAX = 255
+SHORT_TEXT_BYTES_MAX = 255
+"""The maximum size of routing keys and of the names of headers."""
+HEADERS_BYTES_MAX = 96 * 1024
+"""All headers are in one frame, of 128 KiB by default."""
 
 
 class RabbitmqSinkOptions(RabbitmqConnection, frozen=True, kw_only=True):
@@ -128,14 +131,29 @@ class RabbitmqSink(Sink):
             async with asyncio.TaskGroup() as tasks:
                 for number, message in enumerate(messages):
                     key = render(self.options.routing_key, message)
-                    if len(key.encode()) > ROUTING_KEY_BYTES_MAX:
-                        rejected[number] = "its routing key is longer than 255 bytes"
+                    problem = _problem_of(message, key)
+                    if problem:
+                        rejected[number] = problem
                         continue
                     # Tasks begin in their order, and hand over the message at once.
                     tasks.create_task(publish(number, message, key))
         except ExceptionGroup as group:
             raise group.exceptions[0] from group
         return rejected
+
+
+def _problem_of(message: Message, key: str) -> str | None:
+    """Return why RabbitMQ cannot get *message*; it would close the connection."""
+    if len(key.encode()) > SHORT_TEXT_BYTES_MAX:
+        return "its routing key is longer than 255 bytes"
+    size = 0
+    for name, value in message.attributes.items():
+        if len(name.encode()) > SHORT_TEXT_BYTES_MAX:
+            return f"the name of the attribute {name[:100]!r} is longer than 255 bytes"
+        size += len(name.encode()) + len(value.encode())
+    if size > HEADERS_BYTES_MAX:
+        return f"its attributes have more than {HEADERS_BYTES_MAX:,} bytes"
+    return None
 
 
 def _to_amqp(message: Message) -> Any:

@@ -71,7 +71,11 @@ class FilesOptions(Section, frozen=True, kw_only=True):
         str, Meta(description="How long to wait when there are no new lines.")
     ] = "1s"
     line_bytes_max: Annotated[
-        str, Meta(description="The maximum size of a line; a longer one is an error.")
+        str,
+        Meta(
+            description="The maximum size of a line; a longer one becomes a dead "
+            "letter."
+        ),
     ] = "1MiB"
 
 
@@ -140,6 +144,8 @@ class _Files:
         self._options = options
         self._line_max = int(parse_quantity(options.line_bytes_max, BYTE_UNITS) or 0)
         self._files: dict[str, Progress] = {}
+        # Where the search for the end of a very long line continues, by path.
+        self._searched: dict[str, int] = {}
         if position is not None:
             try:
                 self._files = msgspec.convert(position, dict[str, Progress])
@@ -240,13 +246,13 @@ class _Files:
                 return
         log.info("the file %s begins anew", progress.path)
         progress.offset, progress.head, progress.head_bytes = 0, "", 0
+        self._searched.pop(progress.path, None)
 
     def read(self, identity: str) -> list[Record]:
         """
         Return the next lines of a file, and note them as read.
 
-        Raises:
-            ConnectorFailed: A line is too long.
+        Of a line that is too long, this is the beginning, with the problem.
         """
         progress = self._files[identity]
         try:
@@ -260,7 +266,7 @@ class _Files:
             return []
         *lines, rest = data.split(b"\n")
         if not lines and len(rest) > self._line_max:
-            self._fail(progress)
+            return self._skip(progress)
         if not lines and rest and progress.is_final:
             return [self._record(progress, rest, len(rest))]
         return [
@@ -268,24 +274,43 @@ class _Files:
             for line in lines[:BATCH_LINES_MAX]
         ]
 
+    def _skip(self, progress: Progress) -> list[Record]:
+        """Return the beginning of a line that is longer than what is read at once."""
+        with (self._directory / progress.path).open("rb") as file:
+            file.seek(max(progress.offset, self._searched.get(progress.path, 0)))
+            end = None
+            while end is None and (data := file.read(READ_BYTES)):
+                at = data.find(b"\n")
+                if at >= 0:
+                    end = file.tell() - len(data) + at + 1
+            if end is None:
+                self._searched[progress.path] = file.tell()
+                if not progress.is_final:
+                    return []  # It is still being written.
+                end = file.tell()
+            self._searched.pop(progress.path, None)
+            file.seek(progress.offset)
+            line = file.read(self._line_max + 1)
+        return [self._record(progress, line, end - progress.offset)]
+
     def _record(self, progress: Progress, line: bytes, size: int) -> Record:
+        problem = None
         if len(line) > self._line_max:
-            self._fail(progress)
+            problem = (
+                f"the line at {progress.offset} of {progress.path} is longer than "
+                f"{self._options.line_bytes_max}: raise 'line_bytes_max'"
+            )
+            line = line[: self._line_max]
         record = Record(
             value=line.removesuffix(b"\r"),
             attributes={
-                "file.path": progress.path,
+                "file.path": os.fsencode(progress.path).decode(errors="replace"),
                 "file.offset": str(progress.offset),
             },
+            problem=problem,
         )
         progress.offset += size
         return record
-
-    def _fail(self, progress: Progress) -> None:
-        raise ConnectorFailed(
-            f"the line at {progress.offset} of {progress.path} is longer than "
-            f"{self._options.line_bytes_max}: raise 'line_bytes_max'"
-        )
 
 
 def _identity(facts: os.stat_result) -> str:

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
+import math
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
 
 from pydanube.connectors.connector import Source
-from pydanube.connectors.failures import ConnectorFailed, Transient
+from pydanube.connectors.failures import JSON_ERRORS, ConnectorFailed, Transient
 from pydanube.connectors.option_problems import (
     duration_problems,
     http_problems,
@@ -37,6 +39,9 @@ ITEMS_MAX = 100_000
 """How many new items may be found at once."""
 PAGES_MAX = 1000
 BATCH_ITEMS_MAX = 1000
+UNUSABLE_MAX = 10_000
+"""How many items that cannot be compared are remembered."""
+PROBLEM_MAX = 300
 SHOWN_CHARACTERS_MAX = 200
 RETRYABLE = frozenset({408, 425, 429})
 """Statuses below 500 after which the same request may succeed."""
@@ -132,6 +137,10 @@ class _Polling:
     def __init__(self, options: HttpPollOptions, position: Any) -> None:
         self._options = options
         self._position = position
+        # The first value that was seen, while there is no position.
+        self._first: Any = None
+        self._unusable: list[Record] = []
+        self._noted: set[bytes] = set()
         self._items = None if options.items is None else parse_path(options.items)
         self._cursor = None if options.cursor is None else parse_path(options.cursor)
         self._bytes_max = int(parse_quantity(options.answer_bytes_max, BYTE_UNITS) or 0)
@@ -161,11 +170,7 @@ class _Polling:
         pages = 0
         while url is not None:
             body, following = await self._get(client, url, parameters)
-            new = [
-                (value, item)
-                for item in self._items_in(body)
-                if self._is_new(value := self._value(item, cursor))
-            ]
+            new = self._new_in(self._items_in(body), cursor)
             found += new
             pages += 1
             if len(found) > ITEMS_MAX or pages > PAGES_MAX:
@@ -175,13 +180,52 @@ class _Polling:
                 )
             url = following if new else None
             parameters = {}
-        try:
-            found.sort(key=lambda each: each[0])
-        except TypeError:
-            raise ConnectorFailed(
-                f"the values of {options.cursor!r} are numbers and texts"
-            ) from None
-        return self._batches_of(found)
+        found.sort(key=lambda each: each[0])
+        batches = self._batches_of(found)
+        if self._unusable and self._position is None:
+            # Not even one can be compared, so the option is wrong.
+            raise ConnectorFailed(self._unusable[0].problem)
+        if self._unusable:
+            batches.append(Batch(self._unusable, self._position))
+            self._unusable = []
+        return batches
+
+    def _new_in(self, items: list[Any], cursor: Path) -> list[tuple[Any, Any]]:
+        """Return new items with their values; note those that cannot be compared."""
+        name = self._options.cursor
+        new = []
+        for item in items:
+            value = find_field(item, cursor)
+            is_usable = isinstance(value, int | float | str) and value is not True
+            if not is_usable or value is False:
+                self._note_unusable(item, f"the item has no number or text in {name!r}")
+                continue
+            if self._position is None:
+                self._first = value if self._first is None else self._first
+            known = self._first if self._position is None else self._position
+            if isinstance(value, str) is not isinstance(known, str):
+                self._note_unusable(
+                    item,
+                    f"the value {value!r} of {name!r} cannot be compared with another "
+                    f"one, {known!r}",
+                )
+            elif self._position is None or value > self._position:
+                new.append((value, item))
+        return new
+
+    def _note_unusable(self, item: Any, problem: str) -> None:
+        """
+        Make *item* a dead letter, unless it was one in this run.
+
+        A server shows it again and again, and it has no value to remember.
+        """
+        digest = hashlib.sha256(repr(item).encode(errors="replace")).digest()
+        if digest in self._noted:
+            return
+        if len(self._noted) >= UNUSABLE_MAX:
+            self._noted.clear()
+        self._noted.add(digest)
+        self._unusable.append(Record(value=item, problem=problem[:PROBLEM_MAX]))
 
     def _batches_of(self, found: list[tuple[Any, Any]]) -> list[Batch]:
         """Return sorted items in batches, which do not end between equal values."""
@@ -197,30 +241,15 @@ class _Polling:
             start = end
         return batches
 
-    def _value(self, item: Any, cursor: Path) -> Any:
-        value = find_field(item, cursor)
-        if value is ABSENT or isinstance(value, bool | dict | list) or value is None:
-            raise ConnectorFailed(
-                f"an item has no number or text in {self._options.cursor!r}"
-            )
-        return value
-
-    def _is_new(self, value: Any) -> bool:
-        if self._position is None:
-            return True
-        try:
-            return bool(value > self._position)
-        except TypeError:
-            raise ConnectorFailed(
-                f"the value {value!r} of {self._options.cursor!r} cannot be compared "
-                f"with the last one, {self._position!r}"
-            ) from None
-
     def _items_in(self, body: bytes) -> list[Any]:
         try:
             value = msgspec.json.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise Transient(f"the answer is no JSON: {error}") from error
+        except JSON_ERRORS as error:
+            try:
+                # Halves of characters are an error of their items only.
+                value = json.loads(body, parse_constant=_refuse, parse_float=_finite)
+            except (ValueError, RecursionError):
+                raise Transient(f"the answer is no JSON: {error}") from error
         if self._items is not None:
             value = find_field(value, self._items)
             if value is ABSENT:
@@ -257,3 +286,14 @@ class _Polling:
                         f"the next page is on another server: {following}"
                     )
             return bytes(body), following
+
+
+def _refuse(text: str) -> NoReturn:
+    raise ValueError(text)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number

@@ -77,7 +77,10 @@ class ObjectsOptions(Section, frozen=True, kw_only=True):
     ] = "10s"
     message_bytes_max: Annotated[
         str,
-        Meta(description="The maximum size of a message; a longer one is an error."),
+        Meta(
+            description="The maximum size of a message; a longer one becomes a dead "
+            "letter."
+        ),
     ] = "1MiB"
 
 
@@ -173,21 +176,32 @@ class Reading:
             if data is not None:
                 yield self._batch(name, [(0, bytes(data))], None)
             return
-        rest, begin = b"", offset
+        # What is longer than a message may be is not kept; its size counts.
+        rest, rest_size, begin = b"", 0, offset
         while block := await self._objects.read(name, offset, offset + READ_BYTES):
             offset += len(block)
-            *lines, rest = (rest + bytes(block)).split(b"\n")
+            *lines, last = bytes(block).split(b"\n")
+            if not lines:
+                rest, rest_size = self._longer(rest, last), rest_size + len(last)
+                continue
+            sizes = [len(each) + 1 for each in lines]
+            sizes[0] += rest_size
+            lines[0] = self._longer(rest, lines[0])
+            rest, rest_size = self._longer(b"", last), len(last)
             numbered = []
-            for line in lines:
+            for line, size in zip(lines, sizes, strict=True):
                 numbered.append((begin, line))
-                begin += len(line) + 1
-            for first in range(0, len(numbered), BATCH_LINES_MAX):
-                some = numbered[first : first + BATCH_LINES_MAX]
-                at, line = some[-1]
-                yield self._batch(name, some, at + len(line) + 1)
-            if len(rest) > self._bytes_max:
-                self._fail(name, begin)
+                begin += size
+                if len(numbered) == BATCH_LINES_MAX:
+                    yield self._batch(name, numbered, begin)
+                    numbered = []
+            if numbered:
+                yield self._batch(name, numbered, begin)
         yield self._batch(name, [(begin, rest)] if rest else [], None)
+
+    def _longer(self, line: bytes, more: bytes) -> bytes:
+        """Return *line* with *more*, until it is longer than a message may be."""
+        return line + more[: max(0, self._bytes_max + 1 - len(line))]
 
     def _batch(
         self, name: str, messages: list[tuple[int, bytes]], offset: int | None
@@ -195,18 +209,19 @@ class Reading:
         is_line = self._options.format is ObjectFormat.LINES
         records = []
         for at, value in messages:
+            problem = None
             if len(value) > self._bytes_max:
-                self._fail(name, at)
+                problem = (
+                    f"the message at {at} of {name} is longer than "
+                    f"{self._options.message_bytes_max}: raise 'message_bytes_max'"
+                )
+                value = value[: self._bytes_max]  # noqa: PLW2901
             attributes = {"object.name": name}
             if is_line:
                 attributes["object.offset"] = str(at)
             content = value.removesuffix(b"\r") if is_line else value
-            records.append(Record(value=content, attributes=attributes))
+            records.append(
+                Record(value=content, attributes=attributes, problem=problem)
+            )
         position = ObjectPosition(name=name, offset=offset)
         return Batch(records, msgspec.to_builtins(position))
-
-    def _fail(self, name: str, offset: int) -> None:
-        raise ConnectorFailed(
-            f"the message at {offset} of {name} is longer than "
-            f"{self._options.message_bytes_max}: raise 'message_bytes_max'"
-        )

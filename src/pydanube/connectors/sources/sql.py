@@ -116,9 +116,9 @@ class _Reader:
     """The connection to the database; its methods block."""
 
     def __init__(self, options: SqlOptions) -> None:
-        from sqlalchemy import MetaData, Table, create_engine  # noqa: PLC0415
+        from sqlalchemy import create_engine  # noqa: PLC0415
         from sqlalchemy.engine import make_url  # noqa: PLC0415
-        from sqlalchemy.exc import ArgumentError, NoSuchTableError  # noqa: PLC0415
+        from sqlalchemy.exc import ArgumentError  # noqa: PLC0415
 
         try:
             url = make_url(options.url)
@@ -128,6 +128,15 @@ class _Reader:
             self._engine: Engine = create_engine(url, pool_pre_ping=True)
         except (ArgumentError, ImportError) as error:
             raise ConnectorFailed(f"the database cannot be used: {error}") from error
+        self._options = options
+        self._look_at_table()
+
+    def _look_at_table(self) -> None:
+        """Read the columns, which may change later."""
+        from sqlalchemy import MetaData, Table  # noqa: PLC0415
+        from sqlalchemy.exc import NoSuchTableError  # noqa: PLC0415
+
+        options = self._options
         schema, _, name = options.table.rpartition(".")
         try:
             with _translated(self._secrets):
@@ -153,8 +162,14 @@ class _Reader:
 
     def read(self, position: Any) -> Sequence[dict[str, Any]]:
         """Return the next rows after *position*; None: the first ones."""
-        from sqlalchemy import select  # noqa: PLC0415
+        from sqlalchemy import literal_column, select  # noqa: PLC0415
 
+        with _translated(self._secrets), self._engine.connect() as connection:
+            # Their names, without a row.
+            no_rows: Any = select(literal_column("*")).select_from(self._table).limit(0)
+            names = list(connection.execute(no_rows).keys())
+        if names != list(self._table.columns.keys()):
+            self._look_at_table()
         query = select(self._table).order_by(self._rising).limit(BATCH_ROWS_MAX)
         if position is not None:
             query = query.where(self._rising > self._value_of(position))

@@ -22,7 +22,7 @@ from msgspec import Meta
 from pydanube.aio.certificates import load_certificate
 from pydanube.connectors.channel import Inbox
 from pydanube.connectors.connector import Source
-from pydanube.connectors.failures import Transient
+from pydanube.connectors.failures import JSON_ERRORS, Transient
 from pydanube.connectors.option_problems import (
     duration_problems,
     file_problems,
@@ -272,7 +272,7 @@ class _Handler:
         ):
             raise _Refused(401, "the signature is missing or wrong")
         attributes = {
-            "webhook.path": request.url.path,
+            "webhook.path": request.scope["path"],
             "webhook.content_type": request.headers.get("content-type", ""),
         }
         for name in options.headers:
@@ -301,5 +301,5 @@ def _values(body: bytes, kind: Body) -> list[Any]:
         return [
             bytes(each) for each in msgspec.json.decode(body, type=list[msgspec.Raw])
         ]
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+    except JSON_ERRORS as error:
         raise _Refused(400, f"the body is not a JSON array: {error}") from error

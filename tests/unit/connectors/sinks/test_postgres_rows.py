@@ -20,7 +20,7 @@ def table(envelope=Envelope.ROW, key=("id",)):
 
 
 def row_of(payload, key=None, **table_options):
-    message = SimpleNamespace(payload=payload, key=key)
+    message = SimpleNamespace(payload=payload, key_bytes=key and key.encode())
     found = table(**table_options).row(message)
     return found and (
         {name: bytes(each) for name, each in found.values.items()},

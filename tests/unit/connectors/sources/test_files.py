@@ -2,10 +2,10 @@
 
 import asyncio
 import os
+from contextlib import aclosing
 
 import pytest
 
-from pydanube.connectors.failures import ConnectorFailed
 from pydanube.connectors.sources.files import FilesOptions, FilesSource, FilesStart
 
 HOUR_AGO = 3700
@@ -146,9 +146,29 @@ async def test_long_lines_and_large_files(tmp_path):
     reading = Reading(tmp_path, line_bytes_max="100B")
     found = await reading.lines(30_000)
     assert [int(line) for _, line in found] == list(range(30_000))
-    append(log, "x" * 101)
-    with pytest.raises(ConnectorFailed, match="the line at 3000000 of a"):
-        await reading.lines(1)
+
+
+@pytest.mark.parametrize("size", [101, 3_000_000])
+async def test_a_line_that_is_too_long_has_a_problem_and_the_next_is_read(
+    tmp_path, size
+):
+    options = FilesOptions(
+        directory=str(tmp_path), patterns=["*"], poll="1ms", line_bytes_max="100B"
+    )
+    log = tmp_path / "a.log"
+    append(log, "x" * (size - 1))
+    batches = FilesSource(options).batches(None)
+    async with asyncio.timeout(30), aclosing(batches):
+        first = await anext(batches)
+        assert first.records == []
+        append(log, "x\nnext\n")
+        found = []
+        while len(found) < 2:
+            found += (await anext(batches)).records
+    assert [each.value for each in found] == [b"x" * 100, b"next"]
+    assert "the line at 0 of a.log is longer than 100B" in found[0].problem
+    assert found[1].problem is None
+    assert found[1].attributes["file.offset"] == str(size + 1)
 
 
 def test_malformed_options_are_found(tmp_path):

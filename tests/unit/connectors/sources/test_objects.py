@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import aclosing
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pydanube.connectors.failures import ConnectorFailed
 from pydanube.connectors.sources import objects
 from pydanube.connectors.sources.objects import ObjectsOptions, ObjectsSource
 
@@ -79,10 +79,22 @@ async def test_only_new_objects_are_read_after_the_latest(tmp_path, store):
 
 
 @pytest.mark.parametrize("kind", list(objects.ObjectFormat))
-async def test_long_messages_are_reported(tmp_path, store, kind):
-    store("a", b"x" * 2000)
-    with pytest.raises(ConnectorFailed, match="message at 0 of a is longer than 1KiB"):
-        await read(tmp_path, 1, format=kind, message_bytes_max="1KiB")
+async def test_long_messages_have_a_problem_and_others_are_read(tmp_path, store, kind):
+    store("a", b"x" * 9_000_000)
+    store("b", b"next")
+    options = ObjectsOptions(
+        url=tmp_path.as_uri().replace("file", "fs"),
+        format=kind,
+        message_bytes_max="1KiB",
+    )
+    records = []
+    batches = ObjectsSource(options).batches(None)
+    async with aclosing(batches):
+        while len(records) < 2:
+            records += (await anext(batches)).records
+    assert [each.value for each in records] == [b"x" * 1024, b"next"]
+    assert "message at 0 of a is longer than 1KiB" in records[0].problem
+    assert records[1].problem is None
 
 
 @given(lines=st.lists(st.binary(max_size=9).filter(lambda x: b"\n" not in x)))

@@ -3,6 +3,7 @@
 import asyncio
 import datetime as dt
 import sqlite3
+from contextlib import aclosing
 from decimal import Decimal
 from uuid import UUID
 
@@ -123,3 +124,23 @@ def test_values_that_json_lacks_become_text():
 def test_malformed_options_are_found():
     options = SqlOptions(url=" ", table="a.b.c", column="", poll="soon")
     assert set(SqlSource.problems(options)) == {"url", "table", "column", "poll"}
+
+
+async def test_columns_that_are_added_or_removed_later_are_noticed(database):
+    connection, url = database
+    insert(connection, 1)
+    options = SqlOptions(url=url, table="orders", column="id", poll="1ms")
+    batches = SqlSource(options).batches(None)
+    async with asyncio.timeout(TIMEOUT_S), aclosing(batches):
+        [first] = (await anext(batches)).records
+        connection.execute("ALTER TABLE orders ADD COLUMN total INTEGER")
+        connection.execute("INSERT INTO orders (id, total) VALUES (2, 7)")
+        connection.commit()
+        [second] = (await anext(batches)).records
+        connection.execute("ALTER TABLE orders DROP COLUMN who")
+        connection.execute("INSERT INTO orders (id, total) VALUES (3, 8)")
+        connection.commit()
+        [third] = (await anext(batches)).records
+    assert "total" not in first.value
+    assert second.value["total"] == 7
+    assert set(third.value) == {"id", "at", "total"}
