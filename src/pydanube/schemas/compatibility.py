@@ -45,13 +45,13 @@ def find_violations(
 
     A subject cannot change its type, unless the mode is NONE.
     """
-    pairs = []
+    found: list[tuple[Direction, Incompatibility]] = []
     if mode.new_reads_old:
-        pairs.append((Direction.BACKWARD, new, old))
+        reasons = [*new.incompatibilities(old), *new.reuses(old)]
+        found += [(Direction.BACKWARD, each) for each in reasons]
     if mode.old_reads_new:
-        pairs.append((Direction.FORWARD, old, new))
+        found += [(Direction.FORWARD, each) for each in old.incompatibilities(new)]
     return [
         Violation(version=version, direction=direction, incompatibility=each)
-        for direction, reader, writer in pairs
-        for each in reader.incompatibilities(writer)
+        for direction, each in found
     ]

@@ -166,6 +166,16 @@ class ParsedSchema(ABC):
     ) -> list[Incompatibility]:
         """Do the same as ``incompatibilities``, always in this process."""
 
+    def reuses(self, older: ParsedSchema) -> list[Incompatibility]:
+        """
+        Return where this newer schema uses what *older* declares to be used up.
+
+        Unlike ``incompatibilities``, this is about the order of versions, not about who
+        reads.  Only some languages have such declarations.
+        """
+        del older
+        return []
+
     @property
     def definition(self) -> tuple[str, str, str | None]:
         """The arguments with which another process can parse the schema again."""

@@ -37,7 +37,7 @@ from pydanube.schemas.language import (
 )
 from pydanube.schemas.parsed_schema import ParsedSchema
 from pydanube.schemas.protobuf.columns import column_of, plain_values_of
-from pydanube.schemas.protobuf.comparison import find_incompatibilities
+from pydanube.schemas.protobuf.comparison import find_incompatibilities, find_reuses
 from pydanube.schemas.protobuf.compiler import compile_proto
 
 
@@ -82,6 +82,11 @@ class ProtobufSchema(ParsedSchema):
     ) -> list[Incompatibility]:
         assert isinstance(writer, ProtobufSchema)
         return find_incompatibilities(self.message, writer.message)
+
+    def reuses(self, older: ParsedSchema) -> list[Incompatibility]:
+        if not isinstance(older, ProtobufSchema):
+            return []
+        return find_reuses(self.message, older.message)
 
     def validator_in_process(self) -> Validate:
         return partial(find_bad_payloads, read=self._reader())

@@ -18,7 +18,7 @@ from google.protobuf.descriptor import (
     OneofDescriptor,
 )
 from google.protobuf.descriptor import FieldDescriptor as Type
-from google.protobuf.descriptor_pb2 import DescriptorProto
+from google.protobuf.descriptor_pb2 import DescriptorProto, EnumDescriptorProto
 
 from pydanube.schemas.language import Incompatibility
 
@@ -74,7 +74,6 @@ class _Comparison:
         if pair in self._seen:
             return
         self._seen.add(pair)
-        reserved = _reserved_of(writer)
         numbers = {field.name: field.number for field in writer.fields}
         for field in reader.fields:
             where = f"{path}.{field.name}"
@@ -94,13 +93,6 @@ class _Comparison:
                     path=where,
                     rule="required_field_missing",
                     text=f"the reader requires {field.name}, which the writer lacks",
-                )
-            elif any(begin <= field.number < end for begin, end in reserved):
-                yield Incompatibility(
-                    path=where,
-                    rule="reserved_number_used",
-                    text=f"the writer's schema reserves number {field.number}: older "
-                    "data may have another field under it",
                 )
         for oneof in reader.oneofs:
             yield from _oneofs(oneof, writer, path)
@@ -206,7 +198,59 @@ def _is_synthetic(oneof: OneofDescriptor) -> bool:
     return len(oneof.fields) == 1 and oneof.name == f"_{oneof.fields[0].name}"
 
 
-def _reserved_of(message: Descriptor) -> list[tuple[int, int]]:
+def find_reuses(newer: Descriptor, older: Descriptor) -> list[Incompatibility]:
+    """
+    Return where *newer* uses numbers that *older* reserves.
+
+    Data of even older versions may have something else under them.  To reserve the
+    number of a field that is deleted is what the language guide asks for, so the
+    opposite is no fault.
+    """
+    return list(_reuses(newer, older, newer.name, set()))
+
+
+def _reuses(
+    newer: Descriptor, older: Descriptor, path: str, seen: set[tuple[str, str]]
+) -> Iterator[Incompatibility]:
+    pair = (newer.full_name, older.full_name)
+    if pair in seen:
+        return
+    seen.add(pair)
     proto = DescriptorProto()
-    message.CopyToProto(proto)
-    return [(each.start, each.end) for each in proto.reserved_range]
+    older.CopyToProto(proto)
+    reserved = [range(each.start, each.end) for each in proto.reserved_range]
+    for field in newer.fields:
+        where = f"{path}.{field.name}"
+        before = older.fields_by_number.get(field.number)
+        if before is None:
+            yield from _reuse(where, field.number, "field", reserved)
+            continue
+        if field.message_type is not None and before.message_type is not None:
+            yield from _reuses(field.message_type, before.message_type, where, seen)
+        if field.enum_type is not None and before.enum_type is not None:
+            yield from _reused_values(field.enum_type, before.enum_type, where)
+
+
+def _reused_values(
+    newer: EnumDescriptor, older: EnumDescriptor, path: str
+) -> Iterator[Incompatibility]:
+    proto = EnumDescriptorProto()
+    older.CopyToProto(proto)
+    # Unlike those of messages, these ranges include their ends.
+    reserved = [range(each.start, each.end + 1) for each in proto.reserved_range]
+    for value in newer.values:
+        if value.number not in older.values_by_number:
+            where = f"{path}.{value.name}"
+            yield from _reuse(where, value.number, "value", reserved)
+
+
+def _reuse(
+    path: str, number: int, what: str, reserved: list[range]
+) -> Iterator[Incompatibility]:
+    if any(number in each for each in reserved):
+        yield Incompatibility(
+            path=path,
+            rule="reserved_number_used",
+            text=f"the older schema reserves number {number}: older data may have "
+            f"another {what} under it",
+        )
